@@ -1,0 +1,153 @@
+// Translation only: Python buffers and dtype codes to views, Status to a tuple. No arithmetic, no words.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+
+#include "../kernels/kernels.h"
+#include "rowgrad/dispatch.h"
+#include "rowgrad/float_mode.h"
+#include "rowgrad/parallel.h"
+#include "rowgrad/rows.h"
+
+namespace nb = nanobind;
+using namespace rowgrad;
+
+namespace {
+
+const char* const kFaultNames[] = {
+#define ROWGRAD_NAME(name) #name,
+    ROWGRAD_FAULTS(ROWGRAD_NAME)
+#undef ROWGRAD_NAME
+};
+
+std::string dtype_name(DType dtype) {
+  static const char* const names[] = {
+#define ROWGRAD_NAME(name, type) #name,
+      ROWGRAD_DTYPES(ROWGRAD_NAME)
+#undef ROWGRAD_NAME
+  };
+  const std::string name = names[int(dtype)];
+  return name == "bool_" ? "bool" : name;
+}
+
+// Borrowed memory of NumPy arrays, given back when the call is over.
+class Buffers {
+ public:
+  Buffers() = default;
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  ~Buffers() {
+    for (Py_buffer& b : held_) PyBuffer_Release(&b);
+  }
+
+  void take(nb::tuple arrays, nb::bytes codes, bool writable) {
+    const std::size_t n = arrays.size();
+    if (codes.size() != n) throw std::invalid_argument("one dtype code per array");
+    held_.reserve(n);
+    views.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      Py_buffer b;
+      const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+      if (PyObject_GetBuffer(arrays[i].ptr(), &b, flags) != 0) throw nb::python_error();
+      held_.push_back(b);
+      const auto dtype = static_cast<DType>(static_cast<unsigned char>(codes.c_str()[i]));
+      if (b.itemsize != width_of(dtype)) throw std::invalid_argument("dtype code does not fit the array");
+      static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
+      const auto* shape = reinterpret_cast<const std::int64_t*>(held_.back().shape);
+      views.push_back({b.buf, dtype, {shape, static_cast<std::size_t>(b.ndim)}});
+    }
+  }
+
+  std::vector<Array> views;
+
+ private:
+  std::vector<Py_buffer> held_;
+};
+
+nb::object as_python(const Status& s) {
+  if (!s) return nb::none();
+  return nb::make_tuple(kFaultNames[int(s.fault)], s.position, s.value, s.bound);
+}
+
+// Runs one phase without the GIL and with subnormals flushed; a workspace that does not fit becomes a Status.
+template <class Fn>
+Status guarded(Fn&& fn) {
+  nb::gil_scoped_release release;
+  const FlushSubnormals flush;
+  try {
+    return fn();
+  } catch (const OutOfMemory& e) {
+    return {Fault::out_of_memory, -1, e.bytes, memory_limit()};
+  } catch (const std::bad_alloc&) {
+    return {Fault::out_of_memory, -1, 0, memory_limit()};
+  }
+}
+
+// One call of one kernel. measure() has run when Python gets it; `fault` and `rows` say how that went.
+class Job {
+ public:
+  Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes) : attrs_(std::move(attrs)) {
+    kernel_ = kernels().at(static_cast<std::size_t>(kernel)).make();
+    inputs_.take(arrays, codes, false);
+    kernel_->in = inputs_.views;
+    kernel_->attr = attrs_;
+    status_ = guarded([&] { return kernel_->measure(); });
+  }
+
+  nb::object fault() const { return as_python(status_); }
+  std::int64_t rows() const { return kernel_->rows; }
+
+  nb::object run(nb::tuple arrays, nb::bytes codes, bool clear) {
+    Buffers outputs;
+    outputs.take(arrays, codes, true);
+    return as_python(guarded([&]() -> Status {
+      if (const Status s = kernel_->check()) return s;
+      if (clear)
+        for (const Array& a : outputs.views) std::memset(a.data, 0, static_cast<std::size_t>(a.bytes()));
+      kernel_->compute(outputs.views);
+      return {};
+    }));
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<std::int64_t> attrs_;
+  Buffers inputs_;
+  Status status_;
+};
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "rowgrad's kernels. Arguments are checked by rowgrad.check before they come here.";
+  nb::class_<Job>(m, "Job")
+      .def(nb::init<int, std::vector<std::int64_t>, nb::tuple, nb::bytes>())
+      .def_prop_ro("fault", &Job::fault)
+      .def_prop_ro("rows", &Job::rows)
+      .def("run", &Job::run);
+  m.def("kernels", [] {
+    nb::list out;
+    for (const KernelEntry& k : kernels()) {
+      nb::list dtypes;
+      for (DType d : k.dtypes) dtypes.append(dtype_name(d));
+      out.append(nb::make_tuple(k.name, dtypes));
+    }
+    return out;
+  });
+  m.def("dtypes", [] {
+    std::vector<std::string> names;
+#define ROWGRAD_NAME(name, type) names.push_back(dtype_name(DType::name));
+    ROWGRAD_DTYPES(ROWGRAD_NAME)
+#undef ROWGRAD_NAME
+    return names;
+  });
+  m.def("faults", [] { return std::vector<std::string>(std::begin(kFaultNames), std::end(kFaultNames)); });
+  m.def("level", [] { return std::string(row_level()); });
+  m.def("memory_limit", &memory_limit);
+  m.def("num_threads", &num_threads);
+  m.def("set_num_threads", &set_num_threads, nb::call_guard<nb::gil_scoped_release>());
+}

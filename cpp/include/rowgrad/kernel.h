@@ -1,0 +1,52 @@
+// The contract every kernel keeps, whoever calls it.
+//
+//   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
+//   check    reads everything a fault could hide in; nothing has been written yet;
+//   compute  fills outputs that hold zeros; cannot fail.
+//
+// One object serves one call, so what `measure` learns (a sort, a count) is there for `compute`.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rowgrad/status.h"
+#include "rowgrad/view.h"
+
+namespace rowgrad {
+
+class Kernel {
+ public:
+  std::span<const Array> in;           // in the order of the op's signature
+  std::span<const std::int64_t> attr;  // the record's constants, then the call's attributes
+  std::int64_t rows = -1;              // set by measure when outputs are sized by the data
+
+  virtual ~Kernel() = default;
+  virtual Status measure() { return {}; }
+  virtual Status check() { return {}; }
+  virtual void compute(std::span<const Array> out) = 0;
+};
+
+struct KernelEntry {
+  const char* name;
+  std::unique_ptr<Kernel> (*make)();
+  std::vector<DType> dtypes;  // those of the op's T it was compiled for
+};
+
+// Raised when a workspace would not fit the machine's memory; the binding turns it into a Status.
+struct OutOfMemory {
+  std::int64_t bytes;
+};
+
+// Bytes of physical memory: nothing larger is ever asked for, and of workspace at most half.
+std::int64_t memory_limit();
+
+// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine is refused before it is touched.
+template <class T>
+std::vector<T> workspace(std::int64_t n) {
+  if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
+  return std::vector<T>(static_cast<std::size_t>(n));
+}
+
+}  // namespace rowgrad

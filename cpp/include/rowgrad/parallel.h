@@ -1,0 +1,37 @@
+// The only header that knows threads. The number of threads decides who does a piece of work, never what it gives.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace rowgrad {
+
+int num_threads();
+void set_num_threads(int n);
+
+namespace detail {
+void run_tasks(std::int64_t tasks, void (*call)(void*, std::int64_t), void* context);
+}
+
+// Calls fn(task) for task in [0, tasks), on this thread and on the pool's. fn must neither throw nor call this again.
+template <class Fn>
+void parallel_tasks(std::int64_t tasks, Fn&& fn) {
+  using Body = std::remove_reference_t<Fn>;
+  detail::run_tasks(
+      tasks, [](void* context, std::int64_t task) { (*static_cast<Body*>(context))(task); },
+      const_cast<void*>(static_cast<const void*>(&fn)));
+}
+
+// How many pieces to cut `work` units into so that none is smaller than `grain`.
+inline std::int64_t pieces(std::int64_t work, std::int64_t grain, std::int64_t per_thread = 1) {
+  return std::clamp<std::int64_t>(work / std::max<std::int64_t>(grain, 1), 1, num_threads() * per_thread);
+}
+
+// Calls fn(begin, end) on consecutive ranges that cover [0, n).
+template <class Fn>
+void parallel_ranges(std::int64_t n, std::int64_t grain, Fn&& fn) {
+  const std::int64_t parts = pieces(n, grain);
+  parallel_tasks(parts, [&](std::int64_t t) { fn(n * t / parts, n * (t + 1) / parts); });
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,68 @@
+// Arithmetic on rows: the only code compiled once per instruction-set level.
+//
+// Every function works column by column, so a vector unit of any width gives the same bits.
+// rows.cpp defines one table per level; `row_ops<T>()` is the table of this machine.
+#pragma once
+#include <cstdint>
+
+#include "rowgrad/dtype.h"
+#include "rowgrad/reduce.h"
+
+namespace rowgrad {
+
+// One entry of a batch sorted by output row: which row, and where its contribution comes from.
+template <class P>
+struct Entry {
+  std::uint32_t row;
+  P from;
+};
+
+// How a weighted gradient adds up: every sum rounded to T (as TensorFlow does), or once at the end.
+enum class Rounding : std::int64_t { each_add = 0, at_end = 1 };
+
+template <class T>
+struct SumOps {
+  // out = rows of `data` named by ids, combined in the order of SparseSegment*.
+  void (*reduce_i32)(T* out, const T* data, std::int64_t cols, const std::int32_t* ids, std::int64_t n, Reduce);
+  void (*reduce_i64)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, std::int64_t n, Reduce);
+};
+
+template <class T>
+struct SegmentSumOps {
+  // out = sum of n consecutive rows, in the order of SegmentSum.
+  void (*segment_sum)(T* out, const T* data, std::int64_t cols, std::int64_t n);
+};
+
+template <class T>
+struct GradOps {
+  using A = Accumulator<T>;
+  // out = Σ grad[e.from] · scale[e.from], left to right from zero; scale may be null.
+  void (*accumulate_u32)(T* out, const T* grad, std::int64_t cols, const Entry<std::uint32_t>* e, std::int64_t n,
+                         const A* scale);
+  void (*accumulate_u64)(T* out, const T* grad, std::int64_t cols, const Entry<std::uint64_t>* e, std::int64_t n,
+                         const A* scale);
+  // out = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by total unless null (x/0 is 0).
+  void (*weighted_reduce)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, const A* weights,
+                          std::int64_t n, const A* total);
+  // out = contribution of one id: grad_row / total · weight; total may be null.
+  void (*weighted_row)(T* out, const T* grad_row, std::int64_t cols, A weight, const A* total);
+  // out = Σ of such contributions from zero. from[j] is the id's position, which finds its weight and its segment.
+  void (*weighted_accumulate)(T* out, const T* grad, std::int64_t cols, const std::int64_t* from, std::int64_t n,
+                              const std::int64_t* segments, const A* weights, const A* totals, Rounding);
+  // Σ a[c]·b[c]: eight interleaved partial sums, then their pairwise tree.
+  A (*dot)(const T* a, const T* b, std::int64_t cols);
+};
+
+struct RowTable;  // all of the above for every T
+const RowTable& row_table();
+// "baseline", "x86-64-v3" or "x86-64-v4".
+const char* row_level();
+
+template <class T>
+const SumOps<T>& sum_ops();
+template <class T>
+const SegmentSumOps<T>& segment_sum_ops();
+template <class T>
+const GradOps<T>& grad_ops();
+
+}  // namespace rowgrad

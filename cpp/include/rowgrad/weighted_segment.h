@@ -1,0 +1,339 @@
+// SegmentSum, gathered rows, and weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², with gradients for data and weights.
+#pragma once
+#include <cmath>
+
+#include "rowgrad/sparse_segment.h"
+
+namespace rowgrad {
+
+// Inputs data, segment_ids. Rows of one segment are neighbours.
+class SegmentSum : public Kernel {
+ public:
+  Status measure() override {
+    const Ids segments(in[1]);
+    const std::int64_t n = segments.size;
+    rows = n ? segments[n - 1] + 1 : 0;
+    if (rows < 0 || (n && rows == 0)) return {Fault::segment_negative, n - 1, segments[n - 1], 0};
+    return {};
+  }
+
+  Status check() override {
+    const Ids segments(in[1]);
+    if (non_decreasing(segments) && all_below(segments, rows)) return {};
+    for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {
+      const std::int64_t id = segments[begin];
+      for (end = begin + 1; end < segments.size && segments[end] == id;) ++end;
+      if (end < segments.size && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
+      if (!is_below(id, rows)) return {Fault::segment_not_in_output, begin, id, rows};
+    }
+    return {};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids segments(in[1]);
+    const auto starts = run_starts(segments);
+    visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto data = mat<T>(in[0]);
+      const auto sums = mat<T>(out[0]);
+      const auto& ops = segment_sum_ops<T>();
+      parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t g = first; g < last; ++g)
+          ops.segment_sum(sums.row(segments[starts[g]]), data.row(starts[g]), data.cols, starts[g + 1] - starts[g]);
+      });
+    });
+  }
+};
+
+// Inputs params, indices → the rows named, bit for bit.
+class GatherRows : public Kernel {
+ public:
+  Status check() override {
+    const Ids ids(in[1]);
+    const std::int64_t bound = in[0].rows();
+    if (all_below(ids, bound)) return {};
+    std::int64_t i = 0;
+    while (is_below(ids[i], bound)) ++i;
+    return {Fault::index_not_in_params, i, ids[i], bound};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const std::int64_t bytes = in[0].row_size() * width_of(in[0].dtype);
+    const auto* from = in[0].as<const char>();
+    auto* to = out[0].as<char>();
+    Ids(in[1]).typed([&](auto* ids) {
+      parallel_ranges(in[1].size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          std::copy_n(from + std::int64_t(ids[i]) * bytes, bytes, to + i * bytes);
+      });
+    });
+  }
+};
+
+// Inputs sorted_ids (ascending, distinct), ids → where each id stands in the list.
+class RowPositions : public Kernel {
+ public:
+  Status check() override {
+    const Ids list(in[0]), ids(in[1]);
+    positions_ = workspace<std::int64_t>(ids.size);
+    for (std::int64_t i = 0; i < ids.size; ++i) {
+      std::int64_t low = 0, high = list.size;
+      while (low < high) {
+        const std::int64_t mid = low + (high - low) / 2;
+        if (list[mid] < ids[i])
+          low = mid + 1;
+        else
+          high = mid;
+      }
+      if (low == list.size || list[low] != ids[i]) return {Fault::id_not_listed, i, ids[i], list.size};
+      positions_[i] = low;
+    }
+    return {};
+  }
+
+  void compute(std::span<const Array> out) override {
+    std::copy(positions_.begin(), positions_.end(), out[0].as<std::int64_t>());
+  }
+
+ private:
+  std::vector<std::int64_t> positions_;
+};
+
+// The transpose of GatherRows: inputs grad, indices, num_rows. Rows add up in input order, from zero.
+class ScatterRows : public Kernel {
+ public:
+  Status check() override {
+    const Ids ids(in[1]);
+    bound_ = Ids(in[2])[0];
+    if (all_below(ids, bound_)) return {};
+    std::int64_t i = 0;
+    while (is_below(ids[i], bound_)) ++i;
+    return {Fault::index_not_in_output, i, ids[i], bound_};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids ids(in[1]);
+    if (ids.size == 0) return;
+    auto entries = workspace<Entry<std::uint64_t>>(ids.size);
+    for (std::int64_t i = 0; i < ids.size; ++i) entries[i] = {std::uint32_t(ids[i]), std::uint64_t(i)};
+    sort_by_row(entries, bound_);
+    const auto starts = row_starts(entries);
+    visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      using A = Accumulator<T>;
+      const auto grad = mat<T>(in[0]);
+      const auto result = mat<T>(out[0]);
+      parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t g = first; g < last; ++g) {
+          const Entry<std::uint64_t>* e = entries.data() + starts[g];
+          const std::int64_t n = starts[g + 1] - starts[g];
+          T* row = result.row(e->row);
+          if constexpr (std::is_floating_point_v<A>) {
+            grad_ops<T>().accumulate_u64(row, grad.data, grad.cols, e, n, nullptr);
+          } else {
+            for (std::int64_t j = 0; j < n; ++j)
+              for (std::int64_t c = 0; c < grad.cols; ++c)
+                row[c] = plus<T>(row[c], grad.row(std::int64_t(e[j].from))[c]);
+          }
+        }
+      });
+    });
+  }
+
+ private:
+  std::int64_t bound_ = 0;
+};
+
+// Weights in the accumulator's type, and Σw or √Σw² of every segment.
+template <class A>
+struct Weights {
+  std::vector<A> value;
+  std::vector<A> total;  // empty for sums
+
+  Weights(const Array& weights, const Ids& segments, std::int64_t num_segments, Reduce kind)
+      : value(workspace<A>(weights.size())) {
+    visit(Floats{}, weights.dtype, [&]<class W>(std::type_identity<W>) {
+      const W* w = weights.as<W>();
+      for (std::size_t i = 0; i < value.size(); ++i) value[i] = A(load(w[i]));
+    });
+    if (kind == Reduce::sum) return;
+    total = workspace<A>(num_segments);
+    for (std::int64_t i = 0; i < segments.size; ++i)
+      total[segments[i]] += kind == Reduce::mean ? value[i] : value[i] * value[i];
+    if (kind == Reduce::sqrtn)
+      for (A& t : total) t = std::sqrt(t);
+  }
+
+  const A* total_of(std::int64_t segment) const { return total.empty() ? nullptr : total.data() + segment; }
+};
+
+inline std::vector<std::int64_t> as_int64(const Ids& ids) {
+  auto out = workspace<std::int64_t>(ids.size);
+  for (std::int64_t i = 0; i < ids.size; ++i) out[i] = ids[i];
+  return out;
+}
+
+// Inputs data, indices, segment_ids, weights; attr: reduce, whether this is the transpose of the gradient:
+// then input 4 gives the number of segments and their ids come in any order.
+class WeightedSegment : public Kernel {
+ public:
+  Status measure() override {
+    // Ids first: TensorFlow gathers before it sums.
+    const Ids indices(in[1]), segments(in[2]);
+    const std::int64_t bound = in[0].rows();
+    if (!all_below(indices, bound))
+      for (std::int64_t i = 0; i < indices.size; ++i)
+        if (!is_below(indices[i], bound)) return {Fault::index_not_in_params, i, indices[i], bound};
+    if (!attr[1]) return forward_rows(segments, true, nullptr, rows);
+    rows = Ids(in[4])[0];
+    return {};
+  }
+
+  Status check() override {
+    const Ids segments(in[2]);
+    if (!attr[1]) return check_runs(Ids(in[1]), segments, in[0].rows(), rows, Fault::index_not_in_params);
+    if (all_below(segments, rows)) return {};
+    std::int64_t i = 0;
+    while (is_below(segments[i], rows)) ++i;
+    return {Fault::segment_not_in_grad, i, segments[i], rows};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids indices(in[1]), segments(in[2]);
+    auto entries = workspace<Entry<std::uint64_t>>(indices.size);  // by segment, input order kept
+    for (std::int64_t i = 0; i < indices.size; ++i) entries[i] = {std::uint32_t(segments[i]), std::uint64_t(i)};
+    sort_by_row(entries, rows);
+    const auto starts = row_starts(entries);
+    auto ids = workspace<std::int64_t>(indices.size);
+    for (std::int64_t i = 0; i < indices.size; ++i) ids[i] = indices[std::int64_t(entries[i].from)];
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      using A = Accumulator<T>;
+      const auto data = mat<T>(in[0]);
+      const auto result = mat<T>(out[0]);
+      const Weights<A> weights(in[3], segments, rows, Reduce(attr[0]));
+      auto ordered = workspace<A>(indices.size);
+      for (std::int64_t i = 0; i < indices.size; ++i) ordered[i] = weights.value[entries[i].from];
+      const auto& ops = grad_ops<T>();
+      parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t g = first; g < last; ++g) {
+          const std::int64_t begin = starts[g], s = entries[begin].row;
+          ops.weighted_reduce(result.row(s), data.data, data.cols, ids.data() + begin, ordered.data() + begin,
+                              starts[g + 1] - begin, weights.total_of(s));
+        }
+      });
+    });
+  }
+};
+
+// The gradient for data. Inputs grad, indices, segment_ids, weights, output_dim0; attr: reduce, rounding.
+class WeightedSegmentGrad : public Kernel {
+ public:
+  Status check() override {
+    out_rows_ = Ids(in[4])[0];
+    empty_ = in[1].size() == 0 || out_rows_ == 0;
+    if (empty_) return {};
+    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false);
+  }
+
+  void compute(std::span<const Array> out) override {
+    if (empty_) return;
+    const Ids indices(in[1]), segments(in[2]);
+    auto entries = workspace<Entry<std::uint64_t>>(indices.size);
+    for (std::int64_t i = 0; i < indices.size; ++i) entries[i] = {std::uint32_t(indices[i]), std::uint64_t(i)};
+    sort_by_row(entries, out_rows_);
+    const auto starts = row_starts(entries);
+    auto from = workspace<std::int64_t>(indices.size);
+    for (std::int64_t i = 0; i < indices.size; ++i) from[i] = std::int64_t(entries[i].from);
+    const auto segment_of = as_int64(segments);
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto grad = mat<T>(in[0]);
+      const auto result = mat<T>(out[0]);
+      const Weights<Accumulator<T>> weights(in[3], segments, grad.rows, Reduce(attr[0]));
+      const auto& ops = grad_ops<T>();
+      parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t g = first; g < last; ++g)
+          ops.weighted_accumulate(result.row(entries[starts[g]].row), grad.data, grad.cols, from.data() + starts[g],
+                                  starts[g + 1] - starts[g], segment_of.data(), weights.value.data(),
+                                  weights.total_of(0), Rounding(attr[1]));
+      });
+    });
+  }
+
+ private:
+  std::int64_t out_rows_ = 0;
+  bool empty_ = false;
+};
+
+// The gradient of each id's own row, before equal ids are summed. Inputs grad, segment_ids, weights; attr: reduce.
+class WeightedSegmentGradRows : public Kernel {
+ public:
+  Status check() override {
+    const Ids segments(in[1]);
+    const std::int64_t bound = in[0].rows();
+    if (all_below(segments, bound)) return {};
+    std::int64_t i = 0;
+    while (is_below(segments[i], bound)) ++i;
+    return {Fault::segment_not_in_grad, i, segments[i], bound};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids segments(in[1]);
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto grad = mat<T>(in[0]);
+      const auto result = mat<T>(out[0]);
+      const Weights<Accumulator<T>> weights(in[2], segments, grad.rows, Reduce(attr[0]));
+      const auto& ops = grad_ops<T>();
+      parallel_ranges(segments.size, 1 + (1 << 14) / (grad.cols + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          ops.weighted_row(result.row(i), grad.row(segments[i]), grad.cols, weights.value[i],
+                           weights.total_of(segments[i]));
+      });
+    });
+  }
+};
+
+// ⟨grad[segment_ids[i]], data[indices[i]]⟩ for every i: the gradient of a weighted sum for its weights.
+// Inputs grad, data, indices, segment_ids; the result is in the accumulator's type.
+class SparseSegmentDot : public Kernel {
+ public:
+  Status check() override {
+    const Ids indices(in[2]), segments(in[3]);
+    const std::int64_t data_rows = in[1].rows(), grad_rows = in[0].rows();
+    if (all_below(indices, data_rows) && all_below(segments, grad_rows)) return {};
+    for (std::int64_t i = 0; i < indices.size; ++i) {
+      if (!is_below(indices[i], data_rows)) return {Fault::index_not_in_params, i, indices[i], data_rows};
+      if (!is_below(segments[i], grad_rows)) return {Fault::segment_not_in_grad, i, segments[i], grad_rows};
+    }
+    return {};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids indices(in[2]), segments(in[3]);
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto grad = mat<T>(in[0]);
+      const auto data = mat<T>(in[1]);
+      auto* result = out[0].as<Accumulator<T>>();
+      const auto& ops = grad_ops<T>();
+      parallel_ranges(indices.size, 1 + (1 << 14) / (grad.cols + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          result[i] = ops.dot(grad.row(segments[i]), data.row(indices[i]), grad.cols);
+      });
+    });
+  }
+};
+
+// ⟨x[i], y[i]⟩ for every row i. Inputs x, y.
+class RowDot : public Kernel {
+ public:
+  void compute(std::span<const Array> out) override {
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto x = mat<T>(in[0]);
+      const auto y = mat<T>(in[1]);
+      auto* result = out[0].as<Accumulator<T>>();
+      const auto& ops = grad_ops<T>();
+      parallel_ranges(x.rows, 1 + (1 << 14) / (x.cols + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) result[i] = ops.dot(x.row(i), y.row(i), x.cols);
+      });
+    });
+  }
+};
+
+}  // namespace rowgrad

@@ -1,0 +1,68 @@
+// The list of kernels: one line each.
+#include "kernels.h"
+
+#include "rowgrad/dispatch.h"
+#include "rowgrad/sparse_coo.h"
+#include "rowgrad/sparse_rows.h"
+#include "rowgrad/sparse_segment.h"
+#include "rowgrad/weighted_segment.h"
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+
+namespace rowgrad {
+namespace {
+
+template <class K>
+std::unique_ptr<Kernel> make() {
+  return std::make_unique<K>();
+}
+
+// Kernels that only move values take every width, so every dtype.
+std::vector<DType> any() {
+  std::vector<DType> all;
+#define ROWGRAD_ANY(name, type) all.push_back(DType::name);
+  ROWGRAD_DTYPES(ROWGRAD_ANY)
+#undef ROWGRAD_ANY
+  return all;
+}
+
+}  // namespace
+
+const std::vector<KernelEntry>& kernels() {
+  static const std::vector<KernelEntry> list = {
+      {"sparse_segment", make<SparseSegment>, Reals::list()},
+      {"sparse_segment_grad", make<SparseSegmentGrad>, Floats::list()},
+      {"sparse_segment_grad_grad", make<SparseSegmentGradGrad>, Floats::list()},
+      {"segment_sum", make<SegmentSum>, Numbers::list()},
+      {"gather_rows", make<GatherRows>, any()},
+      {"scatter_rows", make<ScatterRows>, Numbers::list()},
+      {"row_positions", make<RowPositions>, Indices::list()},
+      {"weighted_segment", make<WeightedSegment>, Floats::list()},
+      {"weighted_segment_grad", make<WeightedSegmentGrad>, Floats::list()},
+      {"weighted_segment_grad_rows", make<WeightedSegmentGradRows>, Floats::list()},
+      {"sparse_segment_dot", make<SparseSegmentDot>, Floats::list()},
+      {"row_dot", make<RowDot>, Floats::list()},
+      {"fill_empty_rows", make<FillEmptyRows>, any()},
+      {"fill_empty_rows_grad", make<FillEmptyRowsGrad>, Numbers::list()},
+      {"fill_empty_rows_grad_grad", make<FillEmptyRowsGradGrad>, Numbers::list()},
+      {"sparse_slice", make<SparseSlice>, any()},
+      {"sparse_slice_grad", make<SparseSliceGrad>, any()},
+      {"sparse_slice_grad_grad", make<SparseSliceGradGrad>, any()},
+      {"sparse_add", make<SparseAdd>, Numbers::list()},
+      {"sparse_add_grad", make<SparseAddGrad>, any()},
+      {"sparse_add_grad_grad", make<SparseAddGradGrad>, Numbers::list()},
+  };
+  return list;
+}
+
+std::int64_t memory_limit() {
+#if defined(__unix__) || defined(__APPLE__)
+  static const std::int64_t bytes = std::int64_t(sysconf(_SC_PHYS_PAGES)) * std::int64_t(sysconf(_SC_PAGESIZE));
+  return bytes;
+#else
+  return std::int64_t{1} << 40;
+#endif
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,74 @@
+// Which copy of the row arithmetic this machine runs. All copies give the same bits.
+#include "row_table.h"
+
+namespace rowgrad {
+
+void fill_rows_baseline(RowTable&);
+#ifdef ROWGRAD_X86_LEVELS
+void fill_rows_v3(RowTable&);
+void fill_rows_v4(RowTable&);
+#endif
+
+namespace {
+
+struct Chosen {
+  RowTable table;
+  const char* level;
+};
+
+const Chosen& chosen() {
+  static const Chosen c = [] {
+    Chosen it{};
+#ifdef ROWGRAD_X86_LEVELS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("x86-64-v4")) {
+      fill_rows_v4(it.table);
+      it.level = "x86-64-v4";
+      return it;
+    }
+    if (__builtin_cpu_supports("x86-64-v3")) {
+      fill_rows_v3(it.table);
+      it.level = "x86-64-v3";
+      return it;
+    }
+#endif
+    fill_rows_baseline(it.table);
+    it.level = "baseline";
+    return it;
+  }();
+  return c;
+}
+
+}  // namespace
+
+const RowTable& row_table() { return chosen().table; }
+const char* row_level() { return chosen().level; }
+
+template <class T>
+const SumOps<T>& sum_ops() {
+  return std::get<SumOps<T>>(row_table().sum);
+}
+template <class T>
+const SegmentSumOps<T>& segment_sum_ops() {
+  return std::get<SegmentSumOps<T>>(row_table().segment_sum);
+}
+template <class T>
+const GradOps<T>& grad_ops() {
+  return std::get<GradOps<T>>(row_table().grad);
+}
+
+#define ROWGRAD_FLOAT(T) template const GradOps<T>& grad_ops<T>();
+#define ROWGRAD_REAL(T) template const SumOps<T>& sum_ops<T>();
+#define ROWGRAD_NUMBER(T) template const SegmentSumOps<T>& segment_sum_ops<T>();
+#define ROWGRAD_FLOATS(X) X(half) X(bfloat16) X(float) X(double)
+#define ROWGRAD_REALS(X)                                                                              \
+  ROWGRAD_FLOATS(X)                                                                                   \
+  X(std::int8_t) X(std::int16_t) X(std::int32_t) X(std::int64_t) X(std::uint8_t) X(std::uint16_t) \
+  X(std::uint32_t) X(std::uint64_t)
+ROWGRAD_FLOATS(ROWGRAD_FLOAT)
+ROWGRAD_REALS(ROWGRAD_REAL)
+ROWGRAD_REALS(ROWGRAD_NUMBER)
+ROWGRAD_NUMBER(std::complex<float>)
+ROWGRAD_NUMBER(std::complex<double>)
+
+}  // namespace rowgrad

@@ -1,0 +1,138 @@
+"""What may come in as a NumPy argument: every value becomes a C-contiguous array of a dtype the catalogue names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import refuse
+from .spec import QUANTIZED, Aval, Derived, Op
+
+Array = np.ndarray[Any, Any]
+
+_PLAIN = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "complex64", "complex128", "bool")  # fmt: skip
+NUMPY_DTYPE: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in _PLAIN}
+NUMPY_DTYPE["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
+# TensorFlow's NumPy form of a quantized number is a structure with one field named after the type.
+NUMPY_DTYPE |= {q: np.dtype([(q, NUMPY_DTYPE[q.removeprefix("q").replace("quint", "uint")])]) for q in QUANTIZED}
+NUMPY_DTYPE["string"] = np.dtype(object)
+
+_NAME = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name != "string"}
+_INT32 = np.iinfo(np.int32)
+
+
+def aval_of(array: Array) -> Aval:
+    """The catalogue's view of an admitted array."""
+    return Aval(_NAME.get(array.dtype, "string"), array.shape)
+
+
+def admit(op: Op, arguments: dict[str, Any]) -> dict[str, Array]:
+    """Arrays as they are, Python numbers and lists in the dtype their neighbours give them."""
+    arrays: dict[str, Array] = {}
+    bound: dict[str, str] = {}
+    weak: list[str] = []
+    for arg in op.inputs:
+        value = arguments[arg.name]
+        if isinstance(value, bool | int | float | complex | str | bytes | list | tuple):
+            weak.append(arg.name)
+            continue
+        arrays[arg.name] = array = _strong(value, arg.name)
+        bound.setdefault(arg.type, aval_of(array).dtype)
+    for arg in op.inputs:
+        if arg.name in weak:
+            listed = op.types.get(arg.type)
+            wanted = bound.get(arg.type)
+            if wanted is None and isinstance(listed, Derived) and listed.of in bound:
+                wanted = listed[bound[listed.of]]
+            arrays[arg.name] = array = _weak(arguments[arg.name], arg.name, wanted)
+            bound.setdefault(arg.type, aval_of(array).dtype)
+        if arg.type not in op.types:
+            arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
+    return arrays
+
+
+def _strong(value: Any, argument: str) -> Array:
+    """An array keeps its dtype: nothing is converted but byte order and strings."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
+    if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
+        raise refuse("not_an_array", argument=argument, value=type(value).__name__)
+    return _canonical(np.asarray(value), argument)
+
+
+def _canonical(array: Array, argument: str) -> Array:
+    # Not ascontiguousarray: that would give a scalar a dimension.
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        array = array.copy(order="C")
+    if array.dtype in _NAME:
+        return array
+    if array.dtype.kind == "T":
+        return array
+    if array.dtype.kind in "SU":
+        return array.astype(object)
+    if array.dtype.kind == "O":
+        for position, item in enumerate(array.flat):
+            if not isinstance(item, str | bytes):
+                what = f"an object array holding {type(item).__name__}"
+                raise refuse("not_an_array", argument=argument, position=position, value=what)
+        return array
+    native = array.dtype.newbyteorder("=")
+    if native in _NAME:
+        return array.astype(native)
+    raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(NUMPY_DTYPE))
+
+
+def _weak(value: Any, argument: str, wanted: str | None) -> Array:
+    """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError) as error:
+        raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
+    if array.size == 0 and array.dtype == np.float64:
+        array = array.astype(NUMPY_DTYPE[wanted] if wanted in _PLAIN else np.int32 if wanted is None else np.float32)
+    kind = array.dtype.kind
+    if _holds_arrays(value) or kind in "OSUb":
+        return _canonical(array, argument)
+    target = NUMPY_DTYPE.get(wanted) if wanted is not None else None
+    if kind in "iu":
+        if target is None or target.kind in "SUOb":
+            fits = array.size == 0 or (array.min() >= _INT32.min and array.max() <= _INT32.max)
+            target = np.dtype(np.int32) if fits else array.dtype
+        elif target.kind in "iu":
+            return _fit(array, argument, target)
+    elif kind == "f":
+        target = target if target is not None and _is_inexact(target) else np.dtype(np.float32)
+    elif kind == "c":
+        target = target if target is not None and target.kind == "c" else np.dtype(np.complex128)
+    with np.errstate(over="ignore"):
+        return _canonical(array.astype(target), argument)
+
+
+def _is_inexact(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "fc" or dtype == NUMPY_DTYPE["bfloat16"]
+
+
+def _holds_arrays(value: Any) -> bool:
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return isinstance(value, np.ndarray | np.generic)
+
+
+def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
+    """An argument of one integer dtype takes any integers that fit it."""
+    target = NUMPY_DTYPE[wanted]
+    if array.dtype == target or array.dtype.kind not in "iu":
+        return array
+    return _fit(array, argument, target)
+
+
+def _fit(array: Array, argument: str, target: np.dtype[Any]) -> Array:
+    info = np.iinfo(target)
+    if array.size and (int(array.min()) < info.min or int(array.max()) > info.max):
+        flat = array.ravel().tolist()
+        position = next(i for i, v in enumerate(flat) if not info.min <= v <= info.max)
+        raise refuse("integer_does_not_fit", argument=argument, position=position, value=flat[position], bound=target)
+    return array.astype(target)

@@ -1,0 +1,106 @@
+"""One call: bind the arguments, choose the runner by their types, let it check and launch.
+
+A runner is a module with one function, `call(op, arguments, attrs, out) -> tuple of outputs`. It is found by the
+argument's own `__rowgrad_runner__` (a module's name), else by the root module of its type among the entry points
+of the group `rowgrad.runners`. Nothing here imports one before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from .check import check_attrs
+from .errors import OpError, refuse
+from .spec import Op
+
+NUMPY = "rowgrad.native"
+PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that brings its runner
+
+
+def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Call an op with TensorFlow's argument names, by position or keyword; `name=` appears in errors."""
+    name = kwargs.pop("name", None)
+    out = kwargs.pop("out", None)
+    arguments, attrs = bind(op, args, kwargs)
+    try:
+        check_attrs(op, attrs)
+        runner = importlib.import_module(choose_runner(arguments))
+        outputs: tuple[Any, ...] = runner.call(op, arguments, attrs, out)
+    except OpError as error:
+        error.in_call(op.name, name, describe(op, arguments, attrs))
+        raise
+    return outputs
+
+
+def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments by name in the record's order, and attributes with their defaults."""
+    names = op.input_names
+    if len(args) > len(names) + len(op.attrs):
+        raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
+    given = dict(zip((*names, *op.attrs), args, strict=False))
+    for key, value in kwargs.items():
+        if key in given:
+            raise TypeError(f"{op.name} got argument {key!r} twice")
+        if key not in names and key not in op.attrs:
+            raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join((*names, *op.attrs))}")
+        given[key] = value
+    missing = [n for n in names if n not in given]
+    if missing:
+        raise TypeError(f"{op.name} needs {', '.join(missing)}")
+    return {n: given[n] for n in names}, {k: given.get(k, default) for k, default in op.attrs.items()}
+
+
+def choose_runner(arguments: Mapping[str, Any]) -> str:
+    """The module that runs this call: NumPy's, unless an argument says otherwise."""
+    chosen, because = NUMPY, ""
+    for name, value in arguments.items():
+        runner = runner_of(type(value))
+        if runner in (NUMPY, chosen):
+            continue
+        if chosen != NUMPY:
+            raise refuse("mixed_runners", argument=name, value=because, bound=type(value).__module__)
+        chosen, because = runner, type(value).__module__
+    return chosen
+
+
+@cache
+def runner_of(kind: type) -> str:
+    """The runner for values of one type."""
+    own = getattr(kind, "__rowgrad_runner__", None)
+    if isinstance(own, str):
+        return own
+    root = kind.__module__.partition(".")[0]
+    if root not in PACKAGES:
+        return NUMPY
+    for point in entry_points(group="rowgrad.runners"):
+        if point.name == PACKAGES[root]:
+            return point.value
+    extra = PACKAGES[root]
+    raise refuse("no_runner", value=f"{root} arrays", bound=f"pip install 'rowgrad[{extra}]' where that extra exists, "
+                 "or pass NumPy arrays")  # fmt: skip
+
+
+def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:
+    """Every argument's dtype and shape, and attributes that are not their default."""
+    parts = [f"{k}={_describe_value(v)}" for k, v in arguments.items()]
+    parts += [f"{k}={v!r}" for k, v in attrs.items() if v != op.attrs[k]]
+    return ", ".join(parts)
+
+
+def _describe_value(value: Any) -> str:
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is not None and isinstance(shape, tuple):
+        return f"{dtype}[{','.join(map(str, shape))}]"
+    if isinstance(value, bool | int | float | complex | None):
+        return repr(value)
+    if isinstance(value, str | bytes):
+        return type(value).__name__
+    try:
+        return f"{type(value).__name__} of {len(value)}"
+    except TypeError:
+        return type(value).__name__
+

@@ -1,0 +1,163 @@
+"""The NumPy runner: admits arrays, asks `check`, allocates outputs, calls `_core`, words what it reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of
+from .check import infer
+from .dense import FUNCTIONS
+from .errors import OpError, refuse, shape_text
+from .shape import check_elements
+from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
+
+_KERNEL = {name: i for i, (name, _) in enumerate(_core.kernels())}
+_CODE = {name: i for i, name in enumerate(_core.dtypes())}
+_POSITIONS = "int64"  # strings stay in Python: kernels move their positions
+
+
+def set_num_threads(n: int) -> None:
+    """Use n threads from now on. The number never changes a result."""
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
+        raise ValueError(f"set_num_threads: n must be an int from 1 to 1024; got {n!r}")
+    _core.set_num_threads(n)
+
+
+def num_threads() -> int:
+    """How many threads kernels use."""
+    return int(_core.num_threads())
+
+
+def _threads_from_environment() -> None:
+    text = os.environ.get("ROWGRAD_NUM_THREADS")
+    if text:
+        try:
+            set_num_threads(int(text))
+        except ValueError:
+            raise ValueError(f"ROWGRAD_NUM_THREADS must be an int from 1 to 1024; got {text!r}") from None
+
+
+_threads_from_environment()
+
+
+def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Array, ...]:
+    """Run an op on NumPy arrays."""
+    arrays = admit(op, arguments)
+    avals = {name: aval_of(a) for name, a in arrays.items()}
+    host = {a.name: _host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in _CODE}
+    outputs = infer(op, avals, host)
+    if op.kernel is None:
+        with np.errstate(all="ignore"):
+            result = (np.asarray(FUNCTIONS[op.name](np, *arrays.values())),)
+        return _into(op, result, out, arrays)
+    texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
+    if texts:
+        return _into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
+    return _launch(op, arrays, attrs, outputs, out)
+
+
+def _host_value(array: Array) -> Any:
+    return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
+
+
+def _launch(op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], out: Any) -> Any:
+    constants = [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.attrs if k == "accumulate")]
+    job = _core.Job(_KERNEL[str(op.kernel)], constants, *_raw(list(arrays.values())))
+    _raise_fault(op, job.fault)
+    sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
+    for aval in sized:
+        _check_size(aval)
+    given = None if out is None else _outputs_given(op, sized, out, arrays)
+    results = given or tuple(_allocate(a) for a in sized)
+    _raise_fault(op, job.run(*_raw(results), given is not None))
+    return results
+
+
+def _raw(arrays: Sequence[Array]) -> tuple[tuple[Array, ...], bytes]:
+    """Arrays in forms the buffer protocol knows, and their dtype codes."""
+    views, codes = [], bytearray()
+    for a in arrays:
+        name = aval_of(a).dtype
+        if name == "bfloat16":
+            a = a.view(np.uint16)
+        elif name in QUANTIZED:
+            a = a.view(a.dtype[0])
+        views.append(a)
+        codes.append(_CODE[name])
+    return tuple(views), bytes(codes)
+
+
+def _raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
+    if fault is not None:
+        key, position, value, bound = fault
+        raise refuse(key, has=op.input_names, position=position, value=value, bound=bound)
+
+
+def _check_size(aval: Aval) -> None:
+    """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has."""
+    if None in aval.shape:
+        return
+    check_elements(aval.shape, wrapped=True)
+    elements = int(np.prod(aval.shape, dtype=object)) if aval.shape else 1
+    if elements * NUMPY_DTYPE[aval.dtype].itemsize > _core.memory_limit():
+        raise _too_large(aval)
+
+
+def _too_large(aval: Aval) -> OpError:
+    return refuse("out_of_memory_output", shape=shape_text(aval.shape), value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype))
+
+
+def _allocate(aval: Aval) -> Array:
+    shape = tuple(int(d) for d in aval.shape if d is not None)
+    try:
+        return np.zeros(shape, NUMPY_DTYPE[aval.dtype])
+    except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
+        raise _too_large(aval) from None
+
+
+def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
+    """The caller's buffers, each exactly what the call gives and apart from every input."""
+    buffers = tuple(out) if isinstance(out, tuple | list) else (out,)
+    if len(buffers) != len(avals):
+        raise refuse("out_count", value=len(buffers), bound=len(avals))
+    for spec, aval, buffer in zip(op.outputs, avals, buffers, strict=True):
+        good = isinstance(buffer, np.ndarray) and buffer.flags.c_contiguous and buffer.flags.writeable
+        if not good or buffer.dtype != NUMPY_DTYPE[aval.dtype] or buffer.shape != aval.shape:
+            state = f"{buffer.dtype}[{','.join(map(str, buffer.shape))}]" if isinstance(buffer, np.ndarray) else out
+            raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous {aval}", value=state)
+        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, buffers, strict=True) if b is not buffer))
+        for name, other in others:
+            if np.may_share_memory(buffer, other):
+                raise refuse("out_overlaps", argument=spec.name, value=name)
+    return buffers
+
+
+def _into(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
+    """Copy results into the caller's buffers, where given."""
+    if out is None:
+        return results
+    buffers = _outputs_given(op, [aval_of(r) for r in results], out, inputs)
+    for buffer, result in zip(buffers, results, strict=True):
+        buffer[...] = result
+    return buffers
+
+
+def _launch_strings(
+    op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], texts: list[str]
+) -> tuple[Array, ...]:
+    """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
+    pool = np.concatenate([arrays[name].reshape(-1) for name in texts])
+    stand_in, start = dict(arrays), 0
+    for name in texts:
+        n = arrays[name].size
+        stand_in[name] = np.arange(start, start + n, dtype=np.int64).reshape(arrays[name].shape)
+        start += n
+    moved = [Aval(_POSITIONS, o.shape) if o.dtype == "string" else o for o in outputs]
+    results = _launch(op, stand_in, attrs, moved, None)
+    return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
+

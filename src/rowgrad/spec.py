@@ -1,0 +1,197 @@
+"""What an op is: one record, and the catalogue of all of them. No array library is known here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int | None, ...]  # None: not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """What is known of an array without its data."""
+
+    dtype: str
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """An input or output: its name, its type (a dtype, or a type variable such as T) and its role.
+
+    A *host* input's value decides shapes: torch sees a SymInt, jax a static int, an editor a field.
+    """
+
+    name: str
+    type: str
+    host: bool = False
+
+    @property
+    def role(self) -> str:
+        """What a pin of this argument carries: `size`, `ids`, `shape` or `values`."""
+        if self.host:
+            return "size" if self.type != "int64" or self.name == "nrows" else "shape"
+        return "ids" if self.type in ("int64", "Tidx", "Tsegmentids") else "values"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A type variable that follows another: thresh's is the real type of T.
+
+    `declared` is what TensorFlow lists for it, in its words and its order, where it lists more.
+    """
+
+    of: str
+    table: Mapping[str, str]
+    declared: tuple[str, ...] = ()
+
+    def __getitem__(self, dtype: str) -> str:
+        return self.table.get(dtype, dtype)
+
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+REALS = (*FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+COMPLEX = ("complex64", "complex128")
+NUMBERS = (*REALS, *COMPLEX)
+QUANTIZED = ("qint8", "quint8", "qint32")
+EVERYTHING = (*NUMBERS, "bool", "string")
+INDEX = ("int32", "int64")
+ALL_DTYPES = (*EVERYTHING, *QUANTIZED)
+TENSORFLOW_NAME = {"float16": "half", "float32": "float", "float64": "double"}  # where its messages say otherwise
+
+REAL_OF = Derived(
+    "T",
+    {"complex64": "float32", "complex128": "float64"},
+    declared=("float32", "float64", "int32", "uint8", "int16", "int8", "int64", "bfloat16", "uint16", "float16",
+              "uint32", "uint64"),
+)  # fmt: skip
+ACCUMULATOR_OF = Derived("T", {"float16": "float32", "bfloat16": "float32"})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a shape rule sees: avals by argument, and the values of host inputs where known."""
+
+    avals: Mapping[str, Aval]
+    host: Mapping[str, Any]
+
+    def shape(self, name: str) -> Shape:
+        """The shape of one argument."""
+        return self.avals[name].shape
+
+
+class Call:
+    """A finished call as an adjoint sees it: arguments by name, attributes, outputs in order."""
+
+    def __init__(self, arguments: Mapping[str, Any], attrs: Mapping[str, Any], outputs: tuple[Any, ...]) -> None:
+        self.arguments = arguments
+        self.attrs = attrs
+        self.outputs = outputs
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.arguments[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+ShapeRule = Callable[[Known], tuple[Shape, ...]]
+Adjoint = Callable[..., tuple[Any, ...]]  # (ops, call, *cotangents) -> one per differentiable argument
+RowPairs = Callable[[Mapping[str, Any]], Iterable[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """Everything there is to know about one op; see docs/architecture.md, "The record"."""
+
+    name: str
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    types: Mapping[str, tuple[str, ...] | Derived]
+    shape: ShapeRule
+    doc: str
+    example: str
+    kernel: str | None = None
+    constants: tuple[int, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    differentiable: tuple[str, ...] = ()
+    linear: tuple[str, ...] = ()
+    adjoint: Adjoint | None = None
+    rows: RowPairs | None = None
+    layer: str = "kernel"
+    category: str = ""
+    tensorflow: bool = True  # whether TensorFlow has a raw op of this name
+    unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Argument names in order."""
+        return tuple(a.name for a in self.inputs)
+
+    @property
+    def snake_name(self) -> str:
+        """SparseSegmentSqrtNGrad -> sparse_segment_sqrt_n_grad."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", self.name).lower()
+
+    def dtypes_of(self, variable: str) -> tuple[str, ...]:
+        """The dtypes a type variable (or a fixed dtype) stands for."""
+        listed = self.types.get(variable, (variable,))
+        if isinstance(listed, Derived):
+            return tuple(dict.fromkeys(listed[d] for d in self.dtypes_of(listed.of)))
+        return listed
+
+
+_ARG = re.compile(r"\s*(\w+)\s*:\s*(host\s+)?(\w+)\s*")
+
+
+def _parse_args(text: str) -> Iterator[Arg]:
+    for part in text.split(","):
+        match = _ARG.fullmatch(part)
+        if match is None:
+            raise ValueError(f"not an argument: {part!r}")
+        yield Arg(match[1], match[3], match[2] is not None)
+
+
+CATALOG: dict[str, Op] = {}
+
+
+def declare(name: str, signature: str, **fields: Any) -> Op:
+    """Put an op into the catalogue. Signature: `grad: T, output_dim0: host int32 -> output: T`."""
+    inputs, outputs = signature.split("->")
+    if name in CATALOG:
+        raise ValueError(f"{name} is declared twice")
+    op = Op(name=name, inputs=tuple(_parse_args(inputs)), outputs=tuple(_parse_args(outputs)), **fields)
+    CATALOG[name] = op
+    return op
+
+
+def catalog() -> list[dict[str, Any]]:
+    """Every record as plain data, ready for JSON: what an editor's palette or a generator needs."""
+
+    def arg(op: Op, a: Arg) -> dict[str, Any]:
+        return {"name": a.name, "type": a.type, "host": a.host, "role": a.role, "dtypes": list(op.dtypes_of(a.type))}
+
+    return [
+        {
+            "name": op.name,
+            "snake_name": op.snake_name,
+            "category": op.category,
+            "layer": op.layer,
+            "tensorflow": op.tensorflow,
+            "doc": op.doc,
+            "example": op.example,
+            "inputs": [arg(op, a) for a in op.inputs],
+            "outputs": [arg(op, a) for a in op.outputs],
+            "attrs": {k: {"default": v, "choices": list(op.choices.get(k, ()))} for k, v in op.attrs.items()},
+            "differentiable": list(op.differentiable),
+            "linear": list(op.linear),
+        }
+        for op in CATALOG.values()
+    ]
