@@ -81,7 +81,7 @@ Status guarded(Fn&& fn) {
   try {
     return fn();
   } catch (const OutOfMemory& e) {
-    return {Fault::out_of_memory, -1, e.bytes, memory_limit()};
+    return {Fault::out_of_memory, -1, e.elements, memory_limit()};
   } catch (const std::bad_alloc&) {
     return {Fault::out_of_memory, -1, 0, memory_limit()};
   }

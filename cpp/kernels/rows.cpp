@@ -73,9 +73,20 @@ void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t
   });
 }
 
-// Columns TensorFlow's SegmentSum handles in vectors; the rest it sums plainly.
+// Columns TensorFlow's SegmentSum handles in vectors of 32 bytes; the rest it sums plainly.
 template <class A>
-constexpr std::int64_t kPacket = sizeof(A) <= 32 && 32 % sizeof(A) == 0 ? 32 / sizeof(A) : 1;
+constexpr std::int64_t kPacket = 32 / sizeof(A);
+
+// A 16-bit float whose every sum is rounded: how SegmentSum itself adds them.
+template <class T>
+struct Rounded {
+  float value;
+  Rounded() = default;
+  explicit Rounded(float v) : value(v) {}
+  Rounded operator+(Rounded other) const { return Rounded(load(store<T>(value + other.value))); }
+};
+template <class T>
+constexpr std::int64_t kPacket<Rounded<T>> = kPacket<float>;
 
 // The order of SegmentSum: left to right from zero; in whole packets of columns, 16 rows or more are
 // summed as four interleaved partial sums, ((s0+s1)+s2)+s3, and the last n mod 4 rows follow.
@@ -120,7 +131,7 @@ inline void segment_sums(std::int64_t cols, std::int64_t n, Rows row, Finish fin
 
 template <class T>
 void segment_sum(T* out, const T* data, std::int64_t cols, std::int64_t n) {
-  using A = Accumulator<T>;
+  using A = std::conditional_t<is_16bit_float<T>, Rounded<T>, T>;
   if (n == 1) {
     std::copy_n(data, cols, out);
     return;
@@ -129,10 +140,15 @@ void segment_sum(T* out, const T* data, std::int64_t cols, std::int64_t n) {
       cols, n,
       [&](std::int64_t j, std::int64_t c0) {
         const T* row = data + j * cols + c0;
-        return [row](std::int64_t c) { return load(row[c]); };
+        return [row](std::int64_t c) { return A(load(row[c])); };
       },
       [&](std::int64_t c0, std::int64_t width, const A* acc) {
-        for (std::int64_t c = 0; c < width; ++c) out[c0 + c] = store<T>(acc[c]);
+        for (std::int64_t c = 0; c < width; ++c) {
+          if constexpr (is_16bit_float<T>)
+            out[c0 + c] = store<T>(acc[c].value);
+          else
+            out[c0 + c] = acc[c];
+        }
       });
 }
 

@@ -9,11 +9,11 @@ from .errors import OpError, refuse
 from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op
 
 
-def infer(op: Op, avals: Mapping[str, Aval], host: Mapping[str, Any]) -> tuple[Aval, ...]:
+def infer(op: Op, avals: Mapping[str, Aval], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
     """The outputs of a call; dimensions that depend on data are None."""
     bound = bind_types(op, avals)
     try:
-        shapes = op.shape(Known(avals, host))
+        shapes = op.shape(Known(avals, host, attrs))
     except OpError as error:
         if error.argument is not None and error.argument not in avals:
             error.argument = None

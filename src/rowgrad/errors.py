@@ -86,6 +86,7 @@ WORDS: dict[str, Words] = {
     "segment_negative": Words("segment ids must be >= 0", ("segment_ids",)),
     "num_segments_too_small": Words("segment ids must be < num_segments", ("segment_ids",)),
     "num_segments_too_big": Words("num_segments must be at most {bound}, got {value}", ("num_segments",)),
+    "last_segment_overflows": Words("Expected a non-negative size, got {bound}", ("segment_ids",)),
     "segments_not_increasing": Words("segment ids are not increasing", ("segment_ids",)),
     "segment_not_in_output": Words(
         "Segment id {value} out of range [0, {bound}), possibly because 'segment_ids' input is not sorted.",
@@ -118,6 +119,7 @@ WORDS: dict[str, Words] = {
     "should_be_scalar_not": Words("{argument} should be a scalar, not shape {shape}"),
     "segments_match_indices": Words("segment_ids and indices should have same size.", ("segment_ids",)),
     "data_rank": Words("Shape must be at least rank 1", ("data", "params")),
+    "input_rank": Words("input must be at least rank 1", ("data",)),
     "grad_rank": Words("Index must be less than 0, got 0", ("grad",)),
     "segments_match_data": Words("segment_ids should be the same size as dimension 0 of input.", ("segment_ids",)),
     "weights_match": Words("weights and indices should have same size, got {value} and {bound}", ("weights",)),
@@ -179,6 +181,16 @@ WORDS: dict[str, Words] = {
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
     "not_an_array": Words("{argument} must be an array; got {value}"),
     "attr_not_allowed": Words("attribute {argument} must be one of {bound}; got {value}"),
+    # sparse tensors and lookups
+    "entry_outside": Words("indices[{position}, {column}] = {value} is outside [0, {bound})"),
+    "shard_not_there": Words("partitions[{position}] = {value} is not in [0, {bound})", ("sp_ids", "sparse_ids")),
+    "shards_disagree": Words("{argument} must have rows of {bound}; got {value}"),
+    "fewer_rows_than_shards": Words("Integer division by zero", ("params", "embedding_weights")),
+    "mask_needs_columns": Words("slice index 1 of dimension 0 out of bounds.", ("embedding_weights",)),
+    "mask_needs_rank_2": Words("Inputs to operation Select of type Select must have the same size and shape.  "
+                               "Input 0: {value} != input 1: {bound}", ("embedding_weights",)),
+    "nothing_to_hold": Words("Input tensor has {value} non zero elements but input shape ({shape}) or output shape "
+                             "({bound}) is empty", ("sparse_ids",)),
     # outputs given by the caller
     "out_unfit": Words("out for {argument} must be {bound}; got {value}"),
     "out_overlaps": Words("out for {argument} shares memory with {value}"),

@@ -50,11 +50,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
     arrays = admit(op, arguments)
     avals = {name: aval_of(a) for name, a in arrays.items()}
     host = {a.name: _host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in _CODE}
-    outputs = infer(op, avals, host)
+    outputs = infer(op, avals, host, attrs)
     if op.kernel is None:
         with np.errstate(all="ignore"):
-            result = (np.asarray(FUNCTIONS[op.name](np, *arrays.values())),)
-        return _into(op, result, out, arrays)
+            result = FUNCTIONS[op.name](np, *arrays.values(), **attrs)
+        results = result if isinstance(result, tuple) else (result,)
+        return _into(op, tuple(np.asarray(r) for r in results), out, arrays)
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
     if texts:
         return _into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)

@@ -76,10 +76,11 @@ ACCUMULATOR_OF = Derived("T", {"float16": "float32", "bfloat16": "float32"})
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a shape rule sees: avals by argument, and the values of host inputs where known."""
+    """What a shape rule sees: avals by argument, the values of host inputs where known, attributes."""
 
     avals: Mapping[str, Aval]
     host: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
         """The shape of one argument."""

@@ -38,7 +38,10 @@ void visit(DTypes<codes...>, DType dtype, Fn&& fn) {
   (void)((dtype == codes && (fn(std::type_identity<typename TypeOf<codes>::type>{}), true)) || ...);
 }
 
-// For kernels that only move values: by width, whatever the bits mean.
+// For kernels that only move values: by width, whatever the bits mean. NumPy aligns complex64 to 4 bytes only.
+struct Bytes8 {
+  std::uint32_t low, high;
+};
 struct Bytes16 {
   std::uint64_t low, high;
 };
@@ -53,7 +56,7 @@ void visit_width(DType dtype, Fn&& fn) {
     case 4:
       return fn(std::type_identity<std::uint32_t>{});
     case 8:
-      return fn(std::type_identity<std::uint64_t>{});
+      return fn(std::type_identity<Bytes8>{});
     case 16:
       return fn(std::type_identity<Bytes16>{});
   }

@@ -36,7 +36,7 @@ struct KernelEntry {
 
 // Raised when a workspace would not fit the machine's memory; the binding turns it into a Status.
 struct OutOfMemory {
-  std::int64_t bytes;
+  std::int64_t elements;
 };
 
 // Bytes of physical memory: nothing larger is ever asked for, and of workspace at most half.

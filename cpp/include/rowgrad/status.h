@@ -11,6 +11,7 @@ namespace rowgrad {
   X(segment_negative)          \
   X(num_segments_too_small)    \
   X(num_segments_too_big)      \
+  X(last_segment_overflows)    \
   X(segments_not_increasing)   \
   X(segment_not_in_output)     \
   X(index_not_in_data)         \

@@ -12,8 +12,11 @@ class SegmentSum : public Kernel {
   Status measure() override {
     const Ids segments(in[1]);
     const std::int64_t n = segments.size;
-    rows = n ? segments[n - 1] + 1 : 0;
-    if (rows < 0 || (n && rows == 0)) return {Fault::segment_negative, n - 1, segments[n - 1], 0};
+    const std::int64_t last = n ? segments[n - 1] : -1;
+    constexpr auto limit = std::numeric_limits<std::int64_t>::max();
+    if (last == limit) return {Fault::last_segment_overflows, n - 1, last, std::numeric_limits<std::int64_t>::min()};
+    rows = last + 1;
+    if (n && rows <= 0) return {Fault::segment_negative, n - 1, last, 0};
     return {};
   }
 

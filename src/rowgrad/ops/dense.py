@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import refuse, shape_text
@@ -103,6 +104,115 @@ declare(
 )
 
 
+def _mask_rows(x: Known) -> tuple[Shape, ...]:
+    rows, mask = x.shape("rows"), x.shape("mask")
+    if not rows or len(mask) != 1 or differ(rows[0], mask[0]):
+        raise refuse("same_shape", argument="mask", value=shape_text(mask), bound=shape_text(rows[:1]))
+    return (rows,)
+
+
+def _rows_alike(x: Known, first: str, second: str) -> None:
+    a, b = x.shape(first), x.shape(second)
+    if not a or len(a) != len(b) or any(map(differ, a[1:], b[1:])):
+        raise refuse("rows_match", argument=second, value=shape_text(b[1:]), bound=shape_text(a[1:]))
+
+
+def _total(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _concat(x: Known) -> tuple[Shape, ...]:
+    _rows_alike(x, "x", "y")
+    return ((_total(x.shape("x")[0], x.shape("y")[0]), *x.shape("x")[1:]),)
+
+
+def _split(x: Known) -> tuple[Shape, ...]:
+    _rows_alike(x, "rows", "x")
+    _rows_alike(x, "rows", "y")
+    total = _total(x.shape("x")[0], x.shape("y")[0])
+    if differ(total, x.shape("rows")[0]):
+        raise refuse("lengths_match", argument="rows", value=x.shape("rows")[0], bound=total)
+    return x.shape("x"), x.shape("y")
+
+
+def _reshape(x: Known) -> tuple[Shape, ...]:
+    shape = tuple(x.attrs["shape"])
+    given = x.shape("x")
+    if None not in given and math.prod(map(int, shape)) != math.prod(d for d in given if d is not None):
+        raise refuse("same_shape", argument="x", value=shape_text(given), bound=f"as many elements as {shape}")
+    return (shape,)
+
+
+_ROWS: dict[str, Any] = {"category": CATEGORY, "layer": "dense", "tensorflow": False}
+declare(
+    "MaskRows",
+    "rows: T, mask: bool -> output: T",
+    types={"T": NUMBERS},
+    shape=_mask_rows,
+    differentiable=("rows",),
+    linear=("rows",),
+    adjoint=lambda ops, c, y: (ops["MaskRows"](y, c.mask),),
+    doc="The rows, with zeros (whatever stood there, NaN too) where `mask` is true.",
+    example=_example("rg.dense_ops.MaskRows(np.array([[1., 2.], [3., 4.]]), np.array([True, False]))"),
+    **_ROWS,
+)
+declare(
+    "ConcatRows",
+    "x: T, y: T -> output: T",
+    types={"T": NUMBERS},
+    shape=_concat,
+    differentiable=("x", "y"),
+    linear=("x", "y"),
+    adjoint=lambda ops, c, y: tuple(ops["SplitRows"](y, c.x, c.y)),
+    doc="The rows of x, then those of y.",
+    example=_example("rg.dense_ops.ConcatRows(np.array([[1., 2.]]), np.array([[3., 4.]]))"),
+    **_ROWS,
+)
+declare(
+    "SplitRows",
+    "rows: T, x: T, y: T -> first: T, second: T",
+    types={"T": NUMBERS},
+    shape=_split,
+    differentiable=("rows",),
+    linear=("rows",),
+    adjoint=lambda ops, c, a, b: (ops["ConcatRows"](a, b),),
+    doc="The transpose of `ConcatRows`: as many rows as x has, then as many as y.",
+    example=_example("rg.dense_ops.SplitRows(np.array([[1., 2.], [3., 4.]]), np.zeros((1, 2)), np.zeros((1, 2)))"),
+    **_ROWS,
+)
+declare(
+    "Reshape",
+    "x: T -> output: T",
+    types={"T": NUMBERS},
+    shape=_reshape,
+    attrs={"shape": ()},
+    differentiable=("x",),
+    linear=("x",),
+    adjoint=lambda ops, c, y: (ops["Reshape"](y, shape=tuple(c.x.shape)),),
+    doc="The same elements in another shape.",
+    example=_example("rg.dense_ops.Reshape(np.arange(4.), shape=(2, 2))"),
+    **_ROWS,
+)
+for _name, _doc in (
+    ("Maximum", "The larger of x and the number `bound`; the gradient passes where x >= bound."),
+    ("MaskBelow", "1 where x >= bound, else 0: the slope of `Maximum`."),
+):
+    declare(
+        _name,
+        "x: T -> output: T",
+        types={"T": FLOATS},
+        shape=_same("x"),
+        attrs={"bound": 0.0},
+        differentiable=("x",),
+        adjoint=lambda ops, c, y, name=_name: (
+            ops["Mul"](y, ops["MaskBelow"](c.x, bound=c.attrs["bound"])) if name == "Maximum" else None,
+        ),
+        doc=_doc,
+        example=_example(f"rg.dense_ops.{_name}(np.array([1., 4., 9.]), bound=4.)"),
+        **_ROWS,
+    )
+
+
 def _scale_rows(x: Known) -> tuple[Shape, ...]:
     rows, scale = x.shape("rows"), x.shape("scale")
     if not rows or len(scale) != 1 or differ(rows[0], scale[0]):
@@ -127,6 +237,30 @@ declare(
     tensorflow=False,
     doc="Every row times its own number. Scales of 16-bit rows are float32.",
     example=_example("rg.dense_ops.ScaleRows(np.array([[1., 2.], [3., 4.]]), np.array([10., 100.]))"),
+)
+def _div_rows_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+    to_rows = ops["DivRows"](y, c.by)
+    return to_rows, ops["Neg"](ops["RowDot"](to_rows, ops["DivRows"](c.rows, c.by)))
+
+
+def _div_rows(x: Known) -> tuple[Shape, ...]:
+    rows, by = x.shape("rows"), x.shape("by")
+    if not rows or len(by) != 1 or differ(rows[0], by[0]):
+        raise refuse("same_shape", argument="by", value=shape_text(by), bound=shape_text(rows[:1]))
+    return (rows,)
+
+
+declare(
+    "DivRows",
+    "rows: T, by: Tsum -> output: T",
+    types={"T": FLOATS, "Tsum": ACCUMULATOR_OF},
+    shape=_div_rows,
+    differentiable=("rows", "by"),
+    linear=("rows",),
+    adjoint=_div_rows_adjoint,
+    doc="Every row divided by its own number; zeros where that is 0. Divisors of 16-bit rows are float32.",
+    example=_example("rg.dense_ops.DivRows(np.array([[1., 2.], [3., 4.]]), np.array([2., 0.]))"),
+    **_ROWS,
 )
 declare(
     "RowDot",

@@ -46,8 +46,10 @@ def _size(x: Known, name: str) -> int | None:
 
 
 def _segment_sum(x: Known) -> tuple[Shape, ...]:
+    data = x.shape("data")
+    if not data:
+        raise refuse("input_rank")
     _vectors(x, "segment_ids")
-    data = _rows_shape(x, "data")
     if differ(data[0], x.shape("segment_ids")[0]):
         raise refuse("segments_match_data", value=x.shape("segment_ids")[0], bound=data[0])
     return ((None, *data[1:]),)
@@ -119,8 +121,8 @@ declare(
     rows=_segment_pairs,
     doc="""Row s of the output is the sum of the rows of `data` that belong to segment s.
 
-`segment_ids` are sorted, one per row of `data`; skipped ids give rows of zeros. 16-bit floats are summed in float32
-and rounded once.""",
+`segment_ids` are sorted, one per row of `data`; skipped ids give rows of zeros. 16-bit floats round at
+every add, as in TensorFlow; the SparseSegment ops do better.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SegmentSum(np.array([[1., 2.], [3., 4.], [5., 6.]]), [0, 0, 2])

@@ -1,0 +1,1 @@
+"""Names where TensorFlow's older programs look for them."""

@@ -1,0 +1,182 @@
+"""Gradients without a framework: `vjp` records the ops a function calls and runs their adjoints backwards.
+
+A recorded value is a `Traced`; it brings its own runner, so `dispatch` sends every op it meets here. Adjoints are
+ops as well: when the values they are given are traced by an outer `vjp`, they are recorded in turn. That is all
+it takes for derivatives of any order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .dispatch import invoke
+from .errors import refuse, shape_text
+from .raw_ops import OPS
+from .rows import IndexedRows
+from .spec import FLOATS, Call, Op
+from .sparse_tensor import SparseTensor
+
+_levels = itertools.count()
+
+
+class Tape:
+    """What one `vjp` has seen, in order."""
+
+    def __init__(self) -> None:
+        self.level = next(_levels)  # inner tapes are younger
+        self.nodes: list[tuple[Op, dict[str, Any], Call, tuple[Traced, ...]]] = []
+
+
+class Traced:
+    """An array some `vjp` differentiates with respect to, or one computed from such an array."""
+
+    __rowgrad_runner__ = __name__
+    __array_ufunc__ = None  # NumPy arithmetic on it would not be recorded
+    __slots__ = ("tape", "value")
+
+    def __init__(self, tape: Tape, value: Any) -> None:
+        self.tape = tape
+        self.value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return np.shape(self.value) if not hasattr(self.value, "shape") else tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the value."""
+        return getattr(self.value, "dtype", np.dtype(type(self.value)))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("a value being differentiated takes rowgrad's ops only; NumPy functions would lose its gradient")
+
+
+def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
+    """The runner of traced values: run on what is inside the youngest tape, and write it down."""
+    if out is not None:
+        raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent under vjp", value="an array")
+    tape = max((v.tape for v in arguments.values() if isinstance(v, Traced)), key=lambda t: t.level)
+    inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in arguments.items()}
+    outputs = invoke(op, (), {**inside, **attrs})
+    results = tuple(Traced(tape, o) for o in outputs)
+    tape.nodes.append((op, arguments, Call(inside, attrs, outputs), results))
+    return results
+
+
+def is_differentiable(value: Any) -> bool:
+    """Whether a value can have a gradient: floating point or complex."""
+    if isinstance(value, bool | int | None):
+        return False
+    if isinstance(value, float | complex):
+        return True
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and (dtype.kind in "fc" or dtype == ml_dtypes.bfloat16)
+
+
+def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: Any) -> Any:
+    """Gradients of an op, or of any function made of ops, for its inputs.
+
+    `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
+    `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
+    The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
+    SparseTensor stands for its values, a list for its items. `attrs` are passed on.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> x = {"data": np.ones((3, 1)), "indices": [0, 2], "segment_ids": [0, 0]}
+    >>> rg.vjp("SparseSegmentMean", x, np.array([[1.0]]))["data"].tolist()
+    [[0.5], [0.0], [0.5]]
+    """
+    function = OPS[f] if isinstance(f, str) else f
+    tape = Tape()
+    if isinstance(inputs, Mapping):
+        traced: Any = {k: _trace(tape, v) for k, v in inputs.items()}
+        outputs = function(**traced, **attrs)
+        gradients = _backward(tape, outputs, cotangents)
+        return {k: _collect(gradients, v) for k, v in traced.items()}
+    traced = [_trace(tape, v) for v in inputs]
+    outputs = function(*traced, **attrs)
+    gradients = _backward(tape, outputs, cotangents)
+    return tuple(_collect(gradients, v) for v in traced)
+
+
+def _trace(tape: Tape, value: Any) -> Any:
+    if isinstance(value, SparseTensor):
+        return SparseTensor(value.indices, _trace(tape, value.values), value.dense_shape)
+    if isinstance(value, list) and value and all(hasattr(v, "dtype") for v in value):
+        return [_trace(tape, v) for v in value]
+    if isinstance(value, list | tuple) and value and np.asarray(value).dtype.kind == "f":
+        value = np.asarray(value, np.float32)  # what the ops make of Python numbers
+    return Traced(tape, value) if is_differentiable(value) else value
+
+
+def _collect(gradients: dict[int, Any], value: Any) -> Any:
+    if isinstance(value, SparseTensor):
+        return _collect(gradients, value.values)
+    if isinstance(value, list):
+        return [_collect(gradients, v) for v in value] if any(isinstance(v, Traced) for v in value) else None
+    return gradients.get(id(value)) if isinstance(value, Traced) else None
+
+
+def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
+    results = outputs if isinstance(outputs, tuple) else (outputs,)
+    given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
+    if len(given) != len(results):
+        raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results))
+    gradients: dict[int, Any] = {}
+    for k, (result, y) in enumerate(zip(results, given, strict=True)):
+        if y is not None and isinstance(result, Traced) and result.tape is tape:
+            _check_cotangent(k, result, y)
+            gradients[id(result)] = y
+    for op, arguments, made, produced in reversed(tape.nodes):
+        ys = [gradients.get(id(r)) for r in produced]
+        if op.adjoint is None or all(y is None for y in ys):
+            continue
+        ys = [densify(y) if y is not None else _zero(r) for y, r in zip(ys, produced, strict=True)]
+        wanted = [isinstance(arguments[n], Traced) and arguments[n].tape is tape for n in op.differentiable]
+        if not any(wanted):
+            continue
+        contributions = op.adjoint(OPS, made, *ys)
+        for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
+            target = arguments[name]
+            if asked and gradient is not None and is_differentiable(target):
+                gradients[id(target)] = _sum(gradients.get(id(target)), gradient)
+    return gradients
+
+
+def _check_cotangent(k: int, result: Traced, y: Any) -> None:
+    shape = tuple(np.shape(y)) if not hasattr(y, "shape") else tuple(y.shape)
+    if shape != result.shape:
+        raise refuse("same_shape", argument=f"cotangents[{k}]", value=shape_text(shape), bound=shape_text(result.shape))
+
+
+def _zero(result: Traced) -> Any:
+    """What stands for an output without cotangent: zeros, or nothing where no adjoint looks."""
+    return np.zeros(result.shape, result.dtype) if is_differentiable(result) else None
+
+
+def _sum(a: Any, b: Any) -> Any:
+    if a is None:
+        return b
+    a, b = densify(a), densify(b)
+    if np.dtype(a.dtype).name in FLOATS:
+        return OPS["Add"](a, b)
+    return a + b
+
+
+def densify(gradient: Any) -> Any:
+    """A gradient as a dense array; rows with the same index add up in order."""
+    if isinstance(gradient, IndexedRows):
+        return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
+    return gradient
+

@@ -1,0 +1,255 @@
+"""embedding_lookup_sparse and safe_embedding_lookup_sparse, written in ops, so that `vjp` differentiates them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .errors import OpError, refuse, shape_text
+from .partition import locate
+from .raw_ops import OPS
+from .sparse_tensor import SparseTensor
+
+Array = np.ndarray[Any, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
+LOOKUPS = ("auto", "unique")
+
+
+def _named_in_errors(function: F) -> F:
+    """Errors of the ops inside name the lookup the caller wrote."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except OpError as error:
+            inner = f"{error.op}({error.call})" if error.op else "its arguments"
+            error.op, error.name, error.call = function.__name__, kwargs.get("name"), inner
+            raise
+
+    return wrapper  # type: ignore[return-value]
+
+
+@_named_in_errors
+def embedding_lookup_sparse(
+    params: Any,
+    sp_ids: SparseTensor,
+    sp_weights: SparseTensor | None = None,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+    *,
+    partition_strategy: str = "div",
+    lookup: str = "auto",
+    accumulate: str = "T",
+) -> Any:
+    """Look up rows of `params` for the ids of every row of `sp_ids` and combine them.
+
+    `sp_ids` is a SparseTensor [rows, …] whose values are ids; rows are sorted. `combiner` is "mean" (the default),
+    "sum" or "sqrtn"; with `sp_weights` these are Σwx/Σw, Σwx and Σwx/√Σw². `params` is one array or a list of
+    shards. `max_norm` first shrinks rows longer than it.
+
+    The gradient for `params` comes in TensorFlow's forms: unique rows, sorted (no weights); dense (no weights,
+    `allow_fast_lookup`); one row per id (weights, `allow_fast_lookup`); unique rows in order of appearance
+    (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable). In the last
+    form 16-bit gradients of weighted lookups round at every add as TensorFlow's do; `accumulate="float32"` rounds once.
+    """
+    kind = _combiner(combiner)
+    shards = _shards(params, "params")
+    if not isinstance(sp_ids, SparseTensor):
+        raise TypeError(f"sp_ids must be SparseTensor, got {type(sp_ids)}")
+    if sp_weights is not None:
+        if not isinstance(sp_weights, SparseTensor):
+            raise TypeError(f"sp_weights must be either None or SparseTensor,got {type(sp_weights)}")
+        for mine, theirs in ((sp_ids.values, sp_weights.values), (sp_ids.indices, sp_weights.indices)):
+            if tuple(mine.shape) != tuple(theirs.shape):
+                raise ValueError(f"Shapes {tuple(mine.shape)} and {tuple(theirs.shape)} are incompatible")
+    if lookup not in LOOKUPS:
+        raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
+    weights = None if sp_weights is None else sp_weights.values
+    ids, segments = _ids(sp_ids, "sp_ids"), sp_ids.indices[:, 0]
+    whole = len(shards) == 1 and max_norm is None and lookup == "auto"
+    if whole and weights is None:
+        return OPS[f"SparseSegment{kind}"](shards[0], ids, segments, sparse_gradient=not allow_fast_lookup)
+    if whole and allow_fast_lookup:
+        weights = _real_weights(weights, shards[0])
+        return OPS[f"WeightedSparseSegment{kind}"](shards[0], ids, segments, weights, sparse_gradient=True)
+    unique, place = _unique_in_order(ids)
+    rows = _gather(shards, unique, partition_strategy)
+    if max_norm is not None:
+        rows = _clip(rows, max(float(max_norm), 0.0))
+    if weights is None:
+        return OPS[f"SparseSegment{kind}"](rows, place, segments)
+    weights = _real_weights(weights, shards[0])
+    return OPS[f"WeightedSparseSegment{kind}"](rows, place, segments, weights, accumulate=accumulate)
+
+
+@_named_in_errors
+def safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: SparseTensor,
+    sparse_weights: SparseTensor | None = None,
+    combiner: str | None = "mean",
+    default_id: int | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+    *,
+    partition_strategy: str = "div",
+    lookup: str = "auto",
+    accumulate: str = "T",
+) -> Any:
+    """`embedding_lookup_sparse` for ids as they come from data.
+
+    Negative ids are dropped, and unless the combiner is "sum" entries whose weight is not positive. Rows without
+    an id give zeros, or the row of `default_id`. Rows may come in any order, and ids of rank k give an output of
+    shape [d0, …, d(k−2), *row]. Options are those of `embedding_lookup_sparse`.
+    """
+    if embedding_weights is None or (isinstance(embedding_weights, list | tuple) and not len(embedding_weights)):
+        raise ValueError(f"Missing embedding_weights {embedding_weights}.")
+    for label, value in (("sparse_ids", sparse_ids), ("sparse_weights", sparse_weights)):
+        if not isinstance(value, SparseTensor) and not (value is None and label == "sparse_weights"):
+            raise TypeError(f"{label} must be SparseTensor, got {type(value)}")
+    shards = _shards(embedding_weights, "embedding_weights")
+    if sparse_weights is not None:
+        shards = [s if s.dtype == sparse_weights.dtype else OPS["CastLike"](s, sparse_weights.values) for s in shards]
+    indices, dense_shape = _as_matrix(sparse_ids)
+    ids = _ids(sparse_ids, "sparse_ids")
+    weights = None
+    kept = np.flatnonzero(ids >= 0)
+    if sparse_weights is not None:
+        if sparse_weights.values.shape[0] != len(ids):
+            raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
+        weights = OPS["GatherRows"](sparse_weights.values, kept)
+        if combiner != "sum":
+            positive = np.flatnonzero(_data(weights) > 0)
+            weights = OPS["GatherRows"](weights, positive, gradient="dense")
+            kept = kept[positive]
+    filled = OPS["SparseFillEmptyRows"](
+        indices[kept], ids[kept], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
+    )
+    new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
+    new_weights = None
+    if weights is not None:
+        one = np.ones((), weights.dtype)
+        values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
+        new_weights = SparseTensor(filled.output_indices, values, dense_shape)
+    result = embedding_lookup_sparse.__wrapped__(  # type: ignore[attr-defined]
+        shards, new_ids, new_weights, combiner, max_norm, name, allow_fast_lookup,
+        partition_strategy=partition_strategy, lookup=lookup, accumulate=accumulate,
+    )  # fmt: skip
+    if default_id is None:
+        result = _without_empty_rows(result, filled.empty_row_indicator)
+    leading = sparse_ids.shape[:-1]
+    if len(leading) != 1:
+        result = OPS["Reshape"](result, shape=(*leading, *result.shape[1:]))
+    return result
+
+
+def _combiner(combiner: str | None) -> str:
+    kind = COMBINERS.get("mean" if combiner is None else combiner)
+    if kind is None:
+        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
+    return kind
+
+
+def _shards(params: Any, argument: str) -> list[Any]:
+    """Only a list is a list of shards; everything else is one table."""
+    shards = params if isinstance(params, list) else [params]
+    if not shards:
+        raise ValueError("Length of params is currently 0. Need at least one param.")
+    arrays = [s if hasattr(s, "dtype") else np.asarray(s) for s in shards]
+    first = arrays[0]
+    for k, shard in enumerate(arrays[1:], 1):
+        if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):
+            what = [f"{a.dtype}{shape_text(tuple(a.shape[1:]))}" for a in (shard, first)]
+            raise refuse("shards_disagree", argument=f"{argument}[{k}]", value=what[0], bound=what[1])
+    return arrays
+
+
+def _ids(sparse: SparseTensor, argument: str) -> Array:
+    ids = np.asarray(sparse.values)
+    if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+        raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
+    return ids
+
+
+def _data(value: Any) -> Array:
+    """The numbers inside a value that may be traced."""
+    while not isinstance(value, np.ndarray) and hasattr(value, "value"):
+        value = value.value
+    return np.asarray(value)
+
+
+def _real_weights(weights: Any, params: Any) -> Any:
+    """Integer weights become the type sums are held in; float weights the kernel converts itself."""
+    if np.dtype(weights.dtype).kind in "iub":
+        wide = np.float64 if params.dtype == np.float64 else np.float32
+        return np.asarray(weights).astype(wide)
+    return weights
+
+
+def _unique_in_order(ids: Array) -> tuple[Array, Array]:
+    """Distinct ids in order of appearance, and for every id its place among them."""
+    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return unique[order], place[inverse.reshape(-1)]
+
+
+def _gather(shards: list[Any], ids: Array, strategy: str) -> Any:
+    if len(shards) == 1:
+        return OPS["GatherRows"](shards[0], ids)
+    shard, row = locate(ids, [s.shape[0] for s in shards], strategy)
+    parts = [np.flatnonzero(shard == k) for k in range(len(shards))]
+    rows = [OPS["GatherRows"](s, row[part].astype(ids.dtype)) for s, part in zip(shards, parts, strict=True)]
+    together = functools.reduce(OPS["ConcatRows"], rows)
+    back = np.empty(len(ids), np.int64)
+    back[np.concatenate(parts)] = np.arange(len(ids))
+    return OPS["GatherRows"](together, back, gradient="dense")
+
+
+def _clip(rows: Any, bound: float) -> Any:
+    """Rows shortened to at most `bound`: row · bound / max(‖row‖, bound), zero for zero rows."""
+    length = OPS["Maximum"](OPS["Sqrt"](OPS["RowDot"](rows, rows)), bound=bound)
+    scaled = OPS["ScaleRows"](rows, np.full(length.shape, bound, np.dtype(length.dtype)))
+    return OPS["DivRows"](scaled, length)
+
+
+def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
+    """Ids of any rank as [rows, last]; rank 2 stays as it is, columns unseen, like in TensorFlow."""
+    shape = sparse.dense_shape
+    if (shape < 0).any():
+        raise refuse("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
+    if len(shape) == 2:
+        return sparse.indices, shape
+    if len(shape) == 0:
+        raise refuse("dense_shape_empty")
+    last = int(shape[-1])
+    flat = np.array([np.prod(shape[:-1], dtype=np.int64), last], np.int64)
+    if sparse.nnz == 0:
+        return np.zeros((0, 2), np.int64), flat
+    if 0 in shape.tolist():
+        raise refuse("nothing_to_hold", value=sparse.nnz, shape=shape_text(sparse.shape),
+                     bound=shape_text(tuple(flat.tolist())))  # fmt: skip
+    strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
+    linear = sparse.indices @ strides
+    row = np.trunc(linear / last).astype(np.int64) if abs(linear).max() < 2**52 else linear // last
+    return np.stack([row, linear - row * last], axis=1), flat
+
+
+def _without_empty_rows(result: Any, empty: Any) -> Any:
+    """Zeros for rows that had no id. TensorFlow's mask has the rank of a matrix, so the result must too."""
+    if len(result.shape) == 1:
+        raise refuse("mask_needs_columns")
+    if len(result.shape) != 2:
+        mask, shape = shape_text(tuple(result.shape[:2])), shape_text(tuple(result.shape))
+        raise refuse("mask_needs_rank_2", value=mask, bound=shape)
+    return OPS["MaskRows"](result, _data(empty))

@@ -1,0 +1,110 @@
+"""SparseTensor: indices, values and a dense shape, as TensorFlow has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import refuse, shape_text
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseTensor:
+    """`values[k]` stands at `indices[k]` of an array of shape `dense_shape`; all else is zero (or absent).
+
+    >>> st = SparseTensor.from_dense([[0, 5], [7, 0]])
+    >>> st.indices.tolist(), st.values.tolist()
+    ([[0, 1], [1, 0]], [5, 7])
+    """
+
+    indices: Array
+    values: Any
+    dense_shape: Array
+
+    def __post_init__(self) -> None:
+        for name in ("indices", "dense_shape"):
+            array = np.asarray(getattr(self, name))
+            if array.size == 0 and array.dtype.kind == "f":
+                array = array.astype(np.int64)  # an empty Python list says nothing of its dtype
+            if array.dtype.kind not in "iu":
+                raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
+            object.__setattr__(self, name, array.astype(np.int64, copy=False))
+        if not hasattr(self.values, "shape"):
+            object.__setattr__(self, "values", np.asarray(self.values))
+        shapes = {"indices": self.indices.shape, "values": self.values.shape, "dense_shape": self.dense_shape.shape}
+        for name, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
+            if len(shapes[name]) != rank:
+                wanted = "a matrix" if rank == 2 else "a vector"
+                raise refuse("same_shape", argument=name, value=shape_text(shapes[name]), bound=wanted)
+        if shapes["values"][0] != shapes["indices"][0]:
+            raise refuse("lengths_match", argument="values", value=shapes["values"][0], bound=shapes["indices"][0])
+        if shapes["dense_shape"][0] != shapes["indices"][1]:
+            raise refuse("lengths_match", argument="dense_shape", value=shapes["dense_shape"][0],
+                         bound=shapes["indices"][1])  # fmt: skip
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dense shape as a tuple."""
+        return tuple(self.dense_shape.tolist())
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the values."""
+        return self.values.dtype
+
+    @property
+    def nnz(self) -> int:
+        """How many entries are stored."""
+        return int(self.indices.shape[0])
+
+    def __repr__(self) -> str:
+        return f"SparseTensor(shape={self.shape}, nnz={self.nnz}, dtype={self.dtype})"
+
+    @classmethod
+    def from_dense(cls, array: Any) -> SparseTensor:
+        """The entries of a dense array that are not zero (not empty, for strings), in row-major order."""
+        dense = np.asarray(array)
+        if dense.dtype.kind in "SU":
+            dense = dense.astype(object)
+        indices = np.argwhere(dense.astype(bool)).reshape(-1, dense.ndim).astype(np.int64)
+        return cls(indices, dense[tuple(indices.T)].reshape(-1), np.array(dense.shape, np.int64))
+
+    def to_dense(self, default_value: Any = 0) -> Array:
+        """A dense array; entries at the same place add up, as they do in SciPy."""
+        self._check_bounds()
+        values = np.asarray(self.values)
+        if values.dtype.kind in "OT":
+            dense = np.full(self.shape, default_value if default_value != 0 else "", values.dtype)
+            dense[tuple(self.indices.T)] = values
+            return dense
+        dense = np.full(self.shape, default_value, values.dtype)
+        places = tuple(self.indices.T)
+        dense[places] = 0
+        np.add.at(dense, places, values)
+        return dense
+
+    def _check_bounds(self) -> None:
+        bad = np.argwhere((self.indices < 0) | (self.indices >= self.dense_shape))
+        if len(bad):
+            entry, column = (int(v) for v in bad[0])
+            raise refuse("entry_outside", argument="indices", position=entry, value=int(self.indices[entry, column]),
+                         bound=int(self.dense_shape[column]), column=column)  # fmt: skip
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> SparseTensor:
+        """A SciPy sparse matrix or array of any format, sorted by row and column."""
+        coo = matrix.tocoo()
+        indices = np.stack(coo.coords, axis=1).astype(np.int64) if coo.nnz else np.zeros((0, coo.ndim), np.int64)
+        order = np.lexsort(indices.T[::-1])
+        return cls(indices[order], coo.data[order], np.array(coo.shape, np.int64))
+
+    def to_scipy(self) -> Any:
+        """A `scipy.sparse.coo_array`."""
+        from scipy.sparse import coo_array  # SciPy is the caller's choice
+
+        self._check_bounds()
+        return coo_array((np.asarray(self.values), tuple(self.indices.T)), shape=self.shape)
