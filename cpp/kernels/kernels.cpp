@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include "rowgrad/dispatch.h"
+#include "rowgrad/segment_rows.h"
 #include "rowgrad/sparse_coo.h"
 #include "rowgrad/sparse_rows.h"
 #include "rowgrad/sparse_segment.h"

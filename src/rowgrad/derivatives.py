@@ -18,8 +18,8 @@ from .dispatch import invoke
 from .errors import refuse, shape_text
 from .raw_ops import OPS
 from .rows import IndexedRows
-from .spec import FLOATS, Call, Op
 from .sparse_tensor import SparseTensor
+from .spec import FLOATS, Call, Op
 
 _levels = itertools.count()
 
@@ -59,7 +59,9 @@ class Traced:
         return len(self.shape)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("a value being differentiated takes rowgrad's ops only; NumPy functions would lose its gradient")
+        raise TypeError(
+            "a value being differentiated takes rowgrad's ops only; NumPy functions would lose its gradient"
+        )
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
@@ -179,4 +181,3 @@ def densify(gradient: Any) -> Any:
     if isinstance(gradient, IndexedRows):
         return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
     return gradient
-

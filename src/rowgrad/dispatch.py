@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -67,9 +66,17 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
     return chosen
 
 
-@cache
+_RUNNER_OF: dict[type, str] = {}
+
+
 def runner_of(kind: type) -> str:
     """The runner for values of one type."""
+    if kind not in _RUNNER_OF:
+        _RUNNER_OF[kind] = _find_runner(kind)
+    return _RUNNER_OF[kind]
+
+
+def _find_runner(kind: type) -> str:
     own = getattr(kind, "__rowgrad_runner__", None)
     if isinstance(own, str):
         return own
@@ -103,4 +110,3 @@ def _describe_value(value: Any) -> str:
         return f"{type(value).__name__} of {len(value)}"
     except TypeError:
         return type(value).__name__
-

@@ -6,7 +6,7 @@ Whoever finds a fault names it by key and gives the facts; the words stand here,
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 
 class OpError(Exception):
@@ -80,8 +80,9 @@ _ROWS = ("value_rowids", "indices")
 
 WORDS: dict[str, Words] = {
     # from kernels: facts position, value, bound
-    "out_of_memory": Words("OOM when allocating workspace for {value} elements; this machine has {bound} bytes",
-                           (), ResourceExhaustedError),
+    "out_of_memory": Words(
+        "OOM when allocating workspace for {value} elements; this machine has {bound} bytes", (), ResourceExhaustedError
+    ),
     "last_segment_too_big": Words("Last segment id must be < kintmax, got {value} limit {bound}", ("segment_ids",)),
     "segment_negative": Words("segment ids must be >= 0", ("segment_ids",)),
     "num_segments_too_small": Words("segment ids must be < num_segments", ("segment_ids",)),
@@ -90,29 +91,37 @@ WORDS: dict[str, Words] = {
     "segments_not_increasing": Words("segment ids are not increasing", ("segment_ids",)),
     "segment_not_in_output": Words(
         "Segment id {value} out of range [0, {bound}), possibly because 'segment_ids' input is not sorted.",
-        ("segment_ids",)),
+        ("segment_ids",),
+    ),
     "index_not_in_data": Words("Bad: indices[{position}] == {value} out of range [0, {bound})", ("indices",)),
     "index_not_in_params": Words("indices[{position}] = {value} is not in [0, {bound})", ("indices",)),
     "segment_count": Words("Invalid number of segments", ("segment_ids",)),
     "segment_not_in_grad": Words("Segment id {value} out of range [0, {bound}).", ("segment_ids",)),
     "index_not_in_output": Words("Index {value} out of range [0, {bound}).", ("indices",)),
     "row_not_in_shape": Words("indices({position}, 0) is invalid: {value} >= {bound}", _ROWS),
-    "reverse_index_not_in_grad": Words("Elements in reverse index must be in [0, {bound}) but got {value}",
-                                       ("reverse_index_map",)),
+    "reverse_index_not_in_grad": Words(
+        "Elements in reverse index must be in [0, {bound}) but got {value}", ("reverse_index_map",)
+    ),
     "slice_left_over": Words(
         "Elements of backprop_val_grad aren't all propagated. Num elements:{bound}, used: {value}",
-        ("output_indices",), InternalError),
+        ("output_indices",),
+        InternalError,
+    ),
     "id_not_listed": Words("ids[{position}] = {value} is not one of the {bound} sorted_ids", ("ids",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),
     "num_segments_negative": Words("segment ids must be >= 0", ("num_segments",)),
-    "dimension_negative": Words("Expected shape dimensions to be non-negative, got {value}",
-                                ("dense_shape", "nrows", "shape")),
+    "dimension_negative": Words(
+        "Expected shape dimensions to be non-negative, got {value}", ("dense_shape", "nrows", "shape")
+    ),
     "no_rows_for_values": Words("Received SparseTensor with dense_shape[0] = 0 but indices.shape[0] = {value}", _ROWS),
     "elements_overflow": Words("Encountered overflow when multiplying {value} with {bound}, result: {result}"),
     "out_of_memory_output": Words(
         "OOM when allocating tensor with shape{shape} and type {value} on "
-        "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu", (), ResourceExhaustedError),
+        "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu",
+        (),
+        ResourceExhaustedError,
+    ),
     # segment family
     "should_be_vector": Words("{argument} should be a vector."),
     "should_be_scalar": Words("{argument} should be a scalar."),
@@ -123,8 +132,9 @@ WORDS: dict[str, Words] = {
     "grad_rank": Words("Index must be less than 0, got 0", ("grad",)),
     "segments_match_data": Words("segment_ids should be the same size as dimension 0 of input.", ("segment_ids",)),
     "weights_match": Words("weights and indices should have same size, got {value} and {bound}", ("weights",)),
-    "segments_match_weights": Words("weights and segment_ids should have same size, got {value} and {bound}",
-                                    ("weights",)),
+    "segments_match_weights": Words(
+        "weights and segment_ids should have same size, got {value} and {bound}", ("weights",)
+    ),
     "rows_match": Words("{argument} must have rows of shape {bound}, got {value}"),
     "lengths_match": Words("{argument} must have length {bound}, got {value}"),
     "same_shape": Words("{argument} must have shape {bound}, got {value}"),
@@ -132,28 +142,38 @@ WORDS: dict[str, Words] = {
     "must_be_vector": Words("{argument} must be a vector, saw: {shape}"),
     "must_be_matrix": Words("{argument} must be a matrix, saw: {shape}"),
     "must_be_scalar": Words("{argument} must be a scalar, saw: {shape}"),
-    "values_match_rows": Words("The length of `values` ({value}) must match the first dimension of `{rows}` ({bound}).",
-                               ("values",)),
+    "values_match_rows": Words(
+        "The length of `values` ({value}) must match the first dimension of `{rows}` ({bound}).", ("values",)
+    ),
     "shape_matches_columns": Words(
         "The length of `dense_shape` ({value}) must match the second dimension of `indices` ({bound}).",
-        ("dense_shape",)),
+        ("dense_shape",),
+    ),
     "dense_shape_empty": Words("Dense shape cannot be empty.", ("dense_shape",)),
     # slice
     "sparse_rank": Words("Sparse {part} must be rank {bound} but is rank {value}"),
-    "values_match_indices": Words("Number of elements in indices ({bound}) and values ({value}) do not match",
-                                  ("values",)),
+    "values_match_indices": Words(
+        "Number of elements in indices ({bound}) and values ({value}) do not match", ("values",)
+    ),
     "shape_matches_indices": Words("Index rank ({bound}) and shape rank ({value}) do not match", ("shape",)),
     "input_vector": Words("Input {argument} should be a vector but received shape {shape}"),
     "vector_length": Words("Expected {argument} to be a vector of length {bound} but got length {value}"),
     "slice_matrices": Words("Input and output indices should be matrices but received shapes: {value} and {bound}"),
-    "backprop_vector": Words("Input backprop_val_grad should be a vector but received shape: {shape}",
-                             ("backprop_val_grad",)),
-    "slice_ranks": Words("The input and output should have the same ndims: got: {value} and {bound}",
-                         ("output_indices",)),
-    "slice_more_rows": Words("# rows of output_indices should be not greater than of input_indices, "
-                             "got {value} and {bound}", ("output_indices",)),
-    "slice_backprop_length": Words("# elements of backprop_val_grad and # rows of output_indices should match "
-                                   "(#nnz of sum): got {value} and {bound}", ("backprop_val_grad",)),
+    "backprop_vector": Words(
+        "Input backprop_val_grad should be a vector but received shape: {shape}", ("backprop_val_grad",)
+    ),
+    "slice_ranks": Words(
+        "The input and output should have the same ndims: got: {value} and {bound}", ("output_indices",)
+    ),
+    "slice_more_rows": Words(
+        "# rows of output_indices should be not greater than of input_indices, got {value} and {bound}",
+        ("output_indices",),
+    ),
+    "slice_backprop_length": Words(
+        "# elements of backprop_val_grad and # rows of output_indices should match "
+        "(#nnz of sum): got {value} and {bound}",
+        ("backprop_val_grad",),
+    ),
     "start_vector": Words("The input_start should be a vector but received shape {shape}", ("input_start",)),
     # add
     "add_matrices": Words("Input indices should be matrices but received shapes: {shapes}"),
@@ -161,22 +181,28 @@ WORDS: dict[str, Words] = {
     "add_vectors": Words("Input values should be vectors but received shapes: {shapes}"),
     "add_values": Words("Expected {bound} non-empty input values, got {value}"),
     "add_shapes": Words("Input shapes should be a vector but received shapes {shapes}"),
-    "add_shape_columns": Words("Second dimension of a_indices and length of a_shape must match, "
-                               "got {value} and {bound}", ("a_shape",)),
+    "add_shape_columns": Words(
+        "Second dimension of a_indices and length of a_shape must match, got {value} and {bound}", ("a_shape",)
+    ),
     "add_empty": Words("Tesors must not be empty", ("a_shape",)),
     "add_ranks": Words("Operands do not have the same ranks; got shapes: {value} and {bound}", ("b_shape",)),
-    "add_dimensions": Words("Operands' shapes do not match: got {value} and {bound} for dimension {position}",
-                            ("b_shape",)),
+    "add_dimensions": Words(
+        "Operands' shapes do not match: got {value} and {bound} for dimension {position}", ("b_shape",)
+    ),
     "thresh_scalar": Words("The magnitude threshold must be a scalar: got shape {shape}", ("thresh",)),
-    "add_grad_ranks": Words("The densified operands should have the same ndims; for A, B, sum got: {value}",
-                            ("sum_indices",)),
-    "add_backprop_length": Words("# elements of backprop_val_grad and # rows of sum_indices should match "
-                                 "(#nnz of sum): got {value} and {bound}", ("backprop_val_grad",)),
+    "add_grad_ranks": Words(
+        "The densified operands should have the same ndims; for A, B, sum got: {value}", ("sum_indices",)
+    ),
+    "add_backprop_length": Words(
+        "# elements of backprop_val_grad and # rows of sum_indices should match (#nnz of sum): got {value} and {bound}",
+        ("backprop_val_grad",),
+    ),
     # dtypes and attributes
     "dtype_not_allowed": Words("{argument} must be one of {bound}; got {value}"),
     "attr_dtype": Words("Value for attr '{attr}' of {value} is not in the list of allowed values: {bound}"),
-    "dtype_without_kernel": Words("{argument} must be one of {bound}; got {value}, which has no kernel", (),
-                                  NotFoundError),
+    "dtype_without_kernel": Words(
+        "{argument} must be one of {bound}; got {value}, which has no kernel", (), NotFoundError
+    ),
     "dtype_expected": Words("{argument} must be {bound}{why}; got {value}"),
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
     "not_an_array": Words("{argument} must be an array; got {value}"),
@@ -187,10 +213,15 @@ WORDS: dict[str, Words] = {
     "shards_disagree": Words("{argument} must have rows of {bound}; got {value}"),
     "fewer_rows_than_shards": Words("Integer division by zero", ("params", "embedding_weights")),
     "mask_needs_columns": Words("slice index 1 of dimension 0 out of bounds.", ("embedding_weights",)),
-    "mask_needs_rank_2": Words("Inputs to operation Select of type Select must have the same size and shape.  "
-                               "Input 0: {value} != input 1: {bound}", ("embedding_weights",)),
-    "nothing_to_hold": Words("Input tensor has {value} non zero elements but input shape ({shape}) or output shape "
-                             "({bound}) is empty", ("sparse_ids",)),
+    "mask_needs_rank_2": Words(
+        "Inputs to operation Select of type Select must have the same size and shape.  "
+        "Input 0: {value} != input 1: {bound}",
+        ("embedding_weights",),
+    ),
+    "nothing_to_hold": Words(
+        "Input tensor has {value} non zero elements but input shape ({shape}) or output shape ({bound}) is empty",
+        ("sparse_ids",),
+    ),
     # outputs given by the caller
     "out_unfit": Words("out for {argument} must be {bound}; got {value}"),
     "out_overlaps": Words("out for {argument} shares memory with {value}"),
@@ -206,7 +237,7 @@ def shape_text(shape: tuple[int | None, ...]) -> str:
     return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
 
 
-def refuse(key: str, has: tuple[str, ...] = (), **facts: object) -> OpError:
+def refuse(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:
     """Word a fault. `has` are the op's argument names; facts fill the text and stay on the error."""
     words = WORDS[key]
     argument = facts.get("argument")

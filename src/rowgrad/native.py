@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -66,7 +67,9 @@ def _host_value(array: Array) -> Any:
     return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
-def _launch(op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], out: Any) -> Any:
+def _launch(
+    op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], out: Any
+) -> tuple[Array, ...]:
     constants = [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.attrs if k == "accumulate")]
     job = _core.Job(_KERNEL[str(op.kernel)], constants, *_raw(list(arrays.values())))
     _raise_fault(op, job.fault)
@@ -104,13 +107,15 @@ def _check_size(aval: Aval) -> None:
     if None in aval.shape:
         return
     check_elements(aval.shape, wrapped=True)
-    elements = int(np.prod(aval.shape, dtype=object)) if aval.shape else 1
+    elements = math.prod(d for d in aval.shape if d is not None)
     if elements * NUMPY_DTYPE[aval.dtype].itemsize > _core.memory_limit():
         raise _too_large(aval)
 
 
 def _too_large(aval: Aval) -> OpError:
-    return refuse("out_of_memory_output", shape=shape_text(aval.shape), value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype))
+    return refuse(
+        "out_of_memory_output", shape=shape_text(aval.shape), value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype)
+    )
 
 
 def _allocate(aval: Aval) -> Array:
@@ -161,4 +166,3 @@ def _launch_strings(
     moved = [Aval(_POSITIONS, o.shape) if o.dtype == "string" else o for o in outputs]
     results = _launch(op, stand_in, attrs, moved, None)
     return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
-

@@ -19,7 +19,7 @@ from .spec import CATALOG, Op
 
 def _function(op: Op) -> Callable[..., Any]:
     names = [o.name for o in op.outputs]
-    result = namedtuple(op.name, names) if len(names) > 1 else None  # type: ignore[misc]
+    result = namedtuple(op.name, names) if len(names) > 1 else None
 
     def function(*args: Any, **kwargs: Any) -> Any:
         outputs = invoke(op, args, kwargs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-
 from .raw_ops import OPS
 from .sparse_tensor import SparseTensor
 
@@ -16,7 +15,7 @@ class Filled(NamedTuple):
     empty_row_indicator: Any
 
 
-def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None) -> SparseTensor:  # noqa: A001
+def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None) -> SparseTensor:
     """The entries inside the box that begins at `start` and is `size` long, moved to the origin."""
     x = sp_input
     return SparseTensor(*OPS["SparseSlice"](x.indices, x.values, x.dense_shape, start, size, name=name))
@@ -63,7 +62,9 @@ def segment_mean(
     sparse_gradient: bool = False,
 ) -> Any:
     """The mean of the rows of `data` named by `indices`, per segment."""
-    return _segment("Mean", data, indices, segment_ids, num_segments, {"name": name, "sparse_gradient": sparse_gradient})
+    return _segment(
+        "Mean", data, indices, segment_ids, num_segments, {"name": name, "sparse_gradient": sparse_gradient}
+    )
 
 
 def segment_sqrt_n(

@@ -220,10 +220,6 @@ def _scale_rows(x: Known) -> tuple[Shape, ...]:
     return (rows,)
 
 
-def _row_dot(x: Known) -> tuple[Shape, ...]:
-    return (_same("x", "y")(x)[0][:1],)
-
-
 declare(
     "ScaleRows",
     "rows: T, scale: Tsum -> output: T",
@@ -238,6 +234,8 @@ declare(
     doc="Every row times its own number. Scales of 16-bit rows are float32.",
     example=_example("rg.dense_ops.ScaleRows(np.array([[1., 2.], [3., 4.]]), np.array([10., 100.]))"),
 )
+
+
 def _div_rows_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     to_rows = ops["DivRows"](y, c.by)
     return to_rows, ops["Neg"](ops["RowDot"](to_rows, ops["DivRows"](c.rows, c.by)))
@@ -261,19 +259,4 @@ declare(
     doc="Every row divided by its own number; zeros where that is 0. Divisors of 16-bit rows are float32.",
     example=_example("rg.dense_ops.DivRows(np.array([[1., 2.], [3., 4.]]), np.array([2., 0.]))"),
     **_ROWS,
-)
-declare(
-    "RowDot",
-    "x: T, y: T -> output: Tsum",
-    types={"T": FLOATS, "Tsum": ACCUMULATOR_OF},
-    kernel="row_dot",
-    shape=_row_dot,
-    category=CATEGORY,
-    differentiable=("x", "y"),
-    linear=("x",),
-    adjoint=lambda ops, c, q: (ops["ScaleRows"](c.y, q), ops["ScaleRows"](c.x, q)),
-    rows=lambda inputs: ((i, i) for i in range(len(inputs["x"]))),
-    tensorflow=False,
-    doc="The inner product of every row of x with the same row of y, in the order of docs/orders.md.",
-    example=_example("rg.raw_ops.RowDot(np.array([[1., 2.], [3., 4.]]), np.array([[1., 1.], [2., 0.]]))"),
 )

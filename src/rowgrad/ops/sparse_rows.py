@@ -154,4 +154,3 @@ import numpy as np, rowgrad as rg
 rg.raw_ops.{_name}GradGrad([0, 1, 3], np.array([1., 2., 4.]), 9., grad_values=np.zeros(5))
 """,
     )
-

@@ -1,0 +1,192 @@
+// Whole rows: summed by segment, gathered, scattered, multiplied with one another.
+#pragma once
+#include "rowgrad/sparse_segment.h"
+
+namespace rowgrad {
+
+// Inputs data, segment_ids. Rows of one segment are neighbours.
+class SegmentSum : public Kernel {
+ public:
+  Status measure() override {
+    const Ids segments(in[1]);
+    const std::int64_t n = segments.size;
+    const std::int64_t last = n ? segments[n - 1] : -1;
+    constexpr auto limit = std::numeric_limits<std::int64_t>::max();
+    if (last == limit) return {Fault::last_segment_overflows, n - 1, last, std::numeric_limits<std::int64_t>::min()};
+    rows = last + 1;
+    if (n && rows <= 0) return {Fault::segment_negative, n - 1, last, 0};
+    return {};
+  }
+
+  Status check() override {
+    const Ids segments(in[1]);
+    if (non_decreasing(segments) && all_below(segments, rows)) return {};
+    for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {
+      const std::int64_t id = segments[begin];
+      for (end = begin + 1; end < segments.size && segments[end] == id;) ++end;
+      if (end < segments.size && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
+      if (!is_below(id, rows)) return {Fault::segment_not_in_output, begin, id, rows};
+    }
+    return {};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids segments(in[1]);
+    const auto starts = run_starts(segments);
+    visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto data = mat<T>(in[0]);
+      const auto sums = mat<T>(out[0]);
+      const auto& ops = segment_sum_ops<T>();
+      parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t g = first; g < last; ++g)
+          ops.segment_sum(sums.row(segments[starts[g]]), data.row(starts[g]), data.cols, starts[g + 1] - starts[g]);
+      });
+    });
+  }
+};
+
+// Inputs params, indices → the rows named, bit for bit.
+class GatherRows : public Kernel {
+ public:
+  Status check() override {
+    const Ids ids(in[1]);
+    const std::int64_t bound = in[0].rows();
+    if (all_below(ids, bound)) return {};
+    std::int64_t i = 0;
+    while (is_below(ids[i], bound)) ++i;
+    return {Fault::index_not_in_params, i, ids[i], bound};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const std::int64_t bytes = in[0].row_size() * width_of(in[0].dtype);
+    const auto* from = in[0].as<const char>();
+    auto* to = out[0].as<char>();
+    Ids(in[1]).typed([&](auto* ids) {
+      parallel_ranges(in[1].size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          std::copy_n(from + std::int64_t(ids[i]) * bytes, bytes, to + i * bytes);
+      });
+    });
+  }
+};
+
+// Inputs sorted_ids (ascending, distinct), ids → where each id stands in the list.
+class RowPositions : public Kernel {
+ public:
+  Status check() override {
+    const Ids list(in[0]), ids(in[1]);
+    positions_ = workspace<std::int64_t>(ids.size);
+    for (std::int64_t i = 0; i < ids.size; ++i) {
+      std::int64_t low = 0, high = list.size;
+      while (low < high) {
+        const std::int64_t mid = low + (high - low) / 2;
+        if (list[mid] < ids[i])
+          low = mid + 1;
+        else
+          high = mid;
+      }
+      if (low == list.size || list[low] != ids[i]) return {Fault::id_not_listed, i, ids[i], list.size};
+      positions_[i] = low;
+    }
+    return {};
+  }
+
+  void compute(std::span<const Array> out) override {
+    std::copy(positions_.begin(), positions_.end(), out[0].as<std::int64_t>());
+  }
+
+ private:
+  std::vector<std::int64_t> positions_;
+};
+
+// The transpose of GatherRows: inputs grad, indices, num_rows. Rows add up in input order, from zero.
+class ScatterRows : public Kernel {
+ public:
+  Status check() override {
+    const Ids ids(in[1]);
+    bound_ = Ids(in[2])[0];
+    if (all_below(ids, bound_)) return {};
+    std::int64_t i = 0;
+    while (is_below(ids[i], bound_)) ++i;
+    return {Fault::index_not_in_output, i, ids[i], bound_};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids ids(in[1]);
+    if (ids.size == 0) return;
+    auto entries = workspace<Entry<std::uint64_t>>(ids.size);
+    for (std::int64_t i = 0; i < ids.size; ++i) entries[i] = {std::uint32_t(ids[i]), std::uint64_t(i)};
+    sort_by_row(entries, bound_);
+    const auto starts = row_starts(entries);
+    visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      using A = Accumulator<T>;
+      const auto grad = mat<T>(in[0]);
+      const auto result = mat<T>(out[0]);
+      parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t g = first; g < last; ++g) {
+          const Entry<std::uint64_t>* e = entries.data() + starts[g];
+          const std::int64_t n = starts[g + 1] - starts[g];
+          T* row = result.row(e->row);
+          if constexpr (std::is_floating_point_v<A>) {
+            grad_ops<T>().accumulate_u64(row, grad.data, grad.cols, e, n, nullptr);
+          } else {
+            for (std::int64_t j = 0; j < n; ++j)
+              for (std::int64_t c = 0; c < grad.cols; ++c)
+                row[c] = plus<T>(row[c], grad.row(std::int64_t(e[j].from))[c]);
+          }
+        }
+      });
+    });
+  }
+
+ private:
+  std::int64_t bound_ = 0;
+};
+
+// ⟨grad[segment_ids[i]], data[indices[i]]⟩ for every i: the gradient of a weighted sum for its weights.
+// Inputs grad, data, indices, segment_ids; the result is in the accumulator's type.
+class SparseSegmentDot : public Kernel {
+ public:
+  Status check() override {
+    const Ids indices(in[2]), segments(in[3]);
+    const std::int64_t data_rows = in[1].rows(), grad_rows = in[0].rows();
+    if (all_below(indices, data_rows) && all_below(segments, grad_rows)) return {};
+    for (std::int64_t i = 0; i < indices.size; ++i) {
+      if (!is_below(indices[i], data_rows)) return {Fault::index_not_in_params, i, indices[i], data_rows};
+      if (!is_below(segments[i], grad_rows)) return {Fault::segment_not_in_grad, i, segments[i], grad_rows};
+    }
+    return {};
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids indices(in[2]), segments(in[3]);
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto grad = mat<T>(in[0]);
+      const auto data = mat<T>(in[1]);
+      auto* result = out[0].as<Accumulator<T>>();
+      const auto& ops = grad_ops<T>();
+      parallel_ranges(indices.size, 1 + (1 << 14) / (grad.cols + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          result[i] = ops.dot(grad.row(segments[i]), data.row(indices[i]), grad.cols);
+      });
+    });
+  }
+};
+
+// ⟨x[i], y[i]⟩ for every row i. Inputs x, y.
+class RowDot : public Kernel {
+ public:
+  void compute(std::span<const Array> out) override {
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto x = mat<T>(in[0]);
+      const auto y = mat<T>(in[1]);
+      auto* result = out[0].as<Accumulator<T>>();
+      const auto& ops = grad_ops<T>();
+      parallel_ranges(x.rows, 1 + (1 << 14) / (x.cols + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) result[i] = ops.dot(x.row(i), y.row(i), x.cols);
+      });
+    });
+  }
+};
+
+}  // namespace rowgrad

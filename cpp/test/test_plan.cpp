@@ -1,0 +1,115 @@
+// The turned-round batch: sorting, the starts of its rows, and how groups are shared out.
+#include "rowgrad/plan.h"
+
+#include <atomic>
+
+#include "expect.h"
+#include "random.h"
+
+using namespace rowgrad;
+using test::Rng;
+using test::Where;
+
+namespace {
+
+template <class P>
+std::vector<Entry<P>> random_entries(Rng& rng, std::int64_t n, std::int64_t num_rows) {
+  std::vector<Entry<P>> entries;
+  // `from` is the input position: what a stable sort must keep ascending inside a row.
+  for (std::int64_t i = 0; i < n; ++i) entries.push_back({std::uint32_t(rng.below(num_rows)), P(i)});
+  return entries;
+}
+
+template <class P>
+void check_sort(std::vector<Entry<P>> entries, std::int64_t num_rows) {
+  auto expected = entries;
+  std::stable_sort(expected.begin(), expected.end(), [](auto& a, auto& b) { return a.row < b.row; });
+  for (int threads : {1, 2, 3, 8}) {
+    const Where where("sort", {{"n", std::int64_t(entries.size())}, {"rows", num_rows}, {"threads", threads}});
+    set_num_threads(threads);
+    auto sorted = entries;
+    sort_by_row(sorted, num_rows);
+    EXPECT(std::equal(sorted.begin(), sorted.end(), expected.begin(), expected.end(),
+                      [](auto& a, auto& b) { return a.row == b.row && a.from == b.from; }));
+  }
+}
+
+// Row counts at the edges of one, two and three digits, and the widest a row can be.
+template <class P>
+void test_sort(Rng& rng) {
+  for (std::int64_t rows : {1LL, 2LL, 3LL, 2047LL, 2048LL, 2049LL, 1LL << 16, (1LL << 22) + 1, 1LL << 31, 1LL << 32})
+    for (std::int64_t n : {0, 1, 2, 3, 100, 1000}) check_sort(random_entries<P>(rng, n, rows), rows);
+  for (std::int64_t rows : {7LL, 5000LL, 1LL << 32})
+    check_sort(random_entries<P>(rng, 150000 + rng.below(1000), rows), rows);
+
+  auto backwards = random_entries<P>(rng, 70000, 70000);
+  std::sort(backwards.begin(), backwards.end(), [](auto& a, auto& b) { return a.row > b.row; });
+  check_sort(backwards, 70000);
+  std::reverse(backwards.begin(), backwards.end());
+  check_sort(backwards, 70000);
+  check_sort(std::vector<Entry<P>>(70000, Entry<P>{4, 2}), 5);
+}
+
+void test_row_starts(Rng& rng) {
+  EXPECT(row_starts(std::vector<Entry<std::uint32_t>>{}) == std::vector<std::int64_t>{0});
+  for (std::int64_t n : {1, 2, 10, 1000})
+    for (std::int64_t rows : {1, 2, 10, 5000}) {
+      const Where where("starts", {{"n", n}, {"rows", rows}});
+      auto entries = random_entries<std::uint64_t>(rng, n, rows);
+      sort_by_row(entries, rows);
+      const auto starts = row_starts(entries);
+      EXPECT_EQ(starts.front(), 0);
+      EXPECT_EQ(starts.back(), n);
+      for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
+        EXPECT(starts[g] < starts[g + 1]);
+        EXPECT_EQ(entries[starts[g]].row, entries[starts[g + 1] - 1].row);
+        EXPECT(g == 0 || entries[starts[g] - 1].row < entries[starts[g]].row);
+      }
+    }
+}
+
+void check_groups(const std::vector<std::int64_t>& starts, std::int64_t work) {
+  const auto groups = std::int64_t(starts.size()) - 1;
+  for (int threads : {1, 2, 3, 8}) {
+    const Where where("groups", {{"groups", groups}, {"entries", starts.back()}, {"work", work}, {"threads", threads}});
+    set_num_threads(threads);
+    // Not atomic: two calls for one group would be a race for the thread sanitizer too.
+    std::vector<int> seen(static_cast<std::size_t>(groups));
+    std::atomic<bool> ordered{true};
+    std::atomic<int> calls{0};
+    parallel_groups(starts, work, [&](std::int64_t first, std::int64_t last) {
+      if (first > last || first < 0 || last > groups) ordered = false;
+      for (std::int64_t g = first; g < last; ++g) ++seen[g];
+      ++calls;
+    });
+    EXPECT(ordered.load());
+    EXPECT(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+    EXPECT(calls.load() <= 4 * threads);
+    if (starts.back() * work >= 1 << 20) EXPECT_EQ(calls.load(), 4 * threads);
+  }
+}
+
+void test_parallel_groups(Rng& rng) {
+  for (std::int64_t work : {0, 1, 3, 1000}) {
+    check_groups({0}, work);
+    check_groups({0, 1}, work);
+    check_groups({0, 2000000}, work);  // one group that no cut falls into
+    for (std::int64_t longest : {1, 2, 50, 40000}) {
+      std::vector<std::int64_t> starts{0};
+      for (int g = 0; g < 3000; ++g) starts.push_back(starts.back() + 1 + rng.below(rng.chance(100) ? longest : 1));
+      check_groups(starts, work);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  Rng rng(2);
+  test_sort<std::uint32_t>(rng);
+  test_sort<std::uint64_t>(rng);
+  test_row_starts(rng);
+  test_parallel_groups(rng);
+  set_num_threads(1);
+  return test::finish();
+}
