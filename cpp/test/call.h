@@ -91,7 +91,7 @@ Status guarded(Fn&& fn) {
   try {
     return fn();
   } catch (const OutOfMemory& e) {
-    return {Fault::out_of_memory, -1, e.bytes, memory_limit()};
+    return {Fault::out_of_memory, -1, e.elements, memory_limit()};
   }
 }
 

@@ -46,11 +46,11 @@ class Where {
   std::size_t count_ = 0;
 };
 
-inline bool check(bool good, const char* file, int line, const std::string& what) {
+inline bool check(bool good, const char* file, int line, const char* what) {
   if (good) {
     ++passed;
   } else if (++failed <= 20) {  // a broken inner loop fails thousands of times; the count tells that
-    std::printf("%s:%d: %s%s\n", file, line, what.c_str(), Where::words().c_str());
+    std::printf("%s:%d: %s%s\n", file, line, what, Where::words().c_str());
     std::fflush(stdout);
   }
   return good;
@@ -68,8 +68,8 @@ std::string show(const V& v) {
 
 template <class A, class B>
 bool check_equal(const A& a, const B& b, const char* file, int line, const char* what) {
-  if (a == b) return check(true, file, line, {});
-  return check(false, file, line, std::string(what) + ": " + show(a) + " is not " + show(b));
+  if (a == b) return check(true, file, line, what);
+  return check(false, file, line, (std::string(what) + ": " + show(a) + " is not " + show(b)).c_str());
 }
 
 // The last line of a test program, and its exit code.

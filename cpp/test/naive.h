@@ -65,13 +65,39 @@ std::vector<A> sum_from_zero(std::int64_t cols, std::int64_t n, Term term) {
   return fold_columns<A>(cols, n, term, [](std::int64_t, const std::vector<A>& x) { return fold_from_zero(x); });
 }
 
+// A packet is 32 bytes of what sums are held in, which for 16-bit floats is float even where every sum is rounded.
 template <class A, class Term>
-std::vector<A> sum_like_segment_sum(std::int64_t cols, std::int64_t n, Term term) {
-  const std::int64_t packet = 32 / std::int64_t(sizeof(A)), packed = cols - cols % packet;
+std::vector<A> sum_like_segment_sum(std::int64_t cols, std::int64_t n, Term term,
+                                    std::int64_t packet = 32 / std::int64_t(sizeof(A))) {
+  const std::int64_t packed = cols - cols % packet;
   return fold_columns<A>(cols, n, term, [&](std::int64_t c, const std::vector<A>& x) {
     if (n == 1) return x[0];
     return n >= 16 && c < packed ? fold_in_four(x) : fold_from_zero(x);
   });
+}
+
+// A 16-bit float that is one after every sum.
+template <class T>
+struct Stored {
+  T value{};
+  Stored() = default;
+  explicit Stored(float v) : value(rowgrad::store<T>(v)) {}
+  Stored operator+(Stored other) const { return Stored(rowgrad::load(value) + rowgrad::load(other.value)); }
+};
+
+// n consecutive rows as SegmentSum itself adds them: 16-bit floats are rounded at every sum.
+template <class T>
+std::vector<T> naive_segment_sum(const T* rows, std::int64_t cols, std::int64_t n) {
+  if (n == 1) return {rows, rows + cols};  // a copy of the bits
+  auto term = [&](std::int64_t j, std::int64_t c) { return rowgrad::load(rows[j * cols + c]); };
+  if constexpr (rowgrad::is_16bit_float<T>) {
+    auto stored = [&](std::int64_t j, std::int64_t c) { return Stored<T>(term(j, c)); };
+    std::vector<T> out;
+    for (auto s : sum_like_segment_sum<Stored<T>>(cols, n, stored, 8)) out.push_back(s.value);
+    return out;
+  } else {
+    return sum_like_segment_sum<T>(cols, n, term);
+  }
 }
 
 // Whole rows in the order of SparseSegment*: mean and √n multiply by the reciprocal below ten rows.

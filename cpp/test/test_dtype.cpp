@@ -63,11 +63,8 @@ bool is_nan(T x) {
 template <class T>
 void check_narrow(std::uint32_t float_bits) {
   const float x = std::bit_cast<float>(float_bits);
-  const std::uint16_t got = narrow_to(std::type_identity<T>{}, x).bits;
-  if (got != reference_bits<T>(x)) {
-    const Where where("narrow", {{"fraction", Format<T>::fraction}, {"float bits", float_bits}});
-    EXPECT_EQ(got, reference_bits<T>(x));
-  }
+  const Where where("narrow", {{"fraction", Format<T>::fraction}, {"float bits", float_bits}});
+  EXPECT_EQ((narrow_to(std::type_identity<T>{}, x).bits), reference_bits<T>(x));
 }
 
 template <class T>
@@ -105,7 +102,6 @@ void test_narrow_around_ties() {
           if (u + std::uint32_t(off) <= 0x7f800000u) check_narrow<T>(sign | (u + std::uint32_t(off)));
         }
   }
-  EXPECT(test::failed == 0);
 }
 
 template <class T>
@@ -123,7 +119,6 @@ void test_narrow_everywhere() {
     EXPECT(is_nan(narrow_to(std::type_identity<T>{}, std::bit_cast<float>(u))));
   EXPECT_EQ((narrow_to(std::type_identity<T>{}, float(kInfinity)).bits), (reference_bits<T>(kInfinity)));
   EXPECT_EQ((narrow_to(std::type_identity<T>{}, -float(kInfinity)).bits), (reference_bits<T>(-kInfinity)));
-  EXPECT(test::failed == 0);
 }
 
 // Conversions are done on integers: flush-to-zero must not reach them.

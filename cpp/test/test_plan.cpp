@@ -1,10 +1,10 @@
 // The turned-round batch: sorting, the starts of its rows, and how groups are shared out.
-#include "rowgrad/plan.h"
-
 #include <atomic>
+#include <utility>
 
 #include "expect.h"
 #include "random.h"
+#include "rowgrad/plan.h"
 
 using namespace rowgrad;
 using test::Rng;

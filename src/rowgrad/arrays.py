@@ -51,7 +51,7 @@ def admit(op: Op, arguments: dict[str, Any]) -> dict[str, Array]:
             bound.setdefault(arg.type, aval_of(array).dtype)
         if arg.type not in op.types:
             arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
-    return arrays
+    return {arg.name: arrays[arg.name] for arg in op.inputs}  # kernels know them by their order
 
 
 def _strong(value: Any, argument: str) -> Array:

@@ -19,7 +19,7 @@ from .errors import refuse, shape_text
 from .raw_ops import OPS
 from .rows import IndexedRows
 from .sparse_tensor import SparseTensor
-from .spec import FLOATS, Call, Op
+from .spec import Call, Op
 
 _levels = itertools.count()
 
@@ -139,7 +139,7 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
     for k, (result, y) in enumerate(zip(results, given, strict=True)):
         if y is not None and isinstance(result, Traced) and result.tape is tape:
             _check_cotangent(k, result, y)
-            gradients[id(result)] = y
+            gradients[id(result)] = _sum(gradients.get(id(result)), y)  # one value may be returned twice
     for op, arguments, made, produced in reversed(tape.nodes):
         ys = [gradients.get(id(r)) for r in produced]
         if op.adjoint is None or all(y is None for y in ys):
@@ -170,10 +170,7 @@ def _zero(result: Traced) -> Any:
 def _sum(a: Any, b: Any) -> Any:
     if a is None:
         return b
-    a, b = densify(a), densify(b)
-    if np.dtype(a.dtype).name in FLOATS:
-        return OPS["Add"](a, b)
-    return a + b
+    return OPS["Add"](densify(a), densify(b))
 
 
 def densify(gradient: Any) -> Any:

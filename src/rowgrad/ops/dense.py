@@ -38,11 +38,11 @@ def _sqrt_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     return (ops["DivNoNan"](y, ops["Add"](root, root)),)
 
 
-def _unary(name: str, adjoint: Any, doc: str, linear: bool = False) -> None:
+def _unary(name: str, adjoint: Any, doc: str, linear: bool = False, types: tuple[str, ...] = FLOATS) -> None:
     declare(
         name,
         "x: T -> output: T",
-        types={"T": FLOATS},
+        types={"T": types},
         shape=_same("x"),
         category=CATEGORY,
         layer="dense",
@@ -54,11 +54,11 @@ def _unary(name: str, adjoint: Any, doc: str, linear: bool = False) -> None:
     )
 
 
-def _binary(name: str, adjoint: Any, doc: str, linear: bool = False) -> None:
+def _binary(name: str, adjoint: Any, doc: str, linear: bool = False, types: tuple[str, ...] = NUMBERS) -> None:
     declare(
         name,
         "x: T, y: T -> output: T",
-        types={"T": FLOATS},
+        types={"T": types},
         shape=_same("x", "y"),
         category=CATEGORY,
         layer="dense",
@@ -73,8 +73,8 @@ def _binary(name: str, adjoint: Any, doc: str, linear: bool = False) -> None:
 _binary("Add", lambda ops, c, y: (y, y), "x + y, elementwise.", linear=True)
 _binary("Sub", lambda ops, c, y: (y, ops["Neg"](y)), "x − y, elementwise.", linear=True)
 _binary("Mul", lambda ops, c, y: (ops["Mul"](y, c.y), ops["Mul"](y, c.x)), "x · y, elementwise.")
-_binary("DivNoNan", _div_adjoint, "x / y, elementwise; 0 where y is 0.")
-_unary("Neg", lambda ops, c, y: (ops["Neg"](y),), "−x, elementwise.", linear=True)
+_binary("DivNoNan", _div_adjoint, "x / y, elementwise; 0 where y is 0.", types=FLOATS)
+_unary("Neg", lambda ops, c, y: (ops["Neg"](y),), "−x, elementwise.", linear=True, types=NUMBERS)
 _unary("Sqrt", _sqrt_adjoint, "The square root, elementwise; its gradient at 0 is 0.")
 
 declare(
@@ -193,24 +193,23 @@ declare(
     example=_example("rg.dense_ops.Reshape(np.arange(4.), shape=(2, 2))"),
     **_ROWS,
 )
-for _name, _doc in (
-    ("Maximum", "The larger of x and the number `bound`; the gradient passes where x >= bound."),
-    ("MaskBelow", "1 where x >= bound, else 0: the slope of `Maximum`."),
-):
-    declare(
-        _name,
-        "x: T -> output: T",
-        types={"T": FLOATS},
-        shape=_same("x"),
-        attrs={"bound": 0.0},
-        differentiable=("x",),
-        adjoint=lambda ops, c, y, name=_name: (
-            ops["Mul"](y, ops["MaskBelow"](c.x, bound=c.attrs["bound"])) if name == "Maximum" else None,
-        ),
-        doc=_doc,
-        example=_example(f"rg.dense_ops.{_name}(np.array([1., 4., 9.]), bound=4.)"),
-        **_ROWS,
-    )
+_BOUND: dict[str, Any] = {"types": {"T": FLOATS}, "shape": _same("x"), "attrs": {"bound": 0.0}, **_ROWS}
+declare(
+    "Maximum",
+    "x: T -> output: T",
+    differentiable=("x",),
+    adjoint=lambda ops, c, y: (ops["Mul"](y, ops["MaskBelow"](c.x, bound=c.attrs["bound"])),),
+    doc="The larger of x and the number `bound`; the gradient passes where x >= bound.",
+    example=_example("rg.dense_ops.Maximum(np.array([1., 4., 9.]), bound=4.)"),
+    **_BOUND,
+)
+declare(
+    "MaskBelow",
+    "x: T -> output: T",
+    doc="1 where x >= bound, else 0: the slope of `Maximum`, and flat itself.",
+    example=_example("rg.dense_ops.MaskBelow(np.array([1., 4., 9.]), bound=4.)"),
+    **_BOUND,
+)
 
 
 def _scale_rows(x: Known) -> tuple[Shape, ...]:

@@ -1,0 +1,81 @@
+"""The raw ops against what TensorFlow answered: bits, classes, messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from golden_cases import Case, cases, same_bits
+
+import rowgrad as rg
+
+# What rowgrad does on purpose where TensorFlow's answer is a fault of its own (docs/differences.md).
+RANK_ONE = "RaggedFillEmptyRows"
+
+
+def run(case: Case) -> tuple[np.ndarray, ...]:
+    result = getattr(rg.raw_ops, case.op)(**case.inputs, **case.attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def by_op(*groups: str) -> list:
+    grouped: dict[str, list[Case]] = {}
+    for case in cases(*groups):
+        grouped.setdefault(case.op, []).append(case)
+    return [pytest.param(found, id=op) for op, found in grouped.items()]
+
+
+@pytest.mark.parametrize("found", by_op("valid"))
+def test_bits(found: list[Case]) -> None:
+    for case in found:
+        results = run(case)
+        for (name, expected), got in zip(case.outputs.items(), results, strict=True):
+            if case.op == RANK_ONE and expected.shape == (0, 1):
+                expected = expected.reshape(0)
+            assert same_bits(got, expected), f"{case}: {name}\n{got}\n{expected}"
+
+
+@pytest.mark.parametrize("found", by_op("error"))
+def test_errors(found: list[Case]) -> None:
+    for case in found:
+        about_dtype = "dtype" in case.tag
+        try:
+            run(case)
+        except rg.errors.OpError as error:
+            assert type(error).__name__ == case.error["class"], f"{case}: {error!r}"
+            if not about_dtype:
+                assert error.message == case.error["message"], case
+            assert error.op == case.op
+        else:
+            assert about_dtype, f"{case} should have been refused: {case.error}"
+            assert_beyond_tensorflow(case)
+
+
+def assert_beyond_tensorflow(case: Case) -> None:
+    """A dtype TensorFlow refuses and we take is one of those we say we take."""
+    op = rg.spec.CATALOG[case.op]
+    kinds = {a.name: a.type for a in op.inputs}
+    fixed = [n for n, array in case.inputs.items() if kinds[n] not in op.types and array.dtype != kinds[n]]
+    added = case.op in ("SparseAdd", "SparseAddGrad", "SparseSlice", "SparseSliceGrad")
+    assert added or (fixed and all(case.inputs[n].dtype.kind in "iu" for n in fixed)), case
+
+
+@pytest.mark.parametrize("found", by_op("quirk"))
+def test_quirks_are_refused(found: list[Case]) -> None:
+    for case in found:
+        with pytest.raises(rg.errors.InvalidArgumentError):
+            run(case)
+
+
+@pytest.mark.parametrize("found", by_op("undefined"))
+def test_undefined_is_zero(found: list[Case]) -> None:
+    for case in found:
+        for expected, got in zip(case.outputs.values(), run(case), strict=True):
+            assert got.shape == expected.shape
+            assert got.dtype == expected.dtype
+            assert not np.any(got.astype(np.float64))
+
+
+def test_every_group_is_there() -> None:
+    assert {case.op for case in cases("valid")} == {op.name for op in rg.spec.CATALOG.values() if op.tensorflow} - {
+        "SegmentSum", "Add", "Sub", "Mul", "DivNoNan", "Neg", "Sqrt",
+    }  # fmt: skip

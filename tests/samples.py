@@ -1,0 +1,161 @@
+"""A valid random call of every op of the catalogue, sizes chosen so that every branch of its rule is met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Inputs = dict[str, Any]
+ROWS, SEGMENTS, COLUMNS = 7, 5, 3
+
+
+def sample(name: str, rng: np.random.Generator, dtype: Any = np.float64) -> Inputs:
+    """Inputs by argument name; floats are of `dtype`."""
+    return _find(name)(name, _Maker(rng, dtype))
+
+
+class _Maker:
+    def __init__(self, rng: np.random.Generator, dtype: Any) -> None:
+        self.rng, self.dtype = rng, dtype
+
+    def floats(self, *shape: int) -> np.ndarray:
+        return (self.rng.uniform(0.5, 2.0, shape) * self.rng.choice([-1, 1], shape)).astype(self.dtype)
+
+    def weights(self, n: int) -> np.ndarray:
+        return self.rng.uniform(0.5, 2.0, n).astype(self.dtype)
+
+    def ids(self, n: int, below: int) -> np.ndarray:
+        return self.rng.integers(0, below, n)
+
+    def segments(self, n: int, below: int = SEGMENTS, ordered: bool = True) -> np.ndarray:
+        ids = self.ids(n, below)
+        ids = np.sort(ids) if ordered else ids
+        ids[-1] = below - 1  # so that the forward has as many rows as the gradient expects
+        return ids
+
+    def entries(self, n: int, shape: tuple[int, ...]) -> np.ndarray:
+        flat = np.sort(self.rng.choice(int(np.prod(shape)), n, replace=False))
+        return np.stack(np.unravel_index(flat, shape), axis=1).astype(np.int64)
+
+
+def _forward(name: str, m: _Maker) -> Inputs:
+    n = 30  # some segments of ten ids and more
+    x = {"data": m.floats(ROWS, COLUMNS), "indices": m.ids(n, ROWS), "segment_ids": m.segments(n)}
+    if name.startswith("Weighted"):
+        x["weights"] = m.weights(n)
+    if name.endswith("GradGrad"):
+        x["segment_ids"] = m.segments(n, ordered=False)
+    if name.endswith(("WithNumSegments", "GradGrad")):
+        x["num_segments"] = SEGMENTS + 1
+    return x
+
+
+def _gradient(name: str, m: _Maker) -> Inputs:
+    n = 20
+    x = {"grad": m.floats(SEGMENTS, COLUMNS), "indices": m.ids(n, ROWS), "segment_ids": m.segments(n, ordered=False)}
+    if name.startswith("Weighted"):
+        x["weights"] = m.weights(n)
+    if name.endswith("GradRows"):
+        del x["indices"]
+        return x
+    x["dense_output_dim0" if name.endswith("V2") else "output_dim0"] = ROWS
+    return x
+
+
+def _fill(name: str, m: _Maker) -> Inputs:
+    rows = np.array([0, 3, 3, 1, 3])
+    common = {"values": m.floats(5), "default_value": m.floats()}
+    if name.startswith("Ragged"):
+        return {"value_rowids": rows, "nrows": 6, **common}
+    return {"indices": np.stack([rows, m.ids(5, 4)], axis=1), "dense_shape": [6, 4], **common}
+
+
+def _fill_grad(name: str, m: _Maker) -> Inputs:
+    return {"reverse_index_map": np.array([4, 0, 2, 2]), "grad_values": m.floats(6)}
+
+
+def _fill_grad_grad(name: str, m: _Maker) -> Inputs:
+    x = _fill_grad(name, m)
+    return {**x, "dd_values": m.floats(4), "dd_default_value": m.floats()}
+
+
+def _slice(name: str, m: _Maker) -> Inputs:
+    return {"indices": m.entries(9, (4, 5)), "values": m.floats(9), "shape": [4, 5], "start": [1, 0], "size": [2, 4]}
+
+
+def _slice_grad(name: str, m: _Maker) -> Inputs:
+    given = m.entries(9, (4, 5))
+    inside = given[(given[:, 0] >= 1) & (given[:, 0] < 3)]
+    values = ("backprop_val_grad", len(inside)) if name.endswith("SliceGrad") else ("grad", len(given))
+    x = {"input_indices": given, "input_start": np.array([1, 0]), "output_indices": inside - [1, 0]}
+    return {values[0]: m.floats(values[1]), **x}
+
+
+def _add(name: str, m: _Maker) -> Inputs:
+    x: Inputs = {}
+    for side in "ab":
+        x |= {f"{side}_indices": m.entries(6, (3, 4)), f"{side}_values": m.floats(6), f"{side}_shape": [3, 4]}
+    return {**x, "thresh": np.zeros((), m.dtype)}
+
+
+def _add_grad(name: str, m: _Maker) -> Inputs:
+    a, b = m.entries(6, (3, 4)), m.entries(5, (3, 4))
+    merged = np.unique(np.concatenate([a, b]), axis=0)[1:]  # one entry was dropped by the threshold
+    x = {"a_indices": a, "b_indices": b, "sum_indices": merged}
+    if name.endswith("GradGrad"):
+        return {"da": m.floats(len(a)), "db": m.floats(len(b)), **x}
+    return {"backprop_val_grad": m.floats(len(merged)), **x}
+
+
+def _scalar_type(m: _Maker) -> Any:
+    return np.float64 if m.dtype == np.float64 else np.float32
+
+
+_OWN: dict[str, Callable[[_Maker], Inputs]] = {
+    "SegmentSum": lambda m: {"data": m.floats(30, 9), "segment_ids": m.segments(30, below=2)},
+    "GatherRows": lambda m: {"params": m.floats(ROWS, COLUMNS), "indices": m.ids(6, ROWS)},
+    "ScatterRows": lambda m: {"grad": m.floats(6, COLUMNS), "indices": m.ids(6, ROWS), "num_rows": ROWS},
+    "RowPositions": lambda m: {"sorted_ids": np.array([1, 4, 6]), "ids": np.array([6, 1, 1])},
+    "SparseSegmentDot": lambda m: {
+        "grad": m.floats(SEGMENTS, 11), "data": m.floats(ROWS, 11), "indices": m.ids(9, ROWS),
+        "segment_ids": m.ids(9, SEGMENTS),
+    },
+    "RowDot": lambda m: {"x": m.floats(4, 11), "y": m.floats(4, 11)},
+    "CastLike": lambda m: {"x": m.floats(4), "like": np.zeros(1, m.dtype)},
+    "Positions": lambda m: {"ids": m.ids(4, 9)},
+    "ScaleRows": lambda m: {"rows": m.floats(4, 3), "scale": m.floats(4).astype(_scalar_type(m))},
+    "DivRows": lambda m: {"rows": m.floats(4, 3), "by": m.floats(4).astype(_scalar_type(m))},
+    "MaskRows": lambda m: {"rows": m.floats(4, 3), "mask": np.array([True, False, False, True])},
+    "ConcatRows": lambda m: {"x": m.floats(2, 3), "y": m.floats(4, 3)},
+    "SplitRows": lambda m: {"rows": m.floats(6, 3), "x": m.floats(2, 3), "y": m.floats(4, 3)},
+    "Reshape": lambda m: {"x": m.floats(6, 2), "shape": (3, 4)},
+    "Maximum": lambda m: {"x": m.floats(8), "bound": 0.1},
+    "MaskBelow": lambda m: {"x": m.floats(8), "bound": 0.1},
+    "Sqrt": lambda m: {"x": m.weights(4)},
+    "Neg": lambda m: {"x": m.floats(4)},
+}  # fmt: skip
+_BY_ENDING: tuple[tuple[str, str, Callable[[str, _Maker], Inputs]], ...] = (
+    ("SparseSegment", "GradGrad", _forward),
+    ("SparseSegment", "Grad", _gradient),
+    ("SparseSegment", "GradV2", _gradient),
+    ("SparseSegment", "GradRows", _gradient),
+    ("SparseSegment", "", _forward),
+    ("FillEmptyRows", "GradGrad", _fill_grad_grad),
+    ("FillEmptyRows", "Grad", _fill_grad),
+    ("FillEmptyRows", "", _fill),
+    ("SparseSlice", "Grad", _slice_grad),
+    ("SparseSlice", "", _slice),
+    ("SparseAdd", "Grad", _add_grad),
+    ("SparseAdd", "", _add),
+)
+
+
+def _find(name: str) -> Callable[[str, _Maker], Inputs]:
+    if name in _OWN:
+        return lambda _, m: _OWN[name](m)
+    for part, ending, make in _BY_ENDING:
+        if part in name and name.endswith(ending):
+            return make
+    return lambda _, m: {"x": m.floats(4), "y": m.floats(4)}
