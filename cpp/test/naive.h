@@ -1,5 +1,6 @@
 // The orders of summation, one column at a time, written from their description in rows.h and rows.cpp.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -106,18 +107,22 @@ std::vector<T> naive_reduce(const T* data, std::int64_t cols, const std::vector<
                             rowgrad::Reduce kind) {
   using A = rowgrad::Accumulator<T>;
   const auto n = std::int64_t(ids.size());
-  if (n == 1) return {data + ids[0] * cols, data + ids[0] * cols + cols};
+  std::vector<T> out(static_cast<std::size_t>(cols));
+  if (n == 1) {  // a copy of the bits
+    std::copy_n(data + ids[0] * cols, cols, out.begin());
+    return out;
+  }
   auto term = [&](std::int64_t j, std::int64_t c) { return rowgrad::load(data[ids[j] * cols + c]); };
   const auto sums = fold_columns<A>(cols, n, term, [](std::int64_t, const auto& x) { return fold_in_eights(x); });
-  std::vector<T> out;
-  for (A sum : sums) {
+  for (std::int64_t c = 0; c < cols; ++c) {
+    A sum = sums[c];
     if constexpr (std::is_floating_point_v<A>) {
       if (kind != rowgrad::Reduce::sum) {
         const A d = kind == rowgrad::Reduce::mean ? A(n) : A(std::sqrt(double(n)));
         sum = n < 10 ? sum * (A(1) / d) : sum / d;
       }
     }
-    out.push_back(rowgrad::store<T>(sum));
+    out[c] = rowgrad::store<T>(sum);
   }
   return out;
 }

@@ -44,7 +44,7 @@ def admit(op: Op, arguments: dict[str, Any]) -> dict[str, Array]:
     for arg in op.inputs:
         if arg.name in weak:
             listed = op.types.get(arg.type)
-            wanted = bound.get(arg.type)
+            wanted = arg.type if listed is None else bound.get(arg.type)
             if wanted is None and isinstance(listed, Derived) and listed.of in bound:
                 wanted = listed[bound[listed.of]]
             arrays[arg.name] = array = _weak(arguments[arg.name], arg.name, wanted)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _core
+from ._core import Job, dtypes, kernels, memory_limit
+from ._core import num_threads as _num_threads
+from ._core import set_num_threads as _set_num_threads
 from .arrays import NUMPY_DTYPE, Array, admit, aval_of
 from .check import infer
 from .dense import FUNCTIONS
@@ -17,8 +19,8 @@ from .errors import OpError, refuse, shape_text
 from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
-_KERNEL = {name: i for i, (name, _) in enumerate(_core.kernels())}
-_CODE = {name: i for i, name in enumerate(_core.dtypes())}
+_KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
+_CODE = {name: i for i, name in enumerate(dtypes())}
 _POSITIONS = "int64"  # strings stay in Python: kernels move their positions
 
 
@@ -26,12 +28,12 @@ def set_num_threads(n: int) -> None:
     """Use n threads from now on. The number never changes a result."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
         raise ValueError(f"set_num_threads: n must be an int from 1 to 1024; got {n!r}")
-    _core.set_num_threads(n)
+    _set_num_threads(n)
 
 
 def num_threads() -> int:
     """How many threads kernels use."""
-    return int(_core.num_threads())
+    return int(_num_threads())
 
 
 def _threads_from_environment() -> None:
@@ -71,7 +73,7 @@ def _launch(
     op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], out: Any
 ) -> tuple[Array, ...]:
     constants = [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.attrs if k == "accumulate")]
-    job = _core.Job(_KERNEL[str(op.kernel)], constants, *_raw(list(arrays.values())))
+    job = Job(_KERNEL[str(op.kernel)], constants, *_raw(list(arrays.values())))
     _raise_fault(op, job.fault)
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
@@ -108,7 +110,7 @@ def _check_size(aval: Aval) -> None:
         return
     check_elements(aval.shape, wrapped=True)
     elements = math.prod(d for d in aval.shape if d is not None)
-    if elements * NUMPY_DTYPE[aval.dtype].itemsize > _core.memory_limit():
+    if elements * NUMPY_DTYPE[aval.dtype].itemsize > memory_limit():
         raise _too_large(aval)
 
 
@@ -157,7 +159,8 @@ def _launch_strings(
     op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], texts: list[str]
 ) -> tuple[Array, ...]:
     """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
-    pool = np.concatenate([arrays[name].reshape(-1) for name in texts])
+    form = arrays[texts[0]].dtype  # object or StringDType, whichever the values have
+    pool = np.concatenate([arrays[name].reshape(-1).astype(form, copy=False) for name in texts])
     stand_in, start = dict(arrays), 0
     for name in texts:
         n = arrays[name].size

@@ -12,7 +12,7 @@ from .errors import refuse, shape_text
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class SparseTensor:
     """`values[k]` stands at `indices[k]` of an array of shape `dense_shape`; all else is zero (or absent).
 
@@ -25,16 +25,15 @@ class SparseTensor:
     values: Any
     dense_shape: Array
 
-    def __post_init__(self) -> None:
-        for name in ("indices", "dense_shape"):
-            array = np.asarray(getattr(self, name))
+    def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
+        for name, given in (("indices", indices), ("dense_shape", dense_shape)):
+            array = np.asarray(given)
             if array.size == 0 and array.dtype.kind == "f":
                 array = array.astype(np.int64)  # an empty Python list says nothing of its dtype
             if array.dtype.kind not in "iu":
                 raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
             object.__setattr__(self, name, array.astype(np.int64, copy=False))
-        if not hasattr(self.values, "shape"):
-            object.__setattr__(self, "values", np.asarray(self.values))
+        object.__setattr__(self, "values", values if hasattr(values, "shape") else np.asarray(values))
         shapes = {"indices": self.indices.shape, "values": self.values.shape, "dense_shape": self.dense_shape.shape}
         for name, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
             if len(shapes[name]) != rank:

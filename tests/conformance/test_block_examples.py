@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_cases import FOLDER
 
 import rowgrad as rg
+from golden_cases import FOLDER
 from rowgrad.raw_ops import OPS
 
 

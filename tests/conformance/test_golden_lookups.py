@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_cases import Case, cases, same_bits
 
 import rowgrad as rg
+from golden_cases import Case, cases, same_bits
 
 FUNCTIONS = {
     "embedding_lookup_sparse": rg.embedding_lookup_sparse,

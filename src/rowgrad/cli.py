@@ -1,0 +1,75 @@
+"""`rowgrad tour | ops | catalog`: what is here, and what it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .spec import CATALOG, Derived, Op, catalog
+from .tour import run_tour
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="rowgrad", description="TensorFlow's sparse-embedding operators and their gradients, without TensorFlow."
+    )
+    parser.add_argument("--version", action="version", version=f"rowgrad {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("tour", help="compute every operator and its gradient on a small example")
+    ops = commands.add_parser("ops", help="list the operators, or describe one")
+    ops.add_argument("name", nargs="?", help="an operator, e.g. SparseSegmentMeanGrad or its snake_case form")
+    commands.add_parser("catalog", help="print every operator's record as JSON")
+    try:
+        return _run(parser.parse_args(argv))
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    if chosen.command == "tour":
+        run_tour(sys.stdout)
+    elif chosen.command == "catalog":
+        print(json.dumps(catalog(), indent=1, ensure_ascii=False))
+    elif chosen.name is None:
+        _list_ops()
+    else:
+        return _describe(chosen.name)
+    return 0
+
+
+def _list_ops() -> None:
+    width = max(map(len, CATALOG))
+    category = ""
+    for op in CATALOG.values():
+        if op.category != category:
+            category = op.category
+            print(f"\n{category}")
+        print(f"  {op.name:{width}}  {op.doc.splitlines()[0]}")
+
+
+def _describe(name: str) -> int:
+    op = next((o for o in CATALOG.values() if name in (o.name, o.snake_name)), None)
+    if op is None:
+        print(f"rowgrad ops: no operator {name!r}; `rowgrad ops` lists them all", file=sys.stderr)
+        return 2
+    print(f"{signature(op)}\n\n{op.doc}\n")
+    for variable, listed in op.types.items():
+        rule = f"follows {listed.of}" if isinstance(listed, Derived) else ", ".join(listed)
+        print(f"  {variable}: {rule}")
+    if op.differentiable:
+        print(f"\nGradients for {', '.join(op.differentiable)}; linear in {', '.join(op.linear) or 'none of them'}.")
+    print(f"\n{op.example}")
+    return 0
+
+
+def signature(op: Op) -> str:
+    """One line: arguments, attributes, outputs."""
+    arguments = [f"{a.name}: {a.type}" for a in op.inputs] + [f"{k}={v!r}" for k, v in op.attrs.items()]
+    outputs = ", ".join(f"{o.name}: {o.type}" for o in op.outputs)
+    return f"{op.name}({', '.join(arguments)}) -> {outputs}"

@@ -1,0 +1,126 @@
+"""The tour: a small day at a recommender, every operator on it, every gradient beside it."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+import numpy as np
+
+from .derivatives import densify, vjp
+from .embedding import safe_embedding_lookup_sparse
+from .raw_ops import OPS
+from .sparse_tensor import SparseTensor
+
+# Three visitors and the films they watched; visitor 2 is new and has none.
+FILMS = ["Alien", "Brazil", "Casablanca", "Dune", "Eraserhead"]
+WATCHED = SparseTensor([[0, 0], [0, 1], [1, 0], [3, 0], [3, 1], [3, 2]], np.array([0, 3, 2, 3, 3, 4]), [4, 3])
+MINUTES = np.array([1.0, 3.0, 2.0, 1.0, 1.0, 2.0], np.float32)
+TABLE = np.array([[1, 2], [3, 5], [8, 13], [21, 34], [55, 89]], np.float32)
+
+
+def run_tour(out: TextIO) -> None:
+    """Print every operator's result and gradient."""
+    print("A table of five films, two numbers each, and what four visitors watched (visitor 2: nothing yet).", file=out)
+    _print(out, "table", TABLE, FILMS)
+    _print(out, "watched: visitor, place", WATCHED.indices, [FILMS[i] for i in WATCHED.values])
+    _segments(out)
+    _weighted(out)
+    _empty_rows(out)
+    _slice_and_add(out)
+    _lookup(out)
+
+
+def _section(out: TextIO, title: str) -> None:
+    print(f"\n== {title} " + "=" * max(0, 100 - len(title)), file=out)
+
+
+def _print(out: TextIO, title: str, array: Any, labels: list[str] | None = None) -> None:
+    array = densify(array)
+    print(f"\n{title}  {array.dtype}{list(array.shape)}", file=out)
+    rows = array.reshape(array.shape[0], -1) if array.ndim else array.reshape(1, 1)
+    names = labels or [f"[{i}]" for i in range(len(rows))]
+    width = max(map(len, names), default=0)
+    for name, row in zip(names, rows, strict=True):
+        print(f"  {name:{width}}  " + "  ".join(_number(v) for v in row), file=out)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, str | bytes | bool | np.bool_):
+        return f"{value!s:>9}"
+    return f"{int(value):>9}" if np.dtype(type(value)).kind in "iu" else f"{float(value):>9.4f}"
+
+
+def _segments(out: TextIO) -> None:
+    visitors, films = WATCHED.indices[:, 0], WATCHED.values
+    upstream = np.array([[1, 1], [1, 1], [1, 1], [1, 1]], np.float32)
+    for kind in ("Sum", "Mean", "SqrtN"):
+        _section(out, f"SparseSegment{kind} and its gradient")
+        x = {"data": TABLE, "indices": films, "segment_ids": visitors}
+        _print(out, f"SparseSegment{kind}: one row per visitor", OPS[f"SparseSegment{kind}"](**x))
+        known = OPS[f"SparseSegment{kind}WithNumSegments"](**x, num_segments=5)
+        _print(out, f"SparseSegment{kind}WithNumSegments: room for a fifth visitor", known)
+        grad = OPS[f"SparseSegment{kind}Grad"](upstream, films, visitors, output_dim0=len(TABLE))
+        _print(out, f"SparseSegment{kind}Grad: the whole table", grad, FILMS)
+        rows, ids = OPS[f"SparseSegment{kind}GradV2"](upstream, films, visitors, dense_output_dim0=len(TABLE))
+        _print(out, f"SparseSegment{kind}GradV2: only films somebody watched", rows, [FILMS[i] for i in ids])
+        again = vjp(f"SparseSegment{kind}Grad", (upstream, films, visitors, len(TABLE)), TABLE)[0]
+        _print(out, "… and the gradient of that gradient, which TensorFlow does not have", again)
+
+
+def _weighted(out: TextIO) -> None:
+    _section(out, "Weighted by minutes watched: Σwx, Σwx/Σw, Σwx/√Σw²")
+    visitors, films = WATCHED.indices[:, 0], WATCHED.values
+    for kind in ("Sum", "Mean", "SqrtN"):
+        name, x = f"WeightedSparseSegment{kind}", (TABLE, films, visitors, MINUTES)
+        result = OPS[name](*x)
+        to_table, _, _, to_weights = vjp(name, x, np.ones_like(result))
+        _print(out, name, result)
+        _print(out, f"{name}: gradient for the table", to_table, FILMS)
+        _print(out, f"{name}: gradient for the minutes", to_weights, [FILMS[i] for i in films])
+    _print(out, "SegmentSum: minutes per visitor", OPS["SegmentSum"](MINUTES, visitors))
+
+
+def _empty_rows(out: TextIO) -> None:
+    _section(out, "Visitors without films")
+    titles = np.array([FILMS[i] for i in WATCHED.values], object)
+    filled = OPS["SparseFillEmptyRows"](WATCHED.indices, titles, WATCHED.dense_shape, "(none)")
+    _print(out, "SparseFillEmptyRows: values", filled.output_values, [str(i.tolist()) for i in filled.output_indices])
+    _print(out, "empty_row_indicator", filled.empty_row_indicator)
+    upstream = np.arange(1, len(filled.output_values) + 1, dtype=np.float32)
+    d_values, d_default = OPS["SparseFillEmptyRowsGrad"](filled.reverse_index_map, upstream)
+    _print(out, "SparseFillEmptyRowsGrad: d_values", d_values, list(titles))
+    _print(out, "SparseFillEmptyRowsGrad: d_default_value", d_default)
+    ragged = OPS["RaggedFillEmptyRows"](WATCHED.indices[:, 0], MINUTES, 4, 0.0)
+    _print(out, "RaggedFillEmptyRows: minutes", ragged.output_values, [f"row {r}" for r in ragged.output_value_rowids])
+    d_values, _ = OPS["RaggedFillEmptyRowsGrad"](ragged.reverse_index_map, upstream)
+    _print(out, "RaggedFillEmptyRowsGrad: d_values", d_values)
+
+
+def _slice_and_add(out: TextIO) -> None:
+    _section(out, "Slices and sums of sparse tensors")
+    x = (WATCHED.indices, MINUTES, WATCHED.dense_shape)
+    cut = OPS["SparseSlice"](*x, start=[1, 0], size=[3, 2])
+    _print(out, "SparseSlice: visitors 1 to 3, first two places", cut.output_values, _places(cut.output_indices))
+    upstream = np.array([10, 20, 30], np.float32)
+    back = OPS["SparseSliceGrad"](upstream, WATCHED.indices, [1, 0], cut.output_indices)
+    _print(out, "SparseSliceGrad: zero outside the slice", back, _places(WATCHED.indices))
+    more = (np.array([[0, 1], [2, 0]]), np.array([-3, 5], np.float32), WATCHED.dense_shape)
+    total = OPS["SparseAdd"](*x, *more, thresh=0.5)
+    _print(out, "SparseAdd: sums below 0.5 are dropped", total.sum_values, _places(total.sum_indices))
+    ones = np.ones_like(total.sum_values)
+    for side, gradient in zip("ab", OPS["SparseAddGrad"](ones, x[0], more[0], total.sum_indices), strict=True):
+        _print(out, f"SparseAddGrad: for {side}", gradient, _places(x[0] if side == "a" else more[0]))
+
+
+def _places(indices: Any) -> list[str]:
+    return [str(i.tolist()) for i in indices]
+
+
+def _lookup(out: TextIO) -> None:
+    _section(out, "safe_embedding_lookup_sparse, forward and backward")
+    weights = SparseTensor(WATCHED.indices, MINUTES, WATCHED.dense_shape)
+    result = safe_embedding_lookup_sparse(TABLE, WATCHED, weights, combiner="mean", default_id=1)
+    _print(out, "Σwx/Σw; the new visitor gets film 1", result)
+    gradient = vjp(safe_embedding_lookup_sparse, (TABLE, WATCHED, weights), np.ones_like(result), default_id=1)[0]
+    _print(out, "its gradient, only the rows it touches", gradient.values, [FILMS[i] for i in gradient.indices])
+    _print(out, "the same as a dense table", gradient, FILMS)

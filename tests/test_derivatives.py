@@ -1,0 +1,106 @@
+"""vjp: the forms of its inputs and results, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from rowgrad.raw_ops import OPS
+
+TABLE = np.arange(6.0).reshape(3, 2)
+X = {"data": TABLE, "indices": np.array([0, 2]), "segment_ids": np.array([0, 0])}
+DY = np.ones((1, 2))
+
+
+def test_by_name_by_function_and_by_position() -> None:
+    named = rg.vjp("SparseSegmentMean", X, DY)
+    assert set(named) == set(X)
+    assert named["indices"] is None
+    by_function = rg.vjp(rg.raw_ops.sparse_segment_mean, tuple(X.values()), DY)
+    assert isinstance(by_function, tuple)
+    assert np.array_equal(named["data"], by_function[0])
+    assert named["data"].tolist() == [[0.5, 0.5], [0, 0], [0.5, 0.5]]
+
+
+def test_sparse_gradient() -> None:
+    rows = rg.vjp("SparseSegmentSum", X, DY, sparse_gradient=True)["data"]
+    assert isinstance(rows, rg.IndexedRows)
+    assert (rows.indices.tolist(), rows.num_rows, rows.shape, rows.dtype) == ([0, 2], 3, (3, 2), np.float64)
+    assert np.array_equal(rg.densify(rows), rg.vjp("SparseSegmentSum", X, DY)["data"])
+
+
+def test_several_outputs_and_missing_cotangents() -> None:
+    x = {"indices": [[0, 0]], "values": np.array([2.0]), "dense_shape": [3, 1], "default_value": 0.5}
+    grads = rg.vjp("SparseFillEmptyRows", x, (None, np.array([1.0, 10.0, 100.0]), None, None))
+    assert grads["values"].tolist() == [1.0]
+    assert grads["default_value"] == 110.0
+
+
+def test_integers_have_no_gradient() -> None:
+    assert rg.vjp("SparseSegmentSum", {**X, "data": TABLE.astype(np.int32)}, DY)["data"] is None
+
+
+def test_python_lists_have() -> None:
+    grads = rg.vjp("SparseSegmentSum", {**X, "data": [[1.0], [2.0], [3.0]]}, np.ones((1, 1), np.float32))
+    assert grads["data"].tolist() == [[1], [0], [1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
+def test_gradients_keep_the_dtype(kind: str, dtype: Any) -> None:
+    x = (TABLE.astype(dtype), X["indices"], X["segment_ids"], np.ones(2, dtype))
+    to_data, _, _, to_weights = rg.vjp(f"WeightedSparseSegment{kind}", x, DY.astype(dtype))
+    assert to_data.dtype == to_weights.dtype == dtype
+
+
+def test_a_value_used_twice_adds_up() -> None:
+    def twice(table: Any) -> Any:
+        first = OPS["SparseSegmentSum"](table, [0], [0])
+        second = OPS["SparseSegmentSum"](table, [0, 1], [0, 0], sparse_gradient=True)
+        return OPS["Add"](first, second)
+
+    assert rg.vjp(twice, (TABLE,), DY)[0].tolist() == [[2, 2], [1, 1], [0, 0]]
+
+
+def test_what_does_not_depend_on_an_input_has_no_gradient() -> None:
+    assert rg.vjp(lambda a, b: OPS["Neg"](a), (TABLE, TABLE), np.ones((3, 2)))[1] is None
+
+
+def test_an_unused_input_through_a_constant_function() -> None:
+    assert rg.vjp(lambda a: TABLE, (TABLE,), np.ones((3, 2))) == (None,)
+
+
+def test_cotangent_of_another_shape() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must have shape \[1,2\], got \[2,2\]"):
+        rg.vjp("SparseSegmentSum", X, np.ones((2, 2)))
+
+
+def test_too_many_cotangents() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="cotangents must have length 1, got 2"):
+        rg.vjp("SparseSegmentSum", X, (DY, DY))
+
+
+def test_numpy_on_a_traced_value_is_refused() -> None:
+    with pytest.raises(TypeError):
+        rg.vjp(lambda a: a + 1, (TABLE,), TABLE)
+    with pytest.raises(TypeError, match="takes rowgrad's ops only"):
+        rg.vjp(np.asarray, (TABLE,), TABLE)
+
+
+def test_out_is_refused_under_vjp() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="absent under vjp"):
+        rg.vjp(lambda a: OPS["Neg"](a, out=np.empty((3, 2))), (TABLE,), TABLE)
+
+
+def test_errors_inside_name_the_op() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="SparseSegmentSum: Bad: indices"):
+        rg.vjp("SparseSegmentSum", {**X, "indices": np.array([0, 7])}, DY)
+
+
+def test_an_empty_batch_has_zero_gradient() -> None:
+    x = {"data": TABLE, "indices": [], "segment_ids": [], "num_segments": 2}
+    assert not rg.vjp("SparseSegmentMeanWithNumSegments", x, np.ones((2, 2)))["data"].any()

@@ -1,0 +1,153 @@
+"""The number of threads decides who works, never what comes out; forked children work too."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from golden_cases import same_bits
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG
+from samples import sample
+
+COUNTS = (1, 2, 3, 8)
+DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+KINDS = ("Sum", "Mean", "SqrtN")
+
+
+def batch(dtype: Any, seed: int = 0) -> dict[str, Any]:
+    """Large enough for every parallel path: a hot row, empty bags, bags of hundreds."""
+    rng = np.random.default_rng(seed)
+    n, rows, bags, columns = 120_000, 5_000, 3_000, 19
+    ids = rng.zipf(1.3, n) % rows
+    segments = np.sort(rng.integers(0, bags, n))
+    segments[:500] = 0
+    return {
+        "table": rng.normal(size=(rows, columns)).astype(dtype),
+        "grad": rng.normal(size=(bags, columns)).astype(dtype),
+        "ids": ids.astype(np.int32),
+        "segments": segments.astype(np.int64),
+        "weights": rng.uniform(0, 2, n).astype(dtype),
+    }
+
+
+def results(x: dict[str, Any]) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    rows, bags = len(x["table"]), len(x["grad"])
+    ids, segments = x["ids"], x["segments"]
+    for kind in KINDS:
+        found.append(OPS[f"SparseSegment{kind}WithNumSegments"](x["table"], ids, segments, bags))
+        found.append(OPS[f"SparseSegment{kind}Grad"](x["grad"], ids, segments, rows))
+        found += OPS[f"SparseSegment{kind}GradV2"](x["grad"], ids, segments, rows)
+        found.append(OPS[f"SparseSegment{kind}GradGrad"](x["table"], ids, segments[::-1], bags))
+        weighted = f"WeightedSparseSegment{kind}"
+        found.append(OPS[weighted](x["table"], ids, segments, x["weights"]))
+        for accumulate in ("T", "float32"):
+            grad = OPS[f"{weighted}Grad"](x["grad"], ids, segments, x["weights"], rows, accumulate=accumulate)
+            found.append(grad)
+        found.append(OPS[f"{weighted}GradRows"](x["grad"], segments, x["weights"]))
+    found.append(OPS["SparseSegmentDot"](x["grad"], x["table"], ids, segments))
+    found.append(OPS["SegmentSum"](x["table"][ids], segments))
+    found.append(OPS["ScatterRows"](x["grad"][segments], ids, rows))
+    found += OPS["RaggedFillEmptyRows"](segments[::-1] // 2, x["weights"], bags, x["weights"][0])
+    found += OPS["RaggedFillEmptyRowsGrad"](np.arange(0, len(ids), 2), x["weights"])
+    places = np.stack([segments, ids.astype(np.int64)], axis=1)
+    cut = OPS["SparseSlice"](places, x["weights"], [bags, rows], [10, 0], [bags // 2, rows // 2])
+    found += [*cut, OPS["SparseSliceGrad"](cut.output_values, places, [10, 0], cut.output_indices)]
+    shape, zero = [bags, rows], np.zeros((), x["weights"].dtype)
+    total = OPS["SparseAdd"](places, x["weights"], shape, places[::3], x["weights"][::3], shape, zero)
+    found += [*total, *OPS["SparseAddGrad"](total.sum_values, places, places[::3], total.sum_indices)]
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+def test_same_bits_at_any_number_of_threads(dtype: Any) -> None:
+    x = batch(dtype)
+    rg.set_num_threads(1)
+    expected = results(x)
+    for count in COUNTS[1:]:
+        rg.set_num_threads(count)
+        assert rg.num_threads() == count
+        for _ in range(2):
+            assert all(map(same_bits, results(x), expected)), count
+
+
+def test_same_bits_on_small_calls_of_every_op() -> None:
+    for op in CATALOG.values():
+        x = sample(op.name, np.random.default_rng(5))
+        outcomes = []
+        for count in COUNTS:
+            rg.set_num_threads(count)
+            result = OPS[op.name](**x)
+            outcomes.append(result if isinstance(result, tuple) else (result,))
+        assert all(all(map(same_bits, outcomes[0], o)) for o in outcomes[1:]), op.name
+
+
+def _child(queue: Any) -> None:
+    x = batch(np.float32)
+    queue.put([(r.dtype.str, r.shape, r.tobytes()) for r in results(x)])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("count", COUNTS)
+def test_forked_child(count: int) -> None:
+    """The parent's pool is running when the child is made; the child has none of its threads."""
+    rg.set_num_threads(count)
+    expected = [(r.dtype.str, r.shape, r.tobytes()) for r in results(batch(np.float32))]
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(queue,))
+    child.start()
+    got = queue.get(timeout=120)
+    child.join(timeout=60)
+    assert child.exitcode == 0
+    assert got == expected
+
+
+def test_callers_on_several_threads() -> None:
+    rg.set_num_threads(3)
+    x = batch(np.float32)
+    expected = results(x)
+    outcomes: dict[int, bool] = {}
+
+    def work(k: int) -> None:
+        outcomes[k] = all(map(same_bits, results(x), expected))
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for w in workers:
+        w.start()
+    rg.set_num_threads(2)  # while they are at it
+    for w in workers:
+        w.join()
+    assert outcomes == dict.fromkeys(range(4), True)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "two", True, 10**9])
+def test_bad_number_of_threads(bad: Any) -> None:
+    with pytest.raises(ValueError, match="from 1 to 1024"):
+        rg.set_num_threads(bad)
+
+
+@pytest.mark.parametrize(("text", "answer"), [("3", "3"), ("none", "must be an int from 1 to 1024; got 'none'")])
+def test_environment(text: str, answer: str) -> None:
+    code = "import rowgrad; print(rowgrad.num_threads())"
+    env = {**os.environ, "ROWGRAD_NUM_THREADS": text}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert answer in done.stdout + done.stderr
+
+
+def test_float_mode_of_the_caller_is_left_alone() -> None:
+    tiny = np.float32(2.0**-140)
+    two = np.array([[tiny], [tiny]], np.float32)
+    assert rg.raw_ops.SparseSegmentSum(two, [0, 1], [0, 0])[0, 0] == 0  # flushed, as TensorFlow does
+    assert tiny + tiny == np.float32(2.0**-139)  # and NumPy still keeps subnormals
