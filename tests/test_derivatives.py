@@ -104,3 +104,38 @@ def test_errors_inside_name_the_op() -> None:
 def test_an_empty_batch_has_zero_gradient() -> None:
     x = {"data": TABLE, "indices": [], "segment_ids": [], "num_segments": 2}
     assert not rg.vjp("SparseSegmentMeanWithNumSegments", x, np.ones((2, 2)))["data"].any()
+
+
+def test_friendly_functions_can_be_differentiated() -> None:
+    eye = rg.SparseTensor.from_dense(np.eye(2))
+    to_a, to_b = rg.vjp(lambda a, b: rg.sparse.add(a, b).values, (eye, eye), ([1.0, 2.0],))
+    assert to_a.tolist() == to_b.tolist() == [1, 2]
+    assert rg.vjp(lambda a: rg.sparse.slice(a, [1, 0], [1, 2]).values, (eye,), ([3.0],))[0].tolist() == [0, 3]
+    tall = rg.SparseTensor(eye.indices, eye.values, [3, 2])
+    filled = rg.vjp(lambda a: rg.sparse.fill_empty_rows(a, 0.0).tensor.values, (tall,), ([1.0, 2.0, 3.0],))
+    assert filled[0].tolist() == [1, 2]
+
+
+def test_a_list_of_outputs() -> None:
+    def both(data: Any) -> list[Any]:
+        return [OPS["SparseSegmentSum"](data, [0], [0]), OPS["Neg"](data)]
+
+    assert rg.vjp(both, (TABLE,), [DY, np.ones((3, 2))])[0].tolist() == [[0, 0], [-1, -1], [-1, -1]]
+
+
+def test_functions_that_return_no_arrays() -> None:
+    def gradient(y: Any) -> Any:
+        return rg.vjp("SparseSegmentSum", X, y, sparse_gradient=True)["data"]
+
+    with pytest.raises(TypeError, match="must return arrays, got IndexedRows"):
+        rg.vjp(gradient, (DY,), TABLE)
+
+
+def test_cotangent_of_another_dtype() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must be float64, as the output"):
+        rg.vjp("SparseSegmentSum", X, DY.astype(np.float32))
+
+
+def test_name_reaches_errors_through_vjp() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"SparseSegmentSum \(name: here\)"):
+        rg.vjp("SparseSegmentSum", {**X, "indices": np.array([0, 7])}, DY, name="here")

@@ -205,6 +205,8 @@ def test_integer_weights_and_int32_ids() -> None:
         (lambda ids, w: rg.embedding_lookup_sparse(table(), ids, lookup="fast"), ValueError, "lookup must be one of"),
         (lambda ids, w: rg.safe_embedding_lookup_sparse(None, ids), ValueError, "Missing embedding_weights None."),
         (lambda ids, w: rg.safe_embedding_lookup_sparse([], ids), ValueError, "Missing embedding_weights"),
+        (lambda ids, w: rg.safe_embedding_lookup_sparse(table(), ids, default_id=0.5), TypeError, "default_id must be"),
+        (lambda ids, w: rg.safe_embedding_lookup_sparse(table(), ids, ids), ValueError, "sparse_weights must be"),
         (lambda ids, w: rg.safe_embedding_lookup_sparse(table(), [0]), TypeError, "sparse_ids must be SparseTensor"),
         (lambda ids, w: rg.embedding_lookup_sparse(table(), ids, w, accumulate="half", max_norm=1),
          ValueError, "attribute accumulate must be one of 'T', 'float32'"),

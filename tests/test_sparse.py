@@ -36,7 +36,7 @@ def test_add() -> None:
 def test_segments(kind: str, expected: list[float]) -> None:
     function = getattr(rg.sparse, f"segment_{kind}")
     assert np.allclose(function(TABLE, [0, 2], [0, 0]), [expected])
-    assert np.allclose(function(TABLE, [0, 2], [0, 0], num_segments=2), [expected, [0, 0]])
+    assert np.allclose(function(TABLE, [0, 2], [0, 0], 2), [expected, [0, 0]])
     gradient = rg.vjp(function, (TABLE, [0, 2], [0, 0]), np.ones((1, 2)), sparse_gradient=True)[0]
     assert gradient.indices.tolist() == [0, 2]
 

@@ -239,7 +239,8 @@ def section(op: Op) -> Iterator[str]:
 
 
 def page(category: str, ops: list[Op]) -> str:
-    head = [NOTE, "", f"# {category}", "", INTRODUCTIONS.get(category, ""), ""]
+    # The examples are shown as the records write them, which no formatter is to change.
+    head = [NOTE, "<!-- fmt: off -->", "", f"# {category}", "", INTRODUCTIONS.get(category, ""), ""]
     head += [", ".join(link(op, category) for op in ops), ""]
     lines = [*head, *itertools.chain.from_iterable(section(op) for op in ops)]
     return "\n".join(line.rstrip() for line in lines).rstrip("\n") + "\n"

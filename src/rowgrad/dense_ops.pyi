@@ -167,7 +167,7 @@ def MaskBelow(
     name: str | None = None,
     out: _Array | None = None,
 ) -> _Array:
-    """1 where x >= bound, else 0: the slope of `Maximum`."""
+    """1 where x >= bound, else 0: the slope of `Maximum`, and flat itself."""
 
 mask_below = MaskBelow
 

@@ -29,7 +29,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.level = next(_levels)  # inner tapes are younger
-        self.nodes: list[tuple[Op, dict[str, Any], Call, tuple[Traced, ...]]] = []
+        self.nodes: list[tuple[Op, dict[str, Any], Call, tuple[Any, ...]]] = []
 
 
 class Traced:
@@ -71,7 +71,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
     tape = max((v.tape for v in arguments.values() if isinstance(v, Traced)), key=lambda t: t.level)
     inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in arguments.items()}
     outputs = invoke(op, (), {**inside, **attrs})
-    results = tuple(Traced(tape, o) for o in outputs)
+    results = tuple(Traced(tape, o) if is_differentiable(o) else o for o in outputs)
     tape.nodes.append((op, arguments, Call(inside, attrs, outputs), results))
     return results
 
@@ -131,15 +131,19 @@ def _collect(gradients: dict[int, Any], value: Any) -> Any:
 
 
 def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
-    results = outputs if isinstance(outputs, tuple) else (outputs,)
+    results = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+    for result in results:
+        if not hasattr(result, "dtype") or isinstance(result, IndexedRows):
+            kind = type(result).__name__
+            raise TypeError(f"vjp: the function must return arrays, got {kind}; densify() makes rows an array")
     given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
     if len(given) != len(results):
         raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results))
     gradients: dict[int, Any] = {}
     for k, (result, y) in enumerate(zip(results, given, strict=True)):
         if y is not None and isinstance(result, Traced) and result.tape is tape:
-            _check_cotangent(k, result, y)
-            gradients[id(result)] = _sum(gradients.get(id(result)), y)  # one value may be returned twice
+            # one value may be returned twice
+            gradients[id(result)] = _sum(gradients.get(id(result)), _cotangent(k, result, y))
     for op, arguments, made, produced in reversed(tape.nodes):
         ys = [gradients.get(id(r)) for r in produced]
         if op.adjoint is None or all(y is None for y in ys):
@@ -156,13 +160,19 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
     return gradients
 
 
-def _check_cotangent(k: int, result: Traced, y: Any) -> None:
-    shape = tuple(np.shape(y)) if not hasattr(y, "shape") else tuple(y.shape)
-    if shape != result.shape:
-        raise refuse("same_shape", argument=f"cotangents[{k}]", value=shape_text(shape), bound=shape_text(result.shape))
+def _cotangent(k: int, result: Traced, y: Any) -> Any:
+    """One given cotangent, of the output's own shape and dtype; Python numbers take that dtype."""
+    if not hasattr(y, "dtype"):
+        y = np.asarray(y, result.dtype)
+    argument = f"cotangents[{k}]"
+    if tuple(y.shape) != result.shape:
+        raise refuse("same_shape", argument=argument, value=shape_text(tuple(y.shape)), bound=shape_text(result.shape))
+    if y.dtype != result.dtype:
+        raise refuse("dtype_expected", argument=argument, value=y.dtype, bound=result.dtype, why=", as the output")
+    return y
 
 
-def _zero(result: Traced) -> Any:
+def _zero(result: Any) -> Any:
     """What stands for an output without cotangent: zeros, or nothing where no adjoint looks."""
     return np.zeros(result.shape, result.dtype) if is_differentiable(result) else None
 

@@ -12,6 +12,7 @@ from .errors import OpError, refuse, shape_text
 from .partition import locate
 from .raw_ops import OPS
 from .sparse_tensor import SparseTensor
+from .spec import FLOATS
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -118,7 +119,13 @@ def safe_embedding_lookup_sparse(
             raise TypeError(f"{label} must be SparseTensor, got {type(value)}")
     shards = _shards(embedding_weights, "embedding_weights")
     if sparse_weights is not None:
+        if not is_float(sparse_weights.dtype):
+            raise refuse(
+                "dtype_not_allowed", argument="sparse_weights", value=sparse_weights.dtype, bound=", ".join(FLOATS)
+            )
         shards = [s if s.dtype == sparse_weights.dtype else OPS["CastLike"](s, sparse_weights.values) for s in shards]
+    if default_id is not None and (isinstance(default_id, bool) or not isinstance(default_id, int | np.integer)):
+        raise TypeError(f"default_id must be an int or None, got {default_id!r}")
     indices, dense_shape = _as_matrix(sparse_ids)
     ids = _ids(sparse_ids, "sparse_ids")
     weights = None
@@ -178,6 +185,11 @@ def _ids(sparse: SparseTensor, argument: str) -> Array:
     if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
     return ids
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a NumPy dtype is one of the four floats."""
+    return np.dtype(dtype).name in FLOATS
 
 
 def _data(value: Any) -> Array:
@@ -252,4 +264,4 @@ def _without_empty_rows(result: Any, empty: Any) -> Any:
     if len(result.shape) != 2:
         mask, shape = shape_text(tuple(result.shape[:2])), shape_text(tuple(result.shape))
         raise refuse("mask_needs_rank_2", value=mask, bound=shape)
-    return OPS["MaskRows"](result, _data(empty))
+    return OPS["MaskRows"](result, empty)

@@ -35,6 +35,8 @@ class OpError(Exception):
         """Add the op, the call's name and its arguments, once."""
         if self.op is None:
             self.op, self.name, self.call = op, name, call
+        elif self.op == op and self.name is None:
+            self.name = name  # the same call, seen from outside a runner that passed it on
         return self
 
     def __str__(self) -> str:
@@ -137,6 +139,7 @@ WORDS: dict[str, Words] = {
     ),
     "rows_match": Words("{argument} must have rows of shape {bound}, got {value}"),
     "lengths_match": Words("{argument} must have length {bound}, got {value}"),
+    "elements_match": Words("{argument} must have as many elements as shape {bound}, got {value}"),
     "same_shape": Words("{argument} must have shape {bound}, got {value}"),
     # fill-empty-rows family
     "must_be_vector": Words("{argument} must be a vector, saw: {shape}"),

@@ -45,8 +45,8 @@ def segment_sum(
     data: Any,
     indices: Any,
     segment_ids: Any,
-    name: str | None = None,
     num_segments: int | None = None,
+    name: str | None = None,
     sparse_gradient: bool = False,
 ) -> Any:
     """The sum of the rows of `data` named by `indices`, per segment."""
@@ -57,8 +57,8 @@ def segment_mean(
     data: Any,
     indices: Any,
     segment_ids: Any,
-    name: str | None = None,
     num_segments: int | None = None,
+    name: str | None = None,
     sparse_gradient: bool = False,
 ) -> Any:
     """The mean of the rows of `data` named by `indices`, per segment."""
@@ -71,8 +71,8 @@ def segment_sqrt_n(
     data: Any,
     indices: Any,
     segment_ids: Any,
-    name: str | None = None,
     num_segments: int | None = None,
+    name: str | None = None,
     sparse_gradient: bool = False,
 ) -> Any:
     """The sum of the rows of `data` named by `indices`, divided by the root of their number, per segment."""

@@ -139,7 +139,7 @@ def _reshape(x: Known) -> tuple[Shape, ...]:
     shape = tuple(x.attrs["shape"])
     given = x.shape("x")
     if None not in given and math.prod(map(int, shape)) != math.prod(d for d in given if d is not None):
-        raise refuse("same_shape", argument="x", value=shape_text(given), bound=f"as many elements as {shape}")
+        raise refuse("elements_match", argument="x", value=shape_text(given), bound=shape_text(shape))
     return (shape,)
 
 

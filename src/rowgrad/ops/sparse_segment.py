@@ -13,7 +13,8 @@ from ..spec import FLOATS, INDEX, REALS, Call, Known, Shape, declare
 CATEGORY = "Sparse segment"
 REDUCE = {"Sum": 0, "Mean": 1, "SqrtN": 2}
 RULE = {"Sum": "sum", "Mean": "mean", "SqrtN": "sum divided by √n"}
-SCALE = {"Sum": "1", "Mean": "1/n", "SqrtN": "1/√n"}
+_COUNT = ", n being the number of ids in that segment"
+SCALE = {"Sum": "`", "Mean": f" * 1/n`{_COUNT}", "SqrtN": f" * 1/√n`{_COUNT}"}
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX}
 
 
@@ -186,8 +187,8 @@ Use it where trailing empty bags must not be lost, and wherever the output's sha
         rows=gradient_pairs,
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, as a dense table of `output_dim0` rows.
 
-`output[indices[i]] += grad[segment_ids[i]] * {SCALE[_kind]}`, n being the number of ids in that segment, in the
-order of i; rows never named are zero. Segment ids need not be sorted. An empty batch gives zeros.""",
+`output[indices[i]] += grad[segment_ids[i]]{SCALE[_kind]}, in the order of i; rows never named are
+zero. Segment ids need not be sorted. An empty batch gives zeros.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="Grad", size="output_dim0"),
     )
     declare(

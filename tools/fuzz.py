@@ -1,0 +1,632 @@
+"""Random calls of every kernel op, held bit for bit against tests/reference.py.
+
+    python tools/fuzz.py --calls 1000000 --seed 1 [--op SparseAdd] [--processes 2] [--only 4711]
+
+Call number k of a seed is always the same call, whatever the number of processes. About half of the calls are
+corrupted; then class and message of the error are compared. Work is done in child processes, so a crash or a hang is
+a result like any other: it names the call, which `--only` runs again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from golden_cases import same_bits
+from reference import Refusal, Unmodelled, reference
+from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad.errors import OpError
+from rowgrad.native import set_num_threads
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG, Derived, Op
+
+Array = np.ndarray[Any, Any]
+KERNEL_OPS = [op for op in CATALOG.values() if op.layer == "kernel"]
+HANG_SECONDS = 120
+
+# -- values: one long array per dtype, of which arguments take a stretch ---------------------------------------------
+
+POOL, STRETCH = 1 << 16, 512
+TEXTS = ["", "a", "row", "übergroß", "\0", b"", b"\xff\x00", b"bytes", "x" * 70]
+
+
+@cache
+def pool(name: str) -> Array:
+    """Values of one dtype: stretches that are tame, special, near the subnormals, or any bits at all."""
+    rng = np.random.default_rng(sum(name.encode()))
+    dtype = NUMPY_DTYPE[name]
+    if name == "string":
+        texts = np.empty(POOL, object)
+        texts[:] = [TEXTS[i] for i in rng.integers(len(TEXTS), size=POOL)]
+        return texts
+    if dtype.names:
+        return pool(dtype[0].name).astype(dtype)
+    if dtype.kind == "c":
+        parts = pool("float32" if name == "complex64" else "float64")
+        return (parts.repeat(2) if rng.random() < 0 else np.concatenate([parts, parts[::-1]])).view(dtype)
+    if dtype.kind == "b":
+        return rng.integers(2, size=POOL).astype(bool)
+    makers = _integers(dtype) if dtype.kind in "iu" else _floats(name, dtype)
+    with np.errstate(all="ignore"):
+        return np.concatenate([makers[rng.integers(len(makers))](rng, STRETCH) for _ in range(POOL // STRETCH)])
+
+
+def _bits(dtype: np.dtype[Any]) -> Callable[..., Array]:
+    return lambda rng, n: np.frombuffer(rng.bytes(n * dtype.itemsize), f"u{dtype.itemsize}").view(dtype)
+
+
+def _integers(dtype: np.dtype[Any]) -> list[Callable[..., Array]]:
+    info = np.iinfo(dtype)
+    edges = np.array([info.min, info.min + 1, info.max, info.max - 1, 0, 1, 2], dtype)
+    return [
+        lambda rng, n: rng.integers(0 if dtype.kind == "u" else -4, 9, n).astype(dtype),
+        lambda rng, n: rng.choice(edges, n),
+        _bits(dtype),
+    ]
+
+
+def _floats(name: str, dtype: np.dtype[Any]) -> list[Callable[..., Array]]:
+    # bfloat16 and float32 share their exponents; float16's subnormals are nothing special in float32
+    tiny = 2.0**-1022 if name == "float64" else 2.0**-126
+    huge = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(name, 3.3e38)
+    least = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}[name]
+    edges = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, np.inf, -np.inf, np.nan, huge, -huge, huge / 2, tiny, -tiny, tiny / 2,
+             tiny * 1.5, -tiny / 2, least, -least, 1 / huge, 65504.0, 6e-5, 6e-8, 2.0**-12, 1e-3]  # fmt: skip
+    return [
+        lambda rng, n: rng.integers(-8, 9, n).astype(dtype),
+        lambda rng, n: rng.standard_normal(n).astype(dtype),
+        lambda rng, n: (rng.standard_normal(n) * 10.0 ** rng.integers(-6, 7, n)).astype(dtype),
+        lambda rng, n: rng.choice(np.array(edges), n).astype(dtype),
+        lambda rng, n: np.where(rng.random(n) < 0.15, rng.choice(np.array(edges), n), rng.random(n)).astype(dtype),
+        lambda rng, n: (tiny * rng.choice([-1, 1], n) * (1 + rng.integers(-3, 4, n) * rng.random(n))).astype(dtype),
+        lambda rng, n: (np.sqrt(tiny) * rng.standard_normal(n)).astype(dtype),  # products near the least normal
+        lambda rng, n: (huge * rng.uniform(-1, 1, n)).astype(dtype),
+        _bits(dtype),
+    ]
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------
+
+# How a plain array x may be passed instead: all of these must give the same result.
+DISGUISES = {
+    "strided": "np.repeat(x, 2, axis=-1)[..., ::2]",
+    "fortran": "np.asfortranarray(x)",
+    "reversed": "x[::-1].copy()[::-1]",
+    "read-only": "np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape)",
+    "unaligned": "np.frombuffer(b'?' + x.tobytes(), x.dtype, offset=1).reshape(x.shape)",
+    "byte-swapped": "x.astype(x.dtype.newbyteorder())",
+    "scalar": "x[()]",
+    "python": "x.tolist()",
+    "narrow": "x.astype(np.int32)",
+}
+_DISGUISE = {name: eval(f"lambda x: {text}") for name, text in DISGUISES.items()}
+
+
+@dataclass
+class Case:
+    """One call: plain inputs as the reference gets them, and how the library gets them."""
+
+    op: Op
+    seed: int
+    number: int
+    attrs: dict[str, Any]
+    inputs: dict[str, Array]
+    threads: int = 1
+    reuse: bool = False  # whether to call again, with outputs given
+    disguises: dict[str, str] = field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        """The inputs, disguised."""
+        return {k: _DISGUISE[self.disguises[k]](x) if k in self.disguises else x for k, x in self.inputs.items()}
+
+
+class Maker:
+    """Makes the inputs of calls; one method per kernel."""
+
+    def __init__(self, rng: random.Random, op: Op) -> None:
+        self.rng, self.op = rng, op
+        self.types = {k: rng.choice(v) for k, v in op.types.items() if not isinstance(v, Derived)}
+        for name, derived in op.types.items():
+            if isinstance(derived, Derived):
+                self.types[name] = derived[self.types[derived.of]]
+        self.wide = rng.random() < 1 / 400  # rows of many columns, so that threads have something to share
+        self.long = rng.random() < 1 / 30000  # many ids
+
+    # pieces
+
+    def below(self, n: int) -> int:
+        return int(self.rng.random() * n)
+
+    def odds(self, p: float) -> bool:
+        return self.rng.random() < p
+
+    def count(self) -> int:
+        """How many ids or entries."""
+        if self.long:
+            return 33000 + self.below(110000)
+        if self.wide:
+            return 2 + self.below(7)
+        r = self.rng.random()
+        return self.below(7) if r < 0.75 else self.below(20) if r < 0.95 else self.below(70)
+
+    def rows(self) -> int:
+        return self.below(6) + (0 if self.odds(0.1) else 1)
+
+    def inner(self) -> tuple[int, ...]:
+        if self.wide:
+            return (4000 + self.below(4000),)
+        if self.long:
+            return ()
+        if self.odds(0.1):
+            return (self.below(40),)
+        return tuple(1 + self.below(4) if self.odds(0.95) else 0 for _ in range(self.below(4)))
+
+    def values(self, shape: tuple[int, ...], type_name: str = "T") -> Array:
+        source = pool(self.types[type_name])
+        n = 1
+        for d in shape:
+            n *= d
+        if n > len(source) // 2:
+            return np.resize(source, n).reshape(shape)
+        start = self.below(len(source) - n)
+        return source[start : start + n].reshape(shape).copy()
+
+    def ids(self, n: int, bound: int, type_name: str, ordered: bool = False) -> Array:
+        """n ids below bound, which is at least 1 wherever n is."""
+        listed = [int(self.rng.random() * bound) for _ in range(n)]
+        return np.array(sorted(listed) if ordered else listed, self.types.get(type_name, type_name))
+
+    def size(self, value: int, name: str) -> Array:
+        dtype = next(a.type for a in self.op.inputs if a.name == name)
+        return np.array(value, self.types.get(dtype, dtype))
+
+    # bags
+
+    def sparse_segment(self) -> dict[str, Array]:
+        n, rows, segments = self.count(), self.rows(), 1 + self.below(5)
+        n = n if rows else 0
+        free = "GradGrad" in self.op.name and self.odds(0.7)
+        x = {
+            "data": self.values((rows, *self.inner())),
+            "indices": self.ids(n, rows, "Tidx"),
+            "segment_ids": self.ids(n, segments, "Tsegmentids", ordered=not free),
+        }
+        if "weights" in self.op.input_names:
+            x["weights"] = self.values((n,), "Tweights")
+        if "num_segments" in self.op.input_names:
+            x["num_segments"] = self.size(segments + self.below(3), "num_segments")
+        return x
+
+    sparse_segment_grad_grad = weighted_segment = sparse_segment
+
+    def sparse_segment_grad(self) -> dict[str, Array]:
+        n, rows, segments = self.count(), self.rows(), self.rows()
+        n = n if segments else 0
+        x = {"grad": self.values((segments, *self.inner()))}
+        if "indices" in self.op.input_names:
+            x["indices"] = self.ids(n, rows, "Tidx")
+        x["segment_ids"] = self.ids(n, segments, "Tsegmentids", ordered=self.odds(0.5))
+        if "weights" in self.op.input_names:
+            x["weights"] = self.values((n,), "Tweights")
+        size = self.op.inputs[-1].name
+        if size.endswith("output_dim0"):
+            x[size] = self.size(rows, size)
+        return x
+
+    weighted_segment_grad = weighted_segment_grad_rows = sparse_segment_grad
+
+    def segment_sum(self) -> dict[str, Array]:
+        n = self.count()
+        segments = self.ids(n, 1 + self.below(5), "Tsegmentids", ordered=True)
+        return {"data": self.values((n, *self.inner())), "segment_ids": segments}
+
+    def gather_rows(self) -> dict[str, Array]:
+        rows = self.rows()
+        indices = self.ids(self.count() if rows else 0, rows, "Tidx")
+        return {"params": self.values((rows, *self.inner())), "indices": indices}
+
+    def scatter_rows(self) -> dict[str, Array]:
+        rows = self.rows()
+        n = self.count() if rows else 0
+        grad, indices = self.values((n, *self.inner())), self.ids(n, rows, "Tidx")
+        return {"grad": grad, "indices": indices, "num_rows": self.size(rows, "num_rows")}
+
+    def row_positions(self) -> dict[str, Array]:
+        listed = sorted({self.below(30) for _ in range(self.below(9))})
+        ids = [self.rng.choice(listed) for _ in range(self.count())] if listed else []
+        return {"sorted_ids": np.array(listed, self.types["Tidx"]), "ids": np.array(ids, self.types["T"])}
+
+    def sparse_segment_dot(self) -> dict[str, Array]:
+        rows, segments, inner = self.rows(), self.rows(), self.inner()
+        n = self.count() if rows and segments else 0
+        x = {"grad": self.values((segments, *inner)), "data": self.values((rows, *inner))}
+        return {**x, "indices": self.ids(n, rows, "Tidx"), "segment_ids": self.ids(n, segments, "Tsegmentids")}
+
+    def row_dot(self) -> dict[str, Array]:
+        shape = (self.rows(), *self.inner())
+        return {"x": self.values(shape), "y": self.values(shape)}
+
+    # empty rows
+
+    def fill_empty_rows(self) -> dict[str, Array]:
+        rows, columns = self.rows(), 1 + self.below(3)
+        n = self.count() if rows else 0
+        ids = self.ids(n * columns, max(rows, 1), "int64").reshape(n, columns)
+        x = {"values": self.values((n,)), "default_value": self.values(())}
+        if "nrows" in self.op.input_names:
+            return {"value_rowids": ids[:, 0].copy(), "nrows": np.array(rows), **x}
+        return {"indices": ids, "dense_shape": np.array([rows, *(5 for _ in range(columns - 1))]), **x}
+
+    def fill_empty_rows_grad(self) -> dict[str, Array]:
+        entries = self.count()
+        n = min(self.count(), entries) if self.odds(0.8) else self.count() if entries else 0
+        named = self.rng.sample(range(entries), n) if n <= entries and self.odds(0.6) else None
+        reverse = self.ids(n, entries, "int64") if named is None else np.array(named, np.int64)
+        x = {"reverse_index_map": reverse, "grad_values": self.values((entries,))}
+        if "dd_values" in self.op.input_names:
+            x |= {"dd_values": self.values((n,)), "dd_default_value": self.values(())}
+        return x
+
+    fill_empty_rows_grad_grad = fill_empty_rows_grad
+
+    # coordinates
+
+    def entries(self, n: int, rank: int, ordered: bool = True) -> Array:
+        rows = [tuple(int(self.rng.random() * 4) for _ in range(rank)) for _ in range(n)]
+        return np.array(sorted(rows) if ordered else rows, np.int64).reshape(n, rank)
+
+    def sparse_slice(self) -> dict[str, Array]:
+        n, rank = self.count(), self.below(4)
+        box = [[1 + self.below(5), self.below(5) - 1, self.below(5)] for _ in range(rank)]
+        shape, start, size = np.array(box, np.int64).reshape(rank, 3).T.copy()
+        x = {"indices": self.entries(n, rank, self.odds(0.6)), "values": self.values((n,))}
+        return {**x, "shape": shape, "start": start, "size": size}
+
+    def sparse_slice_grad(self) -> dict[str, Array]:
+        n, rank = self.count(), self.below(4)
+        given = self.entries(n, rank, self.odds(0.6))
+        start = np.array([self.below(4) - 1 for _ in range(rank)], np.int64)
+        kept = given[[self.odds(0.5) for _ in range(n)]] - start
+        values, length = ("grad", n) if "grad" in self.op.input_names else ("backprop_val_grad", len(kept))
+        x = {values: self.values((length,)), "input_indices": given}
+        return {**x, "input_start": start, "output_indices": kept}
+
+    sparse_slice_grad_grad = sparse_slice_grad
+
+    def sparse_add(self) -> dict[str, Array]:
+        n, m, rank = self.count(), self.count(), 1 + self.below(3)
+        x = {}
+        for side, length in (("a", n), ("b", m)):
+            x[f"{side}_indices"] = self.entries(length, rank, self.odds(0.8))
+            x[f"{side}_values"] = self.values((length,))
+            x[f"{side}_shape"] = np.array([4] * rank, np.int64)
+        x["thresh"] = self.values((), "Treal") if self.odds(0.7) else np.zeros((), NUMPY_DTYPE[self.types["Treal"]])
+        return x
+
+    def sparse_add_grad(self) -> dict[str, Array]:
+        n, m, rank = self.count(), self.count(), 1 + self.below(3)
+        a, b = self.entries(n, rank, self.odds(0.8)), self.entries(m, rank, self.odds(0.8))
+        both = sorted({tuple(row) for row in (*a.tolist(), *b.tolist()) if self.odds(0.8)})
+        total = np.array(both, np.int64).reshape(len(both), rank)
+        if self.odds(0.2):
+            total = self.entries(self.count(), rank, self.odds(0.5))
+        x = {"a_indices": a, "b_indices": b, "sum_indices": total}
+        if "da" in self.op.input_names:
+            return {"da": self.values((n,)), "db": self.values((m,)), **x}
+        return {"backprop_val_grad": self.values((len(total),)), **x}
+
+    sparse_add_grad_grad = sparse_add_grad
+
+    # corruptions
+
+    def corrupt(self, x: dict[str, Array]) -> None:
+        """Make one input wrong, or at least strange."""
+        arg = self.rng.choice(self.op.inputs)
+        array = x[arg.name]
+        integers = array.dtype.kind == "i" and (arg.host or arg.role == "ids")
+        r = self.rng.random()
+        if integers and array.size and (r < 0.6 or self.long):
+            flat = array.copy().reshape(-1)
+            flat[self.below(flat.size)] = self.strange(array.dtype, x)
+            x[arg.name] = flat.reshape(array.shape)
+        elif arg.name == "thresh" and r < 0.3:
+            reals = [d for d in self.op.types["Treal"].declared if d != self.types["Treal"]]  # type: ignore[union-attr]
+            x["thresh"] = np.zeros(array.shape, NUMPY_DTYPE[self.rng.choice(reals)])
+        elif not integers and array.ndim and r < 0.1:
+            inner = self.rng.choice([(0, 1 << 40), (1 << 40, 0), (1 << 33, 0), (3, 0, 1 << 40), (0, 1 << 30, 1 << 25)])
+            x[arg.name] = np.zeros(inner, array.dtype)
+        elif r < 0.75:
+            x[arg.name] = self.other_rank(array)
+        else:
+            x[arg.name] = self.other_length(array)
+
+    def strange(self, dtype: np.dtype[Any], x: dict[str, Array]) -> int:
+        """An integer just outside what the inputs allow, or far from it."""
+        info, r = np.iinfo(dtype), self.rng.random()
+        if r < 0.3:
+            lengths = [len(a) for a in x.values() if a.ndim]
+            return min((self.rng.choice(lengths) if lengths else 0) + self.below(3) - 1, info.max)
+        if r < 0.5:
+            return -1 - self.below(2)
+        if r < 0.6:
+            return self.below(12)
+        edges = [info.min, info.min + 1, info.max, info.max - 1, 1 << 31, (1 << 31) - 1, (1 << 32) + self.below(4),
+                 -(1 << 31), 1 << 40, 1 << 62, -(1 << 62), 1 << 20 if self.odds(0.02) else 55109]  # fmt: skip
+        return self.rng.choice([e for e in edges if info.min <= e <= info.max])
+
+    def other_rank(self, array: Array) -> Array:
+        if array.ndim and self.odds(0.4):
+            return array[:1].reshape(()).copy() if array.ndim == 1 and array.size else array.reshape(-1)
+        return array[np.newaxis] if self.odds(0.5) else array[..., np.newaxis]
+
+    def other_length(self, array: Array) -> Array:
+        if array.ndim == 0:
+            return array.reshape(1).repeat(self.below(3))
+        axis = self.below(array.ndim)
+        if array.shape[axis] and self.odds(0.5):
+            return array[(slice(None),) * axis + (slice(-1),)]
+        return np.concatenate([array, array.take([0], axis) if array.shape[axis] else np.zeros_like(array)], axis)
+
+    def disguise(self, x: dict[str, Array]) -> dict[str, str]:
+        """Another form for one or two inputs."""
+        chosen = {}
+        for _ in range(1 + self.below(2)):
+            arg = self.rng.choice(self.op.inputs)
+            array, fixed = x[arg.name], arg.type not in self.op.types
+            forms = ["scalar"] if array.ndim == 0 else ["strided", "fortran", "reversed"]
+            if array.dtype.kind != "O":
+                forms += ["read-only", "unaligned"]
+            if array.dtype.kind in "iufc" and array.dtype.itemsize > 1 or array.dtype.names:
+                forms.append("byte-swapped")
+            if fixed and array.dtype.kind == "i":
+                forms.append("python")
+                forms += ["narrow"] if array.size < 100 and (array == array.astype(np.int32)).all() else []
+            if array.size:
+                chosen[arg.name] = self.rng.choice(forms)
+        return chosen
+
+
+def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case, Any]:
+    """Call `number` of a seed, and what the reference says to it: outputs or a Refusal."""
+    rng = random.Random((seed << 48) + number)
+    while True:
+        op = CATALOG[op_name] if op_name else rng.choice(KERNEL_OPS)
+        maker = Maker(rng, op)
+        made = getattr(maker, str(op.kernel))()
+        inputs = {name: made[name] for name in op.input_names}
+        if rng.random() < 0.5:
+            for _ in range(1 if rng.random() < 0.75 else 2):
+                maker.corrupt(inputs)
+        attrs = {name: rng.choice(op.choices[name]) for name in op.attrs}
+        try:
+            wanted: Any = reference(op.name, inputs, attrs)
+        except Refusal as refusal:
+            wanted = refusal
+        except Unmodelled:
+            continue
+        case = Case(op, seed, number, attrs, inputs, rng.choice((1, 2, 3, 8)), rng.random() < 0.1)
+        if rng.random() < 0.5:
+            case.disguises = maker.disguise(inputs)
+        return case, wanted
+
+
+# -- judgement -------------------------------------------------------------------------------------------------------
+
+
+def call(case: Case, arguments: dict[str, Any], **more: Any) -> tuple[Array, ...]:
+    """The library's answer."""
+    outputs = OPS[case.op.name](**arguments, **case.attrs, **more)
+    return outputs if len(case.op.outputs) > 1 else (outputs,)
+
+
+def snapshot(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.ndarray | np.generic) else repr(value)
+
+
+def same(a: Array, b: Array) -> bool:
+    if not isinstance(a, np.ndarray) or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind == "O":
+        return bool(a.tolist() == b.tolist())
+    with np.errstate(invalid="ignore"):
+        return a.tobytes() == b.tobytes() or (a.dtype.kind in "fcV" and not a.dtype.names and same_bits(a, b))
+
+
+def judge(case: Case, wanted: Any) -> str | None:
+    """What is wrong with the library's answer to a call, if anything is."""
+    arguments = case.arguments()
+    before = [snapshot(a) for a in arguments.values()]
+    set_num_threads(case.threads)
+    try:
+        got: Any = call(case, arguments)
+    except OpError as error:
+        got = error
+    except Exception:
+        return f"an exception that is no OpError\n{traceback.format_exc()}"
+    if [snapshot(a) for a in arguments.values()] != before:
+        return "the call changed an input"
+    if isinstance(wanted, Refusal) or isinstance(got, OpError):
+        return _judge_refusal(wanted, got)
+    for output, a, b in zip(case.op.outputs, got, wanted, strict=True):
+        if not same(a, b):
+            return f"{output.name} differs\n  library:   {_show(a)}\n  reference: {_show(b)}"
+        for name, x in arguments.items():
+            if isinstance(x, np.ndarray) and np.may_share_memory(a, x) and np.shares_memory(a, x):
+                return f"{output.name} shares memory with {name}"
+    if case.reuse:
+        given = tuple(_dirty(a) for a in got)
+        again = call(case, arguments, out=given)
+        if not all(a is b and same(a, c) for a, b, c in zip(again, given, wanted, strict=True)):
+            return "with outputs given, the result is another"
+    return None
+
+
+def _judge_refusal(wanted: Any, got: Any) -> str | None:
+    said = (type(got).__name__, got.message) if isinstance(got, OpError) else got
+    due = (wanted.kind, wanted.message) if isinstance(wanted, Refusal) else wanted
+    if isinstance(got, OpError) and said == due:
+        return None
+    return f"one refuses, the other does not, or in other words\n  library:   {said}\n  reference: {due}"
+
+
+def _show(array: Array) -> str:
+    return f"{array.dtype} {array.shape} {array.tolist()!r}"[:2000]
+
+
+def _dirty(like: Array) -> Array:
+    return np.frombuffer(bytearray(b"\x5a" * like.nbytes), like.dtype).reshape(like.shape) if like.nbytes and \
+        like.dtype.kind != "O" else np.empty_like(like)  # fmt: skip
+
+
+def first_failure(numbers: Iterable[int], seed: int, op_name: str | None, tell: Callable[..., None]) -> str | None:
+    """Run calls until one fails; `tell(number, refused)` hears of each."""
+    for number in numbers:
+        tell(number, False)
+        case, wanted = make_case(seed, number, op_name)
+        wrong = judge(case, wanted)
+        if wrong:
+            return f"{wrong}\n{recipe(case)}"
+        tell(number, isinstance(wanted, Refusal))
+    return None
+
+
+# -- a call in words -------------------------------------------------------------------------------------------------
+
+
+def recipe(case: Case) -> str:
+    """The call as a program of its own."""
+    lines = [f"# {case.op.name}: call {case.number} of seed {case.seed}", "import ml_dtypes, numpy as np, rowgrad",
+             "from numpy import inf, nan", "from rowgrad.native import set_num_threads", "",
+             f"set_num_threads({case.threads})", f"rowgrad.raw_ops.{case.op.name}("]  # fmt: skip
+    for name, array in case.inputs.items():
+        text = literal(array)
+        if name in case.disguises:
+            text = f"(lambda x: {DISGUISES[case.disguises[name]]})({text})"
+        lines.append(f"    {name}={text},")
+    return "\n".join([*lines, *(f"    {k}={v!r}," for k, v in case.attrs.items()), ")"])
+
+
+def literal(array: Array) -> str:
+    """An expression that gives this array."""
+    dtype = f"np.{array.dtype!r}" if array.dtype.names else "object" if array.dtype.kind == "O" else \
+        "ml_dtypes.bfloat16" if array.dtype.name == "bfloat16" else f"np.dtype({array.dtype.name!r})"  # fmt: skip
+    if array.size == 0:
+        return f"np.zeros({array.shape}, {dtype})"
+    if array.size > 5000:
+        return f"np.resize(np.array({array.reshape(-1)[:50].tolist()!r}, {dtype}), {array.shape})  # and more: --only"
+    if array.dtype.kind == "c":
+        values = ", ".join(f"complex({v.real!r}, {v.imag!r})" for v in array.reshape(-1).tolist())
+        return f"np.array([{values}], {dtype}).reshape({array.shape})"
+    plain = array.astype(np.float64) if array.dtype.name == "bfloat16" else array
+    return f"np.array({plain.tolist()!r}, {dtype})"
+
+
+# -- processes -------------------------------------------------------------------------------------------------------
+
+
+def work(part: int, parts: int, options: argparse.Namespace, counters: Any, channel: Connection) -> None:
+    """One child: every parts-th call. It writes down which call it is at, then how many it has done and refused."""
+    base = 3 * part
+
+    def tell(number: int, refused: bool) -> None:
+        counters[base] = number
+
+    done = refusals = 0
+
+    def count(number: int, refused: bool) -> None:
+        nonlocal done, refusals
+        tell(number, refused)
+        done += 1
+        refusals += refused
+        counters[base + 1], counters[base + 2] = done, refusals
+
+    numbers = range(part, options.calls, parts)
+    channel.send(first_failure(numbers, options.seed, options.op, count))
+
+
+def run(options: argparse.Namespace, target: Callable[..., None] = work) -> int:
+    """Run all calls in children; 0 if every one passed."""
+    context = multiprocessing.get_context("spawn")
+    parts = max(1, min(options.processes, options.calls))
+    counters = context.RawArray("q", 3 * parts)
+    children: dict[Connection, tuple[int, Any]] = {}
+    for part in range(parts):
+        receive, send = context.Pipe(duplex=False)
+        child = context.Process(target=target, args=(part, parts, options, counters, send), daemon=True)
+        child.start()
+        send.close()
+        children[receive] = (part, child)
+    try:
+        return _watch(options, counters, children)
+    finally:
+        for _, child in children.values():
+            child.kill()
+
+
+def _watch(options: argparse.Namespace, counters: Any, children: dict[Connection, tuple[int, Any]]) -> int:
+    running, begin, shown = dict(children), time.monotonic(), 0.0
+    moved = {part: (begin, -1) for part, _ in children.values()}
+    while running:
+        for channel in wait(list(running), timeout=1.0):
+            part, child = running.pop(channel)
+            try:
+                failure = channel.recv()
+            except EOFError:
+                child.join()
+                failure = f"the process died with exit code {child.exitcode}\n{_recipe_of(options, counters[3 * part])}"
+            if failure:
+                print(f"\n{failure}\n\n{sum(counters[1::3]):,} passed, 1 failed".replace(",", ""), flush=True)
+                return 1
+        now = time.monotonic()
+        for part, _ in running.values():
+            if counters[3 * part + 1] != moved[part][1]:
+                moved[part] = (now, counters[3 * part + 1])
+            elif now - moved[part][0] > HANG_SECONDS:
+                print(f"\na call does not end\n{_recipe_of(options, counters[3 * part])}", flush=True)
+                return 1
+        if now - shown >= (1 if sys.stdout.isatty() else 10) or not running:
+            shown = now
+            done, refused = sum(counters[1::3]), sum(counters[2::3])
+            rate = done / max(now - begin, 1e-9)
+            line = f"{done:>10} of {options.calls} calls, {refused} of them refused, {rate:.0f} calls/s"
+            print(f"\r{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+    print(f"{chr(10) if sys.stdout.isatty() else ''}{sum(counters[1::3])} passed, 0 failed")
+    return 0
+
+
+def _recipe_of(options: argparse.Namespace, number: int) -> str:
+    return recipe(make_case(options.seed, number, options.op)[0])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--calls", type=int, default=100000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--op", choices=[op.name for op in KERNEL_OPS], help="calls of this op only")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="run one call of this seed, in this process")
+    options = parser.parse_args(argv)
+    if options.only is None:
+        return run(options)
+    failure = first_failure([options.only], options.seed, options.op, lambda number, refused: None)
+    print(failure or recipe(make_case(options.seed, options.only, options.op)[0]))
+    return 1 if failure else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
