@@ -176,3 +176,20 @@ def test_index_arguments_stay_strict() -> None:
     for dtype in (np.int16, np.uint32, np.uint64, np.float32, bool):
         with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be one of int32, int64"):
             rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), np.zeros(1, dtype), [0])
+
+
+def test_numpy_scalars_keep_their_dtype() -> None:
+    filled = rg.raw_ops.RaggedFillEmptyRows([1], [0.1], 2, np.float64(0.2))
+    assert filled.output_values.dtype == np.float64
+
+
+def test_large_python_integers() -> None:
+    filled = rg.raw_ops.RaggedFillEmptyRows([0, 0], [0, 2**64 - 1], 1, np.uint64(8))
+    assert filled.output_values.tolist() == [0, 2**64 - 1]
+    with pytest.raises(rg.errors.InvalidArgumentError, match="values must be an array"):
+        rg.raw_ops.RaggedFillEmptyRows([0], [2**64], 1, 0)
+
+
+def test_strings_keep_their_last_byte() -> None:
+    filled = rg.raw_ops.RaggedFillEmptyRows([], np.zeros(0, object), 1, b"\xff\x00")
+    assert filled.output_values.tolist() == [b"\xff\x00"]

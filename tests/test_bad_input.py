@@ -104,3 +104,28 @@ def test_answered(name: str, x: dict[str, Any], expected: list[Any]) -> None:
 def test_ragged_without_rows_has_rank_one() -> None:
     found = rg.raw_ops.RaggedFillEmptyRows([], np.ones(0), 0, 0.0)
     assert found.output_value_rowids.shape == (0,)
+
+
+LARGE = 2**62
+
+
+@pytest.mark.parametrize(
+    ("shape", "start", "size", "message"),
+    [
+        ([100, -4], [0, 0], [1, 1], "Expected shape dimensions to be non-negative, got -4"),
+        ([100000, -4], [0, 0], [1, 1], "Expected a non-negative size, got -4"),
+        ([2**32, 2**32], [0, 0], [1, 1],
+         "Encountered overflow when multiplying 4294967296 with 4294967296, result: -1"),
+        ([3, LARGE], [0, 0], [1, 1],
+         f"Encountered overflow when multiplying 3 with {LARGE}, result: -4611686018427387904"),
+        ([4, 4], [-LARGE, 0], [LARGE, 2], f"Encountered overflow when multiplying {LARGE} with 4, result: -1"),
+        ([4, 4], [-(2**40)] * 2, [LARGE] * 2,
+         "Shape [1099511627780,1099511627780] results in overflow when computing number of elements"),
+        ([4, 4], [0, -LARGE], [-1, LARGE], "Expected a non-negative size, got -1"),
+    ],
+)  # fmt: skip
+def test_slices_of_impossible_shapes(shape: list[int], start: list[int], size: list[int], message: str) -> None:
+    """TensorFlow has several ways to say it; ours are the same (seen by running it)."""
+    with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+        rg.raw_ops.SparseSlice(NONE_2D, np.ones(0), shape, start, size)
+    assert caught.value.message == message

@@ -118,3 +118,9 @@ def test_scalar_rows_and_high_rank() -> None:
     cube = rg.raw_ops.SparseSegmentMeanGrad(np.ones((1, 2, 1, 3)), [1, 1], [0, 0], 2)
     assert cube.shape == (2, 2, 1, 3)
     assert cube.sum() == 6
+
+
+def test_more_rows_than_32_bits_count() -> None:
+    rows = 2**32 + 8
+    table = rg.raw_ops.ScatterRows(np.array([5, 7], np.int8), np.array([2**32 + 3, 3]), np.int64(rows))
+    assert (int(table[3]), int(table[2**32 + 3])) == (7, 5)

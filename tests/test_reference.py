@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 from golden_cases import Case, cases, same_bits
 from reference import OPS, Refusal, reference
+from rowgrad import raw_ops
+from rowgrad.errors import InternalError, InvalidArgumentError
 from rowgrad.spec import CATALOG
 
-NOT_MODELLED = ("dtype", "out-of-memory", "thresh-complex")  # refused before a kernel is asked
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+fuzz = importlib.import_module("fuzz")
+
+NOT_MODELLED = ("dtype", "out-of-memory", "thresh-complex")
 
 
 def modelled(case: Case) -> bool:
-    rank_2_of_no_rows = (
-        case.op == "RaggedFillEmptyRows" and case.outputs and len(case.outputs["empty_row_indicator"]) == 0
-    )
-    return not rank_2_of_no_rows and not any(word in case.tag for word in NOT_MODELLED)
+    no_rows = case.op == "RaggedFillEmptyRows" and case.outputs and not len(case.outputs["empty_row_indicator"])
+    return not no_rows and not any(word in case.tag for word in NOT_MODELLED)
 
 
 def test_every_kernel_op_has_a_reference() -> None:
@@ -30,5 +43,135 @@ def test_agrees_with_tensorflow(case: Case) -> None:
             reference(case.op, case.inputs, attrs)
         assert (refusal.value.kind, refusal.value.message) == (case.error["class"], case.error["message"])
     else:
+        assert case.outputs is not None
         for got, wanted in zip(reference(case.op, case.inputs, attrs), case.outputs.values(), strict=True):
             assert same_bits(got, wanted)
+
+
+def test_what_is_tiny_is_decided_after_rounding_as_if_exponents_had_no_end() -> None:
+    # 2^-126 − 2^-150 is a tie that rounding among the subnormals takes up to 2^-126, the least normal number. In 24
+    # bits of its own it is exact and tiny, so the processor flushes it.
+    x = {"x": np.array([[2.0**-126 * (1 + 2.0**-12)]], np.float32), "y": np.array([[1 - 2.0**-12]], np.float32)}
+    assert (x["x"] * x["y"]).item() == 2.0**-126
+    assert reference("RowDot", x, {})[0].item() == 0
+    assert raw_ops.RowDot(**x).item() == 0
+
+
+def test_a_short_fuzz_passes() -> None:
+    assert fuzz.first_failure(range(400), seed=1) is None
+
+
+# -- sabotage: what the fuzzer must notice
+
+
+def flip_a_bit(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    if outputs[0].size:
+        outputs[0].reshape(-1).view(np.uint8)[0] ^= 1
+    return outputs
+
+
+def widen(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    return (outputs[0].astype(np.float64), *outputs[1:])
+
+
+def add_a_dimension(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    return (outputs[0][np.newaxis], *outputs[1:])
+
+
+def return_an_input(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    return (*outputs[:-1], arguments["a_shape"])
+
+
+def write_to_an_input(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    first = next(iter(arguments.values()))
+    if first.flags.writeable:
+        first[...] = 0
+    return outputs
+
+
+def refuse(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    raise InvalidArgumentError("not today")
+
+
+def stumble(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+    raise KeyError("lost")
+
+
+@pytest.mark.parametrize(
+    ("op", "sabotage", "noticed"),
+    [
+        ("SparseSegmentMean", flip_a_bit, "output differs"),
+        ("SparseAddGrad", flip_a_bit, "a_val_grad differs"),
+        ("RowDot", widen, "output differs"),
+        ("GatherRows", add_a_dimension, "output differs"),
+        ("SparseAdd", return_an_input, "sum_shape shares memory with a_shape"),
+        ("ScatterRows", write_to_an_input, "the call changed grad"),
+        ("SegmentSum", refuse, "refused\n"),
+        ("SparseSlice", stumble, "an exception that is no OpError"),
+    ],
+)
+def test_fuzzer_notices(monkeypatch: pytest.MonkeyPatch, op: str, sabotage: Callable[..., Any], noticed: str) -> None:
+    call = fuzz.call
+    monkeypatch.setattr(fuzz, "call", lambda case, given, **more: sabotage(call(case, given, **more), given))
+    failure = fuzz.first_failure(range(400), 1, op)
+    assert failure.startswith(f"{op}: {noticed}")
+    assert f"--op {op}" in failure
+
+
+@pytest.mark.parametrize(
+    ("change", "noticed"),
+    [
+        (lambda error: InvalidArgumentError(error.message + "!"), "refused in other words"),
+        (lambda error: InternalError(error.message), "refused in other words"),
+        (None, "not refused"),
+    ],
+)
+def test_fuzzer_notices_other_errors(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Exception] | None, noticed: str
+) -> None:
+    call = fuzz.call
+
+    def changed(case: Any, arguments: Any, **more: Any) -> Any:
+        try:
+            return call(case, arguments, **more)
+        except InvalidArgumentError as error:
+            if change is None:
+                return ()
+            raise change(error) from None
+
+    monkeypatch.setattr(fuzz, "call", changed)
+    assert fuzz.first_failure(range(400), 1, "SparseSegmentSum").startswith(f"SparseSegmentSum: {noticed}")
+
+
+def test_fuzzer_recipe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed of a failure makes the same call."""
+    for number in range(60):
+        case, wanted = fuzz.make_case(3, number)
+        if isinstance(wanted, Refusal):
+            with pytest.raises(Exception) as error:  # noqa: PT011  its message is compared
+                exec(fuzz.recipe(case), {})
+            assert getattr(error.value, "message", None) == wanted.message
+        else:
+            exec(fuzz.recipe(case), {})
+
+
+# -- children
+
+
+def die(part: int, parts: int, options: Namespace, notes: Any, channel: Any) -> None:
+    notes[3 * part] = 7
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_fuzzer_names_the_call_a_child_died_in(capsys: pytest.CaptureFixture[str]) -> None:
+    options = Namespace(calls=10, seed=5, op="RowDot", processes=1)
+    assert fuzz.run(options, die) == 1
+    said = capsys.readouterr().out
+    assert f"exit code {-signal.SIGSEGV}" in said
+    assert "tools/fuzz.py --seed 5 --only 7 --op RowDot" in said
+    assert "0 passed, 1 failed" in said
+
+
+def test_fuzzer_in_children(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main(["--calls", "60", "--seed", "2", "--processes", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "60 passed, 0 failed"

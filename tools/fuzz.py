@@ -1,4 +1,4 @@
-"""Random calls of every kernel op, held bit for bit against tests/reference.py.
+"""Random calls of every kernel op, held bit for bit against tests/reference.
 
     python tools/fuzz.py --calls 1000000 --seed 1 [--op SparseAdd] [--processes 2] [--only 4711]
 
@@ -29,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from golden_cases import same_bits
 from reference import Refusal, Unmodelled, reference
+from rowgrad import set_num_threads
 from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.errors import OpError
-from rowgrad.native import set_num_threads
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Derived, Op
+from rowgrad.spec import CATALOG, Arg, Derived, Op
 
 Array = np.ndarray[Any, Any]
 KERNEL_OPS = [op for op in CATALOG.values() if op.layer == "kernel"]
@@ -58,7 +58,7 @@ def pool(name: str) -> Array:
         return pool(dtype[0].name).astype(dtype)
     if dtype.kind == "c":
         parts = pool("float32" if name == "complex64" else "float64")
-        return (parts.repeat(2) if rng.random() < 0 else np.concatenate([parts, parts[::-1]])).view(dtype)
+        return np.concatenate([parts, parts[::-1]]).view(dtype)
     if dtype.kind == "b":
         return rng.integers(2, size=POOL).astype(bool)
     makers = _integers(dtype) if dtype.kind in "iu" else _floats(name, dtype)
@@ -122,12 +122,11 @@ class Case:
     """One call: plain inputs as the reference gets them, and how the library gets them."""
 
     op: Op
-    seed: int
-    number: int
+    command: str  # that makes it again
     attrs: dict[str, Any]
     inputs: dict[str, Array]
-    threads: int = 1
-    reuse: bool = False  # whether to call again, with outputs given
+    threads: int
+    reuse: bool  # whether to call again, with outputs given
     disguises: dict[str, str] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
@@ -158,18 +157,21 @@ class Maker:
     def count(self) -> int:
         """How many ids or entries."""
         if self.long:
-            return 33000 + self.below(110000)
+            return self.rng.choice((40000, 140000)) + self.below(3000)
         if self.wide:
-            return 2 + self.below(7)
+            return 4 + self.below(7)
         r = self.rng.random()
         return self.below(7) if r < 0.75 else self.below(20) if r < 0.95 else self.below(70)
 
     def rows(self) -> int:
         return self.below(6) + (0 if self.odds(0.1) else 1)
 
+    def rank(self) -> int:
+        return 1 + self.below(3) if self.odds(0.97) else 0
+
     def inner(self) -> tuple[int, ...]:
         if self.wide:
-            return (4000 + self.below(4000),)
+            return (8000 + self.below(8000),)
         if self.long:
             return ()
         if self.odds(0.1):
@@ -264,13 +266,13 @@ class Maker:
     # empty rows
 
     def fill_empty_rows(self) -> dict[str, Array]:
-        rows, columns = self.rows(), 1 + self.below(3)
+        rows, columns = self.rows(), self.rank()
         n = self.count() if rows else 0
         ids = self.ids(n * columns, max(rows, 1), "int64").reshape(n, columns)
         x = {"values": self.values((n,)), "default_value": self.values(())}
         if "nrows" in self.op.input_names:
-            return {"value_rowids": ids[:, 0].copy(), "nrows": np.array(rows), **x}
-        return {"indices": ids, "dense_shape": np.array([rows, *(5 for _ in range(columns - 1))]), **x}
+            return {"value_rowids": self.ids(n, rows, "int64"), "nrows": np.array(rows), **x}
+        return {"indices": ids, "dense_shape": np.array([rows, 5, 5][:columns], np.int64), **x}
 
     def fill_empty_rows_grad(self) -> dict[str, Array]:
         entries = self.count()
@@ -309,7 +311,7 @@ class Maker:
     sparse_slice_grad_grad = sparse_slice_grad
 
     def sparse_add(self) -> dict[str, Array]:
-        n, m, rank = self.count(), self.count(), 1 + self.below(3)
+        n, m, rank = self.count(), self.count(), self.rank()
         x = {}
         for side, length in (("a", n), ("b", m)):
             x[f"{side}_indices"] = self.entries(length, rank, self.odds(0.8))
@@ -319,7 +321,7 @@ class Maker:
         return x
 
     def sparse_add_grad(self) -> dict[str, Array]:
-        n, m, rank = self.count(), self.count(), 1 + self.below(3)
+        n, m, rank = self.count(), self.count(), self.rank()
         a, b = self.entries(n, rank, self.odds(0.8)), self.entries(m, rank, self.odds(0.8))
         both = sorted({tuple(row) for row in (*a.tolist(), *b.tolist()) if self.odds(0.8)})
         total = np.array(both, np.int64).reshape(len(both), rank)
@@ -379,7 +381,7 @@ class Maker:
             return array.reshape(1).repeat(self.below(3))
         axis = self.below(array.ndim)
         if array.shape[axis] and self.odds(0.5):
-            return array[(slice(None),) * axis + (slice(-1),)]
+            return array[(slice(None),) * axis + (slice(-1),)].copy()
         return np.concatenate([array, array.take([0], axis) if array.shape[axis] else np.zeros_like(array)], axis)
 
     def disguise(self, x: dict[str, Array]) -> dict[str, str]:
@@ -388,17 +390,25 @@ class Maker:
         for _ in range(1 + self.below(2)):
             arg = self.rng.choice(self.op.inputs)
             array, fixed = x[arg.name], arg.type not in self.op.types
+            chosen.pop(arg.name, None)
             forms = ["scalar"] if array.ndim == 0 else ["strided", "fortran", "reversed"]
             if array.dtype.kind != "O":
                 forms += ["read-only", "unaligned"]
-            if array.dtype.kind in "iufc" and array.dtype.itemsize > 1 or array.dtype.names:
+            if (array.dtype.kind in "iufc" and array.dtype.itemsize > 1) or array.dtype.names:
                 forms.append("byte-swapped")
             if fixed and array.dtype.kind == "i":
                 forms.append("python")
                 forms += ["narrow"] if array.size < 100 and (array == array.astype(np.int32)).all() else []
+            elif array.dtype.kind in "iuf" and "python" not in chosen.values() and self.follows(arg, array.dtype):
+                forms.append("python")
             if array.size:
                 chosen[arg.name] = self.rng.choice(forms)
         return chosen
+
+    def follows(self, arg: Arg, dtype: np.dtype[Any]) -> bool:
+        """Whether a Python number in place of this argument gets its dtype from another one."""
+        shared = sum(a.type == arg.type for a in self.op.inputs) > 1 or arg.type == "Treal"
+        return shared and dtype == NUMPY_DTYPE[self.types[arg.type]]
 
 
 def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case, Any]:
@@ -419,7 +429,8 @@ def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case,
             wanted = refusal
         except Unmodelled:
             continue
-        case = Case(op, seed, number, attrs, inputs, rng.choice((1, 2, 3, 8)), rng.random() < 0.1)
+        command = f"tools/fuzz.py --seed {seed} --only {number}" + (f" --op {op_name}" if op_name else "")
+        case = Case(op, command, attrs, inputs, rng.choice((1, 2, 3, 8)), rng.random() < 0.1)
         if rng.random() < 0.5:
             case.disguises = maker.disguise(inputs)
         return case, wanted
@@ -438,7 +449,7 @@ def snapshot(value: Any) -> Any:
     return value.tobytes() if isinstance(value, np.ndarray | np.generic) else repr(value)
 
 
-def same(a: Array, b: Array) -> bool:
+def same(a: Any, b: Array) -> bool:
     if not isinstance(a, np.ndarray) or a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype.kind == "O":
@@ -454,163 +465,163 @@ def judge(case: Case, wanted: Any) -> str | None:
     set_num_threads(case.threads)
     try:
         got: Any = call(case, arguments)
+        wrong = _judge_outputs(case, arguments, got, wanted)
+        if not wrong and case.reuse:
+            given = tuple(map(_dirty, got))
+            got = call(case, arguments, out=given)
+            changed = not all(a is b for a, b in zip(got, given, strict=True))
+            wrong = "out= was not used" if changed else _judge_outputs(case, arguments, got, wanted)
     except OpError as error:
-        got = error
+        wrong = _judge_refusal(error, wanted)
     except Exception:
-        return f"an exception that is no OpError\n{traceback.format_exc()}"
-    if [snapshot(a) for a in arguments.values()] != before:
-        return "the call changed an input"
-    if isinstance(wanted, Refusal) or isinstance(got, OpError):
-        return _judge_refusal(wanted, got)
+        wrong = f"an exception that is no OpError\n{traceback.format_exc()}"
+    changed = [name for name, old in zip(arguments, before, strict=True) if snapshot(arguments[name]) != old]
+    return wrong or (f"the call changed {', '.join(changed)}" if changed else None)
+
+
+def _judge_outputs(case: Case, arguments: dict[str, Any], got: tuple[Array, ...], wanted: Any) -> str | None:
+    if isinstance(wanted, Refusal):
+        return f"not refused\n  library:   {', '.join(map(_show, got))}\n  reference: {wanted}"
     for output, a, b in zip(case.op.outputs, got, wanted, strict=True):
         if not same(a, b):
             return f"{output.name} differs\n  library:   {_show(a)}\n  reference: {_show(b)}"
         for name, x in arguments.items():
             if isinstance(x, np.ndarray) and np.may_share_memory(a, x) and np.shares_memory(a, x):
                 return f"{output.name} shares memory with {name}"
-    if case.reuse:
-        given = tuple(_dirty(a) for a in got)
-        again = call(case, arguments, out=given)
-        if not all(a is b and same(a, c) for a, b, c in zip(again, given, wanted, strict=True)):
-            return "with outputs given, the result is another"
     return None
 
 
-def _judge_refusal(wanted: Any, got: Any) -> str | None:
-    said = (type(got).__name__, got.message) if isinstance(got, OpError) else got
-    due = (wanted.kind, wanted.message) if isinstance(wanted, Refusal) else wanted
-    if isinstance(got, OpError) and said == due:
-        return None
-    return f"one refuses, the other does not, or in other words\n  library:   {said}\n  reference: {due}"
+def _judge_refusal(error: OpError, wanted: Any) -> str | None:
+    said = f"{type(error).__name__}: {error.message}"
+    if not isinstance(wanted, Refusal):
+        return f"refused\n  library:   {said}\n  reference: {', '.join(map(_show, wanted))}"
+    return None if said == str(wanted) else f"refused in other words\n  library:   {said}\n  reference: {wanted}"
 
 
-def _show(array: Array) -> str:
-    return f"{array.dtype} {array.shape} {array.tolist()!r}"[:2000]
+def _show(array: Any) -> str:
+    return f"{array.dtype} {array.shape} {array.tolist()!r}"[:2000] if isinstance(array, np.ndarray) else repr(array)
 
 
 def _dirty(like: Array) -> Array:
-    return np.frombuffer(bytearray(b"\x5a" * like.nbytes), like.dtype).reshape(like.shape) if like.nbytes and \
-        like.dtype.kind != "O" else np.empty_like(like)  # fmt: skip
+    """An array of the same form that holds no zeros."""
+    if like.dtype.kind == "O" or like.nbytes == 0:
+        return np.empty_like(like)
+    return np.frombuffer(bytearray(b"\x5a" * like.nbytes), like.dtype).reshape(like.shape)
 
 
-def first_failure(numbers: Iterable[int], seed: int, op_name: str | None, tell: Callable[..., None]) -> str | None:
-    """Run calls until one fails; `tell(number, refused)` hears of each."""
+def first_failure(
+    numbers: Iterable[int], seed: int, op_name: str | None = None, notes: Any = None, at: int = 0
+) -> str | None:
+    """Run calls until one fails. notes[at:] hears which call is next, how many are done, how many of them refused."""
+    notes = notes or [0, 0, 0]
     for number in numbers:
-        tell(number, False)
+        notes[at] = number
         case, wanted = make_case(seed, number, op_name)
         wrong = judge(case, wanted)
         if wrong:
-            return f"{wrong}\n{recipe(case)}"
-        tell(number, isinstance(wanted, Refusal))
+            return f"{case.op.name}: {wrong}\n{recipe(case)}"
+        notes[at + 2] += isinstance(wanted, Refusal)
+        notes[at + 1] += 1
     return None
 
 
 # -- a call in words -------------------------------------------------------------------------------------------------
 
+HEAD = """import ml_dtypes, numpy as np, rowgrad
+from numpy import inf, nan
+"""
+
 
 def recipe(case: Case) -> str:
     """The call as a program of its own."""
-    lines = [f"# {case.op.name}: call {case.number} of seed {case.seed}", "import ml_dtypes, numpy as np, rowgrad",
-             "from numpy import inf, nan", "from rowgrad.native import set_num_threads", "",
-             f"set_num_threads({case.threads})", f"rowgrad.raw_ops.{case.op.name}("]  # fmt: skip
+    lines = [f"# {case.command}"]
+    if any(a.size > 5000 for a in case.inputs.values()):
+        return f"{lines[0]}  (its inputs are too large to print)"
+    lines += [f"{HEAD}rowgrad.set_num_threads({case.threads})", f"rowgrad.raw_ops.{case.op.name}("]
     for name, array in case.inputs.items():
-        text = literal(array)
-        if name in case.disguises:
-            text = f"(lambda x: {DISGUISES[case.disguises[name]]})({text})"
-        lines.append(f"    {name}={text},")
-    return "\n".join([*lines, *(f"    {k}={v!r}," for k, v in case.attrs.items()), ")"])
+        form = case.disguises.get(name)
+        lines.append(f"    {name}={f'(lambda x: {DISGUISES[form]})({literal(array)})' if form else literal(array)},")
+    lines += [f"    {k}={v!r}," for k, v in case.attrs.items()]
+    return "\n".join([*lines, ")" + ("  # and again, with out=" if case.reuse else "")])
 
 
 def literal(array: Array) -> str:
     """An expression that gives this array."""
-    dtype = f"np.{array.dtype!r}" if array.dtype.names else "object" if array.dtype.kind == "O" else \
-        "ml_dtypes.bfloat16" if array.dtype.name == "bfloat16" else f"np.dtype({array.dtype.name!r})"  # fmt: skip
+    name = array.dtype.name
+    dtype = {"object": "object", "bfloat16": "ml_dtypes.bfloat16"}.get(name, f"np.dtype({name!r})")
+    dtype = f"np.{array.dtype!r}" if array.dtype.names else dtype
     if array.size == 0:
         return f"np.zeros({array.shape}, {dtype})"
-    if array.size > 5000:
-        return f"np.resize(np.array({array.reshape(-1)[:50].tolist()!r}, {dtype}), {array.shape})  # and more: --only"
     if array.dtype.kind == "c":
         values = ", ".join(f"complex({v.real!r}, {v.imag!r})" for v in array.reshape(-1).tolist())
         return f"np.array([{values}], {dtype}).reshape({array.shape})"
-    plain = array.astype(np.float64) if array.dtype.name == "bfloat16" else array
+    plain = array.astype(np.float64) if name == "bfloat16" else array
     return f"np.array({plain.tolist()!r}, {dtype})"
 
 
 # -- processes -------------------------------------------------------------------------------------------------------
 
 
-def work(part: int, parts: int, options: argparse.Namespace, counters: Any, channel: Connection) -> None:
-    """One child: every parts-th call. It writes down which call it is at, then how many it has done and refused."""
-    base = 3 * part
-
-    def tell(number: int, refused: bool) -> None:
-        counters[base] = number
-
-    done = refusals = 0
-
-    def count(number: int, refused: bool) -> None:
-        nonlocal done, refusals
-        tell(number, refused)
-        done += 1
-        refusals += refused
-        counters[base + 1], counters[base + 2] = done, refusals
-
-    numbers = range(part, options.calls, parts)
-    channel.send(first_failure(numbers, options.seed, options.op, count))
+def work(part: int, parts: int, options: argparse.Namespace, notes: Any, channel: Connection) -> None:
+    """One child: every parts-th call."""
+    channel.send(first_failure(range(part, options.calls, parts), options.seed, options.op, notes, 3 * part))
 
 
 def run(options: argparse.Namespace, target: Callable[..., None] = work) -> int:
     """Run all calls in children; 0 if every one passed."""
     context = multiprocessing.get_context("spawn")
     parts = max(1, min(options.processes, options.calls))
-    counters = context.RawArray("q", 3 * parts)
-    children: dict[Connection, tuple[int, Any]] = {}
+    notes = context.RawArray("q", 3 * parts)
+    children: dict[Connection, Any] = {}
     for part in range(parts):
         receive, send = context.Pipe(duplex=False)
-        child = context.Process(target=target, args=(part, parts, options, counters, send), daemon=True)
+        child = context.Process(target=target, args=(part, parts, options, notes, send), daemon=True)
         child.start()
         send.close()
-        children[receive] = (part, child)
+        children[receive] = child
     try:
-        return _watch(options, counters, children)
+        failure = _watch(options, notes, children)
     finally:
-        for _, child in children.values():
+        for child in children.values():
             child.kill()
+    if failure:
+        print(f"\n{failure}\n")
+    print(f"{sum(notes[1::3])} passed, {1 if failure else 0} failed")
+    return 1 if failure else 0
 
 
-def _watch(options: argparse.Namespace, counters: Any, children: dict[Connection, tuple[int, Any]]) -> int:
-    running, begin, shown = dict(children), time.monotonic(), 0.0
-    moved = {part: (begin, -1) for part, _ in children.values()}
-    while running:
-        for channel in wait(list(running), timeout=1.0):
-            part, child = running.pop(channel)
+def _watch(options: argparse.Namespace, notes: Any, children: dict[Connection, Any]) -> str | None:
+    """Show how far the children are until all have finished or one has failed, died or stopped moving."""
+    part_of = {channel: part for part, channel in enumerate(children)}
+    begin, live = time.monotonic(), sys.stdout.isatty()
+    moved = [(begin, -1)] * len(children)
+    waiting, shown = set(children), begin
+    while waiting:
+        for channel in wait(list(waiting), timeout=1.0):
+            waiting.discard(channel)  # type: ignore[arg-type]
+            child = children[channel]  # type: ignore[index]
             try:
-                failure = channel.recv()
+                failure = channel.recv()  # type: ignore[union-attr]
             except EOFError:
                 child.join()
-                failure = f"the process died with exit code {child.exitcode}\n{_recipe_of(options, counters[3 * part])}"
+                failure = f"a process died with exit code {child.exitcode}\n{_recipe(options, notes, part_of[channel])}"
             if failure:
-                print(f"\n{failure}\n\n{sum(counters[1::3]):,} passed, 1 failed".replace(",", ""), flush=True)
-                return 1
-        now = time.monotonic()
-        for part, _ in running.values():
-            if counters[3 * part + 1] != moved[part][1]:
-                moved[part] = (now, counters[3 * part + 1])
+                return str(failure)
+        now, done = time.monotonic(), sum(notes[1::3])
+        for part in (part_of[channel] for channel in waiting):
+            if notes[3 * part + 1] != moved[part][1]:
+                moved[part] = (now, notes[3 * part + 1])
             elif now - moved[part][0] > HANG_SECONDS:
-                print(f"\na call does not end\n{_recipe_of(options, counters[3 * part])}", flush=True)
-                return 1
-        if now - shown >= (1 if sys.stdout.isatty() else 10) or not running:
+                return f"a call does not end\n{_recipe(options, notes, part)}"
+        if now - shown >= (1 if live else 10) or not waiting:
             shown = now
-            done, refused = sum(counters[1::3]), sum(counters[2::3])
-            rate = done / max(now - begin, 1e-9)
-            line = f"{done:>10} of {options.calls} calls, {refused} of them refused, {rate:.0f} calls/s"
-            print(f"\r{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
-    print(f"{chr(10) if sys.stdout.isatty() else ''}{sum(counters[1::3])} passed, 0 failed")
-    return 0
+            line = f"{done} of {options.calls} calls, {sum(notes[2::3])} refused, {done / (now - begin):.0f} calls/s"
+            print(f"\r{line:70}" if live else line, end="" if live and waiting else "\n", flush=True)
+    return None
 
 
-def _recipe_of(options: argparse.Namespace, number: int) -> str:
-    return recipe(make_case(options.seed, number, options.op)[0])
+def _recipe(options: argparse.Namespace, notes: Any, part: int) -> str:
+    return recipe(make_case(options.seed, notes[3 * part], options.op)[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -623,8 +634,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.only is None:
         return run(options)
-    failure = first_failure([options.only], options.seed, options.op, lambda number, refused: None)
-    print(failure or recipe(make_case(options.seed, options.only, options.op)[0]))
+    print(recipe(make_case(options.seed, options.only, options.op)[0]), flush=True)
+    failure = first_failure([options.only], options.seed, options.op)
+    print(f"\n{failure}" if failure else "passed")
     return 1 if failure else 0
 
 

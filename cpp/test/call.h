@@ -2,11 +2,11 @@
 #pragma once
 #include <cstring>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include "../kernels/kernels.h"
 #include "expect.h"
+#include "random.h"
 #include "rowgrad/dispatch.h"
 #include "rowgrad/float_mode.h"
 #include "rowgrad/parallel.h"
@@ -15,19 +15,12 @@ namespace test {
 
 using namespace rowgrad;
 using Shape = std::vector<std::int64_t>;
+using Numbers64 = std::vector<std::int64_t>;
 
-template <class T>
-constexpr DType code_of() {
-#define ROWGRAD_IS(name, type) \
-  if (std::is_same_v<T, type>) return DType::name;
-  ROWGRAD_DTYPES(ROWGRAD_IS)
-#undef ROWGRAD_IS
-}
-
-// Calls fn(std::type_identity<T>{}) for every type of a list.
-template <DType... codes, class Fn>
-void each_type(DTypes<codes...>, Fn&& fn) {
-  (fn(std::type_identity<typename TypeOf<codes>::type>{}), ...);
+inline std::vector<DType> all_dtypes() {
+  std::vector<DType> all;
+  for (int code = 0; code <= int(DType::qint32); ++code) all.push_back(DType(code));
+  return all;
 }
 
 struct Tensor {
@@ -39,41 +32,60 @@ struct Tensor {
     bytes.resize(static_cast<std::size_t>(view().bytes()));
   }
   Array view() const { return {const_cast<std::byte*>(bytes.data()), dtype, shape}; }
+  std::int64_t rows() const { return view().rows(); }
+  std::int64_t cols() const { return view().row_size(); }
   std::int64_t size() const { return view().size(); }
   template <class T>
   T* as() const {
     return view().as<T>();
   }
+  // The bytes of element i; n elements of another tensor of this dtype.
+  std::byte* at(std::int64_t i) const { return view().as<std::byte>() + i * width_of(dtype); }
+  void copy(std::int64_t to, const Tensor& from, std::int64_t i, std::int64_t n = 1) {
+    if (n > 0) std::memcpy(at(to), from.at(i), static_cast<std::size_t>(n * width_of(dtype)));
+  }
 };
 
-template <class T>
-Tensor tensor(const std::vector<T>& values, Shape shape) {
-  Tensor t(code_of<T>(), std::move(shape));
-  EXPECT_EQ(t.size(), std::int64_t(values.size()));
-  std::copy(values.begin(), values.end(), t.as<T>());
+inline Tensor random_tensor(Rng& rng, DType dtype, Shape shape) {
+  Tensor t(dtype, std::move(shape));
+  const bool is_complex = dtype == DType::complex64 || dtype == DType::complex128;
+  const std::size_t width = static_cast<std::size_t>(width_of(dtype)) / (is_complex ? 2 : 1);
+  for (std::size_t i = 0; i < t.bytes.size(); i += width) {
+    const std::uint64_t bits = random_bits(rng, dtype);
+    std::memcpy(t.bytes.data() + i, &bits, width);
+  }
   return t;
 }
 
-template <class T>
-Tensor vector_of(const std::vector<T>& values) {
-  return tensor(values, {std::int64_t(values.size())});
+inline Tensor ids_of(const Numbers64& ids, bool wide = true) {
+  const auto n = std::int64_t(ids.size());
+  Tensor t(wide ? DType::int64 : DType::int32, {n});
+  for (std::int64_t i = 0; i < n; ++i)
+    if (wide)
+      t.as<std::int64_t>()[i] = ids[i];
+    else
+      t.as<std::int32_t>()[i] = std::int32_t(ids[i]);
+  return t;
 }
 
-inline Tensor ids_of(const std::vector<std::int64_t>& ids, bool wide = true) {
-  if (wide) return vector_of(ids);
-  return vector_of(std::vector<std::int32_t>(ids.begin(), ids.end()));
+inline Tensor matrix_of(const Numbers64& values, std::int64_t rows, std::int64_t cols) {
+  Tensor t = ids_of(values);
+  t.shape = {rows, cols};
+  EXPECT_EQ(t.size(), values.size());
+  return t;
 }
 
-template <class T>
-Tensor scalar(T value) {
-  return tensor(std::vector<T>{value}, {});
+inline Tensor scalar_of(std::int64_t value, bool wide = true) {
+  Tensor t = ids_of({value}, wide);
+  t.shape = {};
+  return t;
 }
 
 // The position of the first element with other bits; -1 where there is none.
 inline std::int64_t first_difference(const Tensor& a, const Tensor& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return -2;
-  const auto at = std::mismatch(a.bytes.begin(), a.bytes.end(), b.bytes.begin()).first;
-  return at == a.bytes.end() ? -1 : (at - a.bytes.begin()) / width_of(a.dtype);
+  if (a.bytes.empty() || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0) return -1;
+  return (std::mismatch(a.bytes.begin(), a.bytes.end(), b.bytes.begin()).first - a.bytes.begin()) / width_of(a.dtype);
 }
 
 struct Result {
@@ -85,6 +97,11 @@ struct Result {
 // Outputs of the right sizes, given what measure() said.
 using Outputs = std::function<std::vector<Tensor>(std::int64_t rows)>;
 
+// One table of `rows` rows, or of as many as were measured.
+inline Outputs table_of(DType dtype, std::int64_t rows, std::int64_t cols) {
+  return [=](std::int64_t measured) { return std::vector<Tensor>{Tensor(dtype, {rows < 0 ? measured : rows, cols})}; };
+}
+
 template <class Fn>
 Status guarded(Fn&& fn) {
   const FlushSubnormals flush;
@@ -95,9 +112,9 @@ Status guarded(Fn&& fn) {
   }
 }
 
-inline Result run(std::string_view name, const std::vector<std::int64_t>& attrs, const std::vector<Tensor>& in,
+// A fault leaves `out` empty: outputs are shown to compute() alone, which is not reached.
+inline Result run(const std::string& name, const Numbers64& attrs, const std::vector<Tensor>& in,
                   const Outputs& outputs) {
-  constexpr std::byte untouched{0xa5};
   const std::vector<Tensor> before = in;
   std::vector<Array> views, out_views;
   for (const Tensor& t : in) views.push_back(t.view());
@@ -109,35 +126,28 @@ inline Result run(std::string_view name, const std::vector<std::int64_t>& attrs,
 
   Result result;
   result.status = guarded([&] { return kernel->measure(); });
+  result.rows = kernel->rows;
+  if (!result.status) result.status = guarded([&] { return kernel->check(); });
   if (!result.status) {
-    result.rows = kernel->rows;
     result.out = outputs(kernel->rows);
-    for (Tensor& t : result.out) {
-      std::fill(t.bytes.begin(), t.bytes.end(), untouched);
-      out_views.push_back(t.view());
-    }
-    result.status = guarded([&] { return kernel->check(); });
-    for (Tensor& t : result.out) {
-      EXPECT(std::all_of(t.bytes.begin(), t.bytes.end(), [](std::byte b) { return b == untouched; }));
-      std::fill(t.bytes.begin(), t.bytes.end(), std::byte{0});
-    }
-    if (!result.status)
-      result.status = guarded([&]() -> Status {
-        kernel->compute(out_views);
-        return {};
-      });
+    for (const Tensor& t : result.out) out_views.push_back(t.view());
+    result.status = guarded([&]() -> Status {
+      kernel->compute(out_views);
+      return {};
+    });
   }
   for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(first_difference(in[i], before[i]), -1);
   return result;
 }
 
 // The same call at several numbers of threads: the same fault, or the same bits.
-inline Result run_same(const char* name, const std::vector<std::int64_t>& attrs, const std::vector<Tensor>& in,
+inline Result run_same(const char* name, const Numbers64& attrs, const std::vector<Tensor>& in,
                        const Outputs& outputs) {
   const Where where(name);
   set_num_threads(1);
   Result first = run(name, attrs, in, outputs);
   for (int threads : {2, 3, 8}) {
+    if (kSanitized && threads != 3) continue;
     const Where where_threads("run", {{"threads", threads}});
     set_num_threads(threads);
     const Result other = run(name, attrs, in, outputs);
@@ -152,16 +162,21 @@ inline Result run_same(const char* name, const std::vector<std::int64_t>& attrs,
   return first;
 }
 
+// Output `i` of a call that must not fail has exactly these bits.
+inline void check_output(const Result& r, std::size_t i, const Tensor& expected, const char* file, int line) {
+  if (!check_equal(std::int64_t(r.status.fault), 0, file, line, "fault") || i >= r.out.size()) return;
+  check_equal(first_difference(r.out[i], expected), -1, file, line, "first element that differs");
+}
+
 inline void check_fault(const Result& r, const Status& wanted, const char* file, int line) {
-  const Status& s = r.status;
-  check_equal(s.fault, wanted.fault, file, line, "fault");
-  check_equal(s.position, wanted.position, file, line, "position");
-  check_equal(s.value, wanted.value, file, line, "value");
-  check_equal(s.bound, wanted.bound, file, line, "bound");
+  check_equal(std::int64_t(r.status.fault), std::int64_t(wanted.fault), file, line, "fault");
+  check_equal(r.status.position, wanted.position, file, line, "position");
+  check_equal(r.status.value, wanted.value, file, line, "value");
+  check_equal(r.status.bound, wanted.bound, file, line, "bound");
 }
 
 }  // namespace test
 
+#define EXPECT_OUTPUT(result, i, expected) test::check_output((result), (i), (expected), __FILE__, __LINE__)
 // EXPECT_FAULT(result, fault, position, value, bound)
 #define EXPECT_FAULT(result, ...) test::check_fault((result), rowgrad::Status{__VA_ARGS__}, __FILE__, __LINE__)
-#define EXPECT_SAME(tensor, expected) EXPECT_EQ(test::first_difference((tensor), (expected)), -1)

@@ -2,7 +2,6 @@
 #pragma once
 #include <algorithm>
 #include <bit>
-#include <complex>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -40,48 +39,36 @@ inline bool machine_nan_is_negative() {
 
 // A float put together from bits, so that no mode flushes it: magnitudes around 1 whose sums round, with the odd zero
 // of either sign, subnormal, infinity and NaN.
-inline std::uint64_t random_float_bits(Rng& rng, int width, int mantissa) {
-  const std::uint64_t sign = (rng.bits() & 1) << (width - 1), fraction = rng.bits() >> (64 - mantissa);
+inline std::uint64_t random_float(Rng& rng, int width, int mantissa) {
+  const std::uint64_t r = rng.bits(), sign = (r & 1) << (width - 1), fraction = rng.bits() >> (64 - mantissa);
   const std::uint64_t all_ones = (std::uint64_t{1} << (width - 1 - mantissa)) - 1, bias = all_ones >> 1;
-  switch (rng.below(400)) {
-    case 0:
-      return sign | all_ones << mantissa;
-    case 1:
-      return std::uint64_t{machine_nan_is_negative()} << (width - 1) | (2 * all_ones + 1) << (mantissa - 1);
-    case 2:
-    case 3:
-      return sign;
-    case 4:
-    case 5:
-    case 6:
-      return sign | fraction;
+  const std::uint64_t kind = (r >> 8) % 512;
+  if (kind == 0) return sign | all_ones << mantissa;
+  if (kind == 1) return std::uint64_t{machine_nan_is_negative()} << (width - 1) | (2 * all_ones + 1) << (mantissa - 1);
+  if (kind < 5) return sign;
+  if (kind < 9) return sign | fraction;
+  return sign | (bias + (r >> 32) % 9 - 4) << mantissa | fraction;
+}
+
+// The bits of one element; a complex number is two. Integers are any bits, so that sums wrap.
+inline std::uint64_t random_bits(Rng& rng, rowgrad::DType dtype) {
+  using rowgrad::DType;
+  switch (dtype) {
+    case DType::float16:
+      return random_float(rng, 16, 10);
+    case DType::bfloat16:
+      return random_float(rng, 16, 7);
+    case DType::float32:
+    case DType::complex64:
+      return random_float(rng, 32, 23);
+    case DType::float64:
+    case DType::complex128:
+      return random_float(rng, 64, 52);
+    case DType::bool_:
+      return rng.bits() & 1;
+    default:
+      return rng.bits();
   }
-  return sign | (bias + std::uint64_t(rng.below(9)) - 4) << mantissa | fraction;
-}
-
-template <class T>
-T random_value(Rng& rng) {
-  if constexpr (std::is_same_v<T, rowgrad::half>)
-    return {std::uint16_t(random_float_bits(rng, 16, 10))};
-  else if constexpr (std::is_same_v<T, rowgrad::bfloat16>)
-    return {std::uint16_t(random_float_bits(rng, 16, 7))};
-  else if constexpr (std::is_same_v<T, float>)
-    return std::bit_cast<float>(std::uint32_t(random_float_bits(rng, 32, 23)));
-  else if constexpr (std::is_same_v<T, double>)
-    return std::bit_cast<double>(random_float_bits(rng, 64, 52));
-  else if constexpr (std::is_same_v<T, std::complex<float>>)
-    return {random_value<float>(rng), random_value<float>(rng)};
-  else if constexpr (std::is_same_v<T, std::complex<double>>)
-    return {random_value<double>(rng), random_value<double>(rng)};
-  else
-    return T(rng.bits());  // any bits: sums wrap
-}
-
-template <class T>
-std::vector<T> random_values(Rng& rng, std::int64_t n) {
-  std::vector<T> values(static_cast<std::size_t>(n));
-  for (T& v : values) v = random_value<T>(rng);
-  return values;
 }
 
 inline std::vector<std::int64_t> random_ids(Rng& rng, std::int64_t n, std::int64_t bound) {
@@ -90,9 +77,11 @@ inline std::vector<std::int64_t> random_ids(Rng& rng, std::int64_t n, std::int64
   return ids;
 }
 
+// Ascending. Counted, not sorted: comparisons are what sanitizers slow down most.
 inline std::vector<std::int64_t> sorted_ids(Rng& rng, std::int64_t n, std::int64_t bound) {
-  auto ids = random_ids(rng, n, bound);
-  std::sort(ids.begin(), ids.end());
+  std::vector<std::int64_t> count(static_cast<std::size_t>(bound)), ids;
+  for (std::int64_t i = 0; i < n; ++i) ++count[rng.below(bound)];
+  for (std::int64_t id = 0; id < bound; ++id) ids.insert(ids.end(), static_cast<std::size_t>(count[id]), id);
   return ids;
 }
 

@@ -127,7 +127,7 @@ bool child_works() {
   return true;
 }
 
-void fork_once(int expected_threads) {
+[[maybe_unused]] void fork_once(int expected_threads) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);  // a child that waits for threads it does not have is killed, not waited for

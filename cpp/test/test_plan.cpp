@@ -39,15 +39,17 @@ template <class P>
 void test_sort(Rng& rng) {
   for (std::int64_t rows : {1LL, 2LL, 3LL, 2047LL, 2048LL, 2049LL, 1LL << 16, (1LL << 22) + 1, 1LL << 31, 1LL << 32})
     for (std::int64_t n : {0, 1, 2, 3, 100, 1000}) check_sort(random_entries<P>(rng, n, rows), rows);
-  for (std::int64_t rows : {7LL, 5000LL, 1LL << 32})
-    check_sort(random_entries<P>(rng, 150000 + rng.below(1000), rows), rows);
-
-  auto backwards = random_entries<P>(rng, 70000, 70000);
-  std::sort(backwards.begin(), backwards.end(), [](auto& a, auto& b) { return a.row > b.row; });
-  check_sort(backwards, 70000);
-  std::reverse(backwards.begin(), backwards.end());
-  check_sort(backwards, 70000);
-  check_sort(std::vector<Entry<P>>(70000, Entry<P>{4, 2}), 5);
+  // Eight threads' worth, and more than one part for any number of threads.
+  for (std::int64_t rows : {5000LL, 7LL, 1LL << 32}) {
+    check_sort(random_entries<P>(rng, 132000 + rng.below(1000), rows), rows);
+    if (test::kSanitized) break;
+  }
+  std::vector<Entry<P>> entries;
+  for (std::int64_t i = 0; i < 40000; ++i) entries.push_back({std::uint32_t(40000 - i / 3), P(i)});
+  check_sort(entries, 40001);
+  std::reverse(entries.begin(), entries.end());
+  check_sort(entries, 40001);
+  check_sort(std::vector<Entry<P>>(40000, Entry<P>{4, 2}), 5);
 }
 
 void test_row_starts(Rng& rng) {

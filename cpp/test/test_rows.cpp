@@ -1,14 +1,11 @@
-// Row arithmetic against naive loops, for every type, width and number of rows; and every level against the first.
+// Row arithmetic of every level present against naive loops, for every type, width and number of rows.
 #include "rowgrad/rows.h"
 
-#include <cstring>
-#include <vector>
+#include <functional>
 
 #include "../kernels/row_table.h"
-#include "expect.h"
+#include "call.h"
 #include "naive.h"
-#include "random.h"
-#include "rowgrad/float_mode.h"
 
 namespace rowgrad {
 void fill_rows_baseline(RowTable&);
@@ -18,7 +15,6 @@ void fill_rows_v4(RowTable&);
 #endif
 }  // namespace rowgrad
 
-using namespace rowgrad;
 using namespace test;
 
 namespace {
@@ -30,11 +26,23 @@ struct Level {
   RowTable table;
 };
 
-// Every copy this machine can run, baseline first.
-std::vector<Level> present_levels() {
-  std::vector<Level> levels(1);
-  levels[0].name = "baseline";
-  fill_rows_baseline(levels[0].table);
+void fill_rows_naive(RowTable& table) {
+  auto sum = []<class T>(SumOps<T>& ops) { ops = {naive::reduce<T, std::int32_t>, naive::reduce<T, std::int64_t>}; };
+  auto segment = []<class T>(SegmentSumOps<T>& ops) { ops = {naive::segment_sum<T>}; };
+  auto grad = []<class T>(GradOps<T>& ops) {
+    ops = {naive::accumulate<T, std::uint32_t>, naive::accumulate<T, std::uint64_t>, naive::weighted_reduce<T>,
+           naive::weighted_row<T>,              naive::weighted_accumulate<T>,       naive::dot<T>};
+  };
+  std::apply([&](auto&... ops) { (sum(ops), ...); }, table.sum);
+  std::apply([&](auto&... ops) { (segment(ops), ...); }, table.segment_sum);
+  std::apply([&](auto&... ops) { (grad(ops), ...); }, table.grad);
+}
+
+// The naive loops, then every copy this machine can run.
+std::vector<Level> make_levels() {
+  std::vector<Level> levels{{"naive", {}}, {"baseline", {}}};
+  fill_rows_naive(levels[0].table);
+  fill_rows_baseline(levels[1].table);
 #if defined(__x86_64__) || defined(_M_X64)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("x86-64-v3")) fill_rows_v3(levels.emplace_back(Level{"x86-64-v3", {}}).table);
@@ -43,200 +51,146 @@ std::vector<Level> present_levels() {
   return levels;
 }
 
-// One width and number of rows, with what the functions read. Buffers are no longer than needed: one element too far
-// is seen by the address sanitizer.
-template <class T>
-struct Case {
-  using A = Accumulator<T>;
-  std::int64_t cols, n;
-  std::vector<T> data, rows;           // kTable rows to choose from; n consecutive rows
-  std::vector<std::int64_t> ids;       // n rows of data
-  std::vector<std::int64_t> shuffled;  // positions below n in any order, with repeats
-  std::vector<A> weights, totals;      // one per id; one per row of data
+const std::vector<Level>& levels() {
+  static const std::vector<Level> all = make_levels();
+  return all;
+}
 
-  Case(Rng& rng, std::int64_t cols_, std::int64_t n_)
+// fn(a level's table, where to write) gives the same bits on every level. The output is as long as it must be and
+// begins as garbage: one element too far, or one left out, is seen.
+void check_levels(DType dtype, std::int64_t size, const std::function<void(const RowTable&, void*)>& fn) {
+  Tensor expected(dtype, {size});
+  fn(levels()[0].table, expected.as<void>());
+  for (std::size_t i = 1; i < levels().size(); ++i) {
+    const Where where(levels()[i].name);
+    Tensor out(dtype, {size});
+    std::fill(out.bytes.begin(), out.bytes.end(), std::byte(0xa5));
+    fn(levels()[i].table, out.as<void>());
+    EXPECT_EQ(first_difference(out, expected), -1);
+  }
+}
+
+// One width and number of rows, with what the functions read.
+struct Case {
+  std::int64_t cols, n;
+  Tensor data, rows;        // kTable rows to choose from; n consecutive rows
+  Numbers64 ids, shuffled;  // n rows of data; n positions below n, in any order, with repeats
+  Tensor weights, totals;   // one per id; one per row of data
+
+  Case(Rng& rng, DType dtype, DType accumulator, std::int64_t cols_, std::int64_t n_)
       : cols(cols_),
         n(n_),
-        data(random_values<T>(rng, kTable * cols)),
-        rows(random_values<T>(rng, n * cols)),
+        data(random_tensor(rng, dtype, {kTable, cols})),
+        rows(random_tensor(rng, dtype, {n, cols})),
         ids(random_ids(rng, n, kTable)),
         shuffled(random_ids(rng, n, n)),
-        weights(random_values<A>(rng, n)),
-        totals(random_values<A>(rng, kTable)) {
-    totals[0] = totals[5] = A(0);  // a divisor of 0 gives 0
+        weights(random_tensor(rng, accumulator, {n})),
+        totals(random_tensor(rng, accumulator, {kTable})) {
+    std::memset(totals.at(0), 0, 5 * static_cast<std::size_t>(width_of(accumulator)));  // a divisor of 0 gives 0
   }
+
+  // Both widths of ids see every width and every number of rows, at half the time.
+  bool wide() const { return (cols + n) % 2; }
 };
 
-// fn(level's table, where to write) must give `expected` on every level.
-template <class T, class Fn>
-void check_levels(const std::vector<Level>& levels, const std::vector<T>& expected, Fn fn) {
-  for (const Level& level : levels) {
-    const Where where(level.name);
-    std::vector<T> out(expected.size());
-    fn(level.table, out.data());
-    EXPECT(std::memcmp(out.data(), expected.data(), expected.size() * sizeof(T)) == 0);
-  }
-}
-
-template <class T, class A>
-std::vector<T> stored(const std::vector<A>& sums) {
-  std::vector<T> out;
-  for (A s : sums) out.push_back(store<T>(s));
-  return out;
-}
-
 template <class T>
-void test_reduce(const std::vector<Level>& levels, const Case<T>& x) {
-  const std::vector<std::int32_t> narrow(x.ids.begin(), x.ids.end());
-  for (Reduce kind : {Reduce::sum, Reduce::mean, Reduce::sqrtn}) {
-    if (kind != Reduce::sum && !std::is_floating_point_v<Accumulator<T>>) break;
-    const Where where("reduce", {{"kind", std::int64_t(kind)}, {"cols", x.cols}, {"n", x.n}, {"bytes", sizeof(T)}});
-    check_levels(levels, naive_reduce(x.data.data(), x.cols, x.ids, kind), [&](const RowTable& table, T* out) {
-      const auto& ops = std::get<SumOps<T>>(table.sum);
-      if ((x.cols + x.n) % 2)  // both kinds of ids see every width and every n, at half the time
-        ops.reduce_i32(out, x.data.data(), x.cols, narrow.data(), x.n, kind);
-      else
-        ops.reduce_i64(out, x.data.data(), x.cols, x.ids.data(), x.n, kind);
-    });
-  }
-}
-
-template <class T>
-void test_segment_sum(const std::vector<Level>& levels, const Case<T>& x) {
-  const Where where("segment_sum", {{"cols", x.cols}, {"n", x.n}, {"bytes", sizeof(T)}});
-  check_levels(levels, naive_segment_sum(x.rows.data(), x.cols, x.n), [&](const RowTable& table, T* out) {
-    std::get<SegmentSumOps<T>>(table.segment_sum).segment_sum(out, x.rows.data(), x.cols, x.n);
+void test_sums(DType dtype, const Case& x) {
+  const T *data = x.data.as<T>(), *rows = x.rows.as<T>();
+  check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+    std::get<SegmentSumOps<T>>(table.segment_sum).segment_sum(static_cast<T*>(out), rows, x.cols, x.n);
   });
+  if constexpr (std::is_arithmetic_v<Accumulator<T>>) {
+    const std::vector<std::int32_t> narrow(x.ids.begin(), x.ids.end());
+    for (Reduce kind : {Reduce::sum, Reduce::mean, Reduce::sqrtn}) {
+      if (kind != Reduce::sum && std::is_integral_v<T>) break;
+      const Where where("reduce", {{"kind", std::int64_t(kind)}});
+      check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+        const auto& ops = std::get<SumOps<T>>(table.sum);
+        if (x.wide())
+          ops.reduce_i64(static_cast<T*>(out), data, x.cols, x.ids.data(), x.n, kind);
+        else
+          ops.reduce_i32(static_cast<T*>(out), data, x.cols, narrow.data(), x.n, kind);
+      });
+    }
+  }
 }
 
 template <class T>
-void test_accumulate(const std::vector<Level>& levels, const Case<T>& x) {
-  using A = Accumulator<T>;
+void test_accumulate(DType dtype, const Case& x, const Accumulator<T>* scale) {
+  const Where where("accumulate", {{"scaled", scale != nullptr}});
   std::vector<Entry<std::uint32_t>> narrow;
   std::vector<Entry<std::uint64_t>> wide;
   for (std::int64_t id : x.ids) {
     narrow.push_back({7, std::uint32_t(id)});
     wide.push_back({7, std::uint64_t(id)});
   }
-  for (const A* scale : {static_cast<const A*>(nullptr), x.totals.data()}) {
-    const Where where("accumulate", {{"scaled", scale != nullptr}, {"cols", x.cols}, {"n", x.n}, {"bytes", sizeof(T)}});
-    const auto sums = sum_from_zero<A>(x.cols, x.n, [&](std::int64_t j, std::int64_t c) {
-      const A g = load(x.data[x.ids[j] * x.cols + c]);
-      return scale ? g * scale[x.ids[j]] : g;
-    });
-    check_levels(levels, stored<T>(sums), [&](const RowTable& table, T* out) {
-      const auto& ops = std::get<GradOps<T>>(table.grad);
-      if ((x.cols + x.n) % 2)
-        ops.accumulate_u32(out, x.data.data(), x.cols, narrow.data(), x.n, scale);
-      else
-        ops.accumulate_u64(out, x.data.data(), x.cols, wide.data(), x.n, scale);
-    });
-  }
-}
-
-template <class T>
-void test_weighted_reduce(const std::vector<Level>& levels, const Case<T>& x) {
-  using A = Accumulator<T>;
-  auto sums = sum_like_segment_sum<A>(x.cols, x.n, [&](std::int64_t j, std::int64_t c) {
-    return load(x.data[x.ids[j] * x.cols + c]) * x.weights[j];
-  });
-  const A zero(0), other = x.totals[1];
-  for (const A* total : {static_cast<const A*>(nullptr), &zero, &other}) {
-    const Where where("weighted_reduce", {{"cols", x.cols}, {"n", x.n}, {"bytes", sizeof(T)}});
-    auto divided = sums;
-    if (total)
-      for (A& s : divided) s = *total == 0 ? A(0) : s / *total;
-    check_levels(levels, stored<T>(divided), [&](const RowTable& table, T* out) {
-      std::get<GradOps<T>>(table.grad)
-          .weighted_reduce(out, x.data.data(), x.cols, x.ids.data(), x.weights.data(), x.n, total);
-    });
-  }
-}
-
-template <class T>
-void test_weighted_gradient(const std::vector<Level>& levels, const Case<T>& x) {
-  using A = Accumulator<T>;
-  for (const A* totals : {static_cast<const A*>(nullptr), x.totals.data()}) {
-    // What id i adds to column c: its segment's row, over the segment's total, times its weight.
-    auto term = [&](std::int64_t i, std::int64_t c) {
-      A g = load(x.data[x.ids[i] * x.cols + c]);
-      if (totals) g = totals[x.ids[i]] == 0 ? A(0) : g / totals[x.ids[i]];
-      return g * x.weights[i];
-    };
-    const Where where("weighted", {{"totals", totals != nullptr}, {"cols", x.cols}, {"n", x.n}, {"bytes", sizeof(T)}});
-    std::vector<T> row;
-    for (std::int64_t c = 0; c < x.cols; ++c) row.push_back(store<T>(term(0, c)));
-    check_levels(levels, row, [&](const RowTable& table, T* out) {
-      std::get<GradOps<T>>(table.grad)
-          .weighted_row(out, x.data.data() + x.ids[0] * x.cols, x.cols, x.weights[0],
-                        totals ? totals + x.ids[0] : nullptr);
-    });
-    for (Rounding rounding : {Rounding::each_add, Rounding::at_end}) {
-      const Where where_rounding("accumulate", {{"rounding", std::int64_t(rounding)}});
-      std::vector<T> expected;
-      for (std::int64_t c = 0; c < x.cols; ++c) {
-        A sum(0);
-        for (std::int64_t i : x.shuffled) {
-          if (rounding == Rounding::each_add)
-            sum = load(store<T>(sum + load(store<T>(term(i, c)))));
-          else
-            sum += term(i, c);
-        }
-        expected.push_back(store<T>(sum));
-      }
-      check_levels(levels, expected, [&](const RowTable& table, T* out) {
-        std::get<GradOps<T>>(table.grad)
-            .weighted_accumulate(out, x.data.data(), x.cols, x.shuffled.data(), x.n, x.ids.data(), x.weights.data(),
-                                 totals, rounding);
-      });
-    }
-  }
-}
-
-// Column c goes to partial sum c mod 8; they meet as a tree.
-template <class T>
-void test_dot(const std::vector<Level>& levels, const Case<T>& x) {
-  using A = Accumulator<T>;
-  const Where where("dot", {{"cols", x.cols}, {"bytes", sizeof(T)}});
-  const T *a = x.rows.data(), *b = x.data.data();
-  A p[8] = {};
-  for (std::int64_t c = 0; c < x.cols; ++c) p[c % 8] += load(a[c]) * load(b[c]);
-  const A sum = ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
-  check_levels(levels, std::vector<A>{sum}, [&](const RowTable& table, A* out) {
-    *out = std::get<GradOps<T>>(table.grad).dot(a, b, x.cols);
+  check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+    const auto& ops = std::get<GradOps<T>>(table.grad);
+    if (x.wide())
+      ops.accumulate_u64(static_cast<T*>(out), x.data.as<T>(), x.cols, wide.data(), x.n, scale);
+    else
+      ops.accumulate_u32(static_cast<T*>(out), x.data.as<T>(), x.cols, narrow.data(), x.n, scale);
   });
 }
 
+// totals is null, or the divisor of every row of data, the first of which are 0.
 template <class T>
-void test_type(const std::vector<Level>& levels) {
+void test_weighted(DType dtype, const Case& x, const Accumulator<T>* totals) {
+  const Where where("weighted", {{"totals", totals != nullptr}});
+  const T* data = x.data.as<T>();
+  const auto* weights = x.weights.as<Accumulator<T>>();
+  const std::int64_t s = x.ids[0];
+  check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+    std::get<GradOps<T>>(table.grad)
+        .weighted_reduce(static_cast<T*>(out), data, x.cols, x.ids.data(), weights, x.n, totals ? totals + s : nullptr);
+  });
+  check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+    std::get<GradOps<T>>(table.grad)
+        .weighted_row(static_cast<T*>(out), data + s * x.cols, x.cols, weights[0], totals ? totals + s : nullptr);
+  });
+  for (Rounding rounding : {Rounding::each_add, Rounding::at_end}) {
+    const Where where_rounding("weighted_accumulate", {{"rounding", std::int64_t(rounding)}});
+    check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+      std::get<GradOps<T>>(table.grad)
+          .weighted_accumulate(static_cast<T*>(out), data, x.cols, x.shuffled.data(), x.n, x.ids.data(), weights,
+                               totals, rounding);
+    });
+  }
+}
+
+template <class T>
+void test_gradients(DType dtype, DType accumulator, const Case& x) {
+  const auto* totals = x.totals.as<Accumulator<T>>();
+  test_accumulate<T>(dtype, x, nullptr);
+  test_accumulate<T>(dtype, x, totals);
+  test_weighted<T>(dtype, x, nullptr);
+  test_weighted<T>(dtype, x, totals);
+  check_levels(accumulator, 1, [&](const RowTable& table, void* out) {
+    const auto sum = std::get<GradOps<T>>(table.grad).dot(x.rows.as<T>(), x.data.as<T>(), x.cols);
+    std::memcpy(out, &sum, sizeof sum);
+  });
+}
+
+void test_dtype(DType dtype) {
   Rng rng(3);
+  const DType accumulator = width_of(dtype) == 2 ? DType::float32 : dtype;
   for (std::int64_t cols = 1; cols <= kWidths; ++cols)
     for (std::int64_t n = 1; n <= kRows; ++n) {
-      const Case<T> x(rng, cols, n);
-      test_segment_sum(levels, x);
-      if constexpr (std::is_arithmetic_v<Accumulator<T>>) test_reduce(levels, x);
-      if constexpr (std::is_floating_point_v<Accumulator<T>>) {
-        test_accumulate(levels, x);
-        test_weighted_reduce(levels, x);
-        test_weighted_gradient(levels, x);
-        test_dot(levels, x);
-      }
+      if (kSanitized && !rng.chance(6)) continue;
+      const Where where("rows", {{"dtype", int(dtype)}, {"cols", cols}, {"n", n}});
+      const Case x(rng, dtype, accumulator, cols, n);
+      visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) { test_sums<T>(dtype, x); });
+      visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) { test_gradients<T>(dtype, accumulator, x); });
     }
-}
-
-template <class... Ts>
-void test_types(const std::vector<Level>& levels, std::type_identity<std::tuple<SegmentSumOps<Ts>...>>) {
-  (test_type<Ts>(levels), ...);
 }
 
 }  // namespace
 
 int main() {
   const FlushSubnormals flush;
-  const auto levels = present_levels();
-  for (const Level& level : levels) std::printf("level %s\n", level.name);
-  EXPECT_EQ(std::string(row_level()), std::string(levels.back().name));
-  EXPECT(sum_ops<float>().reduce_i32 == std::get<SumOps<float>>(levels.back().table.sum).reduce_i32);
-  test_types(levels, std::type_identity<NumberTable<SegmentSumOps>>{});
+  for (const Level& level : levels()) std::printf("level %s\n", level.name);
+  EXPECT(std::string(row_level()) == levels().back().name);
+  EXPECT(sum_ops<float>().reduce_i32 == std::get<SumOps<float>>(levels().back().table.sum).reduce_i32);
+  for (DType dtype : Numbers::list()) test_dtype(dtype);
   return test::finish();
 }

@@ -22,6 +22,7 @@ NUMPY_DTYPE["string"] = np.dtype(object)
 
 _NAME = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name != "string"}
 _INT32 = np.iinfo(np.int32)
+_PYTHON = (bool, int, float, complex, str, bytes, list, tuple)
 
 
 def aval_of(array: Array) -> Aval:
@@ -36,7 +37,8 @@ def admit(op: Op, arguments: dict[str, Any]) -> dict[str, Array]:
     weak: list[str] = []
     for arg in op.inputs:
         value = arguments[arg.name]
-        if isinstance(value, bool | int | float | complex | str | bytes | list | tuple):
+        # NumPy's scalars have a dtype of their own, though some of them are Python floats or strings too.
+        if isinstance(value, _PYTHON) and not isinstance(value, np.generic):
             weak.append(arg.name)
             continue
         arrays[arg.name] = array = _strong(value, arg.name)
@@ -89,6 +91,8 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
     """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow."""
     try:
         array = np.asarray(value)
+        if array.dtype.kind in "SUfO" and not _holds_arrays(value):
+            array = _exact(np.array(value, dtype=object), array)
     except (ValueError, OverflowError) as error:
         raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
     if array.size == 0 and array.dtype == np.float64:
@@ -109,6 +113,15 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
         target = target if target is not None and target.kind == "c" else np.dtype(np.complex128)
     with np.errstate(over="ignore"):
         return _canonical(array.astype(target), argument)
+
+
+def _exact(items: Array, guess: Array) -> Array:
+    """Strings to the last NUL, and integers that NumPy would have made floats."""
+    if guess.dtype.kind in "SU":
+        return items
+    if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.flat):
+        return items.astype(np.uint64 if max(items.flat) > np.iinfo(np.int64).max else np.int64)
+    return guess
 
 
 def _is_inexact(dtype: np.dtype[Any]) -> bool:

@@ -118,6 +118,7 @@ WORDS: dict[str, Words] = {
     ),
     "no_rows_for_values": Words("Received SparseTensor with dense_shape[0] = 0 but indices.shape[0] = {value}", _ROWS),
     "elements_overflow": Words("Encountered overflow when multiplying {value} with {bound}, result: {result}"),
+    "shape_overflow": Words("Shape {shape} results in overflow when computing number of elements"),
     "out_of_memory_output": Words(
         "OOM when allocating tensor with shape{shape} and type {value} on "
         "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu",

@@ -21,7 +21,6 @@ from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
 _KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
 _CODE = {name: i for i, name in enumerate(dtypes())}
-_POSITIONS = "int64"  # strings stay in Python: kernels move their positions
 
 
 def set_num_threads(n: int) -> None:
@@ -108,7 +107,7 @@ def _check_size(aval: Aval) -> None:
     """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has."""
     if None in aval.shape:
         return
-    check_elements(aval.shape, wrapped=True)
+    check_elements(aval.shape)
     elements = math.prod(d for d in aval.shape if d is not None)
     if elements * NUMPY_DTYPE[aval.dtype].itemsize > memory_limit():
         raise _too_large(aval)
@@ -123,7 +122,8 @@ def _too_large(aval: Aval) -> OpError:
 def _allocate(aval: Aval) -> Array:
     shape = tuple(int(d) for d in aval.shape if d is not None)
     try:
-        return np.zeros(shape, NUMPY_DTYPE[aval.dtype])
+        # Strings stay in Python: kernels move their positions.
+        return np.zeros(shape, np.int64 if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype])
     except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
         raise _too_large(aval) from None
 
@@ -166,6 +166,5 @@ def _launch_strings(
         n = arrays[name].size
         stand_in[name] = np.arange(start, start + n, dtype=np.int64).reshape(arrays[name].shape)
         start += n
-    moved = [Aval(_POSITIONS, o.shape) if o.dtype == "string" else o for o in outputs]
-    results = _launch(op, stand_in, attrs, moved, None)
+    results = _launch(op, stand_in, attrs, outputs, None)
     return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from .errors import refuse, shape_text
+from .errors import OpError, refuse, shape_text
 from .spec import Known, Shape
 
 INT64_LIMIT = 1 << 63
@@ -27,16 +28,59 @@ def wrap_int64(value: int) -> int:
     return (value + INT64_LIMIT) % (1 << 64) - INT64_LIMIT
 
 
-def check_elements(shape: Shape, wrapped: bool) -> None:
-    """The number of elements fits int64; `wrapped` says which result the message shows."""
+def check_elements(shape: Shape) -> None:
+    """The number of elements fits int64."""
     total = 1
     for d in shape:
         if d is None:
             return
-        if total * d >= INT64_LIMIT:
-            result = wrap_int64(total * d) if wrapped else -1
-            raise refuse("elements_overflow", value=total, bound=d, result=result)
-        total *= d
+        total = multiply(total, d)
+
+
+def multiply(a: int, b: int) -> int:
+    """A product of sizes. Refused, it shows what TensorFlow saw: -1 beyond 64 bits, else the wrapped product."""
+    product = a * b
+    if product >= INT64_LIMIT:
+        result = -1 if product >= 1 << 64 else product - (1 << 64)
+        raise refuse("elements_overflow", value=a, bound=b, result=result)
+    return product
+
+
+def check_dimensions(shape: tuple[int, ...], argument: str) -> None:
+    """The values of a shape. TensorFlow words a negative one in two ways: by whether all of it is small."""
+    small = all(d <= 55108 for d in shape)  # four such dimensions cannot overflow, which it tests first
+    fault = "dimension_negative" if small else "size_negative"
+    total = 1
+    for position, d in enumerate(shape):
+        if d < 0:
+            raise refuse(fault, argument=argument, position=position, value=d, bound=0)
+        total = multiply(total, d) if not small else 1
+    check_elements(shape)
+
+
+def _is_out_of_line(shape: list[int]) -> bool:
+    """Whether TensorFlow keeps a shape outside its 16 bytes: six dimensions of 16 bits or three of 32 fit inside."""
+    sixteen = len(shape) <= 6 and all(d < (1 << 16) - 2 for d in shape)
+    return not sixteen and not (len(shape) <= 3 and all(d < (1 << 32) - 2 for d in shape))
+
+
+def check_replaced(shape: tuple[int, ...], new: Sequence[int], argument: str) -> None:
+    """`shape` with its dimensions replaced one by one: every step must be a shape again.
+
+    Where a step makes the shape too large, the words depend on how it was kept before.
+    """
+    dims = list(shape)
+    for position, d in enumerate(new):
+        if d < 0:
+            raise refuse("size_negative", argument=argument, position=position, value=d, bound=0)
+        was_outside = _is_out_of_line(dims)
+        dims[position] = d
+        try:
+            check_elements(tuple(dims))
+        except OpError:
+            if was_outside or not _is_out_of_line(dims):
+                raise refuse("shape_overflow", argument=argument, shape=shape_text(tuple(dims))) from None
+            raise
 
 
 def vectors(x: Known, *names: str) -> None:

@@ -22,7 +22,7 @@ template <class P>
 void radix_pass(const std::vector<Entry<P>>& in, std::vector<Entry<P>>& out, int shift, int bits) {
   const auto n = std::int64_t(in.size());
   const std::int64_t parts = pieces(n, kSortGrain), digits = std::int64_t{1} << bits;
-  const std::uint32_t mask = std::uint32_t(digits - 1);
+  const P mask = P(digits - 1);
   std::vector<std::int64_t> count(static_cast<std::size_t>(parts * digits));
   parallel_tasks(parts, [&](std::int64_t t) {
     std::int64_t* mine = count.data() + t * digits;
@@ -44,7 +44,7 @@ void radix_pass(const std::vector<Entry<P>>& in, std::vector<Entry<P>>& out, int
 template <class P>
 void sort_by_row(std::vector<Entry<P>>& entries, std::int64_t num_rows) {
   if (std::is_sorted(entries.begin(), entries.end(), [](auto& a, auto& b) { return a.row < b.row; })) return;
-  const int bits = std::min(32, int(std::bit_width(std::uint64_t(num_rows - 1))));  // a row is 32 bits wide
+  const int bits = std::bit_width(std::uint64_t(num_rows - 1));
   const int passes = (bits + detail::kDigitBits - 1) / detail::kDigitBits;
   std::vector<Entry<P>> other = workspace<Entry<P>>(std::int64_t(entries.size()));
   for (int p = 0; p < passes; ++p) {

@@ -11,9 +11,10 @@
 namespace rowgrad {
 
 // One entry of a batch sorted by output row: which row, and where its contribution comes from.
+// 32 bits each where both fit, else 64.
 template <class P>
 struct Entry {
-  std::uint32_t row;
+  P row;
   P from;
 };
 

@@ -115,7 +115,7 @@ class ScatterRows : public Kernel {
     const Ids ids(in[1]);
     if (ids.size == 0) return;
     auto entries = workspace<Entry<std::uint64_t>>(ids.size);
-    for (std::int64_t i = 0; i < ids.size; ++i) entries[i] = {std::uint32_t(ids[i]), std::uint64_t(i)};
+    for (std::int64_t i = 0; i < ids.size; ++i) entries[i] = {std::uint64_t(ids[i]), std::uint64_t(i)};
     sort_by_row(entries, bound_);
     const auto starts = row_starts(entries);
     visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {

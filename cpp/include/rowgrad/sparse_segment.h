@@ -194,7 +194,7 @@ std::vector<Entry<P>> sorted_entries(const Ids& indices, const Ids& segments, st
   indices.typed([&](auto* row) {
     segments.typed([&](auto* from) {
       parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) entries[i] = {std::uint32_t(row[i]), P(from[i])};
+        for (std::int64_t i = begin; i < end; ++i) entries[i] = {P(row[i]), P(from[i])};
       });
     });
   });

@@ -96,7 +96,7 @@ def _scatter(x: Known) -> tuple[Shape, ...]:
     if differ(grad[0], x.shape("indices")[0]):
         raise refuse("lengths_match", argument="indices", value=x.shape("indices")[0], bound=grad[0])
     shape = (size(x, "num_rows"), *grad[1:])
-    check_elements(shape, wrapped=True)
+    check_elements(shape)
     return (shape,)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import refuse, shape_text
-from ..shape import check_elements, differ, rank, wrap_int64
+from ..shape import check_dimensions, check_replaced, differ, rank, wrap_int64
 from ..spec import EVERYTHING, NUMBERS, QUANTIZED, REAL_OF, Known, Shape, declare
 
 CATEGORY = "Sparse tensor"
@@ -31,14 +31,12 @@ def _slice(x: Known) -> tuple[Shape, ...]:
 
 
 def _slice_sizes(shape: tuple[int, ...], start: tuple[int, ...], size: tuple[int, ...]) -> None:
-    for position, dim in enumerate(shape):
-        if dim < 0:
-            raise refuse("dimension_negative", argument="shape", position=position, value=dim, bound=0)
-    check_elements(shape, wrapped=False)
-    for position, (dim, begin, extent) in enumerate(zip(shape, start, size, strict=True)):
-        out = extent if begin < wrap_int64(dim - extent) else wrap_int64(dim - begin) if begin < dim else 0
-        if out < 0:
-            raise refuse("size_negative", argument="size", position=position, value=out, bound=0)
+    check_dimensions(shape, "shape")
+    kept = [
+        extent if begin < wrap_int64(dim - extent) else wrap_int64(dim - begin) if begin < dim else 0
+        for dim, begin, extent in zip(shape, start, size, strict=True)
+    ]
+    check_replaced(shape, kept, "size")
 
 
 def _slice_walk(x: Known, values: str) -> None:

@@ -55,7 +55,7 @@ def _gradient(size: str) -> Callable[[Known], Shape]:
         if not grad:
             raise refuse("grad_rank")
         shape = (rows, *grad[1:])
-        check_elements(shape, wrapped=True)
+        check_elements(shape)
         return shape
 
     return rule

@@ -28,7 +28,7 @@ def _grad(x: Known) -> tuple[Shape, ...]:
     vectors(x, "indices", "segment_ids", "weights")
     same_lengths(x, "indices", "weights")
     shape = (size(x, "output_dim0"), *rows_shape(x, "grad")[1:])
-    check_elements(shape, wrapped=True)
+    check_elements(shape)
     return (shape,)
 
 
