@@ -42,9 +42,8 @@ class Peer:
     def __init__(self, name: str, python: str) -> None:
         self.name = name
         command = [python, str(HERE / "worker.py"), name]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_environment()
-        )
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, text=True, env=_environment(), **pipes)
         self.version = self._read()["version"]
 
     def ask(self, **command: Any) -> dict[str, Any]:
@@ -109,9 +108,7 @@ def measure(peers: list[Peer], kind: str, rounds: int, repeats: int, scratch: Pa
             seconds[p.name] += p.ask(time=asked[p.name], repeats=repeats)["seconds"]
     for p in having:
         p.ask(drop=asked[p.name])
-    return {
-        name: {"min": min(s), "median": float(np.median(s)), "agrees": agree[name]} for name, s in seconds.items()
-    }
+    return {name: {"min": min(s), "median": float(np.median(s)), "agrees": agree[name]} for name, s in seconds.items()}
 
 
 def same_answer(scratch: Path, name: str) -> bool:
