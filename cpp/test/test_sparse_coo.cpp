@@ -147,43 +147,61 @@ Tensor coordinates_of(const Numbers64& places, std::int64_t rank, std::int64_t b
   return out;
 }
 
+// Where each of the places `of` stands in `list`, both sorted; -1 where it does not.
+Numbers64 positions_in(const Numbers64& list, const Numbers64& of) {
+  Numbers64 out;
+  for (std::int64_t p : of) {
+    const auto it = std::lower_bound(list.begin(), list.end(), p);
+    out.push_back(it != list.end() && *it == p ? it - list.begin() : -1);
+  }
+  return out;
+}
+
+void check_add_grad(Rng& rng, DType dtype, const Numbers64& a, const Numbers64& b, const Numbers64& sum,
+                    std::int64_t rank, std::int64_t base) {
+  const Tensor am = coordinates_of(a, rank, base), bm = coordinates_of(b, rank, base);
+  const Tensor sm = coordinates_of(sum, rank, base), grad = random_tensor(rng, dtype, {size_of(sum)});
+  const Tensor da = random_tensor(rng, dtype, {size_of(a)}), db = random_tensor(rng, dtype, {size_of(b)});
+  const Result g = add_grad(grad, am, bm, sm);
+  EXPECT_OUTPUT(g, 0, picked(grad, positions_in(sum, a)));
+  EXPECT_OUTPUT(g, 1, picked(grad, positions_in(sum, b)));
+  EXPECT_OUTPUT(add_grad_grad(da, db, am, bm, sm), 0, sums_of(da, positions_in(a, sum), db, positions_in(b, sum)));
+}
+
 void check_add(Rng& rng, DType dtype, std::int64_t na, std::int64_t nb, std::int64_t rank, std::int64_t base) {
   const Where where("add", {{"dtype", int(dtype)}, {"a", na}, {"b", nb}, {"rank", rank}});
   std::int64_t bound = 1;
   for (std::int64_t d = 0; d < rank; ++d) bound *= base;
   const auto a = random_places(rng, na, bound), b = random_places(rng, nb, bound);
   const Tensor av = random_tensor(rng, dtype, {size_of(a)}), bv = random_tensor(rng, dtype, {size_of(b)});
-  const Tensor da = random_tensor(rng, dtype, {size_of(a)}), db = random_tensor(rng, dtype, {size_of(b)});
   Tensor thresh(dtype == DType::complex64 ? DType::float32 : dtype == DType::complex128 ? DType::float64 : dtype, {});
-  if (rng.chance(2)) thresh = random_tensor(rng, thresh.dtype, {});
 
   Numbers64 at_a(static_cast<std::size_t>(bound), -1), at_b = at_a, from_a, from_b, place;
   for (std::int64_t i = 0; i < size_of(a); ++i) at_a[a[i]] = i;
   for (std::int64_t j = 0; j < size_of(b); ++j) at_b[b[j]] = j;
   const Tensor both = sums_of(av, at_a, bv, at_b);
+  if (rng.chance(3))
+    thresh = random_tensor(rng, thresh.dtype, {});
+  else if (rng.chance(2) && thresh.dtype == dtype)
+    thresh.copy(0, both, rng.below(bound));  // so that some sum may just reach it
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t p = 0; p < bound; ++p)  // only sums of two are held against thresh
       if (at_a[p] >= 0 && at_b[p] >= 0 && !passes(both.as<T>()[p], *thresh.as<typename RealOf<T>::type>()))
         at_a[p] = at_b[p] = -1;
   });
-  Numbers64 grad_a(a.size(), -1), grad_b(b.size(), -1);
   for (std::int64_t p = 0; p < bound; ++p) {
     if (at_a[p] < 0 && at_b[p] < 0) continue;
-    if (at_a[p] >= 0) grad_a[at_a[p]] = size_of(place);
-    if (at_b[p] >= 0) grad_b[at_b[p]] = size_of(place);
     from_a.push_back(at_a[p]);
     from_b.push_back(at_b[p]);
     place.push_back(p);
   }
   const Tensor am = coordinates_of(a, rank, base), bm = coordinates_of(b, rank, base);
-  const Tensor sum = coordinates_of(place, rank, base), grad = random_tensor(rng, dtype, {size_of(place)});
-  const Result r = add(am, av, bm, bv, thresh), g = add_grad(grad, am, bm, sum);
-  EXPECT_OUTPUT(r, 0, sum);
+  const Result r = add(am, av, bm, bv, thresh);
+  EXPECT_OUTPUT(r, 0, coordinates_of(place, rank, base));
   EXPECT_OUTPUT(r, 1, sums_of(av, from_a, bv, from_b));
   EXPECT_OUTPUT(r, 2, ids_of(Numbers64(static_cast<std::size_t>(rank), 50)));
-  EXPECT_OUTPUT(g, 0, picked(grad, grad_a));
-  EXPECT_OUTPUT(g, 1, picked(grad, grad_b));
-  EXPECT_OUTPUT(add_grad_grad(da, db, am, bm, sum), 0, sums_of(da, from_a, db, from_b));
+  check_add_grad(rng, dtype, a, b, place, rank, base);
+  check_add_grad(rng, dtype, a, b, random_places(rng, na, bound), rank, base);  // need not be the sum of the two
 }
 
 // Lists in any order, with repeats and with extremes: nothing is promised but that it ends, inside its arrays.

@@ -109,6 +109,17 @@ void check_gradient(Rng& rng, DType dtype, std::int64_t n, std::int64_t length, 
   EXPECT_OUTPUT(transpose(ids_of(map), values, fallback, grad), 0, back);
 }
 
+// Where other positions are sums, one that is named once still keeps its bits: here a NaN no conversion gives back.
+void test_named_once() {
+  Tensor values(DType::float16, {3}), expected(DType::float16, {2});
+  const std::uint16_t bits[] = {0x3c00, 0x7d01, 0x3c00};  // 1, NaN, 1
+  std::memcpy(values.at(0), bits, sizeof bits);
+  const std::uint16_t back[] = {0x4000, 0x7d01};  // 2, NaN
+  std::memcpy(expected.at(0), back, sizeof back);
+  const Tensor fallback(DType::float16, {}), grad(DType::float16, {2});
+  EXPECT_OUTPUT(transpose(ids_of({0, 1, 0}), values, fallback, grad), 0, expected);
+}
+
 void test_values(Rng& rng) {
   for (std::int64_t n : {0, 1, 3, 200}) {
     for (DType dtype : all_dtypes())
@@ -158,6 +169,7 @@ int main() {
   const FlushSubnormals flush;
   Rng rng(7);
   test_values(rng);
+  test_named_once();
   test_large(rng);
   for (std::int64_t n : {std::int64_t{7}, kLarge}) test_faults(rng, n);
   set_num_threads(1);

@@ -149,6 +149,14 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   Batch b = good;
   b.segment_ids[middle] = -3;
   EXPECT_FAULT(forward(data, b, Reduce::mean), Fault::segments_not_increasing, middle, -3, b.segment_ids[middle - 1]);
+  // A step back by one, where one of two or three threads takes over from another.
+  for (std::int64_t at : {n / 2, n / 3, 2 * n / 3}) {
+    b = good;
+    const std::int64_t before = b.segment_ids[at - 1];
+    if (before == 0) continue;
+    b.segment_ids[at] = before - 1;
+    EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::segments_not_increasing, at, before - 1, before);
+  }
   b = good;
   b.segment_ids[0] = -1;
   EXPECT_FAULT(forward(data, b, Reduce::mean), Fault::segment_not_in_output, 0, -1, rows);
