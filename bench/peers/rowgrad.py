@@ -21,7 +21,8 @@ def to_numpy(result: Any) -> list[np.ndarray]:
 
 
 def typed(x: Arrays, name: str) -> np.ndarray:
-    return x[name].astype(ml_dtypes.bfloat16 if x["dtype"] == "bfloat16" else x["dtype"])
+    dtype = ml_dtypes.bfloat16 if x["dtype"] == "bfloat16" else x["dtype"]
+    return x[name].astype(dtype, copy=False)
 
 
 def forward(x: Arrays) -> Callable[[], Any]:

@@ -56,6 +56,9 @@ class Buffers {
       held_.push_back(b);
       const auto dtype = static_cast<DType>(static_cast<unsigned char>(codes.c_str()[i]));
       if (b.itemsize != width_of(dtype)) throw std::invalid_argument("dtype code does not fit the array");
+      // NumPy's own rule: complex numbers are aligned as their parts are.
+      const auto part = dtype == DType::complex64 || dtype == DType::complex128 ? b.itemsize / 2 : b.itemsize;
+      if (reinterpret_cast<std::uintptr_t>(b.buf) % static_cast<std::size_t>(part)) throw nb::buffer_error("unaligned");
       static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
       const auto* shape = reinterpret_cast<const std::int64_t*>(held_.back().shape);
       views.push_back({b.buf, dtype, {shape, static_cast<std::size_t>(b.ndim)}});

@@ -9,15 +9,29 @@
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #endif
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
 
 #include "rowgrad/float_mode.h"
 
 namespace rowgrad {
 namespace {
 
-// Spinning this long before parking keeps back-to-back calls from paying a wake-up each.
+// Spinning this often (some hundred microseconds) before parking keeps the calls of a busy program, and the
+// several steps of one call, from paying a wake-up each.
 constexpr int kSpins = 20000;
 
+inline void relax() {
+#if defined(__x86_64__) || defined(_M_X64)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Workers help with the call that is open. A worker that wakes up too late finds it closed and goes back to wait:
+// no call waits for a worker that has not begun.
 class Pool {
  public:
   explicit Pool(int workers) {
@@ -28,13 +42,13 @@ class Pool {
     {
       std::lock_guard lock(mutex_);
       stop_ = true;
-      generation_.fetch_add(1, std::memory_order_release);
+      generation_.fetch_add(1);
     }
     wake_.notify_all();
     for (auto& t : threads_) t.join();
   }
 
-  // One caller at a time: `busy` callers do their work alone instead of waiting.
+  // One caller at a time: others do their work alone instead of waiting.
   std::mutex caller;
 
   void run(std::int64_t tasks, void (*call)(void*, std::int64_t), void* context) {
@@ -42,14 +56,15 @@ class Pool {
     context_ = context;
     tasks_ = tasks;
     next_.store(0, std::memory_order_relaxed);
-    pending_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
-    {
-      std::lock_guard lock(mutex_);
-      generation_.fetch_add(1, std::memory_order_release);
+    open_.store(true);
+    generation_.fetch_add(1);
+    if (parked_.load() > 0) {
+      { std::lock_guard lock(mutex_); }  // whoever is about to park has seen the new generation, or is woken
+      wake_.notify_all();
     }
-    wake_.notify_all();
     take();
-    while (pending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    open_.store(false);
+    for (int i = 0; helping_.load() != 0; ++i) i < kSpins ? relax() : std::this_thread::yield();
   }
 
  private:
@@ -65,20 +80,23 @@ class Pool {
     const FlushSubnormals flush;
     std::uint64_t seen = 0;
     for (;;) {
-      std::uint64_t now = generation_.load(std::memory_order_acquire);
-      for (int i = 0; i < kSpins && now == seen; ++i) now = generation_.load(std::memory_order_acquire);
+      std::uint64_t now = generation_.load();
+      for (int i = 0; i < kSpins && now == seen; ++i) {
+        relax();
+        now = generation_.load();
+      }
       if (now == seen) {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
-        now = generation_.load(std::memory_order_acquire);
+        parked_.fetch_add(1);
+        wake_.wait(lock, [&] { return generation_.load() != seen; });
+        parked_.fetch_sub(1);
+        now = generation_.load();
       }
       seen = now;
-      {
-        std::lock_guard lock(mutex_);
-        if (stop_) return;
-      }
-      take();
-      pending_.fetch_sub(1, std::memory_order_release);
+      if (stop_.load()) return;
+      helping_.fetch_add(1);
+      if (open_.load()) take();  // the caller closes first and then waits for helpers, so it sees this one
+      helping_.fetch_sub(1);
     }
   }
 
@@ -87,11 +105,11 @@ class Pool {
   std::condition_variable wake_;
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<std::int64_t> next_{0};
-  std::atomic<int> pending_{0};
+  std::atomic<int> helping_{0}, parked_{0};
+  std::atomic<bool> open_{false}, stop_{false};
   std::int64_t tasks_ = 0;
   void (*call_)(void*, std::int64_t) = nullptr;
   void* context_ = nullptr;
-  bool stop_ = false;
 };
 
 struct Owner {

@@ -1,4 +1,8 @@
-// Which copy of the row arithmetic this machine runs. All copies give the same bits.
+// Which copy of the row arithmetic this machine runs. All copies give the same bits, but for which of two NaNs
+// survives their sum. ROWGRAD_LEVEL names a lower one, for tests.
+#include <cstdlib>
+#include <string_view>
+
 #include "row_table.h"
 
 namespace rowgrad {
@@ -20,13 +24,15 @@ const Chosen& chosen() {
   static const Chosen c = [] {
     Chosen it{};
 #ifdef ROWGRAD_X86_LEVELS
+    const char* named = std::getenv("ROWGRAD_LEVEL");
+    const std::string_view most = named ? named : "x86-64-v4";
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("x86-64-v4")) {
+    if (most == "x86-64-v4" && __builtin_cpu_supports("x86-64-v4")) {
       fill_rows_v4(it.table);
       it.level = "x86-64-v4";
       return it;
     }
-    if (__builtin_cpu_supports("x86-64-v3")) {
+    if (most != "baseline" && __builtin_cpu_supports("x86-64-v3")) {
       fill_rows_v3(it.table);
       it.level = "x86-64-v3";
       return it;
@@ -43,6 +49,8 @@ const Chosen& chosen() {
 
 const RowTable& row_table() { return chosen().table; }
 const char* row_level() { return chosen().level; }
+
+const ScanOps& scan_ops() { return row_table().scan; }
 
 template <class T>
 const SumOps<T>& sum_ops() {

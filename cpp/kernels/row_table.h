@@ -23,6 +23,7 @@ using NumberTable =
             std::uint16_t, std::uint32_t, std::uint64_t, std::complex<float>, std::complex<double>>;
 
 struct RowTable {
+  ScanOps scan;
   RealTable<SumOps> sum;
   NumberTable<SegmentSumOps> segment_sum;
   FloatTable<GradOps> grad;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "packs.h"
 #include "row_table.h"
 
 namespace rowgrad {
@@ -28,49 +29,88 @@ inline void add(A* acc, std::int64_t width, Row row) {
   for (std::int64_t c = 0; c < width; ++c) acc[c] = plus<A>(acc[c], row(c));
 }
 
-// The order of SparseSegment*: a first block of n mod 8 rows (0 → 8, 1 → 9), then blocks of eight, each
-// summed on its own and added to the total. `row(j)` gives an accessor of row j's columns.
-template <class A, class Width, class Rows>
-inline void sum_in_eights(A* acc, Width width, std::int64_t n, Rows row) {
-  A block[kBlock];
-  std::int64_t j = n & 7;
-  if (j < 2) j += 8;
-  j = std::min(j, n);
-  set(acc, width, row(0));
-  for (std::int64_t k = 1; k < j; ++k) add(acc, width, row(k));
-  for (; j < n; j += 8) {
-    set(block, width, row(j));
-    for (std::int64_t k = j + 1; k < j + 8; ++k) add(block, width, row(k));
-    add(acc, width, [&](std::int64_t c) { return block[c]; });
-  }
+// Rows are fetched this many ids ahead of their use: tables are larger than caches.
+constexpr std::int64_t kAhead = 12;
+
+template <std::int64_t bytes>
+inline void prefetch(const void* p) {
+  for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(p) + b);
+}
+
+// One bag. `beyond` more ids may be looked at past its end, to fetch what comes next.
+// The order of SparseSegment*: a first block of n mod 8 rows (0 → 8, 1 → 9), left to right; then blocks of eight,
+// each summed on its own and added to the total. Fewer than ten rows are scaled by the reciprocal.
+template <class T, class I>
+[[gnu::noinline]] void reduce_bag(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, std::int64_t beyond,
+                       Reduce kind) {
+  using A = Accumulator<T>;
+  const std::int64_t limit = n + beyond - kAhead;
+  for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
+    using Rows = Block<T, N, K>;
+    auto row = [&](std::int64_t j) {
+      if (j < limit) prefetch<Rows::columns * std::int64_t(sizeof(T))>(data + std::int64_t(ids[j + kAhead]) * cols + c0);
+      return data + std::int64_t(ids[j]) * cols + c0;
+    };
+    Rows total, block;
+    std::int64_t j = n & 7;
+    if (j < 2) j += 8;
+    if (j > n) j = n;
+    total.set(row(0));
+    for (std::int64_t k = 1; k < j; ++k) total.add(row(k));
+    for (; j < n; j += 8) {
+      block.set(row(j));
+      for (std::int64_t k = j + 1; k < j + 8; ++k) block.add(row(k));
+      total.add(block);
+    }
+    if constexpr (std::is_floating_point_v<A>) {
+      if (kind != Reduce::sum) {
+        const A d = divisor<A>(kind, n), s = A(1) / d;
+        for (int k = 0; k < K; ++k) total.lane[k] = n < 10 ? total.lane[k] * s : total.lane[k] / d;
+      }
+    }
+    total.store(out + c0);
+  });
+}
+
+template <class T, class I>
+inline void reduce_or_copy(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, std::int64_t beyond,
+                           Reduce kind) {
+  if (n > 1) return reduce_bag(out, data, cols, ids, n, beyond, kind);
+  // A copy of the bits: nothing is rounded or flushed.
+  if (beyond > kAhead) prefetch<256>(data + std::int64_t(ids[kAhead]) * cols);
+  if (cols > 0) __builtin_memcpy(out, data + std::int64_t(ids[0]) * cols, std::size_t(cols) * sizeof(T));
 }
 
 template <class T, class I>
 void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, Reduce kind) {
-  using A = Accumulator<T>;
-  if (n == 1) {  // a copy of the bits: nothing is rounded or flushed
-    std::copy_n(data + ids[0] * cols, cols, out);
-    return;
+  reduce_or_copy(out, data, cols, ids, n, 0, kind);
+}
+
+template <class T, class I, class S>
+void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::int64_t begin, std::int64_t end) {
+  const std::int64_t size = b.ids.size;
+  while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
+  for (std::int64_t i = begin, next; i < end; i = next) {
+    const S segment = segments[i];
+    for (next = i + 1; next < size && segments[next] == segment;) ++next;
+    reduce_or_copy(b.out + std::int64_t(segment) * b.cols, b.data, b.cols, ids + i, next - i, size - next, b.kind);
   }
-  for_column_blocks(cols, [&](std::int64_t c0, auto width) {
-    A acc[kBlock];
-    sum_in_eights(acc, width, n, [&](std::int64_t j) {
-      const T* row = data + std::int64_t(ids[j]) * cols + c0;
-      return [row](std::int64_t c) { return load(row[c]); };
-    });
-    if constexpr (std::is_floating_point_v<A>) {
-      if (kind != Reduce::sum) {
-        const A d = divisor<A>(kind, n);
-        if (n < 10) {
-          const A s = A(1) / d;
-          for (std::int64_t c = 0; c < width; ++c) acc[c] *= s;
-        } else {
-          for (std::int64_t c = 0; c < width; ++c) acc[c] /= d;
-        }
-      }
-    }
-    for (std::int64_t c = 0; c < width; ++c) out[c0 + c] = store<T>(acc[c]);
-  });
+}
+
+template <class T, class I>
+void reduce_runs_of(const Bags<T>& b, const I* ids, std::int64_t begin, std::int64_t end) {
+  if (b.segments.wide)
+    reduce_typed_runs(b, ids, static_cast<const std::int64_t*>(b.segments.data), begin, end);
+  else
+    reduce_typed_runs(b, ids, static_cast<const std::int32_t*>(b.segments.data), begin, end);
+}
+
+template <class T>
+void reduce_runs(const Bags<T>& b, std::int64_t begin, std::int64_t end) {
+  if (b.ids.wide)
+    reduce_runs_of(b, static_cast<const std::int64_t*>(b.ids.data), begin, end);
+  else
+    reduce_runs_of(b, static_cast<const std::int32_t*>(b.ids.data), begin, end);
 }
 
 // Columns TensorFlow's SegmentSum handles in vectors of 32 bytes; the rest it sums plainly.
@@ -174,23 +214,116 @@ void weighted_reduce(T* out, const T* data, std::int64_t cols, const std::int64_
       });
 }
 
+// One output row: its entries left to right from zero.
+template <class T, class P>
+[[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Entry<P>* e, std::int64_t n,
+                           std::int64_t beyond, const Accumulator<T>* scale) {
+  const std::int64_t limit = n + beyond - kAhead;
+  for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
+    using Rows = Block<T, N, K>;
+    Rows total;
+    total.clear();
+    auto row = [&](std::int64_t j) {
+      if (j < limit)
+        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + std::int64_t(e[j + kAhead].from) * cols + c0);
+      return grad + std::int64_t(e[j].from) * cols + c0;
+    };
+    if (scale)
+      for (std::int64_t j = 0; j < n; ++j) total.add_scaled(row(j), scale[e[j].from]);
+    else
+      for (std::int64_t j = 0; j < n; ++j) total.add(row(j));
+    total.store(out + c0);
+  });
+}
+
 template <class T, class P>
 void accumulate(T* out, const T* grad, std::int64_t cols, const Entry<P>* e, std::int64_t n,
                 const Accumulator<T>* scale) {
+  accumulate_row(out, grad, cols, e, n, 0, scale);
+}
+
+template <class T, class P>
+void accumulate_runs(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first) {
+  const Entry<P>* e = r.entries;
+  while (begin > 0 && begin < end && e[begin].row == e[begin - 1].row) ++begin;  // began before
+  for (std::int64_t i = begin, next; i < end; i = next, ++first) {
+    const P row = e[i].row;
+    for (next = i + 1; next < r.size && e[next].row == row;) ++next;
+    T* out = r.out + (r.unique ? first : std::int64_t(row)) * r.cols;
+    accumulate_row(out, r.grad, r.cols, e + i, next - i, r.size - next, r.scale);
+  }
+}
+
+template <class I>
+inline std::make_unsigned_t<I> unsigned_bound(std::int64_t bound) {
+  using U = std::make_unsigned_t<I>;
+  constexpr std::int64_t most = std::int64_t(U(~U(0)) >> 1);  // one more would not be an I
+  return bound > most ? U(U(most) + 1) : U(bound);
+}
+
+template <class I, class S>
+unsigned scan_typed(const I* ids, std::int64_t bound, const S* segments, std::int64_t segment_bound,
+                    std::int64_t begin, std::int64_t end) {
+  using U = std::make_unsigned_t<I>;
+  using V = std::make_unsigned_t<S>;
+  const U u = unsigned_bound<I>(bound);
+  const V v = unsigned_bound<S>(segment_bound);
+  U ids_bad = 0;
+  V segments_bad = 0, falls = 0;
+  for (std::int64_t i = begin; i < end; ++i) ids_bad |= U(U(ids[i]) >= u);
+  for (std::int64_t i = begin; i < end; ++i) segments_bad |= V(V(segments[i]) >= v);
+  for (std::int64_t i = begin > 0 ? begin : 1; i < end; ++i) falls |= V(segments[i] < segments[i - 1]);
+  return (ids_bad || segments_bad ? kOutOfRange : 0u) | (falls ? kFalls : 0u);
+}
+
+// Calls fn with the ids' pointer in its own type.
+template <class Fn>
+inline auto with_type(const IdList& ids, Fn&& fn) {
+  return ids.wide ? fn(static_cast<const std::int64_t*>(ids.data)) : fn(static_cast<const std::int32_t*>(ids.data));
+}
+
+unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
+              std::int64_t begin, std::int64_t end) {
+  // In pieces that stay in the nearest cache between the three loops.
+  unsigned found = 0;
+  for (std::int64_t i = begin; i < end; i += 1024) {
+    const std::int64_t stop = i + 1024 < end ? i + 1024 : end;
+    found |= with_type(ids, [&](auto* p) {
+      return with_type(segments, [&](auto* s) { return scan_typed(p, bound, s, segment_bound, i, stop); });
+    });
+  }
+  return found;
+}
+
+template <class T, class I, class S>
+void accumulate_narrow_typed(const NarrowTable<T>& t, const I* ids, const S* segments) {
   using A = Accumulator<T>;
-  for_column_blocks(cols, [&](std::int64_t c0, auto width) {
-    A acc[kBlock];
-    for (std::int64_t c = 0; c < width; ++c) acc[c] = A(0);
-    for (std::int64_t j = 0; j < n; ++j) {
-      const T* row = grad + std::int64_t(e[j].from) * cols + c0;
-      if (scale) {
-        const A s = scale[e[j].from];
-        add(acc, width, [row, s](std::int64_t c) { return load(row[c]) * s; });
+  A* sums = t.sums;
+  const T* grad = t.grad;
+  const A* scale = t.scale;
+  const std::int64_t n = t.ids.size, cols = t.cols, first = t.first;
+  const std::uint64_t rows = std::uint64_t(t.rows);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t r = std::uint64_t(std::int64_t(ids[i]) - first);
+    A* sum = sums + std::int64_t(r < rows ? r : rows) * cols;  // others' rows go to one nobody reads: no branch
+    const std::int64_t s = segments[i];
+    const A w = scale ? scale[s] : A(1);
+    for (std::int64_t c = 0; c < cols; ++c) sum[c] += load(grad[s * cols + c]) * w;
+  }
+}
+
+template <class T>
+void accumulate_narrow(const NarrowTable<T>& t) {
+  with_type(t.ids, [&](auto* ids) {
+    with_type(t.segments, [&](auto* segments) {
+      if (t.cols == 1) {
+        NarrowTable<T> one = t;
+        one.cols = 1;  // a constant the compiler can see
+        accumulate_narrow_typed(one, ids, segments);
       } else {
-        add(acc, width, [row](std::int64_t c) { return load(row[c]); });
+        accumulate_narrow_typed(t, ids, segments);
       }
-    }
-    for (std::int64_t c = 0; c < width; ++c) out[c0 + c] = store<T>(acc[c]);
+    });
   });
 }
 
@@ -243,7 +376,7 @@ Accumulator<T> dot(const T* a, const T* b, std::int64_t cols) {
 
 template <class T>
 void fill(SumOps<T>& ops) {
-  ops = {reduce<T, std::int32_t>, reduce<T, std::int64_t>};
+  ops = {reduce<T, std::int32_t>, reduce<T, std::int64_t>, reduce_runs<T>};
 }
 template <class T>
 void fill(SegmentSumOps<T>& ops) {
@@ -251,8 +384,15 @@ void fill(SegmentSumOps<T>& ops) {
 }
 template <class T>
 void fill(GradOps<T>& ops) {
-  ops = {accumulate<T, std::uint32_t>, accumulate<T, std::uint64_t>, weighted_reduce<T>,
-         weighted_row<T>,              weighted_accumulate<T>,       dot<T>};
+  ops = {accumulate<T, std::uint32_t>,
+         accumulate<T, std::uint64_t>,
+         accumulate_runs<T, std::uint32_t>,
+         accumulate_runs<T, std::uint64_t>,
+         accumulate_narrow<T>,
+         weighted_reduce<T>,
+         weighted_row<T>,
+         weighted_accumulate<T>,
+         dot<T>};
 }
 
 }  // namespace
@@ -261,6 +401,7 @@ void fill(GradOps<T>& ops) {
 #define ROWGRAD_JOIN(a, b) ROWGRAD_JOIN_(a, b)
 
 void ROWGRAD_JOIN(fill_rows_, ROWGRAD_LEVEL)(RowTable& table) {
+  table.scan = {scan};
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.sum);
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.segment_sum);
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.grad);

@@ -26,16 +26,31 @@ struct Level {
   RowTable table;
 };
 
+// By name: what the table has besides is built from these.
+template <class T>
+void fill_naive(SumOps<T>& ops) {
+  ops.reduce_i32 = naive::reduce<T, std::int32_t>;
+  ops.reduce_i64 = naive::reduce<T, std::int64_t>;
+}
+template <class T>
+void fill_naive(SegmentSumOps<T>& ops) {
+  ops.segment_sum = naive::segment_sum<T>;
+}
+template <class T>
+void fill_naive(GradOps<T>& ops) {
+  ops.accumulate_u32 = naive::accumulate<T, std::uint32_t>;
+  ops.accumulate_u64 = naive::accumulate<T, std::uint64_t>;
+  ops.weighted_reduce = naive::weighted_reduce<T>;
+  ops.weighted_row = naive::weighted_row<T>;
+  ops.weighted_accumulate = naive::weighted_accumulate<T>;
+  ops.dot = naive::dot<T>;
+}
+
 void fill_rows_naive(RowTable& table) {
-  auto sum = []<class T>(SumOps<T>& ops) { ops = {naive::reduce<T, std::int32_t>, naive::reduce<T, std::int64_t>}; };
-  auto segment = []<class T>(SegmentSumOps<T>& ops) { ops = {naive::segment_sum<T>}; };
-  auto grad = []<class T>(GradOps<T>& ops) {
-    ops = {naive::accumulate<T, std::uint32_t>, naive::accumulate<T, std::uint64_t>, naive::weighted_reduce<T>,
-           naive::weighted_row<T>,              naive::weighted_accumulate<T>,       naive::dot<T>};
-  };
-  std::apply([&](auto&... ops) { (sum(ops), ...); }, table.sum);
-  std::apply([&](auto&... ops) { (segment(ops), ...); }, table.segment_sum);
-  std::apply([&](auto&... ops) { (grad(ops), ...); }, table.grad);
+  auto fill = [](auto&... ops) { (fill_naive(ops), ...); };
+  std::apply(fill, table.sum);
+  std::apply(fill, table.segment_sum);
+  std::apply(fill, table.grad);
 }
 
 // The naive loops, then every copy this machine can run.

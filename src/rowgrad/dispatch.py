@@ -26,18 +26,20 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
     out = kwargs.pop("out", None)
     arguments, attrs = bind(op, args, kwargs)
     try:
-        check_attrs(op, attrs)
-        runner = importlib.import_module(choose_runner(arguments))
-        outputs: tuple[Any, ...] = runner.call(op, arguments, attrs, out)
+        if attrs is not op.attrs:
+            check_attrs(op, attrs)
+        outputs: tuple[Any, ...] = _load(choose_runner(arguments)).call(op, arguments, attrs, out)
     except OpError as error:
         error.in_call(op.name, name, describe(op, arguments, attrs))
         raise
     return outputs
 
 
-def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Arguments by name in the record's order, and attributes with their defaults."""
     names = op.input_names
+    if not kwargs and len(args) == len(names):  # most calls
+        return dict(zip(names, args, strict=True)), op.attrs
     if len(args) > len(names) + len(op.attrs):
         raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
     given = dict(zip((*names, *op.attrs), args, strict=False))
@@ -57,13 +59,22 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
     """The module that runs this call: NumPy's, unless an argument says otherwise."""
     chosen, because = NUMPY, ""
     for name, value in arguments.items():
-        runner = runner_of(type(value))
-        if runner in (NUMPY, chosen):
+        runner = _RUNNER_OF.get(type(value)) or runner_of(type(value))
+        if runner in (chosen, NUMPY):
             continue
         if chosen != NUMPY:
             raise refuse("mixed_runners", argument=name, value=because, bound=type(value).__module__)
         chosen, because = runner, type(value).__module__
     return chosen
+
+
+_LOADED: dict[str, Any] = {}
+
+
+def _load(module: str) -> Any:
+    if module not in _LOADED:
+        _LOADED[module] = importlib.import_module(module)
+    return _LOADED[module]
 
 
 _RUNNER_OF: dict[type, str] = {}

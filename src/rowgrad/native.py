@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
 _KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
-_CODE = {name: i for i, name in enumerate(dtypes())}
+_CODE_NAME = dtypes()
+_CODE = {name: i for i, name in enumerate(_CODE_NAME)}
 
 
 def set_num_threads(n: int) -> None:
@@ -47,8 +48,15 @@ def _threads_from_environment() -> None:
 _threads_from_environment()
 
 
-def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Array, ...]:
+def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Array, ...]:
     """Run an op on NumPy arrays."""
+    key = call_key(op, arguments, attrs) if out is None else None
+    if key is not None and key in _PREPARED:
+        try:
+            return _run_prepared(op, _PREPARED[key], arguments)
+        except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large after all
+            if isinstance(error, OpError):
+                raise
     arrays = admit(op, arguments)
     avals = {name: aval_of(a) for name, a in arrays.items()}
     host = {a.name: _host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in _CODE}
@@ -61,18 +69,24 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
     if texts:
         return _into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
-    return _launch(op, arrays, attrs, outputs, out)
+    results = _launch(op, arrays, attrs, outputs, out)
+    if key is not None:
+        _remember(key, op, arrays, attrs, outputs, results)
+    return results
 
 
 def _host_value(array: Array) -> Any:
     return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
+def _constants(op: Op, attrs: Mapping[str, Any]) -> list[int]:
+    return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.attrs if k == "accumulate")]
+
+
 def _launch(
-    op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], out: Any
+    op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], out: Any
 ) -> tuple[Array, ...]:
-    constants = [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.attrs if k == "accumulate")]
-    job = Job(_KERNEL[str(op.kernel)], constants, *_raw(list(arrays.values())))
+    job = Job(_KERNEL[str(op.kernel)], _constants(op, attrs), *_raw(list(arrays.values())))
     _raise_fault(op, job.fault)
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
@@ -156,7 +170,7 @@ def _into(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]
 
 
 def _launch_strings(
-    op: Op, arrays: dict[str, Array], attrs: dict[str, Any], outputs: Sequence[Aval], texts: list[str]
+    op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], texts: list[str]
 ) -> tuple[Array, ...]:
     """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
     form = arrays[texts[0]].dtype  # object or StringDType, whichever the values have
@@ -168,3 +182,75 @@ def _launch_strings(
         start += n
     results = _launch(op, stand_in, attrs, outputs, None)
     return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
+
+
+# -- calls seen before: dtypes, shapes and sizes were judged once, and the judgement holds for all such calls ---------
+
+
+class _Prepared(NamedTuple):
+    kernel: int
+    constants: list[int]
+    views: tuple[np.dtype[Any] | None, ...] | None  # how inputs must be seen; None: as they are
+    codes: bytes
+    outputs: tuple[tuple[tuple[Any, ...], np.dtype[Any], np.dtype[Any] | None], ...]
+    out_codes: bytes
+
+
+_PREPARED: dict[Any, _Prepared] = {}
+_MANY = 4096
+
+
+def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
+    """What decides a call apart from its data, or None where an argument is no plain array or number."""
+    key: list[Any] = [op.name]
+    for arg, value in zip(op.inputs, arguments.values(), strict=True):
+        if type(value) is np.ndarray:
+            key += (value.dtype, value.shape, value.tobytes() if arg.host else None)
+        elif arg.host and isinstance(value, np.integer):
+            key += (type(value), int(value), None)
+        else:
+            return None
+    if attrs is not op.attrs:
+        key += attrs.values()
+    return tuple(key)
+
+
+def _remember(
+    key: Any, op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], results: Any
+) -> None:
+    if len(_PREPARED) >= _MANY:
+        _PREPARED.clear()
+    inputs, codes = _raw(list(arrays.values()))
+    views = tuple(None if i is a else i.dtype for i, a in zip(inputs, arrays.values(), strict=True))
+    raw, out_codes = _raw(results)
+    made = zip(outputs, results, raw, strict=True)
+    _PREPARED[key] = _Prepared(
+        _KERNEL[str(op.kernel)],
+        _constants(op, attrs),
+        views if any(v is not None for v in views) else None,
+        codes,
+        tuple((o.shape, r.dtype, None if v is r else v.dtype) for o, r, v in made),
+        out_codes,
+    )
+
+
+def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Array, ...]:
+    inputs = tuple(arguments.values())
+    if p.views is not None:
+        inputs = tuple(a if v is None else a.view(v) for a, v in zip(inputs, p.views, strict=True))
+    job = Job(p.kernel, p.constants, inputs, p.codes)
+    if job.fault is not None:
+        _raise_fault(op, job.fault)
+    results: list[Array] = []
+    raw: list[Array] = []
+    for shape, dtype, view in p.outputs:
+        if None in shape:
+            shape = tuple(job.rows if d is None else d for d in shape)
+            _check_size(Aval(_CODE_NAME[p.out_codes[len(results)]], shape))
+        result = np.zeros(shape, dtype)
+        results.append(result)
+        raw.append(result if view is None else result.view(view))
+    fault = job.run(tuple(raw), p.out_codes, False)
+    if fault is not None:
+        _raise_fault(op, fault)
+    return tuple(results)

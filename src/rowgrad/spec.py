@@ -130,11 +130,10 @@ class Op:
     category: str = ""
     tensorflow: bool = True  # whether TensorFlow has a raw op of this name
     unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
+    input_names: tuple[str, ...] = field(init=False)
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Argument names in order."""
-        return tuple(a.name for a in self.inputs)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_names", tuple(a.name for a in self.inputs))
 
     @property
     def snake_name(self) -> str:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "rowgrad/status.h"
@@ -48,5 +49,43 @@ std::vector<T> workspace(std::int64_t n) {
   if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
   return std::vector<T>(static_cast<std::size_t>(n));
 }
+
+// Raw memory that stays with the calling thread when it is given back, up to some megabytes: fresh pages cost more
+// than the sorting done in them.
+void* take_scratch(std::int64_t bytes);
+void give_scratch(void* memory, std::int64_t bytes) noexcept;
+
+// Workspace without zeros, for what is written before it is read.
+template <class T>
+class Scratch {
+ public:
+  Scratch() = default;
+  explicit Scratch(std::int64_t n) : size_(n) {
+    if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
+    data_ = static_cast<T*>(take_scratch(bytes()));
+  }
+  Scratch(Scratch&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Scratch& operator=(Scratch&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Scratch() {
+    if (data_) give_scratch(data_, bytes());
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T& operator[](std::int64_t i) { return data_[i]; }
+  const T& operator[](std::int64_t i) const { return data_[i]; }
+
+ private:
+  std::int64_t bytes() const { return size_ * std::int64_t(sizeof(T)); }
+  T* data_ = nullptr;
+  std::int64_t size_ = 0;
+};
 
 }  // namespace rowgrad

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "rowgrad/kernel.h"
@@ -11,54 +12,93 @@
 
 namespace rowgrad {
 
+template <class P>
+using Entries = Scratch<Entry<P>>;
+
 namespace detail {
 
 constexpr int kDigitBits = 11;
 constexpr std::int64_t kSortGrain = 1 << 14;
 
-// One stable pass over `bits` bits from `shift`: every part counts its digits, then writes them where the
-// parts before it stop, so the result does not depend on how many parts there were.
-template <class P>
-void radix_pass(const std::vector<Entry<P>>& in, std::vector<Entry<P>>& out, int shift, int bits) {
-  const auto n = std::int64_t(in.size());
+// One stable pass over `bits` bits from `shift`: every part counts its digits, then writes its entries where the
+// parts before it stop, so the result does not depend on how many parts there were. `at(i)` gives entry i.
+template <class P, class At>
+void radix_pass(std::int64_t n, const At& at, Entry<P>* out, int shift, int bits) {
   const std::int64_t parts = pieces(n, kSortGrain), digits = std::int64_t{1} << bits;
   const P mask = P(digits - 1);
   std::vector<std::int64_t> count(static_cast<std::size_t>(parts * digits));
-  parallel_tasks(parts, [&](std::int64_t t) {
+  // Copies, not references: the compiler cannot know that no counter overlaps a captured variable.
+  parallel_tasks(parts, [=, &count](std::int64_t t) {
     std::int64_t* mine = count.data() + t * digits;
-    for (std::int64_t i = n * t / parts; i < n * (t + 1) / parts; ++i) ++mine[(in[i].row >> shift) & mask];
+    const std::int64_t end = n * (t + 1) / parts;
+    for (std::int64_t i = n * t / parts; i < end; ++i) ++mine[(at(i).row >> shift) & mask];
   });
   std::int64_t total = 0;
   for (std::int64_t d = 0; d < digits; ++d)
     for (std::int64_t t = 0; t < parts; ++t) total += std::exchange(count[t * digits + d], total);
-  parallel_tasks(parts, [&](std::int64_t t) {
+  parallel_tasks(parts, [=, &count](std::int64_t t) {
     std::int64_t* mine = count.data() + t * digits;
-    for (std::int64_t i = n * t / parts; i < n * (t + 1) / parts; ++i)
-      out[mine[(in[i].row >> shift) & mask]++] = in[i];
+    const std::int64_t end = n * (t + 1) / parts;
+    for (std::int64_t i = n * t / parts; i < end; ++i) {
+      const Entry<P> e = at(i);
+      out[mine[(e.row >> shift) & mask]++] = e;
+    }
   });
 }
 
 }  // namespace detail
 
-// Stable sort by row; rows are below `num_rows`, and only the bits that takes are sorted.
-template <class P>
-void sort_by_row(std::vector<Entry<P>>& entries, std::int64_t num_rows) {
-  if (std::is_sorted(entries.begin(), entries.end(), [](auto& a, auto& b) { return a.row < b.row; })) return;
-  const int bits = std::bit_width(std::uint64_t(num_rows - 1));
-  const int passes = (bits + detail::kDigitBits - 1) / detail::kDigitBits;
-  std::vector<Entry<P>> other = workspace<Entry<P>>(std::int64_t(entries.size()));
+// The n entries at(0), at(1), … sorted by row, input order kept inside a row. Rows are below `num_rows`, and only
+// the bits that takes are sorted; the first pass reads the caller's ids themselves.
+template <class P, class At>
+Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const At& at) {
+  Entries<P> entries(n), other;
+  const int bits = std::bit_width(std::uint64_t(std::max<std::int64_t>(num_rows, 1) - 1));
+  const int passes = std::max(1, (bits + detail::kDigitBits - 1) / detail::kDigitBits);
   for (int p = 0; p < passes; ++p) {
-    const int from = bits * p / passes, to = bits * (p + 1) / passes;
-    detail::radix_pass(entries, other, from, to - from);
-    entries.swap(other);
+    const int from = bits * p / passes, width = bits * (p + 1) / passes - from;
+    if (p == 0) {
+      detail::radix_pass<P>(n, at, entries.data(), from, width);
+    } else {
+      if (other.empty()) other = Entries<P>(n);
+      const Entry<P>* in = entries.data();
+      detail::radix_pass<P>(n, [in](std::int64_t i) { return in[i]; }, other.data(), from, width);
+      std::swap(entries, other);
+    }
   }
+  return entries;
+}
+
+// How `n` entries of `work_per_entry` each are cut: a few parts per thread, so that a slow one can be made up for.
+inline std::int64_t work_parts(std::int64_t n, std::int64_t work_per_entry) {
+  return std::min(std::max<std::int64_t>(n, 1), pieces(n * std::max<std::int64_t>(work_per_entry, 4), 1 << 15, 4));
+}
+
+// Calls fn(begin, end, part) on consecutive ranges that cover [0, n).
+template <class Fn>
+void parallel_parts(std::int64_t n, std::int64_t parts, Fn&& fn) {
+  parallel_tasks(parts, [&](std::int64_t t) { fn(n * t / parts, n * (t + 1) / parts, t); });
+}
+
+// How many runs of equal rows begin before each of `parts` parts, and in all.
+template <class P>
+std::vector<std::int64_t> runs_before(const Entries<P>& sorted, std::int64_t parts) {
+  const std::int64_t n = sorted.size();
+  std::vector<std::int64_t> before(static_cast<std::size_t>(parts) + 1);
+  parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+    std::int64_t runs = 0;
+    for (std::int64_t i = begin; i < end; ++i) runs += i == 0 || sorted[i].row != sorted[i - 1].row;
+    before[part + 1] = runs;
+  });
+  for (std::size_t p = 1; p < before.size(); ++p) before[p] += before[p - 1];
+  return before;
 }
 
 // Where each distinct row's entries begin; one more element closes the last.
 template <class P>
-std::vector<std::int64_t> row_starts(const std::vector<Entry<P>>& sorted) {
+std::vector<std::int64_t> row_starts(const Entries<P>& sorted) {
   std::vector<std::int64_t> starts;
-  const auto n = std::int64_t(sorted.size());
+  const std::int64_t n = sorted.size();
   for (std::int64_t i = 0; i < n; ++i)
     if (i == 0 || sorted[i].row != sorted[i - 1].row) starts.push_back(i);
   starts.push_back(n);

@@ -21,11 +21,62 @@ struct Entry {
 // How a weighted gradient adds up: every sum rounded to T (as TensorFlow does), or once at the end.
 enum class Rounding : std::int64_t { each_add = 0, at_end = 1 };
 
+// Ids as they came, int32 or int64.
+struct IdList {
+  const void* data;
+  std::int64_t size;
+  bool wide;
+};
+
+// A batch of bags: rows of `data` named by ids, bags named by runs of equal segment ids.
+template <class T>
+struct Bags {
+  T* out;
+  const T* data;
+  std::int64_t cols;
+  IdList ids, segments;
+  Reduce kind;
+};
+
+// A batch turned round: runs of entries with one output row. `unique`: runs are written one after the other,
+// otherwise each to the row it names.
+template <class T, class P>
+struct SortedRows {
+  T* out;
+  const T* grad;
+  std::int64_t cols;
+  const Entry<P>* entries;
+  std::int64_t size;
+  const Accumulator<T>* scale;  // of every segment; may be null
+  bool unique;
+};
+
+// A narrow table held whole while the batch goes by: rows [first, first + rows) of it, then one row for all others.
+template <class T>
+struct NarrowTable {
+  Accumulator<T>* sums;  // (rows + 1) × cols, zeros at first
+  const T* grad;
+  std::int64_t cols, first, rows;
+  IdList ids, segments;
+  const Accumulator<T>* scale;  // of every segment; may be null
+};
+
+// What a pass over two lists of ids found.
+enum ScanFlags : unsigned { kOutOfRange = 1, kFalls = 2 };
+
+struct ScanOps {
+  // Ids outside [0, bound) in either list; segments smaller than the one before.
+  unsigned (*scan)(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
+                   std::int64_t begin, std::int64_t end);
+};
+
 template <class T>
 struct SumOps {
   // out = rows of `data` named by ids, combined in the order of SparseSegment*.
   void (*reduce_i32)(T* out, const T* data, std::int64_t cols, const std::int32_t* ids, std::int64_t n, Reduce);
   void (*reduce_i64)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, std::int64_t n, Reduce);
+  // The same for every bag that begins in [begin, end).
+  void (*reduce_runs)(const Bags<T>&, std::int64_t begin, std::int64_t end);
 };
 
 template <class T>
@@ -42,6 +93,13 @@ struct GradOps {
                          const A* scale);
   void (*accumulate_u64)(T* out, const T* grad, std::int64_t cols, const Entry<std::uint64_t>* e, std::int64_t n,
                          const A* scale);
+  // The same for every run that begins in [begin, end); the first of them is number `first` among all.
+  void (*accumulate_runs_u32)(const SortedRows<T, std::uint32_t>&, std::int64_t begin, std::int64_t end,
+                              std::int64_t first);
+  void (*accumulate_runs_u64)(const SortedRows<T, std::uint64_t>&, std::int64_t begin, std::int64_t end,
+                              std::int64_t first);
+  // sums[ids[i]] += grad[segments[i]] · scale[segments[i]] for all i, in order.
+  void (*accumulate_narrow)(const NarrowTable<T>&);
   // out = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by total unless null (x/0 is 0).
   void (*weighted_reduce)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, const A* weights,
                           std::int64_t n, const A* total);
@@ -59,6 +117,7 @@ const RowTable& row_table();
 // "baseline", "x86-64-v3" or "x86-64-v4".
 const char* row_level();
 
+const ScanOps& scan_ops();
 template <class T>
 const SumOps<T>& sum_ops();
 template <class T>

@@ -114,9 +114,7 @@ class ScatterRows : public Kernel {
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);
     if (ids.size == 0) return;
-    auto entries = workspace<Entry<std::uint64_t>>(ids.size);
-    for (std::int64_t i = 0; i < ids.size; ++i) entries[i] = {std::uint64_t(ids[i]), std::uint64_t(i)};
-    sort_by_row(entries, bound_);
+    const auto entries = sorted_positions(ids, bound_);
     const auto starts = row_starts(entries);
     visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;

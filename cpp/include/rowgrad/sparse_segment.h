@@ -9,13 +9,8 @@
 
 namespace rowgrad {
 
-// Ids as they came, int32 or int64.
-struct Ids {
-  const void* data;
-  std::int64_t size;
-  bool wide;
-
-  explicit Ids(const Array& a) : data(a.data), size(a.size()), wide(a.dtype == DType::int64) {}
+struct Ids : IdList {
+  explicit Ids(const Array& a) : IdList{a.data, a.size(), a.dtype == DType::int64} {}
   std::int64_t operator[](std::int64_t i) const {
     return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
   }
@@ -56,6 +51,19 @@ inline bool non_decreasing(const Ids& ids) {
   return !bad.load();
 }
 
+// Whether all ids are below their bounds, and whether the second list never falls: one pass over both.
+struct Scan {
+  bool in_range = true, sorted = true;
+};
+
+inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segments, std::int64_t segment_bound) {
+  std::atomic<unsigned> flags{0};
+  parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+    flags.fetch_or(scan_ops().scan(indices, index_bound, segments, segment_bound, begin, end));
+  });
+  return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
+}
+
 inline bool is_below(std::int64_t v, std::int64_t bound) { return std::uint64_t(v) < std::uint64_t(bound); }
 
 // Starts of the runs of equal ids, closed by the length.
@@ -73,7 +81,8 @@ inline std::vector<std::int64_t> run_starts(const Ids& ids) {
 // output, then its indices with the data. `bad_index` is the fault an index gives.
 inline Status check_runs(const Ids& indices, const Ids& segments, std::int64_t data_rows, std::int64_t out_rows,
                          Fault bad_index = Fault::index_not_in_data) {
-  if (non_decreasing(segments) && all_below(segments, out_rows) && all_below(indices, data_rows)) return {};
+  const Scan found = scan(indices, data_rows, segments, out_rows);
+  if (found.in_range && found.sorted) return {};
   const std::int64_t n = segments.size;
   for (std::int64_t begin = 0, end; begin < n; begin = end) {
     const std::int64_t id = segments[begin];
@@ -127,28 +136,14 @@ class SparseSegment : public Kernel {
   }
 
   void compute(std::span<const Array> out) override {
-    const Ids segments(in[2]);
-    const auto starts = run_starts(segments);
+    const Ids indices(in[1]), segments(in[2]);
     visit(Reals{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      Ids(in[1]).typed([&](auto* indices) { reduce_runs(mat<T>(in[0]), indices, segments, starts, mat<T>(out[0])); });
-    });
-  }
-
- private:
-  template <class T, class I>
-  void reduce_runs(Mat<T> data, const I* indices, const Ids& segments, const std::vector<std::int64_t>& starts,
-                   Mat<T> out) {
-    const auto& ops = sum_ops<T>();
-    const auto kind = Reduce(attr[0]);
-    parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t g = first; g < last; ++g) {
-        T* row = out.row(segments[starts[g]]);
-        const std::int64_t n = starts[g + 1] - starts[g];
-        if constexpr (sizeof(I) == 4)
-          ops.reduce_i32(row, data.data, data.cols, indices + starts[g], n, kind);
-        else
-          ops.reduce_i64(row, data.data, data.cols, indices + starts[g], n, kind);
-      }
+      const auto data = mat<T>(in[0]);
+      const Bags<T> bags{out[0].as<T>(), data.data, data.cols, indices, segments, Reduce(attr[0])};
+      const std::int64_t parts = work_parts(indices.size, data.cols);
+      parallel_parts(indices.size, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+        sum_ops<T>().reduce_runs(bags, begin, end);
+      });
     });
   }
 };
@@ -160,7 +155,7 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   const std::int64_t n = indices.size;
   const std::int64_t last = segments[n - 1];
   if (last >= grad_rows) return {Fault::segment_count, n - 1, last, grad_rows};
-  if (all_below(indices, out_rows) && all_below(segments, grad_rows)) return {};
+  if (scan(indices, out_rows, segments, grad_rows).in_range) return {};
   auto bad_segment = [&](std::int64_t i) { return Status{Fault::segment_not_in_grad, i, segments[i], grad_rows}; };
   if (segments_first)
     for (std::int64_t i = 0; i < n; ++i)
@@ -178,7 +173,10 @@ std::vector<A> gradient_scales(const Ids& segments, std::int64_t grad_rows, Redu
   if (kind == Reduce::sum) return {};
   auto count = workspace<std::int64_t>(grad_rows);
   segments.typed([&](auto* p) {
-    for (std::int64_t i = 0; i < segments.size; ++i) ++count[p[i]];
+    for (std::int64_t i = 0, next; i < segments.size; i = next) {  // by runs: ids mostly come sorted
+      for (next = i + 1; next < segments.size && p[next] == p[i];) ++next;
+      count[p[i]] += next - i;
+    }
   });
   auto scale = workspace<A>(grad_rows);
   parallel_ranges(grad_rows, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -189,17 +187,38 @@ std::vector<A> gradient_scales(const Ids& segments, std::int64_t grad_rows, Redu
 }
 
 template <class P>
-std::vector<Entry<P>> sorted_entries(const Ids& indices, const Ids& segments, std::int64_t num_rows) {
-  auto entries = workspace<Entry<P>>(indices.size);
+Entries<P> sorted_entries(const Ids& indices, const Ids& segments, std::int64_t num_rows) {
+  Entries<P> entries;
   indices.typed([&](auto* row) {
     segments.typed([&](auto* from) {
-      parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) entries[i] = {P(row[i]), P(from[i])};
-      });
+      entries = sorted_by_row<P>(indices.size, num_rows, [=](std::int64_t i) { return Entry<P>{P(row[i]), P(from[i])}; });
     });
   });
-  sort_by_row(entries, num_rows);
   return entries;
+}
+
+// Entries whose `from` is the id's own position.
+inline Entries<std::uint64_t> sorted_positions(const Ids& ids, std::int64_t num_rows) {
+  using P = std::uint64_t;
+  Entries<P> entries;
+  ids.typed([&](auto* row) {
+    entries = sorted_by_row<P>(ids.size, num_rows, [=](std::int64_t i) { return Entry<P>{P(row[i]), P(i)}; });
+  });
+  return entries;
+}
+
+// How a gradient is added up. Both ways add a row's contributions in input order, so they give the same bits.
+//
+//   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
+//            the threads, and one read of every gradient row;
+//   narrow   the whole table stays in cache and every id adds to its row at once: about 1.5 ns an id, but every
+//            thread looks at every id, so it serves tables of few columns that fit, and few threads.
+enum class Way { sorted, narrow };
+
+inline Way choose_way(std::int64_t ids, std::int64_t table_rows, std::int64_t cols, std::int64_t bytes_per_sum) {
+  constexpr std::int64_t cache = std::int64_t{1} << 20;  // what a core may call its own
+  const bool fits = table_rows <= cache / (std::max<std::int64_t>(cols, 1) * bytes_per_sum);
+  return cols <= 4 && fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
 }
 
 // Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether outputs are the unique rows.
@@ -215,8 +234,15 @@ class SparseSegmentGrad : public Kernel {
     rows = 0;
     if (empty_) return {};
     if (const Status s = check_ids()) return s;
+    choose();
+    if (way_ == Way::narrow) {
+      mark();
+      return {};
+    }
     sort();
-    rows = std::int64_t(starts_.size()) - 1;
+    const std::int64_t parts = work_parts(in[1].size(), in[0].row_size());  // kept: the number of threads may change
+    before_ = narrow_.empty() ? runs_before(wide_, parts) : runs_before(narrow_, parts);
+    rows = before_.back();
     return {};
   }
 
@@ -224,6 +250,8 @@ class SparseSegmentGrad : public Kernel {
 
   void compute(std::span<const Array> out) override {
     if (empty_) return;
+    if (!unique_) choose();
+    if (way_ == Way::narrow) return accumulate_whole(out);
     if (!unique_) sort();
     if (narrow_.empty())
       accumulate(wide_, out);
@@ -236,49 +264,99 @@ class SparseSegmentGrad : public Kernel {
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), !unique_ && kind_ != Reduce::sum);
   }
 
-  void sort() {
-    const Ids indices(in[1]), segments(in[2]);
-    if (in[0].rows() <= std::int64_t{1} << 32) {
-      narrow_ = sorted_entries<std::uint32_t>(indices, segments, out_rows_);
-      starts_ = row_starts(narrow_);
-    } else {
-      wide_ = sorted_entries<std::uint64_t>(indices, segments, out_rows_);
-      starts_ = row_starts(wide_);
-    }
+  void choose() {
+    way_ = choose_way(in[1].size(), out_rows_, in[0].row_size(), std::max<std::int64_t>(width_of(in[0].dtype), 4));
   }
 
-  template <class P>
-  void accumulate(const std::vector<Entry<P>>& entries, std::span<const Array> out) {
+  // Which rows are named, and how many of them before each part of the table.
+  void mark() {
+    named_ = workspace<char>(out_rows_);
+    Ids(in[1]).typed([&](auto* p) {
+      char* named = named_.data();
+      for (std::int64_t i = 0; i < in[1].size(); ++i) named[p[i]] = 1;
+    });
+    before_.assign(static_cast<std::size_t>(num_threads()) + 1, 0);
+    const auto parts = std::int64_t(before_.size()) - 1;
+    parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+      before_[part + 1] = std::count(named_.begin() + begin, named_.begin() + end, 1);
+    });
+    for (std::int64_t p = 1; p <= parts; ++p) before_[p] += before_[p - 1];
+    rows = before_.back();
+  }
+
+  void accumulate_whole(std::span<const Array> out) {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      using A = Accumulator<T>;
       const auto grad = mat<T>(in[0]);
-      const auto rows_out = mat<T>(out[0]);
-      const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), grad.rows, kind_);
-      const auto* scale = scales.empty() ? nullptr : scales.data();
-      const auto& ops = grad_ops<T>();
-      parallel_groups(starts_, grad.cols, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t g = first; g < last; ++g) {
-          const Entry<P>* e = entries.data() + starts_[g];
-          const std::int64_t n = starts_[g + 1] - starts_[g];
-          T* row = rows_out.row(unique_ ? g : std::int64_t(e->row));
-          if constexpr (sizeof(P) == 4)
-            ops.accumulate_u32(row, grad.data, grad.cols, e, n, scale);
-          else
-            ops.accumulate_u64(row, grad.data, grad.cols, e, n, scale);
+      const auto scales = gradient_scales<A>(Ids(in[2]), grad.rows, kind_);
+      const std::int64_t parts = unique_ ? std::int64_t(before_.size()) - 1 : num_threads();
+      auto sums = workspace<A>((out_rows_ + parts) * grad.cols);  // every part has one row more than it keeps
+      parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+        A* mine = sums.data() + (begin + part) * grad.cols;
+        grad_ops<T>().accumulate_narrow({mine, grad.data, grad.cols, begin, end - begin, Ids(in[1]), Ids(in[2]),
+                                         scales.empty() ? nullptr : scales.data()});
+        T* to = out[0].as<T>() + (unique_ ? before_[part] : begin) * grad.cols;
+        for (std::int64_t r = begin; r < end; ++r) {
+          if (unique_ && !named_[r]) continue;
+          const A* sum = mine + (r - begin) * grad.cols;
+          for (std::int64_t c = 0; c < grad.cols; ++c) *to++ = store<T>(sum[c]);
         }
       });
     });
     if (!unique_) return;
     visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
-      for (std::int64_t g = 0; g < rows; ++g) out[1].as<I>()[g] = I(entries[starts_[g]].row);
+      I* ids = out[1].as<I>();
+      for (std::int64_t r = 0; r < out_rows_; ++r)
+        if (named_[r]) *ids++ = I(r);
+    });
+  }
+
+  void sort() {
+    const Ids indices(in[1]), segments(in[2]);
+    if (in[0].rows() <= std::int64_t{1} << 32) {
+      narrow_ = sorted_entries<std::uint32_t>(indices, segments, out_rows_);
+    } else {
+      wide_ = sorted_entries<std::uint64_t>(indices, segments, out_rows_);
+    }
+  }
+
+  template <class P>
+  void accumulate(const Entries<P>& entries, std::span<const Array> out) {
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto grad = mat<T>(in[0]);
+      const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), grad.rows, kind_);
+      const auto* scale = scales.empty() ? nullptr : scales.data();
+      const std::int64_t n = entries.size();
+      const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_};
+      const std::int64_t parts = unique_ ? std::int64_t(before_.size()) - 1 : work_parts(n, grad.cols);
+      parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+        const std::int64_t first = unique_ ? before_[part] : 0;
+        if constexpr (sizeof(P) == 4)
+          grad_ops<T>().accumulate_runs_u32(batch, begin, end, first);
+        else
+          grad_ops<T>().accumulate_runs_u64(batch, begin, end, first);
+      });
+    });
+    if (!unique_) return;
+    visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
+      I* ids = out[1].as<I>();
+      const std::int64_t n = entries.size(), parts = std::int64_t(before_.size()) - 1;
+      parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+        std::int64_t k = before_[part];
+        for (std::int64_t i = begin; i < end; ++i)
+          if (i == 0 || entries[i].row != entries[i - 1].row) ids[k++] = I(entries[i].row);
+      });
     });
   }
 
   std::int64_t out_rows_ = 0;
   bool unique_ = false, empty_ = false;
   Reduce kind_ = Reduce::sum;
-  std::vector<Entry<std::uint32_t>> narrow_;
-  std::vector<Entry<std::uint64_t>> wide_;
-  std::vector<std::int64_t> starts_;
+  Entries<std::uint32_t> narrow_;
+  Entries<std::uint64_t> wide_;
+  std::vector<std::int64_t> before_;  // distinct rows before each part of the work
+  std::vector<char> named_;
+  Way way_ = Way::sorted;
 };
 
 // The transpose of a gradient: the forward, but segment ids in any order and the number of rows given.
@@ -303,8 +381,8 @@ class SparseSegmentGradGrad : public Kernel {
     if (empty_) return;
     const auto entries = sorted_entries<std::uint64_t>(Ids(in[2]), Ids(in[1]), out_rows_);
     const auto starts = row_starts(entries);
-    auto ids = workspace<std::int64_t>(std::int64_t(entries.size()));
-    for (std::size_t i = 0; i < entries.size(); ++i) ids[i] = std::int64_t(entries[i].from);
+    auto ids = workspace<std::int64_t>(entries.size());
+    for (std::int64_t i = 0; i < entries.size(); ++i) ids[i] = std::int64_t(entries[i].from);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
       const auto rows_out = mat<T>(out[0]);

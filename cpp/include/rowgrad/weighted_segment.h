@@ -62,9 +62,7 @@ class WeightedSegment : public Kernel {
 
   void compute(std::span<const Array> out) override {
     const Ids indices(in[1]), segments(in[2]);
-    auto entries = workspace<Entry<std::uint64_t>>(indices.size);  // by segment, input order kept
-    for (std::int64_t i = 0; i < indices.size; ++i) entries[i] = {std::uint64_t(segments[i]), std::uint64_t(i)};
-    sort_by_row(entries, rows);
+    const auto entries = sorted_positions(segments, rows);  // by segment, input order kept
     const auto starts = row_starts(entries);
     auto ids = workspace<std::int64_t>(indices.size);
     for (std::int64_t i = 0; i < indices.size; ++i) ids[i] = indices[std::int64_t(entries[i].from)];
@@ -100,9 +98,7 @@ class WeightedSegmentGrad : public Kernel {
   void compute(std::span<const Array> out) override {
     if (empty_) return;
     const Ids indices(in[1]), segments(in[2]);
-    auto entries = workspace<Entry<std::uint64_t>>(indices.size);
-    for (std::int64_t i = 0; i < indices.size; ++i) entries[i] = {std::uint64_t(indices[i]), std::uint64_t(i)};
-    sort_by_row(entries, out_rows_);
+    const auto entries = sorted_positions(indices, out_rows_);
     const auto starts = row_starts(entries);
     auto from = workspace<std::int64_t>(indices.size);
     for (std::int64_t i = 0; i < indices.size; ++i) from[i] = std::int64_t(entries[i].from);
