@@ -1,5 +1,6 @@
 // Translation only: Python buffers and dtype codes to views, Status to a tuple. No arithmetic, no words.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -103,13 +104,14 @@ class Job {
 
   nb::object fault() const { return as_python(status_); }
   std::int64_t rows() const { return kernel_->rows; }
+  bool fills() const { return kernel_->fills(); }
 
   nb::object run(nb::tuple arrays, nb::bytes codes, bool clear) {
     Buffers outputs;
     outputs.take(arrays, codes, true);
     return as_python(guarded([&]() -> Status {
       if (const Status s = kernel_->check()) return s;
-      if (clear)
+      if (clear && !kernel_->fills())
         for (const Array& a : outputs.views) std::memset(a.data, 0, static_cast<std::size_t>(a.bytes()));
       kernel_->compute(outputs.views);
       return {};
@@ -131,6 +133,7 @@ NB_MODULE(_core, m) {
       .def(nb::init<int, std::vector<std::int64_t>, nb::tuple, nb::bytes>())
       .def_prop_ro("fault", &Job::fault)
       .def_prop_ro("rows", &Job::rows)
+      .def_prop_ro("fills", &Job::fills)
       .def("run", &Job::run);
   m.def("kernels", [] {
     nb::list out;
@@ -149,6 +152,20 @@ NB_MODULE(_core, m) {
     return names;
   });
   m.def("faults", [] { return std::vector<std::string>(std::begin(kFaultNames), std::end(kFaultNames)); });
+  // Bytes for a large output, out of memory that earlier outputs gave back: its pages are there already.
+  m.def("recycled", [](std::int64_t bytes) {
+    struct Owned {
+      void* memory;
+      std::int64_t bytes;
+    };
+    auto* owned = new Owned{take_scratch(bytes), bytes};
+    nb::capsule owner(owned, [](void* p) noexcept {
+      auto* o = static_cast<Owned*>(p);
+      give_scratch(o->memory, o->bytes);
+      delete o;
+    });
+    return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(owned->memory, {static_cast<std::size_t>(bytes)}, owner);
+  });
   m.def("level", [] { return std::string(row_level()); });
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);

@@ -89,10 +89,15 @@ void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t
 template <class T, class I, class S>
 void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::int64_t begin, std::int64_t end) {
   const std::int64_t size = b.ids.size;
+  auto clear = [&](std::int64_t first, std::int64_t last) {
+    if (first < last && b.cols > 0) __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(T));
+  };
   while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
   for (std::int64_t i = begin, next; i < end; i = next) {
     const S segment = segments[i];
     for (next = i + 1; next < size && segments[next] == segment;) ++next;
+    clear(i > 0 ? std::int64_t(segments[i - 1]) + 1 : 0, segment);
+    if (next == size) clear(std::int64_t(segment) + 1, b.rows);
     reduce_or_copy(b.out + std::int64_t(segment) * b.cols, b.data, b.cols, ids + i, next - i, size - next, b.kind);
   }
 }

@@ -6,7 +6,7 @@
 namespace rowgrad {
 namespace {
 
-constexpr std::int64_t kKept = std::int64_t{128} << 20;  // bytes a thread may keep
+constexpr std::int64_t kKept = std::int64_t{256} << 20;  // bytes a thread may keep
 
 struct Piece {
   void* memory;

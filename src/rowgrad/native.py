@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._core import Job, dtypes, kernels, memory_limit
+from ._core import Job, dtypes, kernels, memory_limit, recycled
 from ._core import num_threads as _num_threads
 from ._core import set_num_threads as _set_num_threads
 from .arrays import NUMPY_DTYPE, Array, admit, aval_of
@@ -20,6 +20,7 @@ from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
 _KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
+_RECYCLED = 1 << 20  # bytes from which an output's pages cost more than its bookkeeping
 _CODE_NAME = dtypes()
 _CODE = {name: i for i, name in enumerate(_CODE_NAME)}
 
@@ -92,7 +93,7 @@ def _launch(
     for aval in sized:
         _check_size(aval)
     given = None if out is None else _outputs_given(op, sized, out, arrays)
-    results = given or tuple(_allocate(a) for a in sized)
+    results = given or tuple(_allocate(a, job.fills) for a in sized)
     _raise_fault(op, job.run(*_raw(results), given is not None))
     return results
 
@@ -133,13 +134,24 @@ def _too_large(aval: Aval) -> OpError:
     )
 
 
-def _allocate(aval: Aval) -> Array:
+def _allocate(aval: Aval, filled: bool) -> Array:
     shape = tuple(int(d) for d in aval.shape if d is not None)
     try:
         # Strings stay in Python: kernels move their positions.
-        return np.zeros(shape, np.int64 if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype])
+        return _new(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], filled)
     except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
         raise _too_large(aval) from None
+
+
+def _new(shape: tuple[int, ...], dtype: np.dtype[Any], filled: bool) -> Array:
+    """An output: zeros, unless the kernel fills it; a large one then comes out of memory given back before."""
+    if not filled:
+        return np.zeros(shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if size < _RECYCLED:
+        return np.empty(shape, dtype)
+    fresh: Array = recycled(size)
+    return fresh.view(dtype).reshape(shape)
 
 
 def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
@@ -247,7 +259,7 @@ def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Arra
         if None in shape:
             shape = tuple(job.rows if d is None else d for d in shape)
             _check_size(Aval(_CODE_NAME[p.out_codes[len(results)]], shape))
-        result = np.zeros(shape, dtype)
+        result = _new(shape, dtype, job.fills)
         results.append(result)
         raw.append(result if view is None else result.view(view))
     fault = job.run(tuple(raw), p.out_codes, False)

@@ -2,7 +2,8 @@
 //
 //   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
 //   check    reads everything a fault could hide in; nothing has been written yet;
-//   compute  fills outputs that hold zeros; cannot fail.
+//   compute  fills outputs that hold zeros, or anything where `fills()` says it writes every element;
+//            nothing but want of workspace can stop it.
 //
 // One object serves one call, so what `measure` learns (a sort, a count) is there for `compute`.
 #pragma once
@@ -26,6 +27,7 @@ class Kernel {
   virtual ~Kernel() = default;
   virtual Status measure() { return {}; }
   virtual Status check() { return {}; }
+  virtual bool fills() const { return false; }
   virtual void compute(std::span<const Array> out) = 0;
 };
 

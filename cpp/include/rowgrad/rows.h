@@ -32,6 +32,7 @@ struct IdList {
 template <class T>
 struct Bags {
   T* out;
+  std::int64_t rows;  // of the output; those without a bag are set to zero
   const T* data;
   std::int64_t cols;
   IdList ids, segments;

@@ -57,6 +57,8 @@ class GatherRows : public Kernel {
     return {Fault::index_not_in_params, i, ids[i], bound};
   }
 
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     const std::int64_t bytes = in[0].row_size() * width_of(in[0].dtype);
     const auto* from = in[0].as<const char>();

@@ -1,6 +1,7 @@
 // SparseSegment{Sum,Mean,SqrtN}, their gradients (dense, and by unique rows), and the gradients' transposes.
 #pragma once
 #include <atomic>
+#include <cstring>
 #include <limits>
 
 #include "rowgrad/dispatch.h"
@@ -135,11 +136,17 @@ class SparseSegment : public Kernel {
     return check_runs(indices, segments, in[0].rows(), rows);
   }
 
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     const Ids indices(in[1]), segments(in[2]);
+    if (indices.size == 0) {
+      if (out[0].bytes() > 0) std::memset(out[0].data, 0, static_cast<std::size_t>(out[0].bytes()));
+      return;
+    }
     visit(Reals{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
-      const Bags<T> bags{out[0].as<T>(), data.data, data.cols, indices, segments, Reduce(attr[0])};
+      const Bags<T> bags{out[0].as<T>(), rows, data.data, data.cols, indices, segments, Reduce(attr[0])};
       const std::int64_t parts = work_parts(indices.size, data.cols);
       parallel_parts(indices.size, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t) {
         sum_ops<T>().reduce_runs(bags, begin, end);
@@ -247,6 +254,7 @@ class SparseSegmentGrad : public Kernel {
   }
 
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
+  bool fills() const override { return unique_; }
 
   void compute(std::span<const Array> out) override {
     if (empty_) return;
