@@ -35,6 +35,12 @@ def dense(x: Arrays) -> Callable[[], Any]:
     return lambda: OPS["SparseSegmentMeanGrad"](grad, x["ids"], x["segments"], x["rows"])
 
 
+def dense_kept(x: Arrays) -> Callable[[], Any]:
+    grad = typed(x, "grad")
+    buffer = rg.GradBuffer((x["rows"], grad.shape[1]), grad.dtype)
+    return lambda: OPS["SparseSegmentMeanGrad"](grad, x["ids"], x["segments"], x["rows"], out=buffer)
+
+
 def rows(x: Arrays) -> Callable[[], Any]:
     grad = typed(x, "grad")
     return lambda: OPS["SparseSegmentMeanGradV2"](grad, x["ids"], x["segments"], x["rows"])
@@ -87,6 +93,7 @@ def tiny(x: Arrays) -> Callable[[], Any]:
 
 
 KINDS = {
-    "forward": forward, "dense": dense, "rows": rows, "weighted": weighted, "slice": slice_, "slice_grad": slice_grad,
+    "forward": forward, "dense": dense, "dense_kept": dense_kept, "rows": rows,
+    "weighted": weighted, "slice": slice_, "slice_grad": slice_grad,
     "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad, "tiny": tiny,
 }  # fmt: skip

@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "../kernels/kernels.h"
-#include "rowgrad/dispatch.h"
 #include "rowgrad/float_mode.h"
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
@@ -91,6 +90,16 @@ Status guarded(Fn&& fn) {
   }
 }
 
+// Distinct rows, so that threads never meet.
+void clear_rows(const Array& table, const Array& rows) {
+  const std::int64_t bytes = table.row_size() * width_of(table.dtype);
+  const auto* row = rows.as<const std::int64_t>();
+  parallel_ranges(rows.size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      std::memset(table.as<char>() + row[i] * bytes, 0, static_cast<std::size_t>(bytes));
+  });
+}
+
 // One call of one kernel. measure() has run when Python gets it; `fault` and `rows` say how that went.
 class Job {
  public:
@@ -102,17 +111,26 @@ class Job {
     status_ = guarded([&] { return kernel_->measure(); });
   }
 
+  nb::object written() const {
+    auto* rows = new std::vector<std::int64_t>(kernel_->written());
+    nb::capsule owner(rows, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(rows->data(), {rows->size()}, owner));
+  }
+
   nb::object fault() const { return as_python(status_); }
   std::int64_t rows() const { return kernel_->rows; }
   bool fills() const { return kernel_->fills(); }
 
-  nb::object run(nb::tuple arrays, nb::bytes codes, bool clear) {
-    Buffers outputs;
+  // `clear`: outputs do not hold zeros. `stale` names the rows of the only output that do not, where those are known.
+  nb::object run(nb::tuple arrays, nb::bytes codes, bool clear, nb::tuple stale, nb::bytes stale_code) {
+    Buffers outputs, dirty;
     outputs.take(arrays, codes, true);
+    dirty.take(stale, stale_code, false);
     return as_python(guarded([&]() -> Status {
       if (const Status s = kernel_->check()) return s;
       if (clear && !kernel_->fills())
         for (const Array& a : outputs.views) std::memset(a.data, 0, static_cast<std::size_t>(a.bytes()));
+      for (const Array& rows : dirty.views) clear_rows(outputs.views[0], rows);
       kernel_->compute(outputs.views);
       return {};
     }));
@@ -134,7 +152,8 @@ NB_MODULE(_core, m) {
       .def_prop_ro("fault", &Job::fault)
       .def_prop_ro("rows", &Job::rows)
       .def_prop_ro("fills", &Job::fills)
-      .def("run", &Job::run);
+      .def("run", &Job::run)
+      .def("written", &Job::written);
   m.def("kernels", [] {
     nb::list out;
     for (const KernelEntry& k : kernels()) {

@@ -30,7 +30,8 @@ inline void add(A* acc, std::int64_t width, Row row) {
 }
 
 // Rows are fetched this many ids ahead of their use: tables are larger than caches.
-constexpr std::int64_t kAhead = 12;
+constexpr std::int64_t kAhead = 16;
+constexpr std::int64_t kNear = 1 << 20;  // bytes of a table that is in the cache anyway
 
 template <std::int64_t bytes>
 inline void prefetch(const void* p) {
@@ -89,6 +90,7 @@ void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t
 template <class T, class I, class S>
 void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::int64_t begin, std::int64_t end) {
   const std::int64_t size = b.ids.size;
+  const bool near = b.data_rows * b.cols * std::int64_t(sizeof(T)) <= kNear;
   auto clear = [&](std::int64_t first, std::int64_t last) {
     if (first < last && b.cols > 0) __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(T));
   };
@@ -98,7 +100,8 @@ void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::i
     for (next = i + 1; next < size && segments[next] == segment;) ++next;
     clear(i > 0 ? std::int64_t(segments[i - 1]) + 1 : 0, segment);
     if (next == size) clear(std::int64_t(segment) + 1, b.rows);
-    reduce_or_copy(b.out + std::int64_t(segment) * b.cols, b.data, b.cols, ids + i, next - i, size - next, b.kind);
+    reduce_or_copy(b.out + std::int64_t(segment) * b.cols, b.data, b.cols, ids + i, next - i,
+                   near ? -size : size - next, b.kind);
   }
 }
 

@@ -10,6 +10,7 @@ from .derivatives import densify as densify
 from .derivatives import vjp as vjp
 from .embedding import embedding_lookup_sparse as embedding_lookup_sparse
 from .embedding import safe_embedding_lookup_sparse as safe_embedding_lookup_sparse
+from .grad_buffer import GradBuffer as GradBuffer
 from .native import num_threads as num_threads
 from .native import set_num_threads as set_num_threads
 from .rows import IndexedRows as IndexedRows

@@ -16,10 +16,13 @@ from .arrays import NUMPY_DTYPE, Array, admit, aval_of
 from .check import infer
 from .dense import FUNCTIONS
 from .errors import OpError, refuse, shape_text
+from .grad_buffer import GradBuffer
 from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
 _KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
+_KEEPS = ("sparse_segment_grad", "weighted_segment_grad", "scatter_rows")  # write the rows `indices` name, no others
+_NOTHING: tuple[tuple[Array, ...], bytes] = ((), b"")
 _RECYCLED = 1 << 20  # bytes from which an output's pages cost more than its bookkeeping
 _CODE_NAME = dtypes()
 _CODE = {name: i for i, name in enumerate(_CODE_NAME)}
@@ -92,9 +95,17 @@ def _launch(
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
         _check_size(aval)
+    kept = out if isinstance(out, GradBuffer) else None
+    if kept is not None:
+        if op.kernel not in _KEEPS:
+            raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
+        out = kept.array
     given = None if out is None else _outputs_given(op, sized, out, arrays)
     results = given or tuple(_allocate(a, job.fills) for a in sized)
-    _raise_fault(op, job.run(*_raw(results), given is not None))
+    stale = _raw([kept.written]) if kept is not None else _NOTHING
+    _raise_fault(op, job.run(*_raw(results), given is not None and kept is None, *stale))
+    if kept is not None:
+        kept.remember(job.written())
     return results
 
 
@@ -262,7 +273,7 @@ def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Arra
         result = _new(shape, dtype, job.fills)
         results.append(result)
         raw.append(result if view is None else result.view(view))
-    fault = job.run(tuple(raw), p.out_codes, False)
+    fault = job.run(tuple(raw), p.out_codes, False, *_NOTHING)
     if fault is not None:
         _raise_fault(op, fault)
     return tuple(results)

@@ -29,6 +29,8 @@ class Kernel {
   virtual Status check() { return {}; }
   virtual bool fills() const { return false; }
   virtual void compute(std::span<const Array> out) = 0;
+  // After compute: the distinct rows of the output that were written, ascending; what a kept output clears next time.
+  virtual std::vector<std::int64_t> written() const { return {}; }
 };
 
 struct KernelEntry {

@@ -34,7 +34,7 @@ struct Bags {
   T* out;
   std::int64_t rows;  // of the output; those without a bag are set to zero
   const T* data;
-  std::int64_t cols;
+  std::int64_t data_rows, cols;
   IdList ids, segments;
   Reduce kind;
 };

@@ -113,10 +113,13 @@ class ScatterRows : public Kernel {
     return {Fault::index_not_in_output, i, ids[i], bound_};
   }
 
+  std::vector<std::int64_t> written() const override { return distinct_rows(entries_); }
+
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);
     if (ids.size == 0) return;
-    const auto entries = sorted_positions(ids, bound_);
+    entries_ = sorted_positions(ids, bound_);
+    const auto& entries = entries_;
     const auto starts = row_starts(entries);
     visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
@@ -141,6 +144,7 @@ class ScatterRows : public Kernel {
 
  private:
   std::int64_t bound_ = 0;
+  Entries<std::uint64_t> entries_;
 };
 
 // ⟨grad[segment_ids[i]], data[indices[i]]⟩ for every i: the gradient of a weighted sum for its weights.

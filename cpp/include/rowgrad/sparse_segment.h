@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "rowgrad/dispatch.h"
 #include "rowgrad/plan.h"
@@ -146,7 +147,7 @@ class SparseSegment : public Kernel {
     }
     visit(Reals{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
-      const Bags<T> bags{out[0].as<T>(), rows, data.data, data.cols, indices, segments, Reduce(attr[0])};
+      const Bags<T> bags{out[0].as<T>(), rows, data.data, data.rows, data.cols, indices, segments, Reduce(attr[0])};
       const std::int64_t parts = work_parts(indices.size, data.cols);
       parallel_parts(indices.size, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t) {
         sum_ops<T>().reduce_runs(bags, begin, end);
@@ -255,6 +256,15 @@ class SparseSegmentGrad : public Kernel {
 
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
   bool fills() const override { return unique_; }
+
+  std::vector<std::int64_t> written() const override {
+    if (!narrow_.empty()) return distinct_rows(narrow_);
+    if (!wide_.empty()) return distinct_rows(wide_);
+    if (empty_) return {};
+    std::vector<std::int64_t> all(static_cast<std::size_t>(out_rows_));  // a table small enough to be held whole
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
 
   void compute(std::span<const Array> out) override {
     if (empty_) return;

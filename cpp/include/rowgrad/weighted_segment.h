@@ -95,10 +95,13 @@ class WeightedSegmentGrad : public Kernel {
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false);
   }
 
+  std::vector<std::int64_t> written() const override { return distinct_rows(entries_); }
+
   void compute(std::span<const Array> out) override {
     if (empty_) return;
     const Ids indices(in[1]), segments(in[2]);
-    const auto entries = sorted_positions(indices, out_rows_);
+    entries_ = sorted_positions(indices, out_rows_);
+    const auto& entries = entries_;
     const auto starts = row_starts(entries);
     auto from = workspace<std::int64_t>(indices.size);
     for (std::int64_t i = 0; i < indices.size; ++i) from[i] = std::int64_t(entries[i].from);
@@ -120,6 +123,7 @@ class WeightedSegmentGrad : public Kernel {
  private:
   std::int64_t out_rows_ = 0;
   bool empty_ = false;
+  Entries<std::uint64_t> entries_;
 };
 
 // The gradient of each id's own row, before equal ids are summed. Inputs grad, segment_ids, weights; attr: reduce.

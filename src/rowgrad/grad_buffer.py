@@ -1,0 +1,51 @@
+"""GradBuffer: a dense gradient kept between steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import refuse, shape_text
+
+Array = np.ndarray[Any, Any]
+
+
+class GradBuffer:
+    """A dense gradient that remembers which rows it wrote and clears only those before the next one.
+
+    Pass it as `out=` to an op that gives a dense table from ids: `SparseSegment*Grad`, `WeightedSparseSegment*Grad`,
+    `ScatterRows`. A step then costs what its batch costs, not what the table costs. `array` is the gradient of
+    the last step; it is the same array every time, and is yours to read until the next call.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> buffer = rg.GradBuffer((4, 1), np.float64)
+    >>> for row in (1, 2):
+    ...     _ = rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [row], [0], 4, out=buffer)
+    ...     print(buffer.array.ravel().tolist())
+    [0.0, 1.0, 0.0, 0.0]
+    [0.0, 0.0, 1.0, 0.0]
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32) -> None:
+        if not shape or any(not isinstance(d, int | np.integer) or d < 0 for d in shape):
+            raise refuse("same_shape", argument="shape", value=repr(shape), bound="a tuple of sizes, rows first")
+        self.array: Array = np.zeros(shape, dtype)
+        self._written: Array = np.zeros(0, np.int64)
+
+    @property
+    def written(self) -> Array:
+        """The rows the last step wrote, ascending (of a small table all of them)."""
+        return self._written
+
+    def remember(self, rows: Array) -> None:
+        """Take down which rows hold something now."""
+        self._written = rows
+
+    def clear(self) -> None:
+        """Zeros again, at the cost of the rows written."""
+        self.array[self._written] = 0
+        self._written = self._written[:0]
+
+    def __repr__(self) -> str:
+        return f"GradBuffer({self.array.dtype}{shape_text(self.array.shape)}, {len(self._written)} rows written)"

@@ -1,0 +1,60 @@
+"""A kept gradient is what a fresh one would be, step after step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from golden_cases import same_bits
+from rowgrad.raw_ops import OPS
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 3, 70])
+def test_every_step_equals_a_fresh_gradient(columns: int, dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    rows = 50
+    buffer = rg.GradBuffer((rows, columns), dtype)
+    for step in range(6):
+        n = int(rng.integers(0, 40))
+        ids, segments = rng.integers(0, rows, n), rng.integers(0, 5, n)
+        grad = rng.normal(size=(5, columns)).astype(dtype)
+        call = (grad, ids, segments, rows)
+        kind = ("Sum", "Mean", "SqrtN")[step % 3]
+        kept = OPS[f"SparseSegment{kind}Grad"](*call, out=buffer)
+        assert kept is buffer.array
+        assert same_bits(kept, OPS[f"SparseSegment{kind}Grad"](*call))
+
+
+def test_other_dense_gradients() -> None:
+    buffer = rg.GradBuffer((6, 2), np.float64)
+    for ids in ([0, 5, 5], [1, 1, 2]):
+        x = (np.ones((3, 2)), ids, [0, 1, 2], np.array([1.0, 2.0, 3.0]), 6)
+        expected = rg.raw_ops.WeightedSparseSegmentMeanGrad(*x)
+        assert same_bits(rg.raw_ops.WeightedSparseSegmentMeanGrad(*x, out=buffer), expected)
+        expected = rg.raw_ops.ScatterRows(np.ones((3, 2)), ids, 6)
+        assert same_bits(rg.raw_ops.ScatterRows(np.ones((3, 2)), ids, 6, out=buffer), expected)
+
+
+def test_a_refused_call_leaves_the_last_gradient() -> None:
+    buffer = rg.GradBuffer((3, 1), np.float64)
+    rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [1], [0], 3, out=buffer)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="Index 9 out of range"):
+        rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [9], [0], 3, out=buffer)
+    assert buffer.array.ravel().tolist() == [0, 1, 0]
+    buffer.clear()
+    assert not buffer.array.any()
+    assert repr(buffer) == "GradBuffer(float64[3,1], 0 rows written)"
+
+
+def test_where_it_does_not_fit() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="out for output must be"):
+        rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [0], [0], 4, out=rg.GradBuffer((3, 1), np.float64))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got a GradBuffer"):
+        rg.raw_ops.GatherRows(np.ones((3, 1)), [0, 1, 2], out=rg.GradBuffer((3, 1), np.float64))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a tuple of sizes, rows first"):
+        rg.GradBuffer((), np.float64)
