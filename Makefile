@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/include/rowgrad/*.h cpp/kernels/* cpp/bind/*)
 
-.PHONY: run test test-slow fuzz lint format sanitize docs clean
+.PHONY: run test test-slow fuzz bench bench-peers lint format sanitize docs clean
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
 	@$(BIN)/rowgrad tour
@@ -18,6 +18,14 @@ test-slow: $(VENV)/.ready   ## tests that take minutes
 
 fuzz: $(VENV)/.ready   ## a million random calls against the naive reference
 	$(BIN)/python tools/fuzz.py --calls 1000000
+
+bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls against the peers installed; writes bench/results
+	$(BIN)/python bench/run.py --out latest
+
+bench-peers:   ## an environment with the libraries rowgrad is compared with
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install -q -r bench/requirements-peers.txt
+	.venv-peers/bin/python -m pip install -q --no-deps fbgemm-gpu-cpu==1.8.0
 
 lint: $(VENV)/.ready   ## style, types, direction of imports, generated files up to date
 	$(BIN)/ruff check .

@@ -31,9 +31,9 @@ import cases as workloads  # noqa: E402
 import machine  # noqa: E402
 
 PEERS = ("rowgrad", "tensorflow", "torch", "fbgemm")
-BAG_KINDS = ("forward", "weighted", "dense", "dense_kept", "rows", "rows_planned")
+BAG_KINDS = ("forward", "weighted", "dense", "dense_kept", "rows")
 SPARSE_KINDS = ("slice", "slice_grad", "fill", "fill_grad", "add", "add_grad")
-SAME = {"dense_kept": "dense", "rows_planned": "rows"}  # the peers' nearest equivalent
+SAME = {"dense_kept": "dense"}  # the peers' nearest equivalent
 
 
 class Peer:

@@ -26,11 +26,22 @@ inline std::int64_t wrapping_minus(std::int64_t a, std::int64_t b) {
   return std::int64_t(std::uint64_t(a) - std::uint64_t(b));
 }
 
-// Below, at or above zero as a comes before, with or after b in lexicographic order.
-inline int compare(const std::int64_t* a, const std::int64_t* b, std::int64_t rank) {
-  for (std::int64_t d = 0; d < rank; ++d)
+// Below, at or above zero as a comes before, with or after b in lexicographic order. R: the rank where the compiler
+// may know it, else 0.
+template <int R>
+int compare(const std::int64_t* a, const std::int64_t* b, std::int64_t rank) {
+  for (std::int64_t d = 0; d < (R > 0 ? R : rank); ++d)
     if (a[d] != b[d]) return a[d] < b[d] ? -1 : 1;
   return 0;
+}
+
+// Calls fn with the rank as a constant: matrices are what most people have.
+template <class Fn>
+void visit_rank(std::int64_t rank, Fn&& fn) {
+  if (rank == 2)
+    fn(std::integral_constant<int, 2>{});
+  else
+    fn(std::integral_constant<int, 0>{});
 }
 
 // Inputs indices, values, shape, start, size → output_indices, output_values, output_shape.
@@ -57,6 +68,8 @@ class SparseSlice : public Kernel {
     return {};
   }
 
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     const auto from = coordinates(in[0]);
     const auto to = mat<std::int64_t>(out[0]);
@@ -81,10 +94,12 @@ class SparseSlice : public Kernel {
   void each_kept(std::int64_t part, Fn&& fn) const {
     const auto indices = coordinates(in[0]);
     const auto* start = in[3].as<const std::int64_t>();
-    for (std::int64_t i = indices.rows * part / parts_; i < indices.rows * (part + 1) / parts_; ++i) {
+    const std::uint64_t* length = length_.data();
+    const std::int64_t end = indices.rows * (part + 1) / parts_;
+    for (std::int64_t i = indices.rows * part / parts_; i < end; ++i) {
       const std::int64_t* row = indices.row(i);
       std::int64_t d = 0;
-      while (d < indices.cols && std::uint64_t(wrapping_minus(row[d], start[d])) < length_[d]) ++d;
+      while (d < indices.cols && std::uint64_t(wrapping_minus(row[d], start[d])) < length[d]) ++d;
       if (d == indices.cols) fn(i);
     }
   }
@@ -108,13 +123,20 @@ class SliceMatch : public Kernel {
   Status check() override {
     const auto input = coordinates(in[1]), output = coordinates(in[3]);
     const auto* start = in[2].as<const std::int64_t>();
-    from_ = workspace<std::int64_t>(output.rows);
+    from_ = Scratch<std::int64_t>(output.rows);
     std::int64_t j = 0;
-    for (std::int64_t i = 0; i < input.rows && j < output.rows; ++i) {
-      std::int64_t d = 0;
-      while (d < input.cols && input.row(i)[d] == plus(output.row(j)[d], start[d])) ++d;
-      if (d == input.cols) from_[j++] = i;
-    }
+    std::int64_t* from = from_.data();
+    visit_rank(input.cols, [&]<int R>(std::integral_constant<int, R>) {
+      const std::int64_t rank = R > 0 ? R : input.cols, n = input.rows, m = output.rows;
+      std::int64_t k = 0;
+      for (std::int64_t i = 0; i < n && k < m; ++i) {
+        const std::int64_t *a = input.data + i * rank, *b = output.data + k * rank;
+        std::int64_t d = 0;
+        while (d < rank && a[d] == plus(b[d], start[d])) ++d;
+        if (d == rank) from[k++] = i;
+      }
+      j = k;
+    });
     return j == output.rows ? Status{} : Status{Fault::slice_left_over, -1, j, output.rows};
   }
 
@@ -122,13 +144,13 @@ class SliceMatch : public Kernel {
   // Calls fn(i, j) for every output entry j and the input entry i it was matched with; no i comes twice.
   template <class Fn>
   void parallel_pairs(Fn&& fn) const {
-    parallel_ranges(std::int64_t(from_.size()), kEntryGrain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(from_.size(), kEntryGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t j = begin; j < end; ++j) fn(from_[j], j);
     });
   }
 
  private:
-  std::vector<std::int64_t> from_;
+  Scratch<std::int64_t> from_;
 };
 
 // Input 0 is backprop_val_grad, one per output entry → val_grad, one per input entry.
@@ -146,6 +168,8 @@ class SparseSliceGrad : public SliceMatch {
 // The transpose. Input 0 has one value per input entry → one per output entry.
 class SparseSliceGradGrad : public SliceMatch {
  public:
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     visit_width(in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const T* grad = in[0].as<T>();
@@ -195,6 +219,8 @@ class SparseAdd : public Kernel {
     return {};
   }
 
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     const auto a_indices = coordinates(in[0]), b_indices = coordinates(in[3]);
     const auto sum_indices = mat<std::int64_t>(out[0]);
@@ -223,43 +249,50 @@ class SparseAdd : public Kernel {
   template <class Keep>
   void merge(Keep&& keep) {
     const auto a = coordinates(in[0]), b = coordinates(in[3]);
-    source_ = workspace<Source>(a.rows + b.rows);
-    std::int64_t i = 0, j = 0;
-    rows = 0;
-    while (i < a.rows && j < b.rows) {
-      const int order = compare(a.row(i), b.row(j), a.cols);
-      if (order < 0) {
-        source_[rows++] = {i++, kNone};
-      } else if (order > 0) {
-        source_[rows++] = {kNone, j++};
-      } else {
-        if (keep(i, j)) source_[rows++] = {i, j};
-        ++i, ++j;
+    source_ = Scratch<Source>(a.rows + b.rows);
+    visit_rank(a.cols, [&]<int R>(std::integral_constant<int, R>) {
+      Source* to = source_.data();
+      const std::int64_t na = a.rows, nb = b.rows, rank = R > 0 ? R : a.cols;
+      std::int64_t i = 0, j = 0;
+      while (i < na && j < nb) {
+        const int order = compare<R>(a.data + i * rank, b.data + j * rank, rank);
+        if (order < 0) {
+          *to++ = {i++, kNone};
+        } else if (order > 0) {
+          *to++ = {kNone, j++};
+        } else {
+          if (keep(i, j)) *to++ = {i, j};
+          ++i, ++j;
+        }
       }
-    }
-    while (i < a.rows) source_[rows++] = {i++, kNone};
-    while (j < b.rows) source_[rows++] = {kNone, j++};
+      while (i < na) *to++ = {i++, kNone};
+      while (j < nb) *to++ = {kNone, j++};
+      rows = to - source_.data();
+    });
   }
 
-  std::vector<Source> source_;  // of the first `rows` entries
+  Scratch<Source> source_;  // of the first `rows` entries
 };
 
 // TensorFlow's walk along both operands and the sum: calls on_a(i, k) and on_b(j, k) where an operand's entry is found
 // in the sum. k never decreases. Unsorted lists lose matches, as they do there.
 template <class OnA, class OnB>
 void walk_sum(Coordinates a, Coordinates b, Coordinates sum, OnA&& on_a, OnB&& on_b) {
-  // One look at an operand's head; false where the sum has to wait for it.
-  auto step = [&](Coordinates x, std::int64_t& head, std::int64_t k, auto& on_match) {
-    if (head == x.rows) return true;
-    const int order = compare(x.row(head), sum.row(k), sum.cols);
-    if (order == 0) on_match(head, k);
-    if (order <= 0) ++head;
-    return order >= 0;
-  };
-  for (std::int64_t i = 0, j = 0, k = 0; k < sum.rows && (i < a.rows || j < b.rows);) {
-    const bool past_a = step(a, i, k, on_a), past_b = step(b, j, k, on_b);
-    if (past_a && past_b) ++k;
-  }
+  visit_rank(sum.cols, [=]<int R>(std::integral_constant<int, R>) {
+    const std::int64_t rank = R > 0 ? R : sum.cols;
+    // One look at an operand's head; false where the sum has to wait for it.
+    auto step = [=](Coordinates x, std::int64_t& head, std::int64_t k, const auto& on_match) {
+      if (head == x.rows) return true;
+      const int order = compare<R>(x.data + head * rank, sum.data + k * rank, rank);
+      if (order == 0) on_match(head, k);
+      if (order <= 0) ++head;
+      return order >= 0;
+    };
+    for (std::int64_t i = 0, j = 0, k = 0; k < sum.rows && (i < a.rows || j < b.rows);) {
+      const bool past_a = step(a, i, k, on_a), past_b = step(b, j, k, on_b);
+      if (past_a && past_b) ++k;
+    }
+  });
 }
 
 // Inputs backprop_val_grad, a_indices, b_indices, sum_indices → a_val_grad, b_val_grad.
@@ -271,8 +304,8 @@ class SparseAddGrad : public Kernel {
       T *a = out[0].as<T>(), *b = out[1].as<T>();
       walk_sum(
           coordinates(in[1]), coordinates(in[2]), coordinates(in[3]),
-          [&](std::int64_t i, std::int64_t k) { a[i] = grad[k]; },
-          [&](std::int64_t j, std::int64_t k) { b[j] = grad[k]; });
+          [a, grad](std::int64_t i, std::int64_t k) { a[i] = grad[k]; },
+          [b, grad](std::int64_t j, std::int64_t k) { b[j] = grad[k]; });
     });
   }
 };
@@ -291,8 +324,8 @@ class SparseAddGradGrad : public Kernel {
       };
       walk_sum(
           coordinates(in[2]), coordinates(in[3]), coordinates(in[4]),
-          [&](std::int64_t i, std::int64_t k) { add(da[i], k); },
-          [&](std::int64_t j, std::int64_t k) { add(db[j], k); });
+          [&add, da](std::int64_t i, std::int64_t k) { add(da[i], k); },
+          [&add, db](std::int64_t j, std::int64_t k) { add(db[j], k); });
     });
   }
 };

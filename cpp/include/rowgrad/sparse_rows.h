@@ -39,10 +39,13 @@ class FillEmptyRows : public Kernel {
       return s;
     next_ = workspace<std::int64_t>(dense_rows);
     std::int64_t filled = 0;
-    for (std::int64_t i = 0; i < indices.rows; ++i) filled += next_[indices.row(i)[0]]++ == 0;
+    std::int64_t* count = next_.data();
+    for (std::int64_t i = 0, n = indices.rows; i < n; ++i) filled += count[indices.row(i)[0]]++ == 0;
     rows = indices.rows + dense_rows - filled;
     return {};
   }
+
+  bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
     bool* empty = out[2].as<bool>();
@@ -65,16 +68,18 @@ class FillEmptyRows : public Kernel {
       position += std::max<std::int64_t>(count, 1);
     }
     const auto indices = mat<const std::int64_t>(in[0]);
-    for (std::int64_t i = 0; i < indices.rows; ++i) map[i] = next_[indices.row(i)[0]]++;
+    std::int64_t* next = next_.data();
+    for (std::int64_t i = 0, n = indices.rows; i < n; ++i) map[i] = next[indices.row(i)[0]]++;
   }
 
   template <class T>
   void move_entries(Vec<const T> values, const std::int64_t* map, Mat<std::int64_t> out_indices, T* out_values) {
     const auto indices = mat<const std::int64_t>(in[0]);
-    parallel_ranges(values.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(values.size, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        std::copy_n(indices.row(i), indices.cols, out_indices.row(map[i]));
-        out_values[map[i]] = values[i];
+        const std::int64_t to = map[i];
+        for (std::int64_t d = 0; d < indices.cols; ++d) out_indices.row(to)[d] = indices.row(i)[d];
+        out_values[to] = values[i];
       }
     });
   }
@@ -84,7 +89,9 @@ class FillEmptyRows : public Kernel {
     parallel_ranges(std::int64_t(next_.size()), kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         if (!empty[row]) continue;
-        out_indices.row(next_[row])[0] = row;  // the other columns hold zeros
+        std::int64_t* place = out_indices.row(next_[row]);
+        std::fill_n(place, out_indices.cols, 0);
+        place[0] = row;
         out_values[next_[row]] = default_value;
       }
     });
@@ -103,10 +110,16 @@ class ReverseIndexMap : public Kernel {
                                      [&](std::int64_t i) { return map[i]; }))
       return s;
     named_ = workspace<std::uint8_t>(positions);
-    for (std::int64_t i = 0; i < map.size; ++i) {
-      shared_ |= named_[map[i]] != 0;
-      named_[map[i]] = 1;
+    // Locals: a byte that is written might be any member, for all the compiler knows.
+    std::uint8_t* named = named_.data();
+    const std::int64_t* position = map.data;
+    const std::int64_t n = map.size;
+    std::uint8_t twice = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      twice |= named[position[i]];
+      named[position[i]] = 1;
     }
+    shared_ = twice != 0;
     return {};
   }
 
@@ -118,6 +131,8 @@ class ReverseIndexMap : public Kernel {
 // Inputs reverse_index_map, grad_values → d_values, d_default_value.
 class FillEmptyRowsGrad : public ReverseIndexMap {
  public:
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     const auto map = vec<const std::int64_t>(in[0]);
     visit(Numbers{}, in[1].dtype, [&]<class T>(std::type_identity<T>) {
@@ -128,8 +143,10 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
       });
       // In T itself, as TensorFlow does: 16-bit floats are rounded at every step.
       T sum{};
-      for (std::int64_t j = 0; j < grad.size; ++j)
-        if (!named_[j]) sum = store<T>(plus(load(sum), load(grad[j])));
+      const std::uint8_t* named = named_.data();
+      const std::int64_t n = grad.size;
+      for (std::int64_t j = 0; j < n; ++j)
+        if (!named[j]) sum = store<T>(plus(load(sum), load(grad[j])));
       *out[1].as<T>() = sum;
     });
   }
@@ -138,6 +155,8 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
 // The transpose. Inputs reverse_index_map, dd_values, dd_default_value, grad_values (for its length alone).
 class FillEmptyRowsGradGrad : public ReverseIndexMap {
  public:
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     visit(Numbers{}, in[1].dtype, [&]<class T>(std::type_identity<T>) {
       const auto result = vec<T>(out[0]);
