@@ -21,15 +21,19 @@ std::vector<Entry<P>> random_entries(Rng& rng, std::int64_t n, std::int64_t num_
 }
 
 template <class P>
+Entries<P> sorted(const std::vector<Entry<P>>& entries, std::int64_t num_rows) {
+  return sorted_by_row<P>(std::int64_t(entries.size()), num_rows, [&](std::int64_t i) { return entries[i]; });
+}
+
+template <class P>
 void check_sort(std::vector<Entry<P>> entries, std::int64_t num_rows) {
   auto expected = entries;
   std::stable_sort(expected.begin(), expected.end(), [](auto& a, auto& b) { return a.row < b.row; });
   for (int threads : {1, 2, 3, 8}) {
     const Where where("sort", {{"n", std::int64_t(entries.size())}, {"rows", num_rows}, {"threads", threads}});
     set_num_threads(threads);
-    auto sorted = entries;
-    sort_by_row(sorted, num_rows);
-    EXPECT(std::equal(sorted.begin(), sorted.end(), expected.begin(), expected.end(),
+    const auto got = sorted(entries, num_rows);
+    EXPECT(std::equal(got.data(), got.data() + got.size(), expected.begin(), expected.end(),
                       [](auto& a, auto& b) { return a.row == b.row && a.from == b.from; }));
   }
 }
@@ -56,12 +60,11 @@ void test_sort(Rng& rng) {
 }
 
 void test_row_starts(Rng& rng) {
-  EXPECT(row_starts(std::vector<Entry<std::uint32_t>>{}) == std::vector<std::int64_t>{0});
+  EXPECT(row_starts(Entries<std::uint32_t>{}) == std::vector<std::int64_t>{0});
   for (std::int64_t n : {1, 2, 10, 1000})
     for (std::int64_t rows : {1, 2, 10, 5000}) {
       const Where where("starts", {{"n", n}, {"rows", rows}});
-      auto entries = random_entries<std::uint64_t>(rng, n, rows);
-      sort_by_row(entries, rows);
+      const auto entries = sorted(random_entries<std::uint64_t>(rng, n, rows), rows);
       const auto starts = row_starts(entries);
       EXPECT_EQ(starts.front(), 0);
       EXPECT_EQ(starts.back(), n);
@@ -71,6 +74,27 @@ void test_row_starts(Rng& rng) {
         EXPECT(g == 0 || entries[starts[g] - 1].row < entries[starts[g]].row);
       }
     }
+}
+
+// Distinct rows, whole and counted part by part, are what the starts say.
+void test_distinct_rows(Rng& rng) {
+  for (std::int64_t n : {1, 10, 1000, 200000})
+    for (std::int64_t rows : {1, 10, 50000})
+      for (int threads : {1, 2, 8}) {
+        const Where where("distinct", {{"n", n}, {"rows", rows}, {"threads", threads}});
+        set_num_threads(threads);
+        const auto entries = sorted(random_entries<std::uint32_t>(rng, n, rows), rows);
+        const auto starts = row_starts(entries);
+        const auto found = distinct_rows(entries);
+        EXPECT_EQ(found.size(), starts.size() - 1);
+        for (std::size_t g = 0; g < found.size(); ++g) EXPECT_EQ(found[g], std::int64_t(entries[starts[g]].row));
+        for (std::int64_t parts : {1, 3, 7}) {
+          const auto before = runs_before(entries, parts);
+          EXPECT_EQ(before.front(), 0);
+          EXPECT_EQ(before.back(), std::int64_t(found.size()));
+          EXPECT(std::is_sorted(before.begin(), before.end()));
+        }
+      }
 }
 
 void check_groups(const std::vector<std::int64_t>& starts, std::int64_t work) {
@@ -114,6 +138,7 @@ int main() {
   test_sort<std::uint32_t>(rng);
   test_sort<std::uint64_t>(rng);
   test_row_starts(rng);
+  test_distinct_rows(rng);
   test_parallel_groups(rng);
   set_num_threads(1);
   return test::finish();
