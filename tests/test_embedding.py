@@ -209,7 +209,7 @@ def test_integer_weights_and_int32_ids() -> None:
         (lambda ids, w: rg.safe_embedding_lookup_sparse(table(), ids, ids), ValueError, "sparse_weights must be"),
         (lambda ids, w: rg.safe_embedding_lookup_sparse(table(), [0]), TypeError, "sparse_ids must be SparseTensor"),
         (lambda ids, w: rg.embedding_lookup_sparse(table(), ids, w, accumulate="half", max_norm=1),
-         ValueError, "attribute accumulate must be one of 'T', 'float32'"),
+         ValueError, "accumulate must be one of 'T' or 'float32'"),
     ],
 )  # fmt: skip
 def test_bad_arguments(call: Any, kind: type, words: str) -> None:
@@ -243,3 +243,28 @@ def test_places_outside(shape: list[int], entry: list[int], message: str) -> Non
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.safe_embedding_lookup_sparse(table(), ids)
     assert caught.value.message == message
+
+
+def test_errors_name_the_lookup_and_its_arguments() -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([99]), [1, 1])
+    with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+        rg.embedding_lookup_sparse(table(), ids, None, "sum", None, "films")
+    error = caught.value
+    assert (error.op, error.name, error.argument, error.value) == ("embedding_lookup_sparse", "films", "sp_ids", 99)
+    assert "params=float32[13,3], sp_ids=int64[1,1]" in str(error)
+
+
+def test_foreign_byte_order() -> None:
+    ids, weights = batch()
+    swapped = rg.SparseTensor(ids.indices, ids.values.astype(">i8"), ids.dense_shape)
+    expected = rg.embedding_lookup_sparse(table(), ids, weights)
+    assert same_bits(rg.embedding_lookup_sparse(table().astype(">f4"), swapped, weights), expected)
+    shards = deal(table(), [5, 4, 4], "div")
+    shards[1] = shards[1].astype(">f4")
+    assert same_bits(rg.embedding_lookup_sparse(shards, swapped, weights), expected)
+
+
+def test_default_id_that_is_no_id() -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([1], np.int32), [2, 1])
+    with pytest.raises(rg.errors.InvalidArgumentError, match="default_id must hold values of int32"):
+        rg.safe_embedding_lookup_sparse(table(), ids, default_id=2**40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import ml_dtypes
@@ -56,5 +57,19 @@ def test_where_it_does_not_fit() -> None:
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [0], [0], 4, out=rg.GradBuffer((3, 1), np.float64))
     with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got a GradBuffer"):
         rg.raw_ops.GatherRows(np.ones((3, 1)), [0, 1, 2], out=rg.GradBuffer((3, 1), np.float64))
-    with pytest.raises(rg.errors.InvalidArgumentError, match="a tuple of sizes, rows first"):
-        rg.GradBuffer((), np.float64)
+    for shape in ((), 5, (-1, 2), ("a",)):
+        with pytest.raises(TypeError, match="a tuple of sizes, rows first"):
+            rg.GradBuffer(shape, np.float64)
+
+
+def test_its_bookkeeping_cannot_be_changed_from_outside() -> None:
+    buffer = rg.GradBuffer((3, 1), np.float64)
+    rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [1], [0], 3, out=buffer)
+    with pytest.raises(ValueError, match="read-only"):
+        buffer.written[:] = 10**12
+    with pytest.raises(AttributeError):
+        buffer.array = np.zeros((1, 1))
+    other = copy.copy(buffer)
+    rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [2], [0], 3, out=other)
+    assert buffer.array.ravel().tolist() == [0, 1, 0]
+    assert other.array.ravel().tolist() == [0, 0, 1]

@@ -35,7 +35,10 @@ def test_out_is_cleared_and_filled(name: str) -> None:
 @pytest.mark.parametrize(
     ("out", "words"),
     [
-        (np.zeros((3, 2)), r"out for output must be a writable, contiguous float32\[3,2\]; got float64\[3,2\]"),
+        (
+            np.zeros((3, 2)),
+            r"out for output must be a writable, contiguous, aligned float32\[3,2\]; got float64\[3,2\]",
+        ),
         (np.zeros((2, 2), np.float32), "out for output must be"),
         (np.zeros((2, 3), np.float32).T, "out for output must be"),
         ((np.zeros((3, 2), np.float32),) * 2, "out must give 1 arrays, got 2"),
@@ -124,3 +127,15 @@ def test_more_rows_than_32_bits_count() -> None:
     rows = 2**32 + 8
     table = rg.raw_ops.ScatterRows(np.array([5, 7], np.int8), np.array([2**32 + 3, 3]), np.int64(rows))
     assert (int(table[3]), int(table[2**32 + 3])) == (7, 5)
+
+
+def test_one_array_for_two_outputs() -> None:
+    z, flags, places = np.zeros(2, np.int64), np.zeros(2, bool), np.zeros(2, np.int64)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="shares memory with output_values"):
+        rg.raw_ops.RaggedFillEmptyRows([0, 1], np.array([5, 6]), 2, np.int64(0), out=(z, z, flags, places))
+
+
+def test_unaligned_out() -> None:
+    out = np.zeros(9, np.uint8)[1:].view(np.float32).reshape(1, 2)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="aligned"):
+        rg.raw_ops.SparseSegmentSum(np.ones((1, 2), np.float32), [0], [0], out=out)

@@ -64,3 +64,8 @@ def test_outside_the_shape() -> None:
     st = rg.SparseTensor([[0, 0], [1, 5]], [1.0, 2.0], [2, 3])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[1, 1\] = 5 is outside \[0, 3\)"):
         st.to_dense()
+
+
+def test_fixed_width_strings_are_not_cut() -> None:
+    st = rg.SparseTensor([[0], [2]], np.array(["ham", "eggs"]), [3])
+    assert st.to_dense("sausage").tolist() == ["ham", "sausage", "eggs"]

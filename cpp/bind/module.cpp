@@ -96,7 +96,8 @@ void clear_rows(const Array& table, const Array& rows) {
   const auto* row = rows.as<const std::int64_t>();
   parallel_ranges(rows.size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      std::memset(table.as<char>() + row[i] * bytes, 0, static_cast<std::size_t>(bytes));
+      if (std::uint64_t(row[i]) < std::uint64_t(table.rows()))
+        std::memset(table.as<char>() + row[i] * bytes, 0, static_cast<std::size_t>(bytes));
   });
 }
 

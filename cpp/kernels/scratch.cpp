@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <mutex>
 #include <new>
 
 #include "rowgrad/kernel.h"
@@ -6,7 +7,7 @@
 namespace rowgrad {
 namespace {
 
-constexpr std::int64_t kKept = std::int64_t{256} << 20;  // bytes a thread may keep
+constexpr std::int64_t kKept = std::int64_t{256} << 20;  // bytes the process may keep
 
 struct Piece {
   void* memory;
@@ -14,14 +15,16 @@ struct Piece {
 };
 
 struct Shelf {
+  std::mutex mutex;  // only ever tried: who finds it taken (or left taken by a fork) goes to the system instead
   std::vector<Piece> pieces;
   std::int64_t bytes = 0;
-  ~Shelf() {
-    for (const Piece& p : pieces) std::free(p.memory);
-  }
 };
 
-thread_local Shelf shelf;
+// Never destroyed: arrays may outlive everything static.
+Shelf& shelf() {
+  static Shelf* const it = new Shelf;
+  return *it;
+}
 
 // Sizes are rounded up to an eighth of their power of two, so that batches of about one size share pieces.
 std::int64_t rounded(std::int64_t bytes) {
@@ -34,13 +37,15 @@ std::int64_t rounded(std::int64_t bytes) {
 
 void* take_scratch(std::int64_t bytes) {
   const std::int64_t wanted = rounded(bytes);
-  for (std::size_t i = 0; i < shelf.pieces.size(); ++i) {
-    if (shelf.pieces[i].bytes != wanted) continue;
-    void* memory = shelf.pieces[i].memory;
-    shelf.pieces[i] = shelf.pieces.back();
-    shelf.pieces.pop_back();
-    shelf.bytes -= wanted;
-    return memory;
+  Shelf& s = shelf();
+  if (std::unique_lock lock(s.mutex, std::try_to_lock); lock) {
+    for (auto piece = s.pieces.begin(); piece != s.pieces.end(); ++piece) {
+      if (piece->bytes != wanted) continue;
+      void* memory = piece->memory;
+      s.pieces.erase(piece);
+      s.bytes -= wanted;
+      return memory;
+    }
   }
   void* memory = std::aligned_alloc(64, static_cast<std::size_t>(wanted > 0 ? wanted : 4096));
   if (!memory) throw std::bad_alloc();
@@ -49,15 +54,16 @@ void* take_scratch(std::int64_t bytes) {
 
 void give_scratch(void* memory, std::int64_t bytes) noexcept {
   const std::int64_t kept = rounded(bytes);
-  if (kept <= kKept) {
-    while (shelf.bytes + kept > kKept && !shelf.pieces.empty()) {  // the oldest size goes first
-      shelf.bytes -= shelf.pieces.front().bytes;
-      std::free(shelf.pieces.front().memory);
-      shelf.pieces.erase(shelf.pieces.begin());
+  Shelf& s = shelf();
+  if (std::unique_lock lock(s.mutex, std::try_to_lock); lock && kept <= kKept) {
+    while (s.bytes + kept > kKept && !s.pieces.empty()) {  // the oldest goes first
+      s.bytes -= s.pieces.front().bytes;
+      std::free(s.pieces.front().memory);
+      s.pieces.erase(s.pieces.begin());
     }
     try {
-      shelf.pieces.push_back({memory, kept});
-      shelf.bytes += kept;
+      s.pieces.push_back({memory, kept});
+      s.bytes += kept;
       return;
     } catch (...) {
     }

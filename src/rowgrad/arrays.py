@@ -62,10 +62,11 @@ def _strong(value: Any, argument: str) -> Array:
         raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
         raise refuse("not_an_array", argument=argument, value=type(value).__name__)
-    return _canonical(np.asarray(value), argument)
+    return canonical(np.asarray(value), argument)
 
 
-def _canonical(array: Array, argument: str) -> Array:
+def canonical(array: Array, argument: str) -> Array:
+    """The array in the machine's byte order, contiguous and aligned, of a dtype the catalogue names."""
     # Not ascontiguousarray: that would give a scalar a dimension.
     if not array.flags.c_contiguous or not array.flags.aligned:
         array = array.copy(order="C")
@@ -99,7 +100,7 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
         array = array.astype(NUMPY_DTYPE[wanted] if wanted in _PLAIN else np.int32 if wanted is None else np.float32)
     kind = array.dtype.kind
     if _holds_arrays(value) or kind in "OSUb":
-        return _canonical(array, argument)
+        return canonical(array, argument)
     target = NUMPY_DTYPE.get(wanted) if wanted is not None else None
     if kind in "iu":
         if target is None or target.kind in "SUOb":
@@ -112,7 +113,7 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
     elif kind == "c":
         target = target if target is not None and target.kind == "c" else np.dtype(np.complex128)
     with np.errstate(over="ignore"):
-        return _canonical(array.astype(target), argument)
+        return canonical(array.astype(target), argument)
 
 
 def _exact(items: Array, guess: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .dispatch import invoke
+from .dispatch import describe_value, invoke
 from .errors import refuse, shape_text
 from .raw_ops import OPS
 from .rows import IndexedRows
@@ -99,17 +99,16 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     >>> rg.vjp("SparseSegmentMean", x, np.array([[1.0]]))["data"].tolist()
     [[0.5], [0.0], [0.5]]
     """
+    if isinstance(f, str) and f not in OPS:
+        raise ValueError(f"vjp: no op named {f!r}; `rowgrad ops` lists them all")
     function = OPS[f] if isinstance(f, str) else f
     tape = Tape()
-    if isinstance(inputs, Mapping):
-        traced: Any = {k: _trace(tape, v) for k, v in inputs.items()}
-        outputs = function(**traced, **attrs)
-        gradients = _backward(tape, outputs, cotangents)
-        return {k: _collect(gradients, v) for k, v in traced.items()}
-    traced = [_trace(tape, v) for v in inputs]
-    outputs = function(*traced, **attrs)
+    named = isinstance(inputs, Mapping)
+    traced: dict[Any, Any] = {k: _trace(tape, v) for k, v in (inputs.items() if named else enumerate(inputs))}
+    outputs = function(**traced, **attrs) if named else function(*traced.values(), **attrs)
     gradients = _backward(tape, outputs, cotangents)
-    return tuple(_collect(gradients, v) for v in traced)
+    found = {k: _collect(gradients, v) for k, v in traced.items()}
+    return found if named else tuple(found.values())
 
 
 def _trace(tape: Tape, value: Any) -> Any:
@@ -138,7 +137,9 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
             raise TypeError(f"vjp: the function must return arrays, got {kind}; densify() makes rows an array")
     given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
     if len(given) != len(results):
-        raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results))
+        raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results)).in_call(
+            "vjp", None, f"{len(results)} outputs"
+        )
     gradients: dict[int, Any] = {}
     for k, (result, y) in enumerate(zip(results, given, strict=True)):
         if y is not None and isinstance(result, Traced) and result.tape is tape:
@@ -164,11 +165,14 @@ def _cotangent(k: int, result: Traced, y: Any) -> Any:
     """One given cotangent, of the output's own shape and dtype; Python numbers take that dtype."""
     if not hasattr(y, "dtype"):
         y = np.asarray(y, result.dtype)
-    argument = f"cotangents[{k}]"
+    facts: dict[str, Any] = {"argument": f"cotangents[{k}]"}
+    call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
     if tuple(y.shape) != result.shape:
-        raise refuse("same_shape", argument=argument, value=shape_text(tuple(y.shape)), bound=shape_text(result.shape))
+        facts |= {"value": shape_text(tuple(y.shape)), "bound": shape_text(result.shape)}
+        raise refuse("same_shape", **facts).in_call("vjp", None, call)
     if y.dtype != result.dtype:
-        raise refuse("dtype_expected", argument=argument, value=y.dtype, bound=result.dtype, why=", as the output")
+        facts |= {"value": y.dtype, "bound": result.dtype, "why": ", as the output"}
+        raise refuse("dtype_expected", **facts).in_call("vjp", None, call)
     return y
 
 

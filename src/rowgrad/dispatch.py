@@ -104,15 +104,18 @@ def _find_runner(kind: type) -> str:
 
 def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:
     """Every argument's dtype and shape, and attributes that are not their default."""
-    parts = [f"{k}={_describe_value(v)}" for k, v in arguments.items()]
+    parts = [f"{k}={describe_value(v)}" for k, v in arguments.items()]
     parts += [f"{k}={v!r}" for k, v in attrs.items() if v != op.attrs[k]]
     return ", ".join(parts)
 
 
-def _describe_value(value: Any) -> str:
+def describe_value(value: Any) -> str:
+    """Dtype and shape of an array, or what else a value is."""
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is not None and isinstance(shape, tuple):
         return f"{dtype}[{','.join(map(str, shape))}]"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"int of {value.bit_length()} bits"
     if isinstance(value, bool | int | float | complex | None):
         return repr(value)
     if isinstance(value, str | bytes):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
+from .arrays import canonical
+from .dispatch import describe_value
 from .errors import OpError, refuse, shape_text
-from .partition import locate
+from .partition import STRATEGIES, locate
 from .raw_ops import OPS
 from .sparse_tensor import SparseTensor
 from .spec import FLOATS
@@ -19,18 +22,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
 LOOKUPS = ("auto", "unique")
+ACCUMULATE = ("T", "float32")
+
+
+# What the ops inside call their arguments, and which argument of the lookup that was.
+_IDS, _WEIGHTS, _PARAMS = ("sp_ids", "sparse_ids"), ("sp_weights", "sparse_weights"), ("params", "embedding_weights")
+_OUTSIDE = {"indices": _IDS, "segment_ids": _IDS, "dense_shape": _IDS, "values": _IDS, "weights": _WEIGHTS,
+            "data": _PARAMS, "x": _PARAMS, "rows": _PARAMS}  # fmt: skip
 
 
 def _named_in_errors(function: F) -> F:
-    """Errors of the ops inside name the lookup the caller wrote."""
+    """Errors of the ops inside name the lookup the caller wrote, and its arguments."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except OpError as error:
-            inner = f"{error.op}({error.call})" if error.op else "its arguments"
-            error.op, error.name, error.call = function.__name__, kwargs.get("name"), inner
+            given = signature.bind_partial(*args, **kwargs).arguments
+            outside = (name for name in _OUTSIDE.get(error.argument or "", ()) if name in given)
+            error.argument = next(outside, error.argument)
+            error.op, error.name = function.__name__, given.get("name")
+            error.call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
             raise
 
     return wrapper  # type: ignore[return-value]
@@ -73,6 +87,12 @@ def embedding_lookup_sparse(
                 raise ValueError(f"Shapes {tuple(mine.shape)} and {tuple(theirs.shape)} are incompatible")
     if lookup not in LOOKUPS:
         raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
+    if accumulate not in ACCUMULATE:
+        raise ValueError(f"accumulate must be one of 'T' or 'float32', got {accumulate}")
+    if partition_strategy not in STRATEGIES:
+        locate(np.zeros(0, np.int64), [1], partition_strategy)  # says so
+    if sp_ids.indices.shape[1] == 0:
+        raise refuse("dense_shape_empty")
     weights = None if sp_weights is None else sp_weights.values
     ids, segments = _ids(sp_ids, "sp_ids"), sp_ids.indices[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
@@ -128,6 +148,9 @@ def safe_embedding_lookup_sparse(
         raise TypeError(f"default_id must be an int or None, got {default_id!r}")
     indices, dense_shape = _as_matrix(sparse_ids)
     ids = _ids(sparse_ids, "sparse_ids")
+    limits = np.iinfo(ids.dtype)
+    if default_id is not None and not limits.min <= default_id <= limits.max:
+        raise refuse("integer_does_not_fit", argument="default_id", value=default_id, bound=ids.dtype)
     weights = None
     kept = np.flatnonzero(ids >= 0)
     if sparse_weights is not None:
@@ -147,7 +170,7 @@ def safe_embedding_lookup_sparse(
         one = np.ones((), weights.dtype)
         values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
         new_weights = SparseTensor(filled.output_indices, values, dense_shape)
-    result = embedding_lookup_sparse.__wrapped__(  # type: ignore[attr-defined]
+    result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
         shards, new_ids, new_weights, combiner, max_norm, name, allow_fast_lookup,
         partition_strategy=partition_strategy, lookup=lookup, accumulate=accumulate,
     )  # fmt: skip
@@ -160,7 +183,7 @@ def safe_embedding_lookup_sparse(
 
 
 def _combiner(combiner: str | None) -> str:
-    kind = COMBINERS.get("mean" if combiner is None else combiner)
+    kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
     if kind is None:
         raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
     return kind
@@ -172,7 +195,10 @@ def _shards(params: Any, argument: str) -> list[Any]:
     if not shards:
         raise ValueError("Length of params is currently 0. Need at least one param.")
     arrays = [s if hasattr(s, "dtype") else np.asarray(s) for s in shards]
+    arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
     first = arrays[0]
+    if len(arrays) > 1 and not first.shape:
+        raise refuse("data_rank", argument=argument)
     for k, shard in enumerate(arrays[1:], 1):
         if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):
             what = [f"{a.dtype}{shape_text(tuple(a.shape[1:]))}" for a in (shard, first)]
@@ -181,7 +207,7 @@ def _shards(params: Any, argument: str) -> list[Any]:
 
 
 def _ids(sparse: SparseTensor, argument: str) -> Array:
-    ids = np.asarray(sparse.values)
+    ids = canonical(np.asarray(sparse.values), argument)
     if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
     return ids
@@ -253,7 +279,7 @@ def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
                      bound=shape_text(tuple(flat.tolist())))  # fmt: skip
     strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
     linear = sparse.indices @ strides
-    row = np.trunc(linear / last).astype(np.int64) if abs(linear).max() < 2**52 else linear // last
+    row = np.sign(linear) * (abs(linear) // last)  # towards zero, as C divides
     return np.stack([row, linear - row * last], axis=1), flat
 
 

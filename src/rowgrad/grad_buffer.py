@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
-from .errors import refuse, shape_text
+from .errors import shape_text
 
 Array = np.ndarray[Any, Any]
 
@@ -28,24 +29,35 @@ class GradBuffer:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32) -> None:
-        if not shape or any(not isinstance(d, int | np.integer) or d < 0 for d in shape):
-            raise refuse("same_shape", argument="shape", value=repr(shape), bound="a tuple of sizes, rows first")
-        self.array: Array = np.zeros(shape, dtype)
+        sizes = shape if isinstance(shape, tuple | list) else ()
+        if not sizes or any(not isinstance(d, int | np.integer) or d < 0 for d in sizes):
+            raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
+        self._array: Array = np.zeros(sizes, dtype)
         self._written: Array = np.zeros(0, np.int64)
 
     @property
+    def array(self) -> Array:
+        """The gradient of the last step."""
+        return self._array
+
+    @property
     def written(self) -> Array:
-        """The rows the last step wrote, ascending (of a small table all of them)."""
+        """The rows the last step wrote, ascending (of a small table all of them); not to be changed."""
         return self._written
 
-    def remember(self, rows: Array) -> None:
-        """Take down which rows hold something now."""
+    def _remember(self, rows: Array) -> None:
+        """Take down which rows hold something now: the runner's business."""
+        rows.flags.writeable = False
         self._written = rows
 
     def clear(self) -> None:
         """Zeros again, at the cost of the rows written."""
-        self.array[self._written] = 0
+        self._array[self._written] = 0
         self._written = self._written[:0]
+
+    def __copy__(self) -> GradBuffer:
+        """Two buffers never share an array: each must know all that is written to it."""
+        return copy.deepcopy(self)
 
     def __repr__(self) -> str:
         return f"GradBuffer({self.array.dtype}{shape_text(self.array.shape)}, {len(self._written)} rows written)"

@@ -54,10 +54,11 @@ _threads_from_environment()
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Array, ...]:
     """Run an op on NumPy arrays."""
-    key = call_key(op, arguments, attrs) if out is None else None
-    if key is not None and key in _PREPARED:
+    key = call_key(op, arguments, attrs) if out is None and op.kernel is not None else None
+    prepared = _PREPARED.get(key)
+    if prepared is not None:
         try:
-            return _run_prepared(op, _PREPARED[key], arguments)
+            return _run_prepared(op, prepared, arguments)
         except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large after all
             if isinstance(error, OpError):
                 raise
@@ -74,7 +75,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     if texts:
         return _into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
     results = _launch(op, arrays, attrs, outputs, out)
-    if key is not None:
+    if key is not None and _taken_as_they_came(arrays, arguments):
         _remember(key, op, arrays, attrs, outputs, results)
     return results
 
@@ -105,7 +106,7 @@ def _launch(
     stale = _raw([kept.written]) if kept is not None else _NOTHING
     _raise_fault(op, job.run(*_raw(results), given is not None and kept is None, *stale))
     if kept is not None:
-        kept.remember(job.written())
+        kept._remember(job.written())
     return results
 
 
@@ -171,11 +172,11 @@ def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Ar
     if len(buffers) != len(avals):
         raise refuse("out_count", value=len(buffers), bound=len(avals))
     for spec, aval, buffer in zip(op.outputs, avals, buffers, strict=True):
-        good = isinstance(buffer, np.ndarray) and buffer.flags.c_contiguous and buffer.flags.writeable
+        good = isinstance(buffer, np.ndarray) and all(buffer.flags[f] for f in ("C", "W", "A"))
         if not good or buffer.dtype != NUMPY_DTYPE[aval.dtype] or buffer.shape != aval.shape:
             state = f"{buffer.dtype}[{','.join(map(str, buffer.shape))}]" if isinstance(buffer, np.ndarray) else out
-            raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous {aval}", value=state)
-        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, buffers, strict=True) if b is not buffer))
+            raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
+        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, buffers, strict=True) if o is not spec))
         for name, other in others:
             if np.may_share_memory(buffer, other):
                 raise refuse("out_overlaps", argument=spec.name, value=name)
@@ -236,6 +237,11 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
     if attrs is not op.attrs:
         key += attrs.values()
     return tuple(key)
+
+
+def _taken_as_they_came(arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
+    """Whether no argument was converted: only then may a later call like this one skip `admit`."""
+    return all(a is arguments[n] or (a.ndim == 0 and a.dtype == arguments[n].dtype) for n, a in arrays.items())
 
 
 def _remember(

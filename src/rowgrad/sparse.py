@@ -15,15 +15,21 @@ class Filled(NamedTuple):
     empty_row_indicator: Any
 
 
+def _sparse(value: Any, argument: str) -> SparseTensor:
+    if not isinstance(value, SparseTensor):
+        raise TypeError(f"{argument} must be SparseTensor, got {type(value)}")
+    return value
+
+
 def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None) -> SparseTensor:
     """The entries inside the box that begins at `start` and is `size` long, moved to the origin."""
-    x = sp_input
+    x = _sparse(sp_input, "sp_input")
     return SparseTensor(*OPS["SparseSlice"](x.indices, x.values, x.dense_shape, start, size, name=name))
 
 
 def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None = None) -> Filled:
     """Every row without an entry gets one: `default_value` in column 0."""
-    x = sp_input
+    x = _sparse(sp_input, "sp_input")
     filled = OPS["SparseFillEmptyRows"](x.indices, x.values, x.dense_shape, default_value, name=name)
     tensor = SparseTensor(filled.output_indices, filled.output_values, x.dense_shape.copy())
     return Filled(tensor, filled.empty_row_indicator)
@@ -31,6 +37,7 @@ def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None
 
 def add(a: SparseTensor, b: SparseTensor, threshold: Any = 0, name: str | None = None) -> SparseTensor:
     """The sum of two sparse tensors; where both have an entry, sums below `threshold` in magnitude are dropped."""
+    a, b = _sparse(a, "a"), _sparse(b, "b")
     args = (a.indices, a.values, a.dense_shape, b.indices, b.values, b.dense_shape)
     return SparseTensor(*OPS["SparseAdd"](*args, threshold, name=name))
 

@@ -33,7 +33,10 @@ class SparseTensor:
             if array.dtype.kind not in "iu":
                 raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
             object.__setattr__(self, name, array.astype(np.int64, copy=False))
-        object.__setattr__(self, "values", values if hasattr(values, "shape") else np.asarray(values))
+        values = values if hasattr(values, "shape") else np.asarray(values)
+        if getattr(values.dtype, "kind", "") in "SU":
+            values = values.astype(object)  # fixed widths would cut what is put beside them
+        object.__setattr__(self, "values", values)
         shapes = {"indices": self.indices.shape, "values": self.values.shape, "dense_shape": self.dense_shape.shape}
         for name, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
             if len(shapes[name]) != rank:

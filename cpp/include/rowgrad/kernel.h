@@ -54,8 +54,8 @@ std::vector<T> workspace(std::int64_t n) {
   return std::vector<T>(static_cast<std::size_t>(n));
 }
 
-// Raw memory that stays with the calling thread when it is given back, up to some megabytes: fresh pages cost more
-// than the sorting done in them.
+// Raw memory that stays with the process when it is given back, up to some megabytes: fresh pages cost more than the
+// sorting done in them.
 void* take_scratch(std::int64_t bytes);
 void give_scratch(void* memory, std::int64_t bytes) noexcept;
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import refuse, shape_text
 from ..shape import differ
-from ..spec import ACCUMULATOR_OF, FLOATS, INDEX, NUMBERS, Call, Known, Shape, declare
+from ..spec import ACCUMULATOR_OF, FLOATS, INDEX, NUMBERS, REALS, Call, Known, Shape, declare
 
 CATEGORY = "Dense"
 
@@ -72,7 +72,7 @@ def _binary(name: str, adjoint: Any, doc: str, linear: bool = False, types: tupl
 
 _binary("Add", lambda ops, c, y: (y, y), "x + y, elementwise.", linear=True)
 _binary("Sub", lambda ops, c, y: (y, ops["Neg"](y)), "x − y, elementwise.", linear=True)
-_binary("Mul", lambda ops, c, y: (ops["Mul"](y, c.y), ops["Mul"](y, c.x)), "x · y, elementwise.")
+_binary("Mul", lambda ops, c, y: (ops["Mul"](y, c.y), ops["Mul"](y, c.x)), "x · y, elementwise.", types=REALS)
 _binary("DivNoNan", _div_adjoint, "x / y, elementwise; 0 where y is 0.", types=FLOATS)
 _unary("Neg", lambda ops, c, y: (ops["Neg"](y),), "−x, elementwise.", linear=True, types=NUMBERS)
 _unary("Sqrt", _sqrt_adjoint, "The square root, elementwise; its gradient at 0 is 0.")
