@@ -194,3 +194,10 @@ def test_large_python_integers() -> None:
 def test_strings_keep_their_last_byte() -> None:
     filled = rg.raw_ops.RaggedFillEmptyRows([], np.zeros(0, object), 1, b"\xff\x00")
     assert filled.output_values.tolist() == [b"\xff\x00"]
+
+
+def test_quantized_at_odd_addresses() -> None:
+    dtype = np.dtype([("qint32", np.int32)])
+    values = np.frombuffer(b"?" + np.array([1, 2, 3], np.int32).tobytes(), dtype, offset=1)
+    cut = rg.raw_ops.SparseSlice([[0, 0], [0, 1], [1, 1]], values, [2, 2], [0, 1], [2, 1])
+    assert cut.output_values.view(np.int32).tolist() == [2, 3]

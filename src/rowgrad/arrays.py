@@ -65,10 +65,15 @@ def _strong(value: Any, argument: str) -> Array:
     return canonical(np.asarray(value), argument)
 
 
+def is_aligned(array: Array) -> bool:
+    """Whether kernels may read it in place. NumPy demands nothing of structures, so their address is looked at."""
+    return array.flags.aligned and (array.dtype.names is None or array.ctypes.data % array.itemsize == 0)
+
+
 def canonical(array: Array, argument: str) -> Array:
     """The array in the machine's byte order, contiguous and aligned, of a dtype the catalogue names."""
     # Not ascontiguousarray: that would give a scalar a dimension.
-    if not array.flags.c_contiguous or not array.flags.aligned:
+    if not array.flags.c_contiguous or not is_aligned(array):
         array = array.copy(order="C")
     if array.dtype in _NAME:
         return array

@@ -12,7 +12,7 @@ import numpy as np
 from ._core import Job, dtypes, kernels, memory_limit, recycled
 from ._core import num_threads as _num_threads
 from ._core import set_num_threads as _set_num_threads
-from .arrays import NUMPY_DTYPE, Array, admit, aval_of
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of, is_aligned
 from .check import infer
 from .dense import FUNCTIONS
 from .errors import OpError, refuse, shape_text
@@ -172,7 +172,7 @@ def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Ar
     if len(buffers) != len(avals):
         raise refuse("out_count", value=len(buffers), bound=len(avals))
     for spec, aval, buffer in zip(op.outputs, avals, buffers, strict=True):
-        good = isinstance(buffer, np.ndarray) and all(buffer.flags[f] for f in ("C", "W", "A"))
+        good = isinstance(buffer, np.ndarray) and buffer.flags.carray and is_aligned(buffer)
         if not good or buffer.dtype != NUMPY_DTYPE[aval.dtype] or buffer.shape != aval.shape:
             state = f"{buffer.dtype}[{','.join(map(str, buffer.shape))}]" if isinstance(buffer, np.ndarray) else out
             raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
