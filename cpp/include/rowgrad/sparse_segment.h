@@ -1,101 +1,16 @@
 // SparseSegment{Sum,Mean,SqrtN}, their gradients (dense, and by unique rows), and the gradients' transposes.
 #pragma once
-#include <atomic>
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "rowgrad/dispatch.h"
+#include "rowgrad/ids.h"
 #include "rowgrad/plan.h"
 #include "rowgrad/reduce.h"
 
 namespace rowgrad {
-
-struct Ids : IdList {
-  explicit Ids(const Array& a) : IdList{a.data, a.size(), a.dtype == DType::int64} {}
-  std::int64_t operator[](std::int64_t i) const {
-    return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
-  }
-  // Calls fn with a typed pointer.
-  template <class Fn>
-  void typed(Fn&& fn) const {
-    if (wide)
-      fn(static_cast<const std::int64_t*>(data));
-    else
-      fn(static_cast<const std::int32_t*>(data));
-  }
-};
-
-constexpr std::int64_t kScanGrain = 1 << 16;
-
-// Whether every id is in [0, bound): a fast yes or no; who needs the first offender looks again, in order.
-inline bool all_below(const Ids& ids, std::int64_t bound) {
-  std::atomic<bool> bad{false};
-  ids.typed([&](auto* p) {
-    parallel_ranges(ids.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-      bool any = false;
-      for (std::int64_t i = begin; i < end; ++i) any |= std::uint64_t(std::int64_t(p[i])) >= std::uint64_t(bound);
-      if (any) bad.store(true, std::memory_order_relaxed);
-    });
-  });
-  return !bad.load();
-}
-
-inline bool non_decreasing(const Ids& ids) {
-  std::atomic<bool> bad{false};
-  ids.typed([&](auto* p) {
-    parallel_ranges(ids.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-      bool any = false;
-      for (std::int64_t i = std::max<std::int64_t>(begin, 1); i < end; ++i) any |= p[i] < p[i - 1];
-      if (any) bad.store(true, std::memory_order_relaxed);
-    });
-  });
-  return !bad.load();
-}
-
-// Whether all ids are below their bounds, and whether the second list never falls: one pass over both.
-struct Scan {
-  bool in_range = true, sorted = true;
-};
-
-inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segments, std::int64_t segment_bound) {
-  std::atomic<unsigned> flags{0};
-  parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-    flags.fetch_or(scan_ops().scan(indices, index_bound, segments, segment_bound, begin, end));
-  });
-  return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
-}
-
-inline bool is_below(std::int64_t v, std::int64_t bound) { return std::uint64_t(v) < std::uint64_t(bound); }
-
-// Starts of the runs of equal ids, closed by the length.
-inline std::vector<std::int64_t> run_starts(const Ids& ids) {
-  std::vector<std::int64_t> starts;
-  ids.typed([&](auto* p) {
-    for (std::int64_t i = 0; i < ids.size; ++i)
-      if (i == 0 || p[i] != p[i - 1]) starts.push_back(i);
-  });
-  starts.push_back(ids.size);
-  return starts;
-}
-
-// Sorted segments, in TensorFlow's order of checks: a run is compared with the next one, then with the
-// output, then its indices with the data. `bad_index` is the fault an index gives.
-inline Status check_runs(const Ids& indices, const Ids& segments, std::int64_t data_rows, std::int64_t out_rows,
-                         Fault bad_index = Fault::index_not_in_data) {
-  const Scan found = scan(indices, data_rows, segments, out_rows);
-  if (found.in_range && found.sorted) return {};
-  const std::int64_t n = segments.size;
-  for (std::int64_t begin = 0, end; begin < n; begin = end) {
-    const std::int64_t id = segments[begin];
-    for (end = begin + 1; end < n && segments[end] == id;) ++end;
-    if (end < n && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
-    if (!is_below(id, out_rows)) return {Fault::segment_not_in_output, begin, id, out_rows};
-    for (std::int64_t i = begin; i < end; ++i)
-      if (!is_below(indices[i], data_rows)) return {bad_index, i, indices[i], data_rows};
-  }
-  return {};
-}
 
 // How many rows a forward has: the last segment id + 1, or num_segments. Only the low half of an int64
 // num_segments reaches TensorFlow's comparison; where it would act on a truncated number, we refuse.

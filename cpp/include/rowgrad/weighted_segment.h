@@ -62,21 +62,26 @@ class WeightedSegment : public Kernel {
 
   void compute(std::span<const Array> out) override {
     const Ids indices(in[1]), segments(in[2]);
-    const auto entries = sorted_positions(segments, rows);  // by segment, input order kept
-    const auto starts = row_starts(entries);
-    auto ids = workspace<std::int64_t>(indices.size);
-    for (std::int64_t i = 0; i < indices.size; ++i) ids[i] = indices[std::int64_t(entries[i].from)];
+    // By segment, input order kept; most batches come that way.
+    const bool in_order = non_decreasing(segments);
+    const auto entries = in_order ? Entries<std::uint64_t>() : sorted_positions(segments, rows);
+    const auto starts = in_order ? run_starts(segments) : row_starts(entries);
+    auto position = [&](std::int64_t i) { return in_order ? i : std::int64_t(entries[i].from); };
+    Scratch<std::int64_t> ids(indices.size);
+    parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) ids[i] = indices[position(i)];
+    });
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
       const auto data = mat<T>(in[0]);
       const auto result = mat<T>(out[0]);
       const Weights<A> weights(in[3], segments, rows, Reduce(attr[0]));
-      auto ordered = workspace<A>(indices.size);
-      for (std::int64_t i = 0; i < indices.size; ++i) ordered[i] = weights.value[entries[i].from];
+      Scratch<A> ordered(indices.size);
+      for (std::int64_t i = 0; i < indices.size; ++i) ordered[i] = weights.value[position(i)];
       const auto& ops = grad_ops<T>();
       parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t g = first; g < last; ++g) {
-          const std::int64_t begin = starts[g], s = entries[begin].row;
+          const std::int64_t begin = starts[g], s = segments[position(begin)];
           ops.weighted_reduce(result.row(s), data.data, data.cols, ids.data() + begin, ordered.data() + begin,
                               starts[g + 1] - begin, weights.total_of(s));
         }
