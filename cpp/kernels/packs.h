@@ -64,7 +64,8 @@ inline Lane<T, N> load_lane(const T* p) {
   } else if constexpr (std::is_same_v<T, half>) {
 #if defined(__F16C__)
     if constexpr (N == 4) return reinterpret_cast<Vector<float, N>>(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)p)));
-    if constexpr (N == 8) return reinterpret_cast<Vector<float, N>>(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)));
+    if constexpr (N == 8)
+      return reinterpret_cast<Vector<float, N>>(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)));
 #if defined(__AVX512F__)
     if constexpr (N == 16)
       return reinterpret_cast<Vector<float, N>>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256((const __m256i*)p)));
@@ -98,7 +99,8 @@ inline void store_lane(T* p, Lane<T, N> v) {
     if constexpr (N == 4) _mm_storel_epi64((__m128i*)p, _mm_cvtps_ph(reinterpret_cast<__m128>(v), 0));
     if constexpr (N == 8) _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(reinterpret_cast<__m256>(v), 0));
 #if defined(__AVX512F__)
-    if constexpr (N == 16) _mm256_storeu_si256((__m256i*)p, _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), 0));
+    if constexpr (N == 16)
+      _mm256_storeu_si256((__m256i*)p, _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), 0));
 #endif
 #else
     for (int i = 0; i < N; ++i) p[i] = store<half>(v[i]);

@@ -42,14 +42,15 @@ inline void prefetch(const void* p) {
 // The order of SparseSegment*: a first block of n mod 8 rows (0 → 8, 1 → 9), left to right; then blocks of eight,
 // each summed on its own and added to the total. Fewer than ten rows are scaled by the reciprocal.
 template <class T, class I>
-[[gnu::noinline]] void reduce_bag(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, std::int64_t beyond,
-                       Reduce kind) {
+[[gnu::noinline]] void reduce_bag(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n,
+                                  std::int64_t beyond, Reduce kind) {
   using A = Accumulator<T>;
   const std::int64_t limit = n + beyond - kAhead;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
     using Rows = Block<T, N, K>;
     auto row = [&](std::int64_t j) {
-      if (j < limit) prefetch<Rows::columns * std::int64_t(sizeof(T))>(data + std::int64_t(ids[j + kAhead]) * cols + c0);
+      if (j < limit)
+        prefetch<Rows::columns * std::int64_t(sizeof(T))>(data + std::int64_t(ids[j + kAhead]) * cols + c0);
       return data + std::int64_t(ids[j]) * cols + c0;
     };
     Rows total, block;
@@ -92,7 +93,8 @@ void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::i
   const std::int64_t size = b.ids.size;
   const bool near = b.data_rows * b.cols * std::int64_t(sizeof(T)) <= kNear;
   auto clear = [&](std::int64_t first, std::int64_t last) {
-    if (first < last && b.cols > 0) __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(T));
+    if (first < last && b.cols > 0)
+      __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(T));
   };
   while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
   for (std::int64_t i = begin, next; i < end; i = next) {
@@ -225,7 +227,7 @@ void weighted_reduce(T* out, const T* data, std::int64_t cols, const std::int64_
 // One output row: its entries left to right from zero.
 template <class T, class P>
 [[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Entry<P>* e, std::int64_t n,
-                           std::int64_t beyond, const Accumulator<T>* scale) {
+                                      std::int64_t beyond, const Accumulator<T>* scale) {
   const std::int64_t limit = n + beyond - kAhead;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
     using Rows = Block<T, N, K>;

@@ -9,7 +9,8 @@ namespace rowgrad {
 
 // 16-bit floats are storage only: they are widened to float32 before any arithmetic.
 // Functions are `static` because some translation units that include them are compiled for newer processors
-// than others: no two may share a definition. The conversions use integer arithmetic throughout, so flush-to-zero mode cannot touch subnormals.
+// than others: no two may share a definition. The conversions use integer arithmetic throughout, so
+// flush-to-zero mode cannot touch subnormals.
 struct half {
   std::uint16_t bits;
 };

@@ -42,6 +42,16 @@ inline bool all_below(const Ids& ids, std::int64_t bound) {
   return !bad.load();
 }
 
+inline bool is_below(std::int64_t v, std::int64_t bound) { return std::uint64_t(v) < std::uint64_t(bound); }
+
+// The first id outside [0, bound), as this fault.
+inline Status check_ids(const Ids& ids, std::int64_t bound, Fault fault) {
+  if (all_below(ids, bound)) return {};
+  std::int64_t i = 0;
+  while (is_below(ids[i], bound)) ++i;
+  return {fault, i, ids[i], bound};
+}
+
 inline bool non_decreasing(const Ids& ids) {
   std::atomic<bool> bad{false};
   ids.typed([&](auto* p) {
@@ -66,8 +76,6 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   });
   return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
 }
-
-inline bool is_below(std::int64_t v, std::int64_t bound) { return std::uint64_t(v) < std::uint64_t(bound); }
 
 // Starts of the runs of equal ids, closed by the length.
 inline std::vector<std::int64_t> run_starts(const Ids& ids) {

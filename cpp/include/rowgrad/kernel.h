@@ -47,7 +47,8 @@ struct OutOfMemory {
 // Bytes of physical memory: nothing larger is ever asked for, and of workspace at most half.
 std::int64_t memory_limit();
 
-// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine is refused before it is touched.
+// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine is refused
+// before it is touched.
 template <class T>
 std::vector<T> workspace(std::int64_t n) {
   if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};

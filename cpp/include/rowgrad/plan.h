@@ -126,8 +126,8 @@ void parallel_groups(const std::vector<std::int64_t>& starts, std::int64_t work_
   const std::int64_t n = starts.back();
   const std::int64_t parts = pieces(n * std::max<std::int64_t>(work_per_entry, 1), 1 << 14, 4);
   auto cut = [&](std::int64_t t) {
-    return t == parts ? groups
-                      : std::int64_t(std::lower_bound(starts.begin(), starts.end() - 1, n * t / parts) - starts.begin());
+    if (t == parts) return groups;
+    return std::int64_t(std::lower_bound(starts.begin(), starts.end() - 1, n * t / parts) - starts.begin());
   };
   parallel_tasks(parts, [&](std::int64_t t) { fn(cut(t), cut(t + 1)); });
 }

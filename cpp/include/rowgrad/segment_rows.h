@@ -49,12 +49,7 @@ class SegmentSum : public Kernel {
 class GatherRows : public Kernel {
  public:
   Status check() override {
-    const Ids ids(in[1]);
-    const std::int64_t bound = in[0].rows();
-    if (all_below(ids, bound)) return {};
-    std::int64_t i = 0;
-    while (is_below(ids[i], bound)) ++i;
-    return {Fault::index_not_in_params, i, ids[i], bound};
+    return check_ids(Ids(in[1]), in[0].rows(), Fault::index_not_in_params);
   }
 
   bool fills() const override { return true; }
@@ -105,12 +100,8 @@ class RowPositions : public Kernel {
 class ScatterRows : public Kernel {
  public:
   Status check() override {
-    const Ids ids(in[1]);
     bound_ = Ids(in[2])[0];
-    if (all_below(ids, bound_)) return {};
-    std::int64_t i = 0;
-    while (is_below(ids[i], bound_)) ++i;
-    return {Fault::index_not_in_output, i, ids[i], bound_};
+    return check_ids(Ids(in[1]), bound_, Fault::index_not_in_output);
   }
 
   std::vector<std::int64_t> written() const override { return distinct_rows(entries_); }

@@ -114,7 +114,8 @@ Entries<P> sorted_entries(const Ids& indices, const Ids& segments, std::int64_t 
   Entries<P> entries;
   indices.typed([&](auto* row) {
     segments.typed([&](auto* from) {
-      entries = sorted_by_row<P>(indices.size, num_rows, [=](std::int64_t i) { return Entry<P>{P(row[i]), P(from[i])}; });
+      auto at = [=](std::int64_t i) { return Entry<P>{P(row[i]), P(from[i])}; };
+      entries = sorted_by_row<P>(indices.size, num_rows, at);
     });
   });
   return entries;

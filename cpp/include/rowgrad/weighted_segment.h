@@ -41,12 +41,8 @@ class WeightedSegment : public Kernel {
  public:
   Status measure() override {
     // Ids first: TensorFlow gathers before it sums.
-    const Ids indices(in[1]), segments(in[2]);
-    const std::int64_t bound = in[0].rows();
-    if (!all_below(indices, bound))
-      for (std::int64_t i = 0; i < indices.size; ++i)
-        if (!is_below(indices[i], bound)) return {Fault::index_not_in_params, i, indices[i], bound};
-    if (!attr[1]) return forward_rows(segments, true, nullptr, rows);
+    if (const Status s = check_ids(Ids(in[1]), in[0].rows(), Fault::index_not_in_params)) return s;
+    if (!attr[1]) return forward_rows(Ids(in[2]), true, nullptr, rows);
     rows = Ids(in[4])[0];
     return {};
   }
@@ -54,10 +50,7 @@ class WeightedSegment : public Kernel {
   Status check() override {
     const Ids segments(in[2]);
     if (!attr[1]) return check_runs(Ids(in[1]), segments, in[0].rows(), rows, Fault::index_not_in_params);
-    if (all_below(segments, rows)) return {};
-    std::int64_t i = 0;
-    while (is_below(segments[i], rows)) ++i;
-    return {Fault::segment_not_in_grad, i, segments[i], rows};
+    return check_ids(segments, rows, Fault::segment_not_in_grad);
   }
 
   void compute(std::span<const Array> out) override {
@@ -135,12 +128,7 @@ class WeightedSegmentGrad : public Kernel {
 class WeightedSegmentGradRows : public Kernel {
  public:
   Status check() override {
-    const Ids segments(in[1]);
-    const std::int64_t bound = in[0].rows();
-    if (all_below(segments, bound)) return {};
-    std::int64_t i = 0;
-    while (is_below(segments[i], bound)) ++i;
-    return {Fault::segment_not_in_grad, i, segments[i], bound};
+    return check_ids(Ids(in[1]), in[0].rows(), Fault::segment_not_in_grad);
   }
 
   void compute(std::span<const Array> out) override {
