@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+import rowgrad as rg
+from rowgrad.spec import PLAN
+
 Inputs = dict[str, Any]
 ROWS, SEGMENTS, COLUMNS = 7, 5, 3
 
@@ -64,6 +67,15 @@ def _gradient(name: str, m: _Maker) -> Inputs:
     return x
 
 
+def _planned(name: str, m: _Maker) -> Inputs:
+    n, grad = 20, m.floats(SEGMENTS, COLUMNS)
+    plan = rg.Plan(m.ids(n, ROWS), m.segments(n, ordered=False), ROWS)
+    x: Inputs = {} if name == "PlannedIds" else {"grad": grad}
+    if "Weighted" in name:
+        x["weights"] = m.weights(n)
+    return x | {part: getattr(plan, part) for part in PLAN}
+
+
 def _fill(name: str, m: _Maker) -> Inputs:
     rows = np.array([0, 3, 3, 1, 3])
     common = {"values": m.floats(5), "default_value": m.floats()}
@@ -117,6 +129,9 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "SegmentSum": lambda m: {"data": m.floats(30, 9), "segment_ids": m.segments(30, below=2)},
     "GatherRows": lambda m: {"params": m.floats(ROWS, COLUMNS), "indices": m.ids(6, ROWS)},
     "ScatterRows": lambda m: {"grad": m.floats(6, COLUMNS), "indices": m.ids(6, ROWS), "num_rows": ROWS},
+    "RowPlan": lambda m: {
+        "indices": m.ids(9, ROWS), "segment_ids": m.ids(9, SEGMENTS), "num_rows": ROWS, "num_segments": SEGMENTS,
+    },
     "RowPositions": lambda m: {"sorted_ids": np.array([1, 4, 6]), "ids": np.array([6, 1, 1])},
     "SparseSegmentDot": lambda m: {
         "grad": m.floats(SEGMENTS, 11), "data": m.floats(ROWS, 11), "indices": m.ids(9, ROWS),
@@ -137,6 +152,7 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "Neg": lambda m: {"x": m.floats(4)},
 }  # fmt: skip
 _BY_ENDING: tuple[tuple[str, str, Callable[[str, _Maker], Inputs]], ...] = (
+    ("Planned", "", _planned),
     ("SparseSegment", "GradGrad", _forward),
     ("SparseSegment", "Grad", _gradient),
     ("SparseSegment", "GradV2", _gradient),

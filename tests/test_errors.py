@@ -78,7 +78,7 @@ def test_two_arguments_of_one_type() -> None:
         ((GRAD,), {}, "SparseSegmentMeanGrad needs indices, segment_ids, output_dim0"),
         ((GRAD, [0], [0], 1), {"indices": [0]}, "got argument 'indices' twice"),
         ((GRAD, [0], [0], 1), {"axis": 0}, "has no argument 'axis'; it takes grad, indices, segment_ids, output_dim0"),
-        ((GRAD, [0], [0], 1, 2), {}, "takes 4 arguments, got 5"),
+        ((GRAD, [0], [0], 1, "blocked", 2), {}, "takes 5 arguments, got 6"),
     ],
 )
 def test_wrong_arguments_are_type_errors(args: tuple, kwargs: dict, words: str) -> None:

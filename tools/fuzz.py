@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from golden_cases import same_bits
 from reference import Refusal, Unmodelled, reference
+from reference.plan import plan_of
 from rowgrad import set_num_threads
 from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.errors import OpError
@@ -161,7 +162,7 @@ class Maker:
         if self.wide:
             return 4 + self.below(7)
         r = self.rng.random()
-        return self.below(7) if r < 0.75 else self.below(20) if r < 0.95 else self.below(70)
+        return self.below(7 if r < 0.75 else 20 if r < 0.95 else 70 if r < 0.995 else 600)
 
     def rows(self) -> int:
         return self.below(6) + (0 if self.odds(0.1) else 1)
@@ -231,6 +232,30 @@ class Maker:
         return x
 
     weighted_segment_grad = weighted_segment_grad_rows = sparse_segment_grad
+
+    # plans
+
+    def row_plan(self) -> dict[str, Array]:
+        rows, segments = self.rows(), self.rows()
+        n = self.count() if rows and segments else 0
+        x = {"indices": self.ids(n, rows, "Tidx"), "segment_ids": self.ids(n, segments, "Tsegmentids")}
+        return {**x, "num_rows": self.size(rows, "num_rows"), "num_segments": self.size(segments, "num_segments")}
+
+    def planned_segment_grad(self) -> dict[str, Array]:
+        rows, segments = self.rows(), self.rows()
+        n = min(self.count(), 3000) if rows and segments else 0
+        made = plan_of([self.below(rows) for _ in range(n)], [self.below(segments) for _ in range(n)], segments)
+        types = {"rows": self.types["Tidx"], "segments": self.types["Tsegmentids"]}
+        x = {k: np.array(v, types.get(k, "int64")) for k, v in made.items()}
+        if "grad" in self.op.input_names:
+            x["grad"] = self.values((segments + self.below(2), *self.inner()))
+        if "weights" in self.op.input_names:
+            x["weights"] = self.values((n,), "Tweights")
+        return {**x, "num_rows": self.size(rows, "num_rows")}
+
+    planned_ids = planned_weighted_grad = planned_segment_grad
+
+    # rows
 
     def segment_sum(self) -> dict[str, Array]:
         n = self.count()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rowgrad.raw_ops  # noqa: F401  importing it fills the catalogue
-from rowgrad.spec import CATALOG, Op
+from rowgrad.spec import CATALOG, PLAN, Op
 
 ROOT = Path(__file__).resolve().parent.parent
 TITLES = {
@@ -62,28 +62,47 @@ def stub(op: Op) -> Iterator[str]:
         yield f"class {op.name}Result(NamedTuple):"
         yield from (f"    {o.name}: _Array" for o in op.outputs)
         yield ""
+    yield from function(op, op.input_names, several)
+    if op.planned:
+        twin = CATALOG[op.planned]
+        yield from function(op, tuple(n for n in twin.input_names if n not in PLAN), several, plan=True)
+    yield f"{op.snake_name} = {op.name}"
+    yield ""
+
+
+def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = False) -> Iterator[str]:
+    """One signature; an op that takes a plan has two."""
+    if op.planned:
+        yield "@overload"
     yield f"def {op.name}("
-    yield from (f"    {name}: ArrayLike," for name in op.input_names)
+    yield from (f"    {name}: ArrayLike," for name in arguments)
     yield from (f"    {attr}: {annotation(op, attr)} = {quoted(op.attrs[attr])}," for attr in op.attrs)
     yield "    *,"
+    if op.planned:
+        yield "    plan: Plan," if plan else "    plan: None = None,"
     yield "    name: str | None = None,"
-    yield f"    out: {'Sequence[_Array]' if several else '_Array'} | None = None,"
+    yield f"    out: {'Sequence[_Array]' if several else '_Array | GradBuffer'} | None = None,"
     yield f") -> {f'{op.name}Result' if several else '_Array'}:"
     yield f'    """{first_line(op)}"""'
-    yield ""
-    yield f"{op.snake_name} = {op.name}"
     yield ""
 
 
 def imports(body: str, mapping: bool) -> str:
     """Only what the body uses: a linter would find the rest."""
-    uses = {"Literal": "Literal[", "NamedTuple": "(NamedTuple)", "type_check_only": "@type_check_only"}
+    uses = {
+        "Literal": "Literal[",
+        "NamedTuple": "(NamedTuple)",
+        "overload": "@overload",
+        "type_check_only": "@type_check_only",
+    }
     typing = ["Any", *(name for name, text in uses.items() if text in body)]
     abc = ["Callable", "Mapping"] if mapping else []
     abc += ["Sequence"] if "Sequence[" in body else []
     lines = [f"from collections.abc import {', '.join(abc)}"] if abc else []
     lines += [f"from typing import {', '.join(typing)}", ""]
-    lines += ["import numpy as np", "from numpy.typing import ArrayLike"]
+    lines += ["import numpy as np", "from numpy.typing import ArrayLike", ""]
+    lines += ["from .grad_buffer import GradBuffer"] if "GradBuffer" in body else []
+    lines += ["from .plan import Plan"] if "Plan," in body else []
     return "\n".join(lines) + "\n\n"
 
 

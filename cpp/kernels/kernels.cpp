@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include "rowgrad/dispatch.h"
+#include "rowgrad/row_plan.h"
 #include "rowgrad/segment_rows.h"
 #include "rowgrad/sparse_coo.h"
 #include "rowgrad/sparse_rows.h"
@@ -42,6 +43,10 @@ const std::vector<KernelEntry>& kernels() {
       {"weighted_segment", make<WeightedSegment>, Floats::list()},
       {"weighted_segment_grad", make<WeightedSegmentGrad>, Floats::list()},
       {"weighted_segment_grad_rows", make<WeightedSegmentGradRows>, Floats::list()},
+      {"row_plan", make<RowPlan>, Indices::list()},
+      {"planned_ids", make<PlannedIds>, Indices::list()},
+      {"planned_segment_grad", make<PlannedSegmentGrad>, Floats::list()},
+      {"planned_weighted_grad", make<PlannedWeightedGrad>, Floats::list()},
       {"sparse_segment_dot", make<SparseSegmentDot>, Floats::list()},
       {"row_dot", make<RowDot>, Floats::list()},
       {"fill_empty_rows", make<FillEmptyRows>, any()},

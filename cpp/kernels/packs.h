@@ -132,6 +132,24 @@ struct Block {
   void add_scaled(const T* p, S s) {
     for (int k = 0; k < K; ++k) lane[k] += load_lane<T, N>(p + k * N) * s;
   }
+  template <class S>
+  void multiply(S s) {
+    for (int k = 0; k < K; ++k) lane[k] *= s;
+  }
+  // x/0 is 0.
+  template <class S>
+  void divide_no_nan(S s) {
+    if (s == S(0)) return clear();
+    for (int k = 0; k < K; ++k) lane[k] /= s;
+  }
+  // To T and back.
+  void round() {
+    for (int k = 0; k < K; ++k) {
+      T rounded[N];
+      store_lane<T, N>(rounded, lane[k]);
+      lane[k] = load_lane<T, N>(rounded);
+    }
+  }
   void store(T* p) const {
     for (int k = 0; k < K; ++k) store_lane<T, N>(p + k * N, lane[k]);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "gradient_rows.h"
 #include "packs.h"
 #include "row_table.h"
 
@@ -27,15 +28,6 @@ inline void set(A* acc, std::int64_t width, Row row) {
 template <class A, class Row>
 inline void add(A* acc, std::int64_t width, Row row) {
   for (std::int64_t c = 0; c < width; ++c) acc[c] = plus<A>(acc[c], row(c));
-}
-
-// Rows are fetched this many ids ahead of their use: tables are larger than caches.
-constexpr std::int64_t kAhead = 16;
-constexpr std::int64_t kNear = 1 << 20;  // bytes of a table that is in the cache anyway
-
-template <std::int64_t bytes>
-inline void prefetch(const void* p) {
-  for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(p) + b);
 }
 
 // One bag. `beyond` more ids may be looked at past its end, to fetch what comes next.
@@ -224,46 +216,6 @@ void weighted_reduce(T* out, const T* data, std::int64_t cols, const std::int64_
       });
 }
 
-// One output row: its entries left to right from zero.
-template <class T, class P>
-[[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Entry<P>* e, std::int64_t n,
-                                      std::int64_t beyond, const Accumulator<T>* scale) {
-  const std::int64_t limit = n + beyond - kAhead;
-  for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
-    using Rows = Block<T, N, K>;
-    Rows total;
-    total.clear();
-    auto row = [&](std::int64_t j) {
-      if (j < limit)
-        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + std::int64_t(e[j + kAhead].from) * cols + c0);
-      return grad + std::int64_t(e[j].from) * cols + c0;
-    };
-    if (scale)
-      for (std::int64_t j = 0; j < n; ++j) total.add_scaled(row(j), scale[e[j].from]);
-    else
-      for (std::int64_t j = 0; j < n; ++j) total.add(row(j));
-    total.store(out + c0);
-  });
-}
-
-template <class T, class P>
-void accumulate(T* out, const T* grad, std::int64_t cols, const Entry<P>* e, std::int64_t n,
-                const Accumulator<T>* scale) {
-  accumulate_row(out, grad, cols, e, n, 0, scale);
-}
-
-template <class T, class P>
-void accumulate_runs(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first) {
-  const Entry<P>* e = r.entries;
-  while (begin > 0 && begin < end && e[begin].row == e[begin - 1].row) ++begin;  // began before
-  for (std::int64_t i = begin, next; i < end; i = next, ++first) {
-    const P row = e[i].row;
-    for (next = i + 1; next < r.size && e[next].row == row;) ++next;
-    T* out = r.out + (r.unique ? first : std::int64_t(row)) * r.cols;
-    accumulate_row(out, r.grad, r.cols, e + i, next - i, r.size - next, r.scale);
-  }
-}
-
 template <class I>
 inline std::make_unsigned_t<I> unsigned_bound(std::int64_t bound) {
   using U = std::make_unsigned_t<I>;
@@ -286,12 +238,6 @@ unsigned scan_typed(const I* ids, std::int64_t bound, const S* segments, std::in
   return (ids_bad || segments_bad ? kOutOfRange : 0u) | (falls ? kFalls : 0u);
 }
 
-// Calls fn with the ids' pointer in its own type.
-template <class Fn>
-inline auto with_type(const IdList& ids, Fn&& fn) {
-  return ids.wide ? fn(static_cast<const std::int64_t*>(ids.data)) : fn(static_cast<const std::int32_t*>(ids.data));
-}
-
 unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
               std::int64_t begin, std::int64_t end) {
   // In pieces that stay in the nearest cache between the three loops.
@@ -303,74 +249,6 @@ unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std
     });
   }
   return found;
-}
-
-template <class T, class I, class S>
-void accumulate_narrow_typed(const NarrowTable<T>& t, const I* ids, const S* segments) {
-  using A = Accumulator<T>;
-  A* sums = t.sums;
-  const T* grad = t.grad;
-  const A* scale = t.scale;
-  const std::int64_t n = t.ids.size, cols = t.cols, first = t.first;
-  const std::uint64_t rows = std::uint64_t(t.rows);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t r = std::uint64_t(std::int64_t(ids[i]) - first);
-    A* sum = sums + std::int64_t(r < rows ? r : rows) * cols;  // others' rows go to one nobody reads: no branch
-    const std::int64_t s = segments[i];
-    const A w = scale ? scale[s] : A(1);
-    for (std::int64_t c = 0; c < cols; ++c) sum[c] += load(grad[s * cols + c]) * w;
-  }
-}
-
-template <class T>
-void accumulate_narrow(const NarrowTable<T>& t) {
-  with_type(t.ids, [&](auto* ids) {
-    with_type(t.segments, [&](auto* segments) {
-      if (t.cols == 1) {
-        NarrowTable<T> one = t;
-        one.cols = 1;  // a constant the compiler can see
-        accumulate_narrow_typed(one, ids, segments);
-      } else {
-        accumulate_narrow_typed(t, ids, segments);
-      }
-    });
-  });
-}
-
-template <class A>
-inline A weighted_term(A g, A weight, const A* total) {
-  return (total ? divide_no_nan(g, *total) : g) * weight;
-}
-
-template <class T>
-void weighted_row(T* out, const T* grad_row, std::int64_t cols, Accumulator<T> weight, const Accumulator<T>* total) {
-  for (std::int64_t c = 0; c < cols; ++c) out[c] = store<T>(weighted_term(load(grad_row[c]), weight, total));
-}
-
-template <class T>
-void weighted_accumulate(T* out, const T* grad, std::int64_t cols, const std::int64_t* from, std::int64_t n,
-                         const std::int64_t* segments, const Accumulator<T>* weights, const Accumulator<T>* totals,
-                         Rounding rounding) {
-  using A = Accumulator<T>;
-  // For 32 and 64 bits the two ways are one: nothing is narrower than the accumulator.
-  const bool each_add = is_16bit_float<T> && rounding == Rounding::each_add;
-  for_column_blocks(cols, [&](std::int64_t c0, auto width) {
-    A acc[kBlock];
-    for (std::int64_t c = 0; c < width; ++c) acc[c] = A(0);
-    for (std::int64_t j = 0; j < n; ++j) {
-      const std::int64_t i = from[j], s = segments[i];
-      const T* row = grad + s * cols + c0;
-      const A w = weights[i];
-      const A* total = totals ? totals + s : nullptr;
-      if (each_add) {
-        for (std::int64_t c = 0; c < width; ++c)
-          acc[c] = load(store<T>(acc[c] + load(store<T>(weighted_term(load(row[c]), w, total)))));
-      } else {
-        for (std::int64_t c = 0; c < width; ++c) acc[c] += weighted_term(load(row[c]), w, total);
-      }
-    }
-    for (std::int64_t c = 0; c < width; ++c) out[c0 + c] = store<T>(acc[c]);
-  });
 }
 
 template <class T>
@@ -394,14 +272,16 @@ void fill(SegmentSumOps<T>& ops) {
 }
 template <class T>
 void fill(GradOps<T>& ops) {
-  ops = {accumulate<T, std::uint32_t>,
-         accumulate<T, std::uint64_t>,
-         accumulate_runs<T, std::uint32_t>,
+  ops = {accumulate_runs<T, std::uint32_t>,
          accumulate_runs<T, std::uint64_t>,
+         accumulate_planned<T, std::int32_t>,
+         accumulate_planned<T, std::int64_t>,
          accumulate_narrow<T>,
          weighted_reduce<T>,
          weighted_row<T>,
-         weighted_accumulate<T>,
+         weighted_runs<T, std::uint32_t>,
+         weighted_runs<T, std::uint64_t>,
+         weighted_planned<T>,
          dot<T>};
 }
 

@@ -89,16 +89,34 @@ void segment_sum(T* out, const T* rows, int64_t cols, int64_t n) {
   }
 }
 
-template <class T, class P>
-void accumulate(T* out, const T* grad, int64_t cols, const Entry<P>* e, int64_t n, const Accumulator<T>* scale) {
+// Order::blocked: x in runs of 64, their sums in runs of 64, until one is left. `add` adds two.
+template <class A, class Add>
+A fold_in_order(std::vector<A> x, Order order, Add add) {
+  auto run = [&](std::size_t begin, std::size_t end) {
+    A sum(0);
+    for (std::size_t j = begin; j < end; ++j) sum = add(sum, x[j]);
+    return sum;
+  };
+  while (order == Order::blocked && x.size() > 64) {
+    std::vector<A> sums;
+    for (std::size_t j = 0; j < x.size(); j += 64) sums.push_back(run(j, std::min(j + 64, x.size())));
+    x = sums;
+  }
+  return run(0, x.size());
+}
+
+// One output row: from[j] is the row of grad that entry j adds.
+template <class T>
+void accumulate(T* out, const T* grad, int64_t cols, const std::vector<int64_t>& from, const Accumulator<T>* scale,
+                Order order) {
+  using A = Accumulator<T>;
   for (int64_t c = 0; c < cols; ++c) {
-    Accumulator<T> sum(0);
-    for (int64_t j = 0; j < n; ++j) {
-      const auto from = int64_t(e[j].from);
-      const Accumulator<T> g = load(grad[from * cols + c]);
-      sum = added<Accumulator<T>>(sum, scale ? g * scale[from] : g);
+    std::vector<A> x;
+    for (int64_t i : from) {
+      const A g = load(grad[i * cols + c]);
+      x.push_back(scale ? A(g * scale[i]) : g);
     }
-    out[c] = store<T>(sum);
+    out[c] = store<T>(fold_in_order(x, order, added<A>));
   }
 }
 
@@ -124,19 +142,61 @@ void weighted_row(T* out, const T* grad_row, int64_t cols, Accumulator<T> weight
   for (int64_t c = 0; c < cols; ++c) out[c] = store<T>(divided(load(grad_row[c]), total) * weight);
 }
 
+// One output row: from[j] is the id that entry j adds.
 template <class T>
-void weighted_accumulate(T* out, const T* grad, int64_t cols, const int64_t* from, int64_t n, const int64_t* segments,
-                         const Accumulator<T>* weights, const Accumulator<T>* totals, Rounding rounding) {
+void weighted_accumulate(T* out, const T* grad, int64_t cols, const std::vector<int64_t>& from,
+                         const std::vector<int64_t>& segments, const Accumulator<T>* weights,
+                         const Accumulator<T>* totals, Rounding rounding, Order order) {
   using A = Accumulator<T>;
+  auto rounded = [&](A x) { return rounding == Rounding::each_add ? A(load(store<T>(x))) : x; };
   for (int64_t c = 0; c < cols; ++c) {
-    A sum(0);
-    for (int64_t j = 0; j < n; ++j) {
-      const int64_t s = segments[from[j]];
-      const A term = divided<A>(load(grad[s * cols + c]), totals ? totals + s : nullptr) * weights[from[j]];
-      sum = rounding == Rounding::each_add ? load(store<T>(sum + load(store<T>(term)))) : sum + term;
+    std::vector<A> x;
+    for (int64_t i : from) {
+      const int64_t s = segments[i];
+      x.push_back(rounded(divided<A>(load(grad[s * cols + c]), totals ? totals + s : nullptr) * weights[i]));
     }
-    out[c] = store<T>(sum);
+    out[c] = store<T>(fold_in_order(x, order, [&](A a, A b) { return rounded(a + b); }));
   }
+}
+
+// The same with the signatures of rows.h: one run, one row of a plan.
+template <class E>
+std::vector<int64_t> sources(const E* e, int64_t n) {
+  std::vector<int64_t> from;
+  for (int64_t j = 0; j < n; ++j) {
+    if constexpr (std::is_integral_v<E>)
+      from.push_back(int64_t(e[j]));
+    else
+      from.push_back(int64_t(e[j].from));
+  }
+  return from;
+}
+
+inline std::vector<int64_t> as_int64(const IdList& ids) {
+  return ids.wide ? sources(static_cast<const int64_t*>(ids.data), ids.size)
+                  : sources(static_cast<const std::int32_t*>(ids.data), ids.size);
+}
+
+template <class T, class P>
+void accumulate_runs(const SortedRows<T, P>& r, int64_t begin, int64_t end, int64_t) {
+  accumulate(r.out, r.grad, r.cols, sources(r.entries + begin, end - begin), r.scale, r.order);
+}
+
+template <class T, class I>
+void accumulate_planned(const PlannedRows<T, I>& r, int64_t, int64_t) {
+  accumulate(r.out, r.grad, r.cols, sources(r.from, r.size), r.scale, r.order);
+}
+
+template <class T, class P>
+void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, int64_t begin, int64_t end) {
+  weighted_accumulate(r.out, r.grad, r.cols, sources(r.entries + begin, end - begin), as_int64(ids.segments),
+                      ids.weights, ids.totals, ids.rounding, r.order);
+}
+
+template <class T>
+void weighted_planned(const PlannedRows<T, int64_t>& r, const WeightedIds<T>& ids, int64_t, int64_t) {
+  weighted_accumulate(r.out, r.grad, r.cols, sources(r.from, r.size), as_int64(ids.segments), ids.weights, ids.totals,
+                      ids.rounding, r.order);
 }
 
 // Column c goes to partial sum c mod 8; they meet as a tree.
@@ -150,16 +210,15 @@ Accumulator<T> dot(const T* a, const T* b, int64_t cols) {
 // The input positions of each id, in input order: those of id r are at[start[r]] up to at[start[r + 1]].
 struct Groups {
   std::vector<int64_t> start, at;
-  std::vector<Entry<std::uint64_t>> entries;  // the same as `at`
 
   Groups(const std::vector<int64_t>& ids, int64_t bound) : start(static_cast<std::size_t>(bound + 1)), at(ids.size()) {
     for (int64_t id : ids) ++start[id + 1];
     for (int64_t r = 0; r < bound; ++r) start[r + 1] += start[r];
     std::vector<int64_t> next = start;
     for (std::size_t i = 0; i < ids.size(); ++i) at[next[ids[i]]++] = int64_t(i);
-    for (int64_t i : at) entries.push_back({0, std::uint64_t(i)});
   }
   int64_t size(int64_t r) const { return start[r + 1] - start[r]; }
+  std::vector<int64_t> of(int64_t r) const { return {at.begin() + start[r], at.begin() + start[r + 1]}; }
 };
 
 }  // namespace naive

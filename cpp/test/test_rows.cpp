@@ -38,11 +38,15 @@ void fill_naive(SegmentSumOps<T>& ops) {
 }
 template <class T>
 void fill_naive(GradOps<T>& ops) {
-  ops.accumulate_u32 = naive::accumulate<T, std::uint32_t>;
-  ops.accumulate_u64 = naive::accumulate<T, std::uint64_t>;
+  ops.accumulate_runs_u32 = naive::accumulate_runs<T, std::uint32_t>;
+  ops.accumulate_runs_u64 = naive::accumulate_runs<T, std::uint64_t>;
+  ops.accumulate_planned_i32 = naive::accumulate_planned<T, std::int32_t>;
+  ops.accumulate_planned_i64 = naive::accumulate_planned<T, std::int64_t>;
   ops.weighted_reduce = naive::weighted_reduce<T>;
   ops.weighted_row = naive::weighted_row<T>;
-  ops.weighted_accumulate = naive::weighted_accumulate<T>;
+  ops.weighted_runs_u32 = naive::weighted_runs<T, std::uint32_t>;
+  ops.weighted_runs_u64 = naive::weighted_runs<T, std::uint64_t>;
+  ops.weighted_planned = naive::weighted_planned<T>;
   ops.dot = naive::dot<T>;
 }
 
@@ -130,22 +134,56 @@ void test_sums(DType dtype, const Case& x) {
   }
 }
 
-template <class T>
-void test_accumulate(DType dtype, const Case& x, const Accumulator<T>* scale) {
-  const Where where("accumulate", {{"scaled", scale != nullptr}});
+// One row's entries, in the four forms they come in.
+struct Sources {
   std::vector<Entry<std::uint32_t>> narrow;
   std::vector<Entry<std::uint64_t>> wide;
-  for (std::int64_t id : x.ids) {
-    narrow.push_back({7, std::uint32_t(id)});
-    wide.push_back({7, std::uint64_t(id)});
+  std::vector<std::int32_t> list32;
+  const Numbers64& list64;
+
+  explicit Sources(const Numbers64& from) : list64(from) {
+    for (std::int64_t i : from) {
+      narrow.push_back({0, std::uint32_t(i)});
+      wide.push_back({0, std::uint64_t(i)});
+      list32.push_back(std::int32_t(i));
+    }
   }
-  check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
-    const auto& ops = std::get<GradOps<T>>(table.grad);
-    if (x.wide())
-      ops.accumulate_u64(static_cast<T*>(out), x.data.as<T>(), x.cols, wide.data(), x.n, scale);
-    else
-      ops.accumulate_u32(static_cast<T*>(out), x.data.as<T>(), x.cols, narrow.data(), x.n, scale);
-  });
+  std::int64_t size() const { return std::int64_t(list64.size()); }
+};
+
+constexpr std::int64_t kStart = 0;
+constexpr Order kOrders[] = {Order::sequential, Order::blocked};
+
+template <class T, class I>
+PlannedRows<T, I> planned(T* out, const Case& x, const I* from, std::int64_t n, const Accumulator<T>* scale,
+                          Order order) {
+  return {out, x.data.as<T>(), x.cols, {&kStart, 1, true}, &kStart, 1, from, n, scale, false, order};
+}
+
+template <class T>
+void test_accumulate(DType dtype, const Case& x, const Accumulator<T>* scale) {
+  const Sources from(x.ids);
+  for (Order order : kOrders) {
+    const Where where("accumulate", {{"scaled", scale != nullptr}, {"order", std::int64_t(order)}});
+    auto sorted = [&](void* out, const auto& entries) {
+      using P = decltype(entries[0].from + 0);
+      return SortedRows<T, P>{static_cast<T*>(out), x.data.as<T>(), x.cols, entries.data(), x.n, scale, false, order};
+    };
+    check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+      const auto& ops = std::get<GradOps<T>>(table.grad);
+      if (x.wide())
+        ops.accumulate_runs(sorted(out, from.wide), 0, x.n, 0);
+      else
+        ops.accumulate_runs(sorted(out, from.narrow), 0, x.n, 0);
+    });
+    check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+      const auto& ops = std::get<GradOps<T>>(table.grad);
+      if (x.wide())
+        ops.accumulate_planned(planned(static_cast<T*>(out), x, from.list64.data(), x.n, scale, order), 0, 1);
+      else
+        ops.accumulate_planned(planned(static_cast<T*>(out), x, from.list32.data(), x.n, scale, order), 0, 1);
+    });
+  }
 }
 
 // totals is null, or the divisor of every row of data, the first of which are 0.
@@ -163,12 +201,26 @@ void test_weighted(DType dtype, const Case& x, const Accumulator<T>* totals) {
     std::get<GradOps<T>>(table.grad)
         .weighted_row(static_cast<T*>(out), data + s * x.cols, x.cols, weights[0], totals ? totals + s : nullptr);
   });
+  const Sources from(x.shuffled);
+  const IdList segments{x.ids.data(), x.n, true};
   for (Rounding rounding : {Rounding::each_add, Rounding::at_end}) {
-    const Where where_rounding("weighted_accumulate", {{"rounding", std::int64_t(rounding)}});
+    const Order order = kOrders[(x.cols + x.n) / 2 % 2];
+    const Where where_rounding("weighted", {{"rounding", std::int64_t(rounding)}, {"order", std::int64_t(order)}});
+    const WeightedIds<T> ids{segments, weights, totals, rounding};
+    auto sorted = [&](void* out, const auto& entries) {
+      using P = decltype(entries[0].from + 0);
+      return SortedRows<T, P>{static_cast<T*>(out), data, x.cols, entries.data(), x.n, nullptr, false, order};
+    };
     check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
-      std::get<GradOps<T>>(table.grad)
-          .weighted_accumulate(static_cast<T*>(out), data, x.cols, x.shuffled.data(), x.n, x.ids.data(), weights,
-                               totals, rounding);
+      const auto& ops = std::get<GradOps<T>>(table.grad);
+      if (x.wide())
+        ops.weighted_runs(sorted(out, from.wide), ids, 0, x.n);
+      else
+        ops.weighted_runs(sorted(out, from.narrow), ids, 0, x.n);
+    });
+    check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
+      const auto one = planned<T>(static_cast<T*>(out), x, from.list64.data(), x.n, nullptr, order);
+      std::get<GradOps<T>>(table.grad).weighted_planned(one, ids, 0, 1);
     });
   }
 }
@@ -197,6 +249,14 @@ void test_dtype(DType dtype) {
       visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) { test_sums<T>(dtype, x); });
       visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) { test_gradients<T>(dtype, accumulator, x); });
     }
+  // Runs of 64, runs of runs, and a third level, at their edges.
+  for (std::int64_t n : {64, 65, 128, 129, 4095, 4096, 4097, 8200, 64 * 64 * 64 + 1}) {
+    if (kSanitized && n > 4097) break;
+    const std::int64_t cols = 1 + rng.below(n > 10000 ? 3 : 70);
+    const Where where("runs", {{"dtype", int(dtype)}, {"cols", cols}, {"n", n}});
+    const Case x(rng, dtype, accumulator, cols, n);
+    visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) { test_gradients<T>(dtype, accumulator, x); });
+  }
 }
 
 }  // namespace

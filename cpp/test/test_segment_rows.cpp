@@ -48,8 +48,7 @@ void check_scatter(Rng& rng, DType dtype, std::int64_t n, std::int64_t cols, std
   const naive::Groups groups(ids, rows);
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t r = 0; r < rows; ++r)
-      naive::accumulate<T>(expected.as<T>() + r * cols, grad.as<T>(), cols, groups.entries.data() + groups.start[r],
-                           groups.size(r), nullptr);
+      naive::accumulate<T>(expected.as<T>() + r * cols, grad.as<T>(), cols, groups.of(r), nullptr, Order::sequential);
   });
   const bool wide = rng.chance(2);
   EXPECT_OUTPUT(scatter(grad, ids_of(ids, wide), rows, !wide), 0, expected);

@@ -37,10 +37,11 @@ Result forward(const Tensor& data, const Batch& b, Reduce kind, std::int64_t num
   return run_same("sparse_segment", {std::int64_t(kind), num_segments >= 0}, in, table_of(data.dtype, -1, data.cols()));
 }
 
-Result gradient(const Tensor& grad, const Batch& b, Reduce kind, bool unique, std::int64_t out_rows) {
+Result gradient(const Tensor& grad, const Batch& b, Reduce kind, bool unique, std::int64_t out_rows,
+                Order order = Order::sequential) {
   auto in = b.with(grad);
   in.push_back(scalar_of(out_rows, false));
-  return run_same("sparse_segment_grad", {std::int64_t(kind), unique}, in, [&](std::int64_t rows) {
+  return run_same("sparse_segment_grad", {std::int64_t(kind), unique, std::int64_t(order)}, in, [&](std::int64_t rows) {
     std::vector<Tensor> out{Tensor(grad.dtype, {unique ? rows : out_rows, grad.cols()})};
     if (unique) out.push_back(Tensor(b.wide_indices ? DType::int64 : DType::int32, {rows}));
     return out;
@@ -68,27 +69,30 @@ Tensor expected_forward(const Tensor& data, const Batch& b, Reduce kind, std::in
   return out;
 }
 
-Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
+Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, Order order) {
   const std::int64_t cols = grad.cols();
   Tensor out(grad.dtype, {b.data_rows, cols});
   const naive::Groups members(b.segment_ids, grad.rows()), groups(b.indices, b.data_rows);
-  std::vector<Entry<std::uint64_t>> entries;
-  for (std::int64_t i : groups.at) entries.push_back({0, std::uint64_t(b.segment_ids[i])});
   std::vector<double> scale;
   for (std::int64_t s = 0; s < grad.rows(); ++s)
     scale.push_back(1.0 / (kind == Reduce::mean ? double(members.size(s)) : std::sqrt(double(members.size(s)))));
   visit(Floats{}, grad.dtype, [&]<class T>(std::type_identity<T>) {
     const std::vector<Accumulator<T>> rounded(scale.begin(), scale.end());
-    for (std::int64_t r = 0; r < b.data_rows; ++r)
-      naive::accumulate(out.as<T>() + r * cols, grad.as<T>(), cols, entries.data() + groups.start[r], groups.size(r),
-                        kind == Reduce::sum ? nullptr : rounded.data());
+    for (std::int64_t r = 0; r < b.data_rows; ++r) {
+      Numbers64 from;
+      for (std::int64_t i : groups.of(r)) from.push_back(b.segment_ids[i]);
+      const auto* scale_of = kind == Reduce::sum ? nullptr : rounded.data();
+      naive::accumulate(out.as<T>() + r * cols, grad.as<T>(), cols, from, scale_of, order);
+    }
   });
   return out;
 }
 
 void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
-  const Tensor expected = expected_gradient(grad, b, kind);
+  const Tensor expected = expected_gradient(grad, b, kind, Order::sequential);
   EXPECT_OUTPUT(gradient(grad, b, kind, false, b.data_rows), 0, expected);
+  EXPECT_OUTPUT(gradient(grad, b, kind, false, b.data_rows, Order::blocked), 0,
+                expected_gradient(grad, b, kind, Order::blocked));
 
   // The unique rows are the dense gradient's rows that some index names, in ascending order.
   const std::int64_t cols = grad.cols();

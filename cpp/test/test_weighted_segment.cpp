@@ -44,8 +44,9 @@ Result transpose(const Tensor& data, const Batch& b, Reduce kind) {
                   table_of(data.dtype, b.segments, data.cols()));
 }
 
-Result gradient(const Tensor& grad, const Batch& b, Reduce kind, Rounding rounding, std::int64_t rows) {
-  return run_same("weighted_segment_grad", {std::int64_t(kind), std::int64_t(rounding)},
+Result gradient(const Tensor& grad, const Batch& b, Reduce kind, Rounding rounding, std::int64_t rows,
+                Order order = Order::sequential) {
+  return run_same("weighted_segment_grad", {std::int64_t(kind), std::int64_t(rounding), std::int64_t(order)},
                   {grad, b.index_tensor(), b.segment_tensor(), b.weights, scalar_of(rows, false)},
                   table_of(grad.dtype, rows, grad.cols()));
 }
@@ -97,7 +98,8 @@ Tensor expected_forward(const Tensor& data, const Batch& b, Reduce kind, std::in
 }
 
 // With each id's own row where `rounding` is null.
-Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, const Rounding* rounding) {
+Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, const Rounding* rounding,
+                         Order order = Order::sequential) {
   const std::int64_t cols = grad.cols(), rows = rounding ? b.table_rows : b.weights.size();
   Tensor out(grad.dtype, {rows, cols});
   const naive::Groups groups(b.indices, b.table_rows);
@@ -108,8 +110,8 @@ Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, const 
     for (std::int64_t r = 0; r < rows; ++r) {
       T* row = out.as<T>() + r * cols;
       if (rounding) {
-        naive::weighted_accumulate(row, grad.as<T>(), cols, groups.at.data() + groups.start[r], groups.size(r),
-                                   b.segment_ids.data(), weights.data(), total, *rounding);
+        naive::weighted_accumulate(row, grad.as<T>(), cols, groups.of(r), b.segment_ids, weights.data(), total,
+                                   *rounding, order);
       } else {
         const std::int64_t s = b.segment_ids[r];
         naive::weighted_row(row, grad.as<T>() + s * cols, cols, weights[r], total ? total + s : nullptr);
@@ -130,8 +132,11 @@ void check_batch(Rng& rng, DType dtype, DType weights, std::int64_t n, std::int6
     const std::int64_t rows = n ? sorted.segment_ids.back() + 1 : 0;
     EXPECT_OUTPUT(forward(data, sorted, kind), 0, expected_forward(data, sorted, kind, rows));
     EXPECT_OUTPUT(transpose(data, any, kind), 0, expected_forward(data, any, kind, segments));
-    for (Rounding rounding : {Rounding::each_add, Rounding::at_end})
-      EXPECT_OUTPUT(gradient(grad, any, kind, rounding, table_rows), 0, expected_gradient(grad, any, kind, &rounding));
+    for (Rounding rounding : {Rounding::each_add, Rounding::at_end}) {
+      const Order order = rng.chance(2) ? Order::sequential : Order::blocked;
+      EXPECT_OUTPUT(gradient(grad, any, kind, rounding, table_rows, order), 0,
+                    expected_gradient(grad, any, kind, &rounding, order));
+    }
     EXPECT_OUTPUT(gradient_rows(grad, any, kind), 0, expected_gradient(grad, any, kind, nullptr));
   }
 }

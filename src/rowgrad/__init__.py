@@ -13,6 +13,7 @@ from .embedding import safe_embedding_lookup_sparse as safe_embedding_lookup_spa
 from .grad_buffer import GradBuffer as GradBuffer
 from .native import num_threads as num_threads
 from .native import set_num_threads as set_num_threads
+from .plan import Plan as Plan
 from .rows import IndexedRows as IndexedRows
 from .sparse_tensor import SparseTensor as SparseTensor
 from .spec import catalog as catalog

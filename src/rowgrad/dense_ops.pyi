@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, type_check_only
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .grad_buffer import GradBuffer
+
 __all__: list[str]
 
 _Array = np.ndarray[Any, Any]
@@ -19,7 +21,7 @@ def Add(
     y: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """x + y, elementwise."""
 
@@ -30,7 +32,7 @@ def Sub(
     y: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """x − y, elementwise."""
 
@@ -41,7 +43,7 @@ def Mul(
     y: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """x · y, elementwise."""
 
@@ -52,7 +54,7 @@ def DivNoNan(
     y: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """x / y, elementwise; 0 where y is 0."""
 
@@ -62,7 +64,7 @@ def Neg(
     x: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """−x, elementwise."""
 
@@ -72,7 +74,7 @@ def Sqrt(
     x: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The square root, elementwise; its gradient at 0 is 0."""
 
@@ -83,7 +85,7 @@ def CastLike(
     like: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """x in the dtype of `like`."""
 
@@ -93,7 +95,7 @@ def Positions(
     ids: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """0, 1, 2, … as many as there are ids."""
 
@@ -104,7 +106,7 @@ def MaskRows(
     mask: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The rows, with zeros (whatever stood there, NaN too) where `mask` is true."""
 
@@ -115,7 +117,7 @@ def ConcatRows(
     y: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The rows of x, then those of y."""
 
@@ -143,7 +145,7 @@ def Reshape(
     shape: Sequence[int] = (),
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The same elements in another shape."""
 
@@ -154,7 +156,7 @@ def Maximum(
     bound: float = 0.0,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The larger of x and the number `bound`; the gradient passes where x >= bound."""
 
@@ -165,7 +167,7 @@ def MaskBelow(
     bound: float = 0.0,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """1 where x >= bound, else 0: the slope of `Maximum`, and flat itself."""
 
@@ -176,7 +178,7 @@ def ScaleRows(
     scale: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Every row times its own number. Scales of 16-bit rows are float32."""
 
@@ -187,7 +189,7 @@ def DivRows(
     by: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Every row divided by its own number; zeros where that is 0. Divisors of 16-bit rows are float32."""
 

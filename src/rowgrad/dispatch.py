@@ -14,7 +14,7 @@ from typing import Any
 
 from .check import check_attrs
 from .errors import OpError, refuse
-from .spec import Op
+from .spec import CATALOG, PLAN, Op
 
 NUMPY = "rowgrad.native"
 PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that brings its runner
@@ -24,6 +24,8 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
     """Call an op with TensorFlow's argument names, by position or keyword; `name=` appears in errors."""
     name = kwargs.pop("name", None)
     out = kwargs.pop("out", None)
+    if "plan" in kwargs:
+        op = planned(op, args, kwargs)
     arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
@@ -33,6 +35,24 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
         error.in_call(op.name, name, describe(op, arguments, attrs))
         raise
     return outputs
+
+
+def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+    """The op that takes a plan in place of this one's ids; `kwargs` get the plan's arrays in place of the plan."""
+    plan = kwargs.pop("plan")
+    if plan is None:
+        return op
+    if not op.planned:
+        raise TypeError(f"{op.name} takes no plan")
+    twin = CATALOG[op.planned]
+    replaced = [n for n in op.input_names if n not in twin.input_names]
+    if len(args) > len(twin.input_names) - len(PLAN) + len(twin.attrs) or any(n in kwargs for n in replaced):
+        raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; give one or the other")
+    missing = [n for n in PLAN if not hasattr(plan, n)]
+    if missing:
+        raise refuse("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
+    kwargs.update((n, getattr(plan, n)) for n in PLAN)
+    return twin
 
 
 def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:

@@ -110,6 +110,19 @@ WORDS: dict[str, Words] = {
         InternalError,
     ),
     "id_not_listed": Words("ids[{position}] = {value} is not one of the {bound} sorted_ids", ("ids",)),
+    # plans: laws of RowPlan's outputs
+    "plan_segments_not_in_grad": Words("the plan has {value} segments, grad only {bound} rows", ("grad",)),
+    "plan_rows": Words("rows[{position}] = {value}: a plan's rows ascend and are in [0, {bound})", ("rows",)),
+    "plan_starts": Words(
+        "starts[{position}] = {value}: a plan's starts ascend from 0 and are in [0, {bound})", ("starts",)
+    ),
+    "plan_segments": Words("segments[{position}] = {value} is not in [0, {bound}), the plan's counts", ("segments",)),
+    "plan_positions": Words(
+        "positions[{position}] = {value}: a plan has every position in [0, {bound}) once, ascending inside a row",
+        ("positions",),
+    ),
+    "plan_counts": Words("counts[{position}] = {value}, but segment {position} has {bound} ids", ("counts",)),
+    "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),
     "num_segments_negative": Words("segment ids must be >= 0", ("num_segments",)),

@@ -21,7 +21,14 @@ from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
 _KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
-_KEEPS = ("sparse_segment_grad", "weighted_segment_grad", "scatter_rows")  # write the rows `indices` name, no others
+# Kernels that write the rows their ids name, and no others.
+_KEEPS = (
+    "sparse_segment_grad",
+    "weighted_segment_grad",
+    "planned_segment_grad",
+    "planned_weighted_grad",
+    "scatter_rows",
+)
 _NOTHING: tuple[tuple[Array, ...], bytes] = ((), b"")
 _RECYCLED = 1 << 20  # bytes from which an output's pages cost more than its bookkeeping
 _CODE_NAME = dtypes()
@@ -75,7 +82,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     if texts:
         return _into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
     results = _launch(op, arrays, attrs, outputs, out)
-    if key is not None and _taken_as_they_came(arrays, arguments):
+    if key is not None and _taken_as_they_came(op, arrays, arguments):
         _remember(key, op, arrays, attrs, outputs, results)
     return results
 
@@ -85,7 +92,7 @@ def _host_value(array: Array) -> Any:
 
 
 def _constants(op: Op, attrs: Mapping[str, Any]) -> list[int]:
-    return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.attrs if k == "accumulate")]
+    return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.passed)]
 
 
 def _launch(
@@ -215,6 +222,7 @@ class _Prepared(NamedTuple):
     kernel: int
     constants: list[int]
     views: tuple[np.dtype[Any] | None, ...] | None  # how inputs must be seen; None: as they are
+    host: tuple[tuple[int, Array], ...]  # inputs whose values the key holds, by position
     codes: bytes
     outputs: tuple[tuple[tuple[Any, ...], np.dtype[Any], np.dtype[Any] | None], ...]
     out_codes: bytes
@@ -230,7 +238,7 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
     for arg, value in zip(op.inputs, arguments.values(), strict=True):
         if type(value) is np.ndarray:
             key += (value.dtype, value.shape, value.tobytes() if arg.host else None)
-        elif arg.host and isinstance(value, np.integer):
+        elif arg.host and (type(value) is int or isinstance(value, np.integer)):
             key += (type(value), int(value), None)
         else:
             return None
@@ -239,9 +247,9 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
     return tuple(key)
 
 
-def _taken_as_they_came(arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
+def _taken_as_they_came(op: Op, arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
     """Whether no argument was converted: only then may a later call like this one skip `admit`."""
-    return all(a is arguments[n] or (a.ndim == 0 and a.dtype == arguments[n].dtype) for n, a in arrays.items())
+    return all(arg.host or arrays[arg.name] is arguments[arg.name] for arg in op.inputs)
 
 
 def _remember(
@@ -257,6 +265,7 @@ def _remember(
         _KERNEL[str(op.kernel)],
         _constants(op, attrs),
         views if any(v is not None for v in views) else None,
+        tuple((i, inputs[i].copy()) for i, arg in enumerate(op.inputs) if arg.host),
         codes,
         tuple((o.shape, r.dtype, None if v is r else v.dtype) for o, r, v in made),
         out_codes,
@@ -264,10 +273,12 @@ def _remember(
 
 
 def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Array, ...]:
-    inputs = tuple(arguments.values())
+    given = list(arguments.values())
+    for i, array in p.host:
+        given[i] = array
     if p.views is not None:
-        inputs = tuple(a if v is None else a.view(v) for a, v in zip(inputs, p.views, strict=True))
-    job = Job(p.kernel, p.constants, inputs, p.codes)
+        given = [a if v is None else a.view(v) for a, v in zip(given, p.views, strict=True)]
+    job = Job(p.kernel, p.constants, tuple(given), p.codes)
     if job.fault is not None:
         _raise_fault(op, job.fault)
     results: list[Array] = []

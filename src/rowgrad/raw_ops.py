@@ -1,8 +1,9 @@
 """Every kernel op of the catalogue as a function, under TensorFlow's name and its snake_case form.
 
 `raw_ops.SparseSegmentMeanGrad(grad=…, indices=…, segment_ids=…, output_dim0=…)`; arguments go by keyword or by
-position, `name=` appears in error messages, `out=` takes arrays to write into. One output comes back as it is,
-several as a named tuple. The type stub beside this file is generated from the same records.
+position, `name=` appears in error messages, `out=` takes arrays to write into, `plan=` a Plan in place of ids.
+One output comes back as it is, several as a named tuple. The type stub beside this file is generated from the same
+records.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from .dispatch import invoke
 from .spec import CATALOG, Op
 
 
+def keywords(op: Op) -> tuple[str, ...]:
+    """What a call takes besides arguments and attributes."""
+    return ("plan", "name", "out") if op.planned else ("name", "out")
+
+
 def _function(op: Op) -> Callable[..., Any]:
     names = [o.name for o in op.outputs]
     result = namedtuple(op.name, names) if len(names) > 1 else None
@@ -28,7 +34,7 @@ def _function(op: Op) -> Callable[..., Any]:
     either, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(n, either) for n in op.input_names]
     parameters += [inspect.Parameter(k, either, default=v) for k, v in op.attrs.items()]
-    parameters += [inspect.Parameter(k, keyword, default=None) for k in ("name", "out")]
+    parameters += [inspect.Parameter(k, keyword, default=None) for k in keywords(op)]
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc
     function.__module__ = __name__ if op.layer == "kernel" else "rowgrad.dense_ops"

@@ -5,10 +5,13 @@
 """Every kernel op of the catalogue as a function."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, type_check_only
+from typing import Any, Literal, NamedTuple, overload, type_check_only
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from .grad_buffer import GradBuffer
+from .plan import Plan
 
 __all__: list[str]
 
@@ -22,7 +25,7 @@ def SparseSegmentSum(
     sparse_gradient: bool = False,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is the sum of the rows of `data` whose ids belong to segment s."""
 
@@ -36,20 +39,34 @@ def SparseSegmentSumWithNumSegments(
     sparse_gradient: bool = False,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """`SparseSegmentSum` with the number of output rows given: segments without ids give rows of zeros."""
 
 sparse_segment_sum_with_num_segments = SparseSegmentSumWithNumSegments
 
+@overload
 def SparseSegmentSumGrad(
     grad: ArrayLike,
     indices: ArrayLike,
     segment_ids: ArrayLike,
     output_dim0: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `SparseSegmentSum` for `data`, as a dense table of `output_dim0` rows."""
+
+@overload
+def SparseSegmentSumGrad(
+    grad: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `SparseSegmentSum` for `data`, as a dense table of `output_dim0` rows."""
 
@@ -60,12 +77,26 @@ class SparseSegmentSumGradV2Result(NamedTuple):
     output: _Array
     sorted_unique_indices: _Array
 
+@overload
 def SparseSegmentSumGradV2(
     grad: ArrayLike,
     indices: ArrayLike,
     segment_ids: ArrayLike,
     dense_output_dim0: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> SparseSegmentSumGradV2Result:
+    """The gradient of `SparseSegmentSum` for `data`, only the rows that were looked up."""
+
+@overload
+def SparseSegmentSumGradV2(
+    grad: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseSegmentSumGradV2Result:
@@ -80,7 +111,7 @@ def SparseSegmentSumGradGrad(
     num_segments: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `SparseSegmentSumGrad`: what a gradient of that gradient needs."""
 
@@ -93,7 +124,7 @@ def SparseSegmentMean(
     sparse_gradient: bool = False,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is the mean of the rows of `data` whose ids belong to segment s."""
 
@@ -107,20 +138,34 @@ def SparseSegmentMeanWithNumSegments(
     sparse_gradient: bool = False,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """`SparseSegmentMean` with the number of output rows given: segments without ids give rows of zeros."""
 
 sparse_segment_mean_with_num_segments = SparseSegmentMeanWithNumSegments
 
+@overload
 def SparseSegmentMeanGrad(
     grad: ArrayLike,
     indices: ArrayLike,
     segment_ids: ArrayLike,
     output_dim0: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `SparseSegmentMean` for `data`, as a dense table of `output_dim0` rows."""
+
+@overload
+def SparseSegmentMeanGrad(
+    grad: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `SparseSegmentMean` for `data`, as a dense table of `output_dim0` rows."""
 
@@ -131,12 +176,26 @@ class SparseSegmentMeanGradV2Result(NamedTuple):
     output: _Array
     sorted_unique_indices: _Array
 
+@overload
 def SparseSegmentMeanGradV2(
     grad: ArrayLike,
     indices: ArrayLike,
     segment_ids: ArrayLike,
     dense_output_dim0: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> SparseSegmentMeanGradV2Result:
+    """The gradient of `SparseSegmentMean` for `data`, only the rows that were looked up."""
+
+@overload
+def SparseSegmentMeanGradV2(
+    grad: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseSegmentMeanGradV2Result:
@@ -151,7 +210,7 @@ def SparseSegmentMeanGradGrad(
     num_segments: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `SparseSegmentMeanGrad`: what a gradient of that gradient needs."""
 
@@ -164,7 +223,7 @@ def SparseSegmentSqrtN(
     sparse_gradient: bool = False,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is the sum divided by √n of the rows of `data` whose ids belong to segment s."""
 
@@ -178,20 +237,34 @@ def SparseSegmentSqrtNWithNumSegments(
     sparse_gradient: bool = False,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """`SparseSegmentSqrtN` with the number of output rows given: segments without ids give rows of zeros."""
 
 sparse_segment_sqrt_n_with_num_segments = SparseSegmentSqrtNWithNumSegments
 
+@overload
 def SparseSegmentSqrtNGrad(
     grad: ArrayLike,
     indices: ArrayLike,
     segment_ids: ArrayLike,
     output_dim0: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `SparseSegmentSqrtN` for `data`, as a dense table of `output_dim0` rows."""
+
+@overload
+def SparseSegmentSqrtNGrad(
+    grad: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `SparseSegmentSqrtN` for `data`, as a dense table of `output_dim0` rows."""
 
@@ -202,12 +275,26 @@ class SparseSegmentSqrtNGradV2Result(NamedTuple):
     output: _Array
     sorted_unique_indices: _Array
 
+@overload
 def SparseSegmentSqrtNGradV2(
     grad: ArrayLike,
     indices: ArrayLike,
     segment_ids: ArrayLike,
     dense_output_dim0: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> SparseSegmentSqrtNGradV2Result:
+    """The gradient of `SparseSegmentSqrtN` for `data`, only the rows that were looked up."""
+
+@overload
+def SparseSegmentSqrtNGradV2(
+    grad: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseSegmentSqrtNGradV2Result:
@@ -222,7 +309,7 @@ def SparseSegmentSqrtNGradGrad(
     num_segments: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `SparseSegmentSqrtNGrad`: what a gradient of that gradient needs."""
 
@@ -271,7 +358,7 @@ def SparseFillEmptyRowsGradGrad(
     grad_values: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `SparseFillEmptyRowsGrad`: entries named by the map get their values, all others the default."""
 
@@ -320,7 +407,7 @@ def RaggedFillEmptyRowsGradGrad(
     grad_values: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `RaggedFillEmptyRowsGrad`: entries named by the map get their values, all others the default."""
 
@@ -353,7 +440,7 @@ def SparseSliceGrad(
     output_indices: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `SparseSlice` for `values`: entries inside the slice get theirs, all others 0."""
 
@@ -366,7 +453,7 @@ def SparseSliceGradGrad(
     output_indices: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `SparseSliceGrad`: of one value per input entry, those inside the slice."""
 
@@ -420,7 +507,7 @@ def SparseAddGradGrad(
     sum_indices: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `SparseAddGrad`: every entry of the sum collects from the entries it came from."""
 
@@ -435,12 +522,13 @@ def WeightedSparseSegmentSum(
     accumulate: Literal["T", "float32"] = "float32",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is Σwx over the ids of segment s, as TensorFlow's weighted lookups do it."""
 
 weighted_sparse_segment_sum = WeightedSparseSegmentSum
 
+@overload
 def WeightedSparseSegmentSumGrad(
     grad: ArrayLike,
     indices: ArrayLike,
@@ -448,9 +536,24 @@ def WeightedSparseSegmentSumGrad(
     weights: ArrayLike,
     output_dim0: ArrayLike,
     accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `WeightedSparseSegmentSum` for `data`, as a dense table of `output_dim0` rows."""
+
+@overload
+def WeightedSparseSegmentSumGrad(
+    grad: ArrayLike,
+    weights: ArrayLike,
+    accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `WeightedSparseSegmentSum` for `data`, as a dense table of `output_dim0` rows."""
 
@@ -462,7 +565,7 @@ def WeightedSparseSegmentSumGradRows(
     weights: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `WeightedSparseSegmentSum` for each id's own row, equal ids not yet summed."""
 
@@ -477,7 +580,7 @@ def WeightedSparseSegmentSumGradGrad(
     accumulate: Literal["T", "float32"] = "float32",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `WeightedSparseSegmentSumGrad`: segment ids in any order, `num_segments` rows."""
 
@@ -492,12 +595,13 @@ def WeightedSparseSegmentMean(
     accumulate: Literal["T", "float32"] = "float32",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is Σwx / Σw over the ids of segment s, as TensorFlow's weighted lookups do it."""
 
 weighted_sparse_segment_mean = WeightedSparseSegmentMean
 
+@overload
 def WeightedSparseSegmentMeanGrad(
     grad: ArrayLike,
     indices: ArrayLike,
@@ -505,9 +609,24 @@ def WeightedSparseSegmentMeanGrad(
     weights: ArrayLike,
     output_dim0: ArrayLike,
     accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `WeightedSparseSegmentMean` for `data`, as a dense table of `output_dim0` rows."""
+
+@overload
+def WeightedSparseSegmentMeanGrad(
+    grad: ArrayLike,
+    weights: ArrayLike,
+    accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `WeightedSparseSegmentMean` for `data`, as a dense table of `output_dim0` rows."""
 
@@ -519,7 +638,7 @@ def WeightedSparseSegmentMeanGradRows(
     weights: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `WeightedSparseSegmentMean` for each id's own row, equal ids not yet summed."""
 
@@ -534,7 +653,7 @@ def WeightedSparseSegmentMeanGradGrad(
     accumulate: Literal["T", "float32"] = "float32",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `WeightedSparseSegmentMeanGrad`: segment ids in any order, `num_segments` rows."""
 
@@ -549,12 +668,13 @@ def WeightedSparseSegmentSqrtN(
     accumulate: Literal["T", "float32"] = "float32",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is Σwx / √Σw² over the ids of segment s, as TensorFlow's weighted lookups do it."""
 
 weighted_sparse_segment_sqrt_n = WeightedSparseSegmentSqrtN
 
+@overload
 def WeightedSparseSegmentSqrtNGrad(
     grad: ArrayLike,
     indices: ArrayLike,
@@ -562,9 +682,24 @@ def WeightedSparseSegmentSqrtNGrad(
     weights: ArrayLike,
     output_dim0: ArrayLike,
     accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
     *,
+    plan: None = None,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `WeightedSparseSegmentSqrtN` for `data`, as a dense table of `output_dim0` rows."""
+
+@overload
+def WeightedSparseSegmentSqrtNGrad(
+    grad: ArrayLike,
+    weights: ArrayLike,
+    accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `WeightedSparseSegmentSqrtN` for `data`, as a dense table of `output_dim0` rows."""
 
@@ -576,7 +711,7 @@ def WeightedSparseSegmentSqrtNGradRows(
     weights: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The gradient of `WeightedSparseSegmentSqrtN` for each id's own row, equal ids not yet summed."""
 
@@ -591,18 +726,233 @@ def WeightedSparseSegmentSqrtNGradGrad(
     accumulate: Literal["T", "float32"] = "float32",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The transpose of `WeightedSparseSegmentSqrtNGrad`: segment ids in any order, `num_segments` rows."""
 
 weighted_sparse_segment_sqrt_n_grad_grad = WeightedSparseSegmentSqrtNGradGrad
+
+@type_check_only
+class RowPlanResult(NamedTuple):
+    rows: _Array
+    starts: _Array
+    segments: _Array
+    positions: _Array
+    counts: _Array
+
+def RowPlan(
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_rows: ArrayLike,
+    num_segments: ArrayLike,
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> RowPlanResult:
+    """The ids of a batch sorted by the row they name: what `Plan` keeps."""
+
+row_plan = RowPlan
+
+@type_check_only
+class PlannedIdsResult(NamedTuple):
+    indices: _Array
+    segment_ids: _Array
+
+def PlannedIds(
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PlannedIdsResult:
+    """The ids a plan was made of, in their order: RowPlan undone."""
+
+planned_ids = PlannedIds
+
+def PlannedSparseSegmentSumGrad(
+    grad: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentSumGrad` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_sparse_segment_sum_grad = PlannedSparseSegmentSumGrad
+
+@type_check_only
+class PlannedSparseSegmentSumGradV2Result(NamedTuple):
+    output: _Array
+    sorted_unique_indices: _Array
+
+def PlannedSparseSegmentSumGradV2(
+    grad: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PlannedSparseSegmentSumGradV2Result:
+    """`SparseSegmentSumGradV2` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_sparse_segment_sum_grad_v2 = PlannedSparseSegmentSumGradV2
+
+def PlannedWeightedSparseSegmentSumGrad(
+    grad: ArrayLike,
+    weights: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSumGrad` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_weighted_sparse_segment_sum_grad = PlannedWeightedSparseSegmentSumGrad
+
+def PlannedSparseSegmentMeanGrad(
+    grad: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentMeanGrad` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_sparse_segment_mean_grad = PlannedSparseSegmentMeanGrad
+
+@type_check_only
+class PlannedSparseSegmentMeanGradV2Result(NamedTuple):
+    output: _Array
+    sorted_unique_indices: _Array
+
+def PlannedSparseSegmentMeanGradV2(
+    grad: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PlannedSparseSegmentMeanGradV2Result:
+    """`SparseSegmentMeanGradV2` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_sparse_segment_mean_grad_v2 = PlannedSparseSegmentMeanGradV2
+
+def PlannedWeightedSparseSegmentMeanGrad(
+    grad: ArrayLike,
+    weights: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentMeanGrad` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_weighted_sparse_segment_mean_grad = PlannedWeightedSparseSegmentMeanGrad
+
+def PlannedSparseSegmentSqrtNGrad(
+    grad: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentSqrtNGrad` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_sparse_segment_sqrt_n_grad = PlannedSparseSegmentSqrtNGrad
+
+@type_check_only
+class PlannedSparseSegmentSqrtNGradV2Result(NamedTuple):
+    output: _Array
+    sorted_unique_indices: _Array
+
+def PlannedSparseSegmentSqrtNGradV2(
+    grad: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PlannedSparseSegmentSqrtNGradV2Result:
+    """`SparseSegmentSqrtNGradV2` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_sparse_segment_sqrt_n_grad_v2 = PlannedSparseSegmentSqrtNGradV2
+
+def PlannedWeightedSparseSegmentSqrtNGrad(
+    grad: ArrayLike,
+    weights: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    accumulate: Literal["T", "float32"] = "float32",
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSqrtNGrad` with a plan in place of the ids: the same bits, without the sort."""
+
+planned_weighted_sparse_segment_sqrt_n_grad = PlannedWeightedSparseSegmentSqrtNGrad
 
 def SegmentSum(
     data: ArrayLike,
     segment_ids: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Row s of the output is the sum of the rows of `data` that belong to segment s."""
 
@@ -614,7 +964,7 @@ def GatherRows(
     gradient: Literal["rows", "dense"] = "rows",
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The rows of `params` named by `indices`, bit for bit."""
 
@@ -626,7 +976,7 @@ def ScatterRows(
     num_rows: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """A table of `num_rows` rows to which every row of `grad` is added at its index: the transpose of GatherRows."""
 
@@ -637,7 +987,7 @@ def RowPositions(
     ids: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """Where each id stands in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`."""
 
@@ -650,7 +1000,7 @@ def SparseSegmentDot(
     segment_ids: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """For every id i the inner product of `grad[segment_ids[i]]` and `data[indices[i]]`."""
 
@@ -661,7 +1011,7 @@ def RowDot(
     y: ArrayLike,
     *,
     name: str | None = None,
-    out: _Array | None = None,
+    out: _Array | GradBuffer | None = None,
 ) -> _Array:
     """The inner product of every row of x with the same row of y, in the order of docs/orders.md."""
 

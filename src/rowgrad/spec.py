@@ -74,6 +74,10 @@ REAL_OF = Derived(
 ACCUMULATOR_OF = Derived("T", {"float16": "float32", "bfloat16": "float32"})
 
 
+# The arguments that make up a Plan, in the order every op with a plan has them.
+PLAN = ("rows", "starts", "segments", "positions", "counts", "num_rows")
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a shape rule sees: avals by argument, the values of host inputs where known, attributes."""
@@ -122,6 +126,8 @@ class Op:
     constants: tuple[int, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    passed: tuple[str, ...] = ()  # attributes the kernel is told, after the constants
+    planned: str = ""  # the op that takes a Plan in place of this one's ids
     differentiable: tuple[str, ...] = ()
     linear: tuple[str, ...] = ()
     adjoint: Adjoint | None = None

@@ -99,6 +99,13 @@ def sum_from_zero(rows: Iterable[Array], like: Array, plus: Callable[..., Array]
     return reduce(plus, rows, np.zeros_like(like))
 
 
+def sum_in_order(order: str, rows: list[Array], like: Array, plus: Callable[..., Array] = add) -> Array:
+    """A gradient's row: left to right, or by runs of 64, the sums of runs again by runs of 64, and so on up."""
+    while order == "blocked" and len(rows) > 64:
+        rows = [sum_from_zero(rows[k : k + 64], like, plus) for k in range(0, len(rows), 64)]
+    return sum_from_zero(rows, like, plus)
+
+
 def sum_in_eights(rows: list[Array]) -> Array:
     """SparseSegment*: first n mod 8 rows (0 → 8, 1 → 9), then blocks of eight, each summed on its own."""
     first = len(rows) % 8 + (8 if len(rows) % 8 < 2 else 0)

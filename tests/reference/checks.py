@@ -36,6 +36,7 @@ from .kernels import (
     weighted_segment_grad,
     weighted_segment_grad_rows,
 )
+from .plan import planned_grad, planned_ids, planned_weighted_grad, row_plan
 
 Check = tuple[str, str]  # what must hold, and the message where it does not: expressions over the op's inputs
 
@@ -190,6 +191,10 @@ SUM_RANKS = [("a_indices.shape[1] == b_indices.shape[1] == sum_indices.shape[1]"
 SUM_VALUES = [("len(backprop_val_grad) == len(sum_indices)",
                "# elements of backprop_val_grad and # rows of sum_indices should match (#nnz of sum): "
                "got {len(backprop_val_grad)} and {len(sum_indices)}")]  # fmt: skip
+PLAN = [*vectors("rows", "starts", "segments", "positions", "counts"), *as_long_as("rows", "starts"),
+        *as_long_as("segments", "positions")]  # fmt: skip
+NUM_ROWS = [*scalar("num_rows"), *non_negative("num_rows")]
+TABLE = [*NUM_ROWS, *GRAD, *no_overflow("num_rows", "*grad.shape[1:]")]
 DA_DB = [*must_be(1, "da"), *as_long_as("a_indices", "da"), *must_be(1, "db"), *as_long_as("b_indices", "db")]
 
 
@@ -203,6 +208,11 @@ OPS: dict[str, tuple[list[Check], Callable[[Inputs], Outputs]]] = {
         scatter_rows,
     ),
     "RowPositions": (vectors("sorted_ids", "ids"), row_positions),
+    "RowPlan": (
+        [*IDS, *SAME_IDS, *NUM_ROWS, *scalar("num_segments"), *non_negative("num_segments")],
+        row_plan,
+    ),
+    "PlannedIds": ([*PLAN, *NUM_ROWS], planned_ids),
     "RowDot": ([*X, *Y, *SAME_SHAPE], row_dot),
     "SparseSegmentDot": ([*IDS, *SAME_IDS, *GRAD, *DATA, *SAME_ROWS], sparse_segment_dot),
     "SparseSlice": (SLICE, sparse_slice),
@@ -230,6 +240,10 @@ for _kind in ("Sum", "Mean", "SqrtN"):
         OPS[_op + _suffix] = (_checks, partial(sparse_segment_grad, _kind))
     _checks = [*WEIGHTED, *scalar("output_dim0"), *non_negative("output_dim0"), *GRAD]
     OPS[f"Weighted{_op}Grad"] = (_checks, partial(weighted_segment_grad, _kind))
+    OPS[f"Planned{_op}Grad"] = ([*PLAN, *TABLE], partial(planned_grad, _kind, False))
+    OPS[f"Planned{_op}GradV2"] = ([*PLAN, *NUM_ROWS, *GRAD], partial(planned_grad, _kind, True))
+    _checks = [*PLAN, *vectors("weights"), *as_long_as("segments", "weights"), *TABLE]
+    OPS[f"PlannedWeighted{_op}Grad"] = (_checks, partial(planned_weighted_grad, _kind))
     _checks = [*vectors("segment_ids", "weights"), *SAME_WEIGHTS, *GRAD]
     OPS[f"Weighted{_op}GradRows"] = (_checks, partial(weighted_segment_grad_rows, _kind))
     _checks = [*WEIGHTED, *DATA, *scalar("num_segments"), *non_negative("num_segments")]

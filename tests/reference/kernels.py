@@ -29,6 +29,7 @@ from .arithmetic import (
     store,
     sum_from_zero,
     sum_in_lanes,
+    sum_in_order,
 )
 from .ids import (
     NOT_IN_DATA,
@@ -88,15 +89,20 @@ def sparse_segment_grad(kind: str, x: Inputs) -> Outputs:
         groups = {k: groups[row] for k, row in enumerate(sorted(groups))}
     if kind != "Sum":
         workspace(len(x.grad), 8)
+    add_gradient(kind, x, {row: [segments[i] for i in where] for row, where in groups.items()}, sizes, output)
+    return (output, np.array(sorted(set(ids)), x.indices.dtype)) if unique else (output,)
+
+
+def add_gradient(kind: str, x: Inputs, groups: dict[int, list[int]], sizes: dict[int, int], output: Array) -> None:
+    """Output rows from the segments that contribute to them; `sizes` is how many ids a segment has."""
     wide, out = load(x.grad), matrix(output)
 
     def term(segment: int) -> Array:  # the scale is computed in double and rounded once
         scale = 1 / (sizes[segment] if kind == "Mean" else math.sqrt(sizes[segment]))
         return wide[segment] if kind == "Sum" else mul(wide[segment], wide.dtype.type(scale))
 
-    for row, where in groups.items():
-        out[row] = store(sum_from_zero((term(segments[i]) for i in where), wide[0]), x.grad.dtype)
-    return (output, np.array(sorted(set(ids)), x.indices.dtype)) if unique else (output,)
+    for row, segments in groups.items():
+        out[row] = store(sum_in_order(x.order, [term(s) for s in segments], wide[0]), x.grad.dtype)
 
 
 # -- SegmentSum, GatherRows, ScatterRows, RowPositions, dots ---------------------------------------------------------
@@ -205,13 +211,18 @@ def weighted_segment_grad(kind: str, x: Inputs) -> Outputs:
     if len(x.indices) == 0 or len(output) == 0:
         return (output,)
     ids, segments = gradient_ids(x, len(output), segments_first=False)
-    terms, out = weighted_terms(kind, x, segments), matrix(output)
-    for row, where in grouped(ids).items():
-        if x.accumulate == "T":  # every product and every sum is rounded to T
-            out[row] = sum_from_zero((store(terms[i], x.grad.dtype) for i in where), out[row], add_in_t)
-        else:
-            out[row] = store(sum_from_zero((terms[i] for i in where), terms[0]), x.grad.dtype)
+    add_weighted(x, grouped(ids), weighted_terms(kind, x, segments), output)
     return (output,)
+
+
+def add_weighted(x: Inputs, groups: Groups, terms: list[Array], output: Array) -> None:
+    """Output rows from the ids that contribute to them."""
+    out = matrix(output)
+    for row, where in groups.items():
+        if x.accumulate == "T":  # every product and every sum is rounded to T
+            out[row] = sum_in_order(x.order, [store(terms[i], x.grad.dtype) for i in where], out[row], add_in_t)
+        else:
+            out[row] = store(sum_in_order(x.order, [terms[i] for i in where], terms[0]), x.grad.dtype)
 
 
 def weighted_segment_grad_rows(kind: str, x: Inputs) -> Outputs:

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "rowgrad/kernel.h"
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 #include "rowgrad/status.h"
@@ -14,6 +15,7 @@ namespace rowgrad {
 
 struct Ids : IdList {
   explicit Ids(const Array& a) : IdList{a.data, a.size(), a.dtype == DType::int64} {}
+  explicit Ids(const Scratch<std::int64_t>& list) : IdList{list.data(), list.size(), true} {}
   std::int64_t operator[](std::int64_t i) const {
     return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
   }
@@ -43,6 +45,22 @@ inline bool all_below(const Ids& ids, std::int64_t bound) {
 }
 
 inline bool is_below(std::int64_t v, std::int64_t bound) { return std::uint64_t(v) < std::uint64_t(bound); }
+
+// The first i below n of which bad(i) is true; n where there is none.
+template <class Bad>
+std::int64_t first_where(std::int64_t n, const Bad& bad) {
+  std::atomic<std::int64_t> first{n};
+  parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (!bad(i)) continue;
+      std::int64_t seen = first.load();
+      while (i < seen && !first.compare_exchange_weak(seen, i)) {
+      }
+      return;
+    }
+  });
+  return first.load();
+}
 
 // The first id outside [0, bound), as this fault.
 inline Status check_ids(const Ids& ids, std::int64_t bound, Fault fault) {

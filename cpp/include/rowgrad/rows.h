@@ -21,6 +21,11 @@ struct Entry {
 // How a weighted gradient adds up: every sum rounded to T (as TensorFlow does), or once at the end.
 enum class Rounding : std::int64_t { each_add = 0, at_end = 1 };
 
+// The order in which a gradient's contributions to one row are added. Rows of at most kRun ids give the same bits
+// under both; docs/orders.md has the law.
+enum class Order : std::int64_t { sequential = 0, blocked = 1 };
+constexpr std::int64_t kRun = 64;
+
 // Ids as they came, int32 or int64.
 struct IdList {
   const void* data;
@@ -50,6 +55,32 @@ struct SortedRows {
   std::int64_t size;
   const Accumulator<T>* scale;  // of every segment; may be null
   bool unique;
+  Order order;
+};
+
+// The same out of a plan: the entries of row k begin at starts[k] and end where those of the next begin.
+template <class T, class I>
+struct PlannedRows {
+  T* out;
+  const T* grad;
+  std::int64_t cols;
+  IdList ids;  // which row of the table row k is
+  const std::int64_t* starts;
+  std::int64_t rows;
+  const I* from;
+  std::int64_t size;
+  const Accumulator<T>* scale;  // of every segment; may be null
+  bool unique;
+  Order order;
+};
+
+// What a weighted batch knows of its ids; its entries' `from` is the id's position in these.
+template <class T>
+struct WeightedIds {
+  IdList segments;
+  const Accumulator<T>* weights;
+  const Accumulator<T>* totals;  // of every segment: its divisor; may be null
+  Rounding rounding;
 };
 
 // A narrow table held whole while the batch goes by: rows [first, first + rows) of it, then one row for all others.
@@ -89,16 +120,15 @@ struct SegmentSumOps {
 template <class T>
 struct GradOps {
   using A = Accumulator<T>;
-  // out = Σ grad[e.from] · scale[e.from], left to right from zero; scale may be null.
-  void (*accumulate_u32)(T* out, const T* grad, std::int64_t cols, const Entry<std::uint32_t>* e, std::int64_t n,
-                         const A* scale);
-  void (*accumulate_u64)(T* out, const T* grad, std::int64_t cols, const Entry<std::uint64_t>* e, std::int64_t n,
-                         const A* scale);
-  // The same for every run that begins in [begin, end); the first of them is number `first` among all.
+  // Every run's row = Σ grad[e.from] · scale[e.from] from zero, for the runs that begin in [begin, end); the first of
+  // them is number `first` among all.
   void (*accumulate_runs_u32)(const SortedRows<T, std::uint32_t>&, std::int64_t begin, std::int64_t end,
                               std::int64_t first);
   void (*accumulate_runs_u64)(const SortedRows<T, std::uint64_t>&, std::int64_t begin, std::int64_t end,
                               std::int64_t first);
+  // The same for rows [first, last) of a plan.
+  void (*accumulate_planned_i32)(const PlannedRows<T, std::int32_t>&, std::int64_t first, std::int64_t last);
+  void (*accumulate_planned_i64)(const PlannedRows<T, std::int64_t>&, std::int64_t first, std::int64_t last);
   // sums[ids[i]] += grad[segments[i]] · scale[segments[i]] for all i, in order.
   void (*accumulate_narrow)(const NarrowTable<T>&);
   // out = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by total unless null (x/0 is 0).
@@ -106,11 +136,39 @@ struct GradOps {
                           std::int64_t n, const A* total);
   // out = contribution of one id: grad_row / total · weight; total may be null.
   void (*weighted_row)(T* out, const T* grad_row, std::int64_t cols, A weight, const A* total);
-  // out = Σ of such contributions from zero. from[j] is the id's position, which finds its weight and its segment.
-  void (*weighted_accumulate)(T* out, const T* grad, std::int64_t cols, const std::int64_t* from, std::int64_t n,
-                              const std::int64_t* segments, const A* weights, const A* totals, Rounding);
+  // Runs, and rows of a plan, of such contributions summed from zero.
+  void (*weighted_runs_u32)(const SortedRows<T, std::uint32_t>&, const WeightedIds<T>&, std::int64_t begin,
+                            std::int64_t end);
+  void (*weighted_runs_u64)(const SortedRows<T, std::uint64_t>&, const WeightedIds<T>&, std::int64_t begin,
+                            std::int64_t end);
+  void (*weighted_planned)(const PlannedRows<T, std::int64_t>&, const WeightedIds<T>&, std::int64_t first,
+                           std::int64_t last);
   // Σ a[c]·b[c]: eight interleaved partial sums, then their pairwise tree.
   A (*dot)(const T* a, const T* b, std::int64_t cols);
+
+  // The three families by the type of their entries.
+  void accumulate_runs(const SortedRows<T, std::uint32_t>& r, std::int64_t begin, std::int64_t end,
+                       std::int64_t first) const {
+    accumulate_runs_u32(r, begin, end, first);
+  }
+  void accumulate_runs(const SortedRows<T, std::uint64_t>& r, std::int64_t begin, std::int64_t end,
+                       std::int64_t first) const {
+    accumulate_runs_u64(r, begin, end, first);
+  }
+  void accumulate_planned(const PlannedRows<T, std::int32_t>& r, std::int64_t first, std::int64_t last) const {
+    accumulate_planned_i32(r, first, last);
+  }
+  void accumulate_planned(const PlannedRows<T, std::int64_t>& r, std::int64_t first, std::int64_t last) const {
+    accumulate_planned_i64(r, first, last);
+  }
+  void weighted_runs(const SortedRows<T, std::uint32_t>& r, const WeightedIds<T>& ids, std::int64_t begin,
+                     std::int64_t end) const {
+    weighted_runs_u32(r, ids, begin, end);
+  }
+  void weighted_runs(const SortedRows<T, std::uint64_t>& r, const WeightedIds<T>& ids, std::int64_t begin,
+                     std::int64_t end) const {
+    weighted_runs_u64(r, ids, begin, end);
+  }
 };
 
 struct RowTable;  // all of the above for every T

@@ -104,38 +104,46 @@ class ScatterRows : public Kernel {
     return check_ids(Ids(in[1]), bound_, Fault::index_not_in_output);
   }
 
-  std::vector<std::int64_t> written() const override { return distinct_rows(entries_); }
+  std::vector<std::int64_t> written() const override { return batch_.rows(); }
 
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);
     if (ids.size == 0) return;
-    entries_ = sorted_positions(ids, bound_);
-    const auto& entries = entries_;
-    const auto starts = row_starts(entries);
-    visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      using A = Accumulator<T>;
-      const auto grad = mat<T>(in[0]);
-      const auto result = mat<T>(out[0]);
-      parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t g = first; g < last; ++g) {
-          const Entry<std::uint64_t>* e = entries.data() + starts[g];
-          const std::int64_t n = starts[g + 1] - starts[g];
-          T* row = result.row(e->row);
-          if constexpr (std::is_floating_point_v<A>) {
-            grad_ops<T>().accumulate_u64(row, grad.data, grad.cols, e, n, nullptr);
-          } else {
-            for (std::int64_t j = 0; j < n; ++j)
-              for (std::int64_t c = 0; c < grad.cols; ++c)
-                row[c] = plus<T>(row[c], grad.row(std::int64_t(e[j].from))[c]);
-          }
-        }
+    batch_ = SortedBatch::by_position(ids, bound_);
+    batch_.visit([&](const auto& entries) {
+      rowgrad::visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+        if constexpr (std::is_floating_point_v<Accumulator<T>>)
+          accumulate(entries, mat<T>(in[0]), out[0].as<T>());
+        else
+          add_up(entries, mat<T>(in[0]), mat<T>(out[0]));
       });
     });
   }
 
  private:
+  template <class T, class P>
+  static void accumulate(const Entries<P>& entries, Mat<T> grad, T* out) {
+    const std::int64_t n = entries.size();
+    const SortedRows<T, P> batch{out, grad.data, grad.cols, entries.data(), n, nullptr, false, Order::sequential};
+    parallel_parts(n, work_parts(n, grad.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+      grad_ops<T>().accumulate_runs(batch, begin, end, 0);
+    });
+  }
+
+  template <class T, class P>
+  static void add_up(const Entries<P>& entries, Mat<T> grad, Mat<T> result) {
+    const auto starts = row_starts(entries);
+    parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = starts[first]; i < starts[last]; ++i) {
+        T* row = result.row(std::int64_t(entries[i].row));
+        const T* from = grad.row(std::int64_t(entries[i].from));
+        for (std::int64_t c = 0; c < grad.cols; ++c) row[c] = plus<T>(row[c], from[c]);
+      }
+    });
+  }
+
   std::int64_t bound_ = 0;
-  Entries<std::uint64_t> entries_;
+  SortedBatch batch_;
 };
 
 // ⟨grad[segment_ids[i]], data[indices[i]]⟩ for every i: the gradient of a weighted sum for its weights.

@@ -7,8 +7,8 @@
 
 #include "rowgrad/dispatch.h"
 #include "rowgrad/ids.h"
-#include "rowgrad/plan.h"
 #include "rowgrad/reduce.h"
+#include "rowgrad/sorted_batch.h"
 
 namespace rowgrad {
 
@@ -90,48 +90,38 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   return {};
 }
 
-// 1, 1/n or 1/√n for every segment; empty for sums.
-template <class A>
-std::vector<A> gradient_scales(const Ids& segments, std::int64_t grad_rows, Reduce kind) {
-  if (kind == Reduce::sum) return {};
-  auto count = workspace<std::int64_t>(grad_rows);
-  segments.typed([&](auto* p) {
-    for (std::int64_t i = 0, next; i < segments.size; i = next) {  // by runs: ids mostly come sorted
-      for (next = i + 1; next < segments.size && p[next] == p[i];) ++next;
+// count[s] += how many ids segment s has.
+inline void count_ids(const Ids& segments, std::int64_t* count) {
+  const std::int64_t n = segments.size;
+  segments.typed([=](auto* p) {
+    for (std::int64_t i = 0, next; i < n; i = next) {  // by runs: ids mostly come sorted
+      for (next = i + 1; next < n && p[next] == p[i];) ++next;
       count[p[i]] += next - i;
     }
   });
-  auto scale = workspace<A>(grad_rows);
-  parallel_ranges(grad_rows, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+}
+
+// 1, 1/n or 1/√n for every segment; empty for sums.
+template <class A>
+std::vector<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduce kind) {
+  if (kind == Reduce::sum) return {};
+  auto scale = workspace<A>(segments);
+  parallel_ranges(segments, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s)
       scale[s] = gradient_scale<A>(kind, std::max<std::int64_t>(count[s], 1));
   });
   return scale;
 }
 
-template <class P>
-Entries<P> sorted_entries(const Ids& indices, const Ids& segments, std::int64_t num_rows) {
-  Entries<P> entries;
-  indices.typed([&](auto* row) {
-    segments.typed([&](auto* from) {
-      auto at = [=](std::int64_t i) { return Entry<P>{P(row[i]), P(from[i])}; };
-      entries = sorted_by_row<P>(indices.size, num_rows, at);
-    });
-  });
-  return entries;
+template <class A>
+std::vector<A> gradient_scales(const Ids& segments, std::int64_t grad_rows, Reduce kind) {
+  if (kind == Reduce::sum) return {};
+  auto count = workspace<std::int64_t>(grad_rows);
+  count_ids(segments, count.data());
+  return gradient_scales<A>(count.data(), grad_rows, kind);
 }
 
-// Entries whose `from` is the id's own position.
-inline Entries<std::uint64_t> sorted_positions(const Ids& ids, std::int64_t num_rows) {
-  using P = std::uint64_t;
-  Entries<P> entries;
-  ids.typed([&](auto* row) {
-    entries = sorted_by_row<P>(ids.size, num_rows, [=](std::int64_t i) { return Entry<P>{P(row[i]), P(i)}; });
-  });
-  return entries;
-}
-
-// How a gradient is added up. Both ways add a row's contributions in input order, so they give the same bits.
+// How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they give the same bits.
 //
 //   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
 //            the threads, and one read of every gradient row;
@@ -139,20 +129,25 @@ inline Entries<std::uint64_t> sorted_positions(const Ids& ids, std::int64_t num_
 //            thread looks at every id, so it serves tables of few columns that fit, and few threads.
 enum class Way { sorted, narrow };
 
-inline Way choose_way(std::int64_t ids, std::int64_t table_rows, std::int64_t cols, std::int64_t bytes_per_sum) {
+//
+// The blocked order adds sums of runs, which a table of totals cannot hold: it is always sorted.
+inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t cols,
+                      std::int64_t bytes_per_sum) {
+  if (order == Order::blocked) return Way::sorted;
   constexpr std::int64_t cache = std::int64_t{1} << 20;  // what a core may call its own
   const bool fits = table_rows <= cache / (std::max<std::int64_t>(cols, 1) * bytes_per_sum);
   return cols <= 4 && fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
 }
 
-// Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether outputs are the unique rows.
-// Every output row is summed by one thread in input order, whatever the number of threads.
+// Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether outputs are the unique
+// rows, order. Every output row is summed by one thread in its order, whatever the number of threads.
 class SparseSegmentGrad : public Kernel {
  public:
   Status measure() override {
     out_rows_ = Ids(in[3])[0];
     unique_ = attr[1] != 0;
     kind_ = Reduce(attr[0]);
+    order_ = Order(attr[2]);
     empty_ = in[1].size() == 0 || out_rows_ == 0;  // then nothing else is looked at
     if (!unique_) return {};
     rows = 0;
@@ -165,7 +160,7 @@ class SparseSegmentGrad : public Kernel {
     }
     sort();
     const std::int64_t parts = work_parts(in[1].size(), in[0].row_size());  // kept: the number of threads may change
-    before_ = narrow_.empty() ? runs_before(wide_, parts) : runs_before(narrow_, parts);
+    before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
   }
@@ -174,9 +169,8 @@ class SparseSegmentGrad : public Kernel {
   bool fills() const override { return unique_; }
 
   std::vector<std::int64_t> written() const override {
-    if (!narrow_.empty()) return distinct_rows(narrow_);
-    if (!wide_.empty()) return distinct_rows(wide_);
     if (empty_) return {};
+    if (way_ == Way::sorted) return batch_.rows();
     std::vector<std::int64_t> all(static_cast<std::size_t>(out_rows_));  // a table small enough to be held whole
     std::iota(all.begin(), all.end(), 0);
     return all;
@@ -187,10 +181,7 @@ class SparseSegmentGrad : public Kernel {
     if (!unique_) choose();
     if (way_ == Way::narrow) return accumulate_whole(out);
     if (!unique_) sort();
-    if (narrow_.empty())
-      accumulate(wide_, out);
-    else
-      accumulate(narrow_, out);
+    batch_.visit([&](const auto& entries) { accumulate(entries, out); });
   }
 
  private:
@@ -199,7 +190,8 @@ class SparseSegmentGrad : public Kernel {
   }
 
   void choose() {
-    way_ = choose_way(in[1].size(), out_rows_, in[0].row_size(), std::max<std::int64_t>(width_of(in[0].dtype), 4));
+    const std::int64_t bytes_per_sum = std::max<std::int64_t>(width_of(in[0].dtype), 4);
+    way_ = choose_way(order_, in[1].size(), out_rows_, in[0].row_size(), bytes_per_sum);
   }
 
   // Which rows are named, and how many of them before each part of the table.
@@ -245,14 +237,7 @@ class SparseSegmentGrad : public Kernel {
     });
   }
 
-  void sort() {
-    const Ids indices(in[1]), segments(in[2]);
-    if (in[0].rows() <= std::int64_t{1} << 32) {
-      narrow_ = sorted_entries<std::uint32_t>(indices, segments, out_rows_);
-    } else {
-      wide_ = sorted_entries<std::uint64_t>(indices, segments, out_rows_);
-    }
-  }
+  void sort() { batch_ = SortedBatch::by_segment(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows()); }
 
   template <class P>
   void accumulate(const Entries<P>& entries, std::span<const Array> out) {
@@ -261,14 +246,11 @@ class SparseSegmentGrad : public Kernel {
       const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), grad.rows, kind_);
       const auto* scale = scales.empty() ? nullptr : scales.data();
       const std::int64_t n = entries.size();
-      const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_};
+      const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_, order_};
       const std::int64_t parts = unique_ ? std::int64_t(before_.size()) - 1 : work_parts(n, grad.cols);
       parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
         const std::int64_t first = unique_ ? before_[part] : 0;
-        if constexpr (sizeof(P) == 4)
-          grad_ops<T>().accumulate_runs_u32(batch, begin, end, first);
-        else
-          grad_ops<T>().accumulate_runs_u64(batch, begin, end, first);
+        grad_ops<T>().accumulate_runs(batch, begin, end, first);
       });
     });
     if (!unique_) return;
@@ -286,8 +268,8 @@ class SparseSegmentGrad : public Kernel {
   std::int64_t out_rows_ = 0;
   bool unique_ = false, empty_ = false;
   Reduce kind_ = Reduce::sum;
-  Entries<std::uint32_t> narrow_;
-  Entries<std::uint64_t> wide_;
+  Order order_ = Order::sequential;
+  SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
   std::vector<char> named_;
   Way way_ = Way::sorted;
@@ -313,10 +295,18 @@ class SparseSegmentGradGrad : public Kernel {
 
   void compute(std::span<const Array> out) override {
     if (empty_) return;
-    const auto entries = sorted_entries<std::uint64_t>(Ids(in[2]), Ids(in[1]), out_rows_);
+    const auto batch = SortedBatch::by_segment(Ids(in[2]), Ids(in[1]), out_rows_, in[0].rows());
+    batch.visit([&](const auto& entries) { reduce(entries, out); });
+  }
+
+ private:
+  template <class P>
+  void reduce(const Entries<P>& entries, std::span<const Array> out) const {
     const auto starts = row_starts(entries);
-    auto ids = workspace<std::int64_t>(entries.size());
-    for (std::int64_t i = 0; i < entries.size(); ++i) ids[i] = std::int64_t(entries[i].from);
+    Scratch<std::int64_t> ids(entries.size());
+    parallel_ranges(entries.size(), kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) ids[i] = std::int64_t(entries[i].from);
+    });
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
       const auto rows_out = mat<T>(out[0]);
@@ -329,7 +319,6 @@ class SparseSegmentGradGrad : public Kernel {
     });
   }
 
- private:
   std::int64_t out_rows_ = 0;
   bool empty_ = false;
 };

@@ -22,7 +22,13 @@ namespace rowgrad {
   X(row_not_in_shape)          \
   X(reverse_index_not_in_grad) \
   X(slice_left_over)           \
-  X(id_not_listed)
+  X(id_not_listed)             \
+  X(plan_segments_not_in_grad) \
+  X(plan_rows)                 \
+  X(plan_starts)               \
+  X(plan_segments)             \
+  X(plan_positions)            \
+  X(plan_counts)
 
 enum class Fault : std::uint8_t {
 #define ROWGRAD_FAULT(name) name,

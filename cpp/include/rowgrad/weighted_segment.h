@@ -8,32 +8,53 @@ namespace rowgrad {
 
 // Weights in the accumulator's type, and Σw or √Σw² of every segment.
 template <class A>
-struct Weights {
-  std::vector<A> value;
-  std::vector<A> total;  // empty for sums
-
-  Weights(const Array& weights, const Ids& segments, std::int64_t num_segments, Reduce kind)
-      : value(workspace<A>(weights.size())) {
+class Weights {
+ public:
+  Weights(const Array& weights, const Ids& segments, std::int64_t num_segments, Reduce kind) {
     visit(Floats{}, weights.dtype, [&]<class W>(std::type_identity<W>) {
-      const W* w = weights.as<W>();
-      for (std::size_t i = 0; i < value.size(); ++i) value[i] = A(load(w[i]));
+      if constexpr (std::is_same_v<W, A>)
+        value_ = weights.as<A>();
+      else
+        convert(weights.as<const W>(), weights.size());
     });
     if (kind == Reduce::sum) return;
-    total = workspace<A>(num_segments);
-    for (std::int64_t i = 0; i < segments.size; ++i)
-      total[segments[i]] += kind == Reduce::mean ? value[i] : value[i] * value[i];
+    total_ = workspace<A>(num_segments);
+    segments.typed([&](auto* p) { add_up(p, segments.size, kind, non_decreasing(segments)); });
     if (kind == Reduce::sqrtn)
-      for (A& t : total) t = std::sqrt(t);
+      for (A& t : total_) t = std::sqrt(t);
   }
 
-  const A* total_of(std::int64_t segment) const { return total.empty() ? nullptr : total.data() + segment; }
-};
+  const A* values() const { return value_; }
+  const A* totals() const { return total_.empty() ? nullptr : total_.data(); }
+  const A* total_of(std::int64_t segment) const { return total_.empty() ? nullptr : total_.data() + segment; }
 
-inline std::vector<std::int64_t> as_int64(const Ids& ids) {
-  auto out = workspace<std::int64_t>(ids.size);
-  for (std::int64_t i = 0; i < ids.size; ++i) out[i] = ids[i];
-  return out;
-}
+ private:
+  template <class W>
+  void convert(const W* w, std::int64_t n) {
+    converted_ = Scratch<A>(n);
+    A* to = converted_.data();
+    parallel_ranges(n, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) to[i] = A(load(w[i]));
+    });
+    value_ = to;
+  }
+
+  // In input order. Where segments are sorted, parts that begin with a segment share none.
+  template <class S>
+  void add_up(const S* segment, std::int64_t n, Reduce kind, bool sorted) {
+    const A* w = value_;
+    A* total = total_.data();
+    parallel_parts(n, sorted ? pieces(n, kScanGrain) : 1, [=](std::int64_t begin, std::int64_t end, std::int64_t) {
+      while (begin > 0 && begin < end && segment[begin] == segment[begin - 1]) ++begin;
+      while (end > begin && end < n && segment[end] == segment[end - 1]) ++end;
+      for (std::int64_t i = begin; i < end; ++i) total[segment[i]] += kind == Reduce::mean ? w[i] : w[i] * w[i];
+    });
+  }
+
+  const A* value_ = nullptr;
+  Scratch<A> converted_;
+  std::vector<A> total_;  // empty for sums
+};
 
 // Inputs data, indices, segment_ids, weights; attr: reduce, whether this is the transpose of the gradient:
 // then input 4 gives the number of segments and their ids come in any order.
@@ -54,36 +75,49 @@ class WeightedSegment : public Kernel {
   }
 
   void compute(std::span<const Array> out) override {
-    const Ids indices(in[1]), segments(in[2]);
+    if (in[1].size() == 0) return;
     // By segment, input order kept; most batches come that way.
-    const bool in_order = non_decreasing(segments);
-    const auto entries = in_order ? Entries<std::uint64_t>() : sorted_positions(segments, rows);
-    const auto starts = in_order ? run_starts(segments) : row_starts(entries);
-    auto position = [&](std::int64_t i) { return in_order ? i : std::int64_t(entries[i].from); };
-    Scratch<std::int64_t> ids(indices.size);
-    parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) ids[i] = indices[position(i)];
+    if (non_decreasing(Ids(in[2]))) return reduce(out, [](std::int64_t i) { return i; });
+    SortedBatch::by_position(Ids(in[2]), rows).visit([&](const auto& entries) {
+      reduce(out, [&](std::int64_t i) { return std::int64_t(entries[i].from); });
     });
+  }
+
+ private:
+  // `position(i)` is the i-th id's place in the batch once segments are sorted.
+  template <class Position>
+  void reduce(std::span<const Array> out, const Position& position) const {
+    const Ids indices(in[1]), segments(in[2]);
+    const std::int64_t n = indices.size;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
       const auto data = mat<T>(in[0]);
       const auto result = mat<T>(out[0]);
       const Weights<A> weights(in[3], segments, rows, Reduce(attr[0]));
-      Scratch<A> ordered(indices.size);
-      for (std::int64_t i = 0; i < indices.size; ++i) ordered[i] = weights.value[position(i)];
+      Scratch<std::int64_t> ids(n);
+      Scratch<A> ordered(n);
+      parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          ids[i] = indices[position(i)];
+          ordered[i] = weights.values()[position(i)];
+        }
+      });
+      auto segment = [&](std::int64_t i) { return segments[position(i)]; };
       const auto& ops = grad_ops<T>();
-      parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t g = first; g < last; ++g) {
-          const std::int64_t begin = starts[g], s = segments[position(begin)];
-          ops.weighted_reduce(result.row(s), data.data, data.cols, ids.data() + begin, ordered.data() + begin,
-                              starts[g + 1] - begin, weights.total_of(s));
+      parallel_parts(n, work_parts(n, data.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+        while (begin > 0 && begin < end && segment(begin) == segment(begin - 1)) ++begin;  // began before
+        for (std::int64_t i = begin, next; i < end; i = next) {
+          const std::int64_t s = segment(i);
+          for (next = i + 1; next < n && segment(next) == s;) ++next;
+          ops.weighted_reduce(result.row(s), data.data, data.cols, ids.data() + i, ordered.data() + i, next - i,
+                              weights.total_of(s));
         }
       });
     });
   }
 };
 
-// The gradient for data. Inputs grad, indices, segment_ids, weights, output_dim0; attr: reduce, rounding.
+// The gradient for data. Inputs grad, indices, segment_ids, weights, output_dim0; attr: reduce, rounding, order.
 class WeightedSegmentGrad : public Kernel {
  public:
   Status check() override {
@@ -93,27 +127,23 @@ class WeightedSegmentGrad : public Kernel {
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false);
   }
 
-  std::vector<std::int64_t> written() const override { return distinct_rows(entries_); }
+  std::vector<std::int64_t> written() const override { return batch_.rows(); }
 
   void compute(std::span<const Array> out) override {
     if (empty_) return;
     const Ids indices(in[1]), segments(in[2]);
-    entries_ = sorted_positions(indices, out_rows_);
-    const auto& entries = entries_;
-    const auto starts = row_starts(entries);
-    auto from = workspace<std::int64_t>(indices.size);
-    for (std::int64_t i = 0; i < indices.size; ++i) from[i] = std::int64_t(entries[i].from);
-    const auto segment_of = as_int64(segments);
-    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      const auto grad = mat<T>(in[0]);
-      const auto result = mat<T>(out[0]);
-      const Weights<Accumulator<T>> weights(in[3], segments, grad.rows, Reduce(attr[0]));
-      const auto& ops = grad_ops<T>();
-      parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t g = first; g < last; ++g)
-          ops.weighted_accumulate(result.row(entries[starts[g]].row), grad.data, grad.cols, from.data() + starts[g],
-                                  starts[g + 1] - starts[g], segment_of.data(), weights.value.data(),
-                                  weights.total_of(0), Rounding(attr[1]));
+    batch_ = SortedBatch::by_position(indices, out_rows_);
+    batch_.visit([&]<class P>(const Entries<P>& entries) {
+      rowgrad::visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+        const auto grad = mat<T>(in[0]);
+        const Weights<Accumulator<T>> weights(in[3], segments, grad.rows, Reduce(attr[0]));
+        const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
+        const std::int64_t n = entries.size();
+        const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols,      entries.data(),
+                                     n,              nullptr,   false, Order(attr[2])};
+        parallel_parts(n, work_parts(n, grad.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+          grad_ops<T>().weighted_runs(batch, ids, begin, end);
+        });
       });
     });
   }
@@ -121,7 +151,7 @@ class WeightedSegmentGrad : public Kernel {
  private:
   std::int64_t out_rows_ = 0;
   bool empty_ = false;
-  Entries<std::uint64_t> entries_;
+  SortedBatch batch_;
 };
 
 // The gradient of each id's own row, before equal ids are summed. Inputs grad, segment_ids, weights; attr: reduce.
@@ -140,7 +170,7 @@ class WeightedSegmentGradRows : public Kernel {
       const auto& ops = grad_ops<T>();
       parallel_ranges(segments.size, 1 + (1 << 14) / (grad.cols + 1), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i)
-          ops.weighted_row(result.row(i), grad.row(segments[i]), grad.cols, weights.value[i],
+          ops.weighted_row(result.row(i), grad.row(segments[i]), grad.cols, weights.values()[i],
                            weights.total_of(segments[i]));
       });
     });

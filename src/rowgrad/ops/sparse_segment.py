@@ -15,6 +15,8 @@ REDUCE = {"Sum": 0, "Mean": 1, "SqrtN": 2}
 RULE = {"Sum": "sum", "Mean": "mean", "SqrtN": "sum divided by √n"}
 _COUNT = ", n being the number of ids in that segment"
 SCALE = {"Sum": "`", "Mean": f" * 1/n`{_COUNT}", "SqrtN": f" * 1/√n`{_COUNT}"}
+ORDER = {"order": ("sequential", "blocked")}
+IN_ORDER: dict[str, Any] = {"attrs": {"order": "sequential"}, "choices": ORDER, "passed": ("order",)}
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX}
 
 
@@ -99,14 +101,18 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     return adjoint
 
 
-def _grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+    """The adjoint of a dense gradient: its transpose."""
+
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         return (ops[f"SparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.grad.shape[0]),)
 
     return adjoint
 
 
-def _v2_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+def v2_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+    """The adjoint of a gradient by unique rows: the transpose, on the rows' positions."""
+
     def adjoint(ops: Any, c: Call, y: Any, _ids: Any) -> tuple[Any, ...]:
         if y.shape[0] == 0:  # the gradient looked at no id, so none may be looked up
             return (ops[f"SparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.grad.shape[0]),)
@@ -179,16 +185,19 @@ Use it where trailing empty bags must not be lost, and wherever the output's sha
         types=TYPES,
         kernel="sparse_segment_grad",
         constants=(_reduce, 0),
+        **IN_ORDER,
+        planned=f"PlannedSparseSegment{_kind}Grad",
         shape=_grad,
         category=CATEGORY,
         differentiable=("grad",),
         linear=("grad",),
-        adjoint=_grad_adjoint(_kind),
+        adjoint=grad_adjoint(_kind),
         rows=gradient_pairs,
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, as a dense table of `output_dim0` rows.
 
 `output[indices[i]] += grad[segment_ids[i]]{SCALE[_kind]}, in the order of i; rows never named are
-zero. Segment ids need not be sorted. An empty batch gives zeros.""",
+zero. Segment ids need not be sorted. An empty batch gives zeros. `order="blocked"` adds up a row's ids as a tree of
+runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids and the size.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="Grad", size="output_dim0"),
     )
     declare(
@@ -198,16 +207,18 @@ zero. Segment ids need not be sorted. An empty batch gives zeros.""",
         types=TYPES,
         kernel="sparse_segment_grad",
         constants=(_reduce, 1),
+        **IN_ORDER,
+        planned=f"PlannedSparseSegment{_kind}GradV2",
         shape=_grad_v2,
         category=CATEGORY,
         differentiable=("grad",),
         linear=("grad",),
-        adjoint=_v2_adjoint(_kind),
+        adjoint=v2_adjoint(_kind),
         rows=_v2_pairs,
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, only the rows that were looked up.
 
 `output[k]` is the gradient of row `sorted_unique_indices[k]`, bit for bit the row `SparseSegment{_kind}Grad` gives;
-the ids are distinct and ascending.""",
+the ids are distinct and ascending. `order` and `plan=` as there.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="dense_output_dim0"),
     )
     declare(

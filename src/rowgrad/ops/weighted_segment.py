@@ -8,12 +8,12 @@ from typing import Any
 from ..rows import IndexedRows
 from ..shape import check_elements, rows_shape, same_lengths, size, vectors
 from ..spec import FLOATS, INDEX, Call, Known, Shape, declare
-from .sparse_segment import REDUCE, forward_pairs, gradient_pairs
+from .sparse_segment import ORDER, REDUCE, forward_pairs, gradient_pairs
 
 CATEGORY = "Weighted segment"
 TOTAL = {"Sum": "Σwx", "Mean": "Σwx / Σw", "SqrtN": "Σwx / √Σw²"}
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX, "Tweights": FLOATS}
-_ROUNDING = {"accumulate": ("T", "float32")}
+ROUNDING = {"accumulate": ("T", "float32")}
 
 
 def _forward(x: Known) -> tuple[Shape, ...]:
@@ -80,8 +80,9 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     return adjoint
 
 
-def _grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
-    # ⟨C, Grad(g, w)⟩ = ⟨bag(C, w), g⟩: the cotangent takes the place of the data.
+def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+    """⟨C, Grad(g, w)⟩ = ⟨bag(C, w), g⟩: the cotangent takes the place of the data."""
+
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.weights, c.grad.shape[0])
         return to_grad, _weights_gradient(ops, kind, c, c.grad, y)
@@ -116,7 +117,7 @@ for _kind, _reduce in REDUCE.items():
         shape=_forward,
         category=CATEGORY,
         attrs={"sparse_gradient": False, "accumulate": "float32"},
-        choices={"sparse_gradient": (False, True), **_ROUNDING},
+        choices={"sparse_gradient": (False, True), **ROUNDING},
         differentiable=("data", "weights"),
         linear=("data",),
         adjoint=_forward_adjoint(_kind),
@@ -137,11 +138,13 @@ Segment ids are sorted; a divisor of 0 gives 0. Weights of any float dtype are b
         constants=(_reduce,),
         shape=_grad,
         category=CATEGORY,
-        attrs={"accumulate": "float32"},
-        choices=_ROUNDING,
+        attrs={"accumulate": "float32", "order": "sequential"},
+        choices={**ROUNDING, **ORDER},
+        passed=("accumulate", "order"),
+        planned=f"PlannedWeightedSparseSegment{_kind}Grad",
         differentiable=("grad", "weights"),
         linear=("grad",),
-        adjoint=_grad_adjoint(_kind),
+        adjoint=grad_adjoint(_kind),
         rows=gradient_pairs,
         tensorflow=False,
         doc=f"""The gradient of `WeightedSparseSegment{_kind}` for `data`, as a dense table of `output_dim0` rows.
@@ -175,7 +178,7 @@ The upstream row is divided by the segment's divisor, multiplied by the id's wei
         shape=_forward,
         category=CATEGORY,
         attrs={"accumulate": "float32"},
-        choices=_ROUNDING,
+        choices=ROUNDING,
         differentiable=("data", "weights"),
         linear=("data",),
         adjoint=_forward_adjoint(_kind),

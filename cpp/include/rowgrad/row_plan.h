@@ -1,0 +1,246 @@
+// A batch of ids turned round once, as arrays that can be kept, sent and used again; and the gradients that take it.
+//
+// A plan is six inputs in this order: rows (the distinct rows, ascending), starts (where each one's entries begin),
+// segments and positions (of every entry: its segment, and where it stood in the batch; ascending inside a row),
+// counts (how many ids each segment has), num_rows.
+#pragma once
+#include "rowgrad/weighted_segment.h"
+
+namespace rowgrad {
+
+// Inputs indices, segment_ids, num_rows, num_segments → rows, starts, segments, positions, counts.
+class RowPlan : public Kernel {
+ public:
+  Status measure() override {
+    const Ids indices(in[0]), segments(in[1]);
+    num_rows_ = Ids(in[2])[0];
+    const std::int64_t num_segments = Ids(in[3])[0];
+    rows = 0;
+    if (!scan(indices, num_rows_, segments, num_segments).in_range)
+      for (std::int64_t i = 0; i < indices.size; ++i) {
+        if (!is_below(indices[i], num_rows_)) return {Fault::index_not_in_output, i, indices[i], num_rows_};
+        if (!is_below(segments[i], num_segments)) return {Fault::segment_not_in_grad, i, segments[i], num_segments};
+      }
+    batch_ = SortedBatch::by_position(indices, num_rows_);
+    const std::int64_t parts = work_parts(indices.size, 1);  // kept: the number of threads may change
+    before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
+    rows = before_.back();
+    return {};
+  }
+
+  bool fills() const override { return true; }
+
+  void compute(std::span<const Array> out) override {
+    const Ids segments(in[1]);
+    segments.typed([&](auto* segment_of) {
+      rowgrad::visit(Indices{}, out[0].dtype, [&]<class I>(std::type_identity<I>) {
+        batch_.visit([&](const auto& entries) { write<I>(entries, segment_of, out); });
+      });
+    });
+    std::int64_t* count = out[4].as<std::int64_t>();
+    std::fill_n(count, out[4].size(), 0);
+    count_ids(segments, count);
+  }
+
+ private:
+  template <class I, class P, class S>
+  void write(const Entries<P>& entries, const S* segment_of, std::span<const Array> out) const {
+    I* row = out[0].as<I>();
+    std::int64_t *starts = out[1].as<std::int64_t>(), *positions = out[3].as<std::int64_t>();
+    S* segments = out[2].as<S>();
+    const Entry<P>* e = entries.data();
+    parallel_parts(entries.size(), std::int64_t(before_.size()) - 1,
+                   [=, this](std::int64_t begin, std::int64_t end, std::int64_t part) {
+                     std::int64_t k = before_[part];
+                     for (std::int64_t i = begin; i < end; ++i) {
+                       if (i == 0 || e[i].row != e[i - 1].row) {
+                         row[k] = I(e[i].row);
+                         starts[k++] = i;
+                       }
+                       positions[i] = std::int64_t(e[i].from);
+                       segments[i] = segment_of[e[i].from];
+                     }
+                   });
+  }
+
+  std::int64_t num_rows_ = 0;
+  SortedBatch batch_;
+  std::vector<std::int64_t> before_;  // distinct rows before each part
+};
+
+// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all. Arrays are anybody's
+// to change, so whoever uses them for addresses looks at them again.
+struct PlanView {
+  Ids rows, segments;
+  Vec<const std::int64_t> starts, positions, counts;
+  std::int64_t num_rows;
+
+  PlanView(std::span<const Array> in, std::size_t at)
+      : rows(in[at]),
+        segments(in[at + 2]),
+        starts(vec<const std::int64_t>(in[at + 1])),
+        positions(vec<const std::int64_t>(in[at + 3])),
+        counts(vec<const std::int64_t>(in[at + 4])),
+        num_rows(Ids(in[at + 5])[0]) {}
+
+  // Everything that becomes an address. `grad_rows`: what segments are rows of.
+  Status check(std::int64_t grad_rows, bool uses_positions) const {
+    const std::int64_t n = segments.size;
+    if (counts.size > grad_rows) return {Fault::plan_segments_not_in_grad, -1, counts.size, grad_rows};
+    if (const Status s = check_rising(rows, num_rows, Fault::plan_rows)) return s;
+    const std::int64_t first = starts.size > 0 ? starts[0] : -1;
+    if (n > 0 && first != 0) return {Fault::plan_starts, 0, first, n};
+    if (const Status s = check_rising(starts, n, Fault::plan_starts)) return s;
+    if (const Status s = check_ids(segments, counts.size, Fault::plan_segments)) return s;
+    if (!uses_positions) return {};
+    const std::int64_t i = first_where(n, [this, n](std::int64_t j) { return !is_below(positions[j], n); });
+    return i == n ? Status{} : Status{Fault::plan_positions, i, positions[i], n};
+  }
+
+  // All the rest: entries of a row in input order, every position once, counts that count.
+  Status check_law() const {
+    const std::int64_t n = segments.size;
+    auto seen = workspace<std::uint8_t>(n);
+    for (std::int64_t i = 0, k = 0; i < n; ++i) {
+      const bool begins = k < starts.size && starts[k] == i;
+      k += begins;
+      if (seen[positions[i]]++ || (!begins && positions[i] < positions[i - 1]))
+        return {Fault::plan_positions, i, positions[i], n};
+    }
+    auto count = workspace<std::int64_t>(counts.size);
+    count_ids(segments, count.data());
+    const std::int64_t s = first_where(counts.size, [&](std::int64_t j) { return count[j] != counts[j]; });
+    return s == counts.size ? Status{} : Status{Fault::plan_counts, s, counts[s], count[s]};
+  }
+
+  std::int64_t end(std::int64_t k) const { return k + 1 < starts.size ? starts[k + 1] : segments.size; }
+
+  std::vector<std::int64_t> row_list() const {
+    auto list = workspace<std::int64_t>(rows.size);
+    for (std::int64_t k = 0; k < rows.size; ++k) list[k] = rows[k];
+    return list;
+  }
+
+  // Calls fn(first, last) on ranges of rows with about equal numbers of entries.
+  template <class Fn>
+  void parallel_rows(std::int64_t work_per_entry, const Fn& fn) const {
+    const std::int64_t n = segments.size, parts = work_parts(n, work_per_entry);
+    const std::int64_t *begin = starts.data, *end = starts.data + starts.size;
+    auto cut = [=](std::int64_t t) {
+      return (t == parts ? end : std::lower_bound(begin, end, n * t / parts)) - begin;
+    };
+    parallel_tasks(parts, [&](std::int64_t t) { fn(cut(t), cut(t + 1)); });
+  }
+
+ private:
+  // Strictly ascending from 0 or more, all below `bound`.
+  template <class List>
+  static Status check_rising(const List& list, std::int64_t bound, Fault fault) {
+    const std::int64_t i = first_where(list.size, [&](std::int64_t j) {
+      return !is_below(list[j], bound) || (j > 0 && list[j] <= list[j - 1]);
+    });
+    return i == list.size ? Status{} : Status{fault, i, list[i], bound};
+  }
+};
+
+// The ids a plan was made of, in their order: the six inputs → indices, segment_ids. It looks at everything.
+class PlannedIds : public Kernel {
+ public:
+  Status check() override {
+    const PlanView plan(in, 0);
+    if (const Status s = plan.check(plan.counts.size, true)) return s;
+    return plan.check_law();
+  }
+
+  bool fills() const override { return true; }
+
+  void compute(std::span<const Array> out) override {
+    const PlanView plan(in, 0);
+    rowgrad::visit(Indices{}, out[0].dtype, [&]<class I>(std::type_identity<I>) {
+      rowgrad::visit(Indices{}, out[1].dtype, [&]<class S>(std::type_identity<S>) {
+        I* indices = out[0].as<I>();
+        S* segments = out[1].as<S>();
+        plan.parallel_rows(1, [&](std::int64_t first, std::int64_t last) {
+          for (std::int64_t k = first; k < last; ++k)
+            for (std::int64_t i = plan.starts[k]; i < plan.end(k); ++i) {
+              indices[plan.positions[i]] = I(plan.rows[k]);
+              segments[plan.positions[i]] = S(plan.segments[i]);
+            }
+        });
+      });
+    });
+  }
+};
+
+// What gradients with a plan share. `at`: where the plan stands among the inputs; grad is input 0.
+class PlannedGradient : public Kernel {
+ public:
+  std::vector<std::int64_t> written() const override { return PlanView(in, at()).row_list(); }
+
+ protected:
+  virtual std::size_t at() const = 0;
+
+  template <class T, class I>
+  PlannedRows<T, I> planned_rows(const PlanView& plan, const I* from, const Accumulator<T>* scale, bool unique,
+                                 Order order, const Array& out) const {
+    const auto grad = mat<T>(in[0]);
+    return {out.as<T>(),      grad.data, grad.cols,          plan.rows, plan.starts.data,
+            plan.starts.size, from,      plan.segments.size, scale,     unique,
+            order};
+  }
+};
+
+// Inputs grad, plan; attr: reduce, whether outputs are the unique rows, order.
+class PlannedSegmentGrad : public PlannedGradient {
+ public:
+  Status check() override { return PlanView(in, 1).check(in[0].rows(), false); }
+  bool fills() const override { return attr[1] != 0; }
+
+  void compute(std::span<const Array> out) override {
+    const PlanView plan(in, 1);
+    const bool unique = attr[1] != 0;
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, Reduce(attr[0]));
+      const auto* scale = scales.empty() ? nullptr : scales.data();
+      plan.segments.typed([&](auto* from) {
+        const auto batch = planned_rows<T>(plan, from, scale, unique, Order(attr[2]), out[0]);
+        plan.parallel_rows(batch.cols, [&](std::int64_t first, std::int64_t last) {
+          grad_ops<T>().accumulate_planned(batch, first, last);
+        });
+      });
+    });
+    if (unique) std::copy_n(static_cast<const char*>(plan.rows.data), out[1].bytes(), out[1].as<char>());
+  }
+
+ protected:
+  std::size_t at() const override { return 1; }
+};
+
+// Inputs grad, weights, plan; attr: reduce, rounding, order.
+class PlannedWeightedGrad : public PlannedGradient {
+ public:
+  Status check() override { return PlanView(in, 2).check(in[0].rows(), true); }
+
+  void compute(std::span<const Array> out) override {
+    const PlanView plan(in, 2);
+    if (plan.segments.size == 0) return;
+    // Divisors add up in input order, so the segments are put back into it.
+    Scratch<std::int64_t> segment_of(plan.segments.size);
+    std::fill_n(segment_of.data(), segment_of.size(), 0);  // whatever the positions are, it holds segments
+    for (std::int64_t i = 0; i < plan.segments.size; ++i) segment_of[plan.positions[i]] = plan.segments[i];
+    const Ids segments(segment_of);
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const Weights<Accumulator<T>> weights(in[1], segments, in[0].rows(), Reduce(attr[0]));
+      const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
+      const auto batch = planned_rows<T>(plan, plan.positions.data, nullptr, false, Order(attr[2]), out[0]);
+      plan.parallel_rows(batch.cols, [&](std::int64_t first, std::int64_t last) {
+        grad_ops<T>().weighted_planned(batch, ids, first, last);
+      });
+    });
+  }
+
+ protected:
+  std::size_t at() const override { return 2; }
+};
+
+}  // namespace rowgrad

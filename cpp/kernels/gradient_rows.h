@@ -1,0 +1,254 @@
+// The gradients' row arithmetic: contributions to one output row, added up in one of two named orders.
+//
+// Included only where the code is compiled once per level; everything here has internal linkage.
+#pragma once
+#include <cstdint>
+
+#include "packs.h"
+#include "rowgrad/rows.h"
+
+namespace rowgrad {
+namespace {
+
+// Rows are fetched this many ids ahead of their use: tables are larger than caches.
+constexpr std::int64_t kAhead = 16;
+constexpr std::int64_t kNear = 1 << 20;  // bytes of a table that is in the cache anyway
+
+template <std::int64_t bytes>
+inline void prefetch(const void* p) {
+  for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(p) + b);
+}
+
+// Calls fn with the ids' pointer in its own type.
+template <class Fn>
+inline auto with_type(const IdList& ids, Fn&& fn) {
+  return ids.wide ? fn(static_cast<const std::int64_t*>(ids.data)) : fn(static_cast<const std::int32_t*>(ids.data));
+}
+
+inline std::int64_t id_at(const IdList& ids, std::int64_t i) {
+  return ids.wide ? static_cast<const std::int64_t*>(ids.data)[i] : static_cast<const std::int32_t*>(ids.data)[i];
+}
+
+// -- where entry j of a row comes from: sorted entries, or a plan's list ---------------------------------------------
+
+template <class P>
+struct EntryAt {
+  const Entry<P>* e;
+  std::int64_t operator()(std::int64_t j) const { return std::int64_t(e[j].from); }
+};
+
+template <class I>
+struct ListAt {
+  const I* from;
+  std::int64_t operator()(std::int64_t j) const { return std::int64_t(from[j]); }
+};
+
+// -- how it is added: `row` is the gradient's row, `add` adds entries [begin, end) left to right ----------------------
+
+// grad[at(j)], times the scale of its segment where there is one.
+template <class T, class At>
+struct ScaledTerms {
+  At at;
+  const Accumulator<T>* scale;
+
+  std::int64_t row(std::int64_t j) const { return at(j); }
+  template <class Rows, class Row>
+  void add(Rows& total, std::int64_t begin, std::int64_t end, Row row_of) const {
+    if (scale)
+      for (std::int64_t j = begin; j < end; ++j) total.add_scaled(row_of(j), scale[at(j)]);
+    else
+      for (std::int64_t j = begin; j < end; ++j) total.add(row_of(j));
+  }
+  template <class Rows>
+  void join(Rows& total, const Rows& part) const {
+    total.add(part);
+  }
+};
+
+// Of id i = at(j): grad[segments[i]] / totals[segments[i]] · weights[i].
+template <class T, class At>
+struct WeightedTerms {
+  At at;
+  WeightedIds<T> ids;
+
+  std::int64_t row(std::int64_t j) const { return id_at(ids.segments, at(j)); }
+  // For 32 and 64 bits the two ways are one: nothing is narrower than the accumulator.
+  bool rounds() const { return is_16bit_float<T> && ids.rounding == Rounding::each_add; }
+  template <class Rows, class Row>
+  void add(Rows& total, std::int64_t begin, std::int64_t end, Row row_of) const {
+    for (std::int64_t j = begin; j < end; ++j) {
+      Rows term;
+      term.set(row_of(j));
+      if (ids.totals) term.divide_no_nan(ids.totals[row(j)]);
+      term.multiply(ids.weights[at(j)]);
+      if (rounds()) term.round();
+      join(total, term);
+    }
+  }
+  template <class Rows>
+  void join(Rows& total, const Rows& part) const {
+    total.add(part);
+    if (rounds()) total.round();
+  }
+};
+
+// -- one output row ---------------------------------------------------------------------------------------------------
+
+// The sums of runs, in runs of 64 again, and so on up: level[l] holds the sum of those of level l that do not yet
+// make a run of level l + 1.
+template <class Rows>
+struct RunTree {
+  static constexpr int kMost = 11;  // 64^11 is more than an int64 counts
+  Rows level[kMost];
+  int levels = 1;
+
+  void begin(std::int64_t runs) {
+    for (; runs > kRun; runs = (runs + kRun - 1) / kRun) ++levels;
+    for (int l = 0; l < levels; ++l) level[l].clear();
+  }
+
+  // The sum of run number `done`, counted from 1.
+  template <class Terms>
+  void add(const Rows& sum, std::int64_t done, const Terms& terms) {
+    terms.join(level[0], sum);
+    for (int l = 0; l + 1 < levels && done % kRun == 0; ++l, done /= kRun) {
+      terms.join(level[l + 1], level[l]);
+      level[l].clear();
+    }
+  }
+
+  // Adding the zero of a level that has nothing changes no bit: a sum that began at +0 is never -0.
+  template <class Terms>
+  const Rows& total(const Terms& terms) {
+    for (int l = 0; l + 1 < levels; ++l) terms.join(level[l + 1], level[l]);
+    return level[levels - 1];
+  }
+};
+
+// n entries, at least one, from zero. `beyond` more of them may be looked at past the end, to fetch what comes next.
+// The sequential order is that of a single run.
+template <class T, class Terms>
+[[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Terms terms, std::int64_t n,
+                                      std::int64_t beyond, Order order) {
+  const std::int64_t limit = n + beyond - kAhead;
+  const std::int64_t run = order == Order::sequential ? n : kRun;
+  for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
+    using Rows = Block<T, N, K>;
+    auto row_of = [&](std::int64_t j) {
+      if (j < limit)
+        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + kAhead) * cols + c0);
+      return grad + terms.row(j) * cols + c0;
+    };
+    RunTree<Rows> tree;
+    for (std::int64_t begin = 0, done = 1; begin < n; begin += run, ++done) {
+      Rows sum;
+      sum.clear();
+      terms.add(sum, begin, begin + run < n ? begin + run : n, row_of);
+      if (n <= run) return sum.store(out + c0);
+      if (done == 1) tree.begin((n + run - 1) / run);
+      tree.add(sum, done, terms);
+    }
+    tree.total(terms).store(out + c0);
+  });
+}
+
+// -- a batch ----------------------------------------------------------------------------------------------------------
+
+// Every run of equal rows that begins in [begin, end); the first of them is number `first` among all. `terms_at(i)`
+// gives the terms of the entries from i on.
+template <class T, class P, class TermsAt>
+inline void each_run(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first,
+                     TermsAt terms_at) {
+  const Entry<P>* e = r.entries;
+  while (begin > 0 && begin < end && e[begin].row == e[begin - 1].row) ++begin;  // began before
+  for (std::int64_t i = begin, next; i < end; i = next, ++first) {
+    const P row = e[i].row;
+    for (next = i + 1; next < r.size && e[next].row == row;) ++next;
+    T* out = r.out + (r.unique ? first : std::int64_t(row)) * r.cols;
+    accumulate_row(out, r.grad, r.cols, terms_at(i), next - i, r.size - next, r.order);
+  }
+}
+
+template <class T, class P>
+void accumulate_runs(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first) {
+  using At = EntryAt<P>;
+  each_run(r, begin, end, first, [&](std::int64_t i) { return ScaledTerms<T, At>{At{r.entries + i}, r.scale}; });
+}
+
+template <class T, class P>
+void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, std::int64_t begin, std::int64_t end) {
+  using At = EntryAt<P>;
+  each_run(r, begin, end, 0, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.entries + i}, ids}; });
+}
+
+// Rows [first, last) of a plan.
+template <class T, class I, class TermsAt>
+inline void each_planned(const PlannedRows<T, I>& r, std::int64_t first, std::int64_t last, TermsAt terms_at) {
+  for (std::int64_t k = first; k < last; ++k) {
+    const std::int64_t begin = r.starts[k], end = k + 1 < r.rows ? r.starts[k + 1] : r.size;
+    T* out = r.out + (r.unique ? k : id_at(r.ids, k)) * r.cols;
+    accumulate_row(out, r.grad, r.cols, terms_at(begin), end - begin, r.size - end, r.order);
+  }
+}
+
+template <class T, class I>
+void accumulate_planned(const PlannedRows<T, I>& r, std::int64_t first, std::int64_t last) {
+  using At = ListAt<I>;
+  each_planned(r, first, last, [&](std::int64_t i) { return ScaledTerms<T, At>{At{r.from + i}, r.scale}; });
+}
+
+template <class T>
+void weighted_planned(const PlannedRows<T, std::int64_t>& r, const WeightedIds<T>& ids, std::int64_t first,
+                      std::int64_t last) {
+  using At = ListAt<std::int64_t>;
+  each_planned(r, first, last, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.from + i}, ids}; });
+}
+
+// -- a narrow table, held whole ---------------------------------------------------------------------------------------
+
+template <class T, class I, class S>
+void accumulate_narrow_typed(const NarrowTable<T>& t, const I* ids, const S* segments) {
+  using A = Accumulator<T>;
+  A* sums = t.sums;
+  const T* grad = t.grad;
+  const A* scale = t.scale;
+  const std::int64_t n = t.ids.size, cols = t.cols, first = t.first;
+  const std::uint64_t rows = std::uint64_t(t.rows);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t r = std::uint64_t(std::int64_t(ids[i]) - first);
+    A* sum = sums + std::int64_t(r < rows ? r : rows) * cols;  // others' rows go to one nobody reads: no branch
+    const std::int64_t s = segments[i];
+    const A w = scale ? scale[s] : A(1);
+    for (std::int64_t c = 0; c < cols; ++c) sum[c] += load(grad[s * cols + c]) * w;
+  }
+}
+
+template <class T>
+void accumulate_narrow(const NarrowTable<T>& t) {
+  with_type(t.ids, [&](auto* ids) {
+    with_type(t.segments, [&](auto* segments) {
+      if (t.cols == 1) {
+        NarrowTable<T> one = t;
+        one.cols = 1;  // a constant the compiler can see
+        accumulate_narrow_typed(one, ids, segments);
+      } else {
+        accumulate_narrow_typed(t, ids, segments);
+      }
+    });
+  });
+}
+
+// The contribution of one id alone.
+template <class T>
+void weighted_row(T* out, const T* grad_row, std::int64_t cols, Accumulator<T> weight, const Accumulator<T>* total) {
+  for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
+    Block<T, N, K> term;
+    term.set(grad_row + c0);
+    if (total) term.divide_no_nan(*total);
+    term.multiply(weight);
+    term.store(out + c0);
+  });
+}
+
+}  // namespace
+}  // namespace rowgrad
