@@ -20,7 +20,7 @@ fuzz: $(VENV)/.ready   ## a million random calls against the naive reference
 	$(BIN)/python tools/fuzz.py --calls 1000000
 
 bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls against the peers installed; writes bench/results
-	$(BIN)/python bench/run.py --out latest
+	$(BIN)/rowgrad bench --out latest
 
 bench-peers:   ## an environment with the libraries rowgrad is compared with
 	$(PYTHON) -m venv .venv-peers

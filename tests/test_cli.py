@@ -33,6 +33,16 @@ def test_catalog(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(rg.catalog()))
 
 
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"\n    {name} " in shown for name in ("tour", "ops", "catalog", "bench"))
+    with pytest.raises(SystemExit, match="0"):
+        main(["bench", "--help"])
+    assert "--kinds" in capsys.readouterr().out
+
+
 def test_module_and_version() -> None:
     done = subprocess.run([sys.executable, "-m", "rowgrad", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"rowgrad {rg.__version__}"

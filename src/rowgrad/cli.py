@@ -1,4 +1,4 @@
-"""`rowgrad tour | ops | catalog`: what is here, and what it does."""
+"""`rowgrad tour | ops | catalog | bench`: what is here, what it does and how fast."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     ops = commands.add_parser("ops", help="list the operators, or describe one")
     ops.add_argument("name", nargs="?", help="an operator, e.g. SparseSegmentMeanGrad or its snake_case form")
     commands.add_parser("catalog", help="print every operator's record as JSON")
+    commands.add_parser("bench", help="time the operators beside other libraries; `rowgrad bench --help` says more")
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(parser.parse_args(argv))
+        return _bench(words[1:]) if words[:1] == ["bench"] else _run(parser.parse_args(words))
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _bench(words: list[str]) -> int:
+    from .bench.command import main as bench  # loaded by this command only, with options of its own
+
+    return bench(words)
 
 
 def _run(chosen: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -15,14 +16,15 @@ VERSION = f"rowgrad {rg.__version__}"
 Arrays = dict[str, Any]
 
 
-def to_numpy(result: Any) -> list[np.ndarray]:
+def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
     parts = result if isinstance(result, tuple | list) else [result]
     return [np.asarray(p, np.float32) if p.dtype == ml_dtypes.bfloat16 else np.asarray(p) for p in parts]
 
 
-def typed(x: Arrays, name: str) -> np.ndarray:
+def typed(x: Arrays, name: str) -> np.ndarray[Any, Any]:
     dtype = ml_dtypes.bfloat16 if x["dtype"] == "bfloat16" else x["dtype"]
-    return x[name].astype(dtype, copy=False)
+    array: np.ndarray[Any, Any] = x[name]
+    return array.astype(dtype, copy=False)
 
 
 def forward(x: Arrays) -> Callable[[], Any]:
@@ -46,9 +48,50 @@ def rows(x: Arrays) -> Callable[[], Any]:
     return lambda: OPS["SparseSegmentMeanGradV2"](grad, x["ids"], x["segments"], x["rows"])
 
 
+def rows_planned(x: Arrays) -> Callable[[], Any] | None:
+    plan_of = getattr(rg, "Plan", None)
+    if plan_of is None:
+        return None
+    grad = typed(x, "grad")
+    plan = plan_of(x["ids"], x["segments"], x["rows"])
+    return lambda: OPS["SparseSegmentMeanGradV2"](grad, plan=plan)
+
+
 def weighted(x: Arrays) -> Callable[[], Any]:
     table = typed(x, "table")
     return lambda: OPS["WeightedSparseSegmentMean"](table, x["ids"], x["segments"], x["weights"])
+
+
+def weighted_dense(x: Arrays) -> Callable[[], Any]:
+    grad = typed(x, "grad")
+    return lambda: OPS["WeightedSparseSegmentMeanGrad"](grad, x["ids"], x["segments"], x["weights"], x["rows"])
+
+
+def page_touch(x: Arrays) -> Callable[[], Any]:
+    grad = typed(x, "grad")
+    shape, threads = (x["rows"], grad.shape[1]), rg.num_threads()
+    shares = np.array_split(pages_of_rows(np.unique(x["ids"]), shape[1] * grad.itemsize), threads)
+    pool = ThreadPoolExecutor(threads)
+
+    def run() -> Any:
+        table = np.zeros(shape, grad.dtype)
+        flat = table.reshape(-1).view(np.uint8)
+
+        def touch(places: np.ndarray[Any, Any]) -> None:
+            flat[places] = 0  # NumPy does this without the GIL
+
+        list(pool.map(touch, shares))
+        return table
+
+    return run
+
+
+def pages_of_rows(rows: np.ndarray[Any, Any], width: int, page: int = 4096) -> np.ndarray[Any, Any]:
+    """A byte on every page that rows of `width` bytes lie on, in a table that begins on a page."""
+    first, last = rows.astype(np.int64) * width // page, (rows.astype(np.int64) * width + width - 1) // page
+    most = int((last - first).max(initial=0)) + 1
+    pages = np.unique(np.minimum(first[:, None] + np.arange(most), last[:, None]))
+    return pages * page
 
 
 def slice_(x: Arrays) -> Callable[[], Any]:
@@ -92,8 +135,9 @@ def tiny(x: Arrays) -> Callable[[], Any]:
     return thousand
 
 
-KINDS = {
-    "forward": forward, "dense": dense, "dense_kept": dense_kept, "rows": rows,
-    "weighted": weighted, "slice": slice_, "slice_grad": slice_grad,
-    "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad, "tiny": tiny,
+KINDS: dict[str, Callable[[Arrays], Callable[[], Any] | None]] = {
+    "forward": forward, "weighted": weighted, "dense": dense, "dense_kept": dense_kept, "rows": rows,
+    "rows_planned": rows_planned, "weighted_dense": weighted_dense, "page_touch": page_touch,
+    "slice": slice_, "slice_grad": slice_grad, "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad,
+    "tiny": tiny,
 }  # fmt: skip

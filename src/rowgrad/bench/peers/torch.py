@@ -13,7 +13,7 @@ VERSION = f"torch {torch.__version__}"
 Arrays = dict[str, Any]
 
 
-def to_numpy(result: Any) -> list[np.ndarray]:
+def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
     parts = result if isinstance(result, tuple | list) else [result]
     return [p.float().numpy() if p.dtype == torch.bfloat16 else p.numpy() for p in parts]
 

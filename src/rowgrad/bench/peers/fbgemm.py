@@ -17,7 +17,7 @@ VERSION = "FBGEMM (fbgemm-gpu-cpu)"
 Arrays = dict[str, Any]
 
 
-def to_numpy(result: Any) -> list[np.ndarray]:
+def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
     return [result.detach().float().numpy()]
 
 

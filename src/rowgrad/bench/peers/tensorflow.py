@@ -16,7 +16,7 @@ Arrays = dict[str, Any]
 R = tf.raw_ops
 
 
-def to_numpy(result: Any) -> list[np.ndarray]:
+def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
     parts = result if isinstance(result, tuple | list) else [result]
     return [tf.cast(p, tf.float32).numpy() if p.dtype == tf.bfloat16 else p.numpy() for p in parts]
 

@@ -1,0 +1,115 @@
+"""The command `rowgrad bench`: what may be asked, and who answers it."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from . import comparison
+from .cases import ALL, USUAL
+from .kinds import KINDS, PEERS
+from .measure import steps
+from .peer_process import PeerEndedError
+
+DESCRIPTION = """\
+Times rowgrad beside the libraries it can be compared with.
+
+  rowgrad bench                                    the six cases, the sparse ops, tiny calls, all peers
+  rowgrad bench --cases mid,S9 --kinds dense,rows --peers rowgrad,torch
+
+Every peer works in a process of its own; rounds go round the peers in turn, so that a slow spell of the machine hits
+all of them. Times are minima over rounds × repeats; answers are compared before they count.
+"""
+
+
+class UnusableError(Exception):
+    """What was asked for is not there, in words for the person who asked."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit status."""
+    chosen = _parser().parse_args(argv)
+    try:
+        return _run(chosen)
+    except UnusableError as error:
+        print(f"rowgrad bench: {error}", file=sys.stderr)
+        return 2
+    except PeerEndedError as error:
+        print(f"rowgrad bench: rowgrad's own process has ended: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nrowgrad bench: interrupted, nothing written", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rowgrad bench", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--list", action="store_true", help="print every case, kind and peer, and end")
+    what = parser.add_argument_group("what is timed")
+    what.add_argument("--cases", metavar="A,B", help="workloads by name (default: the six, sparse, tiny)")
+    what.add_argument("--kinds", metavar="A,B", help="kinds of calls by name (default: all that fit a case)")
+    what.add_argument("--peers", metavar="A,B", help=f"libraries (default: {','.join(PEERS)}; rowgrad is always there)")
+    how = parser.add_argument_group("how")
+    how.add_argument("--rounds", metavar="R", type=_positive, default=3, help="turns round the peers (default 3)")
+    how.add_argument("--repeats", metavar="R", type=_positive, default=5, help="runs of a call in a turn (default 5)")
+    how.add_argument("--threads", metavar="T", type=_positive, help="threads of every library (default: all cores)")
+    how.add_argument("--peers-python", metavar="PATH", help="an interpreter that has the peers "
+                     "(default: .venv-peers/bin/python, else this one)")  # fmt: skip
+    result = parser.add_argument_group("what becomes of it")
+    result.add_argument("--out", metavar="NAME", help="write NAME.json and NAME.csv, a bare name into bench/results "
+                        "where that exists")  # fmt: skip
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    if platform.system() not in ("Linux", "Darwin"):
+        raise UnusableError("the benchmarks run on Linux and macOS")
+    cases = _names("case", chosen.cases, ALL, USUAL)
+    kinds = _names("kind", chosen.kinds, KINDS, KINDS)
+    peers = _names("peer", chosen.peers, PEERS, PEERS)
+    if chosen.list:
+        _list()
+    else:
+        wanted = steps(cases, kinds)
+        if not any(wanted.values()):
+            raise UnusableError(f"none of the kinds {', '.join(kinds)} fits the cases {', '.join(cases)}")
+        comparison.run(wanted, ["rowgrad", *(p for p in peers if p != "rowgrad")], _peers_python(chosen), chosen)
+    return 0
+
+
+def _names(what: str, given: str | None, known: Collection[str], usual: Collection[str]) -> list[str]:
+    """The names in a list with commas, all of which must be known."""
+    if given is None:
+        return list(usual)
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    strange = [name for name in names if name not in known]
+    if strange or not names:
+        missing = ", ".join(map(repr, strange)) or "''"
+        raise UnusableError(f"no {what} {missing}; there are {', '.join(known)}")
+    return names
+
+
+def _peers_python(chosen: argparse.Namespace) -> str:
+    beside = Path(".venv-peers", "bin", "python")
+    return chosen.peers_python or (str(beside) if beside.exists() else sys.executable)
+
+
+def _list() -> None:
+    print("cases")
+    for case in ALL.values():
+        print(f"  {case.name:17} {case.group:7} {case.title}")
+    print("\nkinds")
+    for kind in KINDS.values():
+        print(f"  {kind.name:17} {kind.group:7} {kind.title}")
+    print(f"\npeers\n  {', '.join(PEERS)}")

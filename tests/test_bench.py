@@ -1,0 +1,154 @@
+"""The benchmarks as a program: what they run, count and write. How fast anything is, no test here asks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rowgrad.bench import machine, results, traffic
+from rowgrad.bench.cases import ALL
+from rowgrad.bench.kinds import KINDS
+from rowgrad.bench.peer_process import Peer, PeerEndedError
+from rowgrad.bench.peers import rowgrad as peer
+from rowgrad.bench.progress import Progress, clock
+from rowgrad.cli import main
+
+QUICK = ["--rounds", "1", "--repeats", "1"]
+
+
+def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--list"]) == 0
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert listed >= {*ALL, *KINDS}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--cases", "mid,nowhere"], "no case 'nowhere'; there are mid, wide"),
+        (["--kinds", "sideways"], "no kind 'sideways'; there are forward"),
+        (["--peers", "abacus"], "no peer 'abacus'; there are rowgrad"),
+        (["--cases", ""], "no case ''"),
+        (["--cases", "tiny", "--kinds", "rows"], "none of the kinds rows fits the cases tiny"),
+    ],
+)
+def test_what_is_not_there_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_numbers_must_be_positive() -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "--rounds", "0"])
+
+
+def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ["--cases", "S12,sparse_small", "--kinds", "forward,dense,rows,weighted_dense,page_touch,slice"]
+    peers = ["--peers", "scipy", "--peers-python", sys.executable]
+    assert main(["bench", *wanted, *peers, *QUICK, "--out", str(tmp_path / "small")]) == 0
+    out, err = capsys.readouterr()
+    assert "dense by (page_touch + rows)" in out
+    assert "*" not in out.partition("how many times")[0], "answers differ"
+    assert "[1/6] S12 forward" in err
+    written = json.loads((tmp_path / "small.json").read_text())
+    assert written["facts"]["copy_gb_per_s"] > 0
+    assert written["cases"]["S12"] == ALL["S12"].title
+    assert set(written["results"]["S12"]["dense"]) == {"rowgrad", "scipy"}
+    with open(tmp_path / "small.csv", newline="") as f:
+        rows = list(csv.DictReader(f))
+    assert [(r["case"], r["kind"]) for r in rows if r["peer"] == "rowgrad"] == [
+        ("S12", "forward"), ("S12", "dense"), ("S12", "rows"), ("S12", "weighted_dense"), ("S12", "page_touch"),
+        ("sparse_small", "slice"),
+    ]  # fmt: skip
+
+
+def test_a_peer_that_is_missing_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--cases", "S12", "--kinds", "rows", "--peers", "fbgemm", "--peers-python", sys.executable]
+    assert main(["bench", *words, *QUICK]) == 0
+    assert "without fbgemm: ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_a_peer_that_ends_says_so() -> None:
+    ending = Peer("scipy", sys.executable)
+    ending._process.kill()
+    with pytest.raises(PeerEndedError, match="status -9"):
+        ending.ask("make", kind="dense")
+    assert ending.ended
+
+
+def test_every_kind_can_be_made_and_has_its_bytes() -> None:
+    assert set(peer.KINDS) == set(KINDS)
+    assert {*traffic.BAG_BYTES, *traffic.SPARSE_BYTES, "tiny"} == set(KINDS)
+
+
+def test_least_bytes_of_bags() -> None:
+    # 3 ids, 2 of them different, 2 bags, a table of 4 × 5 floats: a row has 20 bytes, an id 4.
+    grad, ids = np.zeros((2, 5), np.float32), np.array([0, 2, 2], np.int32)
+    x = {"grad": grad, "ids": ids, "rows": 4, "bags": 2, "dtype": "float32"}
+    assert traffic.least_bytes(x, list(KINDS)) == {
+        "forward": 3 * 20 + 24 + 2 * 20,
+        "weighted": 3 * 20 + 24 + 12 + 2 * 20,
+        "rows": 3 * 20 + 24 + 2 * 24,
+        "rows_planned": 3 * 20 + 12 + 2 * 24,
+        "dense_kept": 3 * 20 + 24 + 2 * 20 + 2 * 20,
+        "dense": 3 * 20 + 24 + 2 * 20 + 4 * 20,
+        "weighted_dense": 3 * 20 + 24 + 12 + 2 * 20 + 4 * 20,
+        "page_touch": 2 * 20,
+    }
+    assert traffic.bag_sizes({**x, "dtype": "bfloat16"}).w == 2
+
+
+def test_least_bytes_of_sparse_matrices() -> None:
+    # Entries (0, 0), (2, 1) and (0, 0), (2, 2) in 3 × 4; the slice holds row 2; row 1 is empty; the sum has 3 entries.
+    x = {"indices": np.array([[0, 0], [2, 1]]), "b_indices": np.array([[0, 0], [2, 2]]), "shape": np.array([3, 4])}
+    x |= {"start": np.array([1, 0]), "size": np.array([2, 4])}
+    assert traffic.sparse_sizes(x) == traffic.SparseSizes(n=2, inside=1, rows=3, empty=1, union=3)
+    assert traffic.least_bytes(x, ["slice", "add"]) == {"slice": 3 * 20, "add": 7 * 20}
+
+
+def test_pages_of_rows() -> None:
+    assert peer.pages_of_rows(np.array([0, 1, 3]), 3000).tolist() == [0, 4096, 8192]
+    assert peer.pages_of_rows(np.array([1]), 10_000).tolist() == [8192, 12288, 16384]
+    assert peer.pages_of_rows(np.array([], np.int32), 4).tolist() == []
+
+
+def test_cache_sizes(tmp_path: Path) -> None:
+    assert machine.cache_sizes(tmp_path) == machine.USUAL_CACHES
+    for index, (level, size) in enumerate([(1, "32K"), (2, "512K"), (3, "8M")]):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "size").write_text(f"{size}\n")
+    assert machine.cache_sizes(tmp_path) == {2: 512 << 10, 3: 8 << 20}
+
+
+def test_progress_tells_each_step_on_a_line_of_its_own() -> None:
+    out = io.StringIO()
+    progress = Progress(2, out)
+    progress.begin("first")
+    progress.begin("second")
+    progress.clear()
+    first, second = out.getvalue().splitlines()
+    assert first == "[1/2] first  0:00 elapsed"
+    assert second == "[2/2] second  0:00 elapsed, about 0:00 left"
+    assert [clock(s) for s in (5, 83, 3_725)] == ["0:05", "1:23", "1:02:05"]
+
+
+def test_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert results.place("mine") == Path("mine")
+    (tmp_path / "bench" / "results").mkdir(parents=True)
+    assert results.place("mine") == Path("bench/results/mine")
+    assert results.place("./elsewhere/mine.2") == Path("elsewhere/mine.2")
+
+
+def test_no_other_command_loads_the_benchmarks() -> None:
+    source = "import sys, rowgrad.cli; rowgrad.cli.main(['ops']); sys.exit('rowgrad.bench' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", source], capture_output=True).returncode == 0
