@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/include/rowgrad/*.h cpp/kernels/* cpp/bind/*)
 
-.PHONY: run test test-slow fuzz bench bench-peers lint format sanitize docs clean
+.PHONY: run test test-slow fuzz bench bench-series bench-peers lint format sanitize docs clean
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
 	@$(BIN)/rowgrad tour
@@ -21,6 +21,9 @@ fuzz: $(VENV)/.ready   ## a million random calls against the naive reference
 
 bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls against the peers installed; writes bench/results
 	$(BIN)/rowgrad bench --out latest
+
+bench-series: $(VENV)/.ready   ## time and memory as ids, rows, columns and threads grow; writes bench/results
+	$(BIN)/rowgrad bench --series N,V,D,threads --out series
 
 bench-peers:   ## an environment with the libraries rowgrad is compared with
 	$(PYTHON) -m venv .venv-peers

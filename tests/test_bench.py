@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rowgrad.bench import machine, results, traffic
-from rowgrad.bench.cases import ALL
+from rowgrad.bench import growth, machine, results, scaling, traffic
+from rowgrad.bench.cases import ALL, Case
+from rowgrad.bench.fit import fit, regime
 from rowgrad.bench.kinds import KINDS
 from rowgrad.bench.peer_process import Peer, PeerEndedError
 from rowgrad.bench.peers import rowgrad as peer
+from rowgrad.bench.point import Point
 from rowgrad.bench.progress import Progress, clock
 from rowgrad.cli import main
 
@@ -26,7 +28,7 @@ QUICK = ["--rounds", "1", "--repeats", "1"]
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--list"]) == 0
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    assert listed >= {*ALL, *KINDS}
+    assert listed >= {*ALL, *KINDS, "N", "V", "D", "threads"}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["--cases", "mid,nowhere"], "no case 'nowhere'; there are mid, wide"),
         (["--kinds", "sideways"], "no kind 'sideways'; there are forward"),
         (["--peers", "abacus"], "no peer 'abacus'; there are rowgrad"),
+        (["--series", "Q"], "no series 'Q'; there are N, V, D, threads"),
         (["--cases", ""], "no case ''"),
         (["--cases", "tiny", "--kinds", "rows"], "none of the kinds rows fits the cases tiny"),
     ],
@@ -83,6 +86,29 @@ def test_a_peer_that_ends_says_so() -> None:
     assert ending.ended
 
 
+def test_a_small_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--series", "N", "--upto", "1000", *QUICK, "--out", str(tmp_path / "n")]) == 0
+    assert "t = a + b·N + c·N·D" in capsys.readouterr().out
+    measured = json.loads((tmp_path / "n.json").read_text())["series"]["N"]
+    assert [(m["kind"], m["ids"]) for m in measured] == [(kind, 1000) for kind in growth.KINDS]
+    assert len((tmp_path / "n.csv").read_text().splitlines()) == 4
+
+
+def test_scaling() -> None:
+    case = Case("small", 1_000, 8, 64, 5)
+    measured = scaling.measure_scaling([case], 2, 1, 1, Progress(3, io.StringIO()))
+    assert [m["kind"] for m in measured] == list(scaling.KINDS)
+    assert all(m["quotient"] == m["speed_up"] / m["probe_speed_up"] for m in measured)
+    assert len(scaling.report(measured)) == 5
+
+
+def test_the_probe_reads_rows_in_the_kernels_order() -> None:
+    x = {"dtype": "float32", "grad": np.eye(3, dtype=np.float32)}
+    x |= {"table": np.eye(4, dtype=np.float32), "ids": np.array([2, 0, 2, 1]), "segments": np.array([0, 0, 1, 2])}
+    assert scaling.reads("forward", x)[1].tolist() == [2, 0, 2, 1]
+    assert scaling.reads("rows", x)[1].tolist() == [0, 2, 0, 1]
+
+
 def test_every_kind_can_be_made_and_has_its_bytes() -> None:
     assert set(peer.KINDS) == set(KINDS)
     assert {*traffic.BAG_BYTES, *traffic.SPARSE_BYTES, "tiny"} == set(KINDS)
@@ -117,6 +143,31 @@ def test_pages_of_rows() -> None:
     assert peer.pages_of_rows(np.array([0, 1, 3]), 3000).tolist() == [0, 4096, 8192]
     assert peer.pages_of_rows(np.array([1]), 10_000).tolist() == [8192, 12288, 16384]
     assert peer.pages_of_rows(np.array([], np.int32), 4).tolist() == []
+
+
+def test_the_fit_finds_the_law() -> None:
+    sizes = [(n, d) for n in (1e3, 1e4, 1e5, 1e6) for d in (1, 16, 256)]
+    law = fit([n for n, _ in sizes], [d for _, d in sizes], [1e-5 + 2e-9 * n + 3e-10 * n * d for n, d in sizes])
+    assert (law.a, law.b, law.c) == pytest.approx((1e-5, 2e-9, 3e-10), rel=1e-6)
+    assert law.deviation < 1e-9
+    assert law.at(1e4, 16) == pytest.approx(1e-5 + 2e-5 + 4.8e-5)
+
+
+def test_the_fit_shows_that_there_is_no_law() -> None:
+    ids = [1e3, 1e4, 1e5, 1e6]
+    assert fit(ids, [1] * 4, [n * n * 1e-12 for n in ids]).deviation > growth.MOST_DEVIATION
+    falling = fit(ids, [1] * 4, [1e-3 / n for n in ids])
+    assert min(falling.a, falling.b, falling.c) >= 0
+
+
+def test_a_point_counts_its_memory_and_its_regime() -> None:
+    point = Point(1_000, 50, 4)
+    assert point.bags == 50
+    assert growth.bytes_per_id(point, 16_400) == 16.0
+    assert growth.bytes_per_id(point, None) is None
+    assert point.working_set(unique=50) == 100 * 16 + 8_000
+    caches = {2: 9_600, 3: 20_000}
+    assert [regime(bytes_, caches) for bytes_ in (9_600, 9_601, 20_001)] == ["L2", "L3", "memory"]
 
 
 def test_cache_sizes(tmp_path: Path) -> None:

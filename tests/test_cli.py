@@ -40,7 +40,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"\n    {name} " in shown for name in ("tour", "ops", "catalog", "bench"))
     with pytest.raises(SystemExit, match="0"):
         main(["bench", "--help"])
-    assert "--kinds" in capsys.readouterr().out
+    assert "--series" in capsys.readouterr().out
 
 
 def test_module_and_version() -> None:

@@ -8,17 +8,18 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from . import comparison
+from . import comparison, series
 from .cases import ALL, USUAL
 from .kinds import KINDS, PEERS
 from .measure import steps
 from .peer_process import PeerEndedError
 
 DESCRIPTION = """\
-Times rowgrad beside the libraries it can be compared with.
+Times rowgrad beside the libraries it can be compared with, or as sizes and threads grow.
 
   rowgrad bench                                    the six cases, the sparse ops, tiny calls, all peers
   rowgrad bench --cases mid,S9 --kinds dense,rows --peers rowgrad,torch
+  rowgrad bench --series N,D --out growth          time and memory as ids and columns grow
 
 Every peer works in a process of its own; rounds go round the peers in turn, so that a slow spell of the machine hits
 all of them. Times are minima over rounds × repeats; answers are compared before they count.
@@ -49,11 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rowgrad bench", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--list", action="store_true", help="print every case, kind and peer, and end")
+    parser.add_argument("--list", action="store_true", help="print every case, kind, peer and series, and end")
     what = parser.add_argument_group("what is timed")
     what.add_argument("--cases", metavar="A,B", help="workloads by name (default: the six, sparse, tiny)")
     what.add_argument("--kinds", metavar="A,B", help="kinds of calls by name (default: all that fit a case)")
     what.add_argument("--peers", metavar="A,B", help=f"libraries (default: {','.join(PEERS)}; rowgrad is always there)")
+    what.add_argument("--series", metavar="S", help="rowgrad alone as something grows: N, V, D, threads, or several")
+    what.add_argument("--upto", metavar="X", type=float, default=float("inf"), help="no point of N, V or D above this")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", metavar="R", type=_positive, default=3, help="turns round the peers (default 3)")
     how.add_argument("--repeats", metavar="R", type=_positive, default=5, help="runs of a call in a turn (default 5)")
@@ -80,6 +83,9 @@ def _run(chosen: argparse.Namespace) -> int:
     peers = _names("peer", chosen.peers, PEERS, PEERS)
     if chosen.list:
         _list()
+    elif chosen.series:
+        listed = _names("series", chosen.series, series.NAMES, ())
+        series.run(listed, cases if chosen.cases else [], chosen)
     else:
         wanted = steps(cases, kinds)
         if not any(wanted.values()):
@@ -113,3 +119,6 @@ def _list() -> None:
     for kind in KINDS.values():
         print(f"  {kind.name:17} {kind.group:7} {kind.title}")
     print(f"\npeers\n  {', '.join(PEERS)}")
+    print("\nseries")
+    for name, title in series.NAMES.items():
+        print(f"  {name:17} {title}")
