@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rowgrad.bench import growth, machine, results, scaling, traffic
+from rowgrad.bench import drawing, growth, machine, results, scaling, traffic
 from rowgrad.bench.cases import ALL, Case
 from rowgrad.bench.fit import fit, regime
 from rowgrad.bench.kinds import KINDS
@@ -40,6 +41,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["--series", "Q"], "no series 'Q'; there are N, V, D, threads"),
         (["--cases", ""], "no case ''"),
         (["--cases", "tiny", "--kinds", "rows"], "none of the kinds rows fits the cases tiny"),
+        (["--plot"], "give --out as well"),
     ],
 )
 def test_what_is_not_there_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,6 +200,23 @@ def test_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "bench" / "results").mkdir(parents=True)
     assert results.place("mine") == Path("bench/results/mine")
     assert results.place("./elsewhere/mine.2") == Path("elsewhere/mine.2")
+
+
+FOUND = {"mid": {"rows": {"rowgrad": {"min": 1.0, "agrees": True}, "torch": {"min": 2.0, "agrees": True}}}}
+
+
+def test_drawings_are_the_same_every_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+    grown = {"N": [{"kind": k, "ids": n, "seconds": n * 1e-8} for k in growth.KINDS for n in (10, 100)]}
+    for draw in (lambda stem: drawing.draw_ratios(stem, FOUND), lambda stem: drawing.draw_growth(stem, grown)):
+        first, second = (draw(tmp_path / name)[0].read_bytes() for name in ("a", "b"))
+        assert first == second
+
+
+def test_without_matplotlib_a_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    drawing.draw_if_possible(True, [Path("a.json")], lambda: [Path("a.svg")])
+    assert capsys.readouterr().err.splitlines()[0].endswith("brings matplotlib, which draws them")
 
 
 def test_no_other_command_loads_the_benchmarks() -> None:

@@ -66,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     result = parser.add_argument_group("what becomes of it")
     result.add_argument("--out", metavar="NAME", help="write NAME.json and NAME.csv, a bare name into bench/results "
                         "where that exists")  # fmt: skip
+    result.add_argument("--plot", action="store_true", help="draw NAME*.svg beside them; done without asking where "
+                        "matplotlib is installed")  # fmt: skip
     return parser
 
 
@@ -81,6 +83,8 @@ def _run(chosen: argparse.Namespace) -> int:
     cases = _names("case", chosen.cases, ALL, USUAL)
     kinds = _names("kind", chosen.kinds, KINDS, KINDS)
     peers = _names("peer", chosen.peers, PEERS, PEERS)
+    if chosen.plot and not chosen.out:
+        raise UnusableError("--plot draws beside the results: give --out as well")
     if chosen.list:
         _list()
     elif chosen.series:

@@ -1,10 +1,10 @@
-"""The comparison with peers from start to end: measure, show, write."""
+"""The comparison with peers from start to end: measure, show, write, draw."""
 
 from __future__ import annotations
 
 import argparse
 
-from . import machine, report, results
+from . import drawing, machine, report, results
 from .measure import Found, measure_all
 from .peer_process import start_peers
 
@@ -31,4 +31,5 @@ def run(wanted: dict[str, list[str]], names: list[str], peers_python: str, chose
     if chosen.out and found:
         stem = results.place(chosen.out)
         parts = {"cases": results.titles(found), "results": found}
-        results.write(stem, facts, parts, list(results.peer_rows(found, copy)))
+        written = results.write(stem, facts, parts, list(results.peer_rows(found, copy)))
+        drawing.draw_if_possible(chosen.plot, written, lambda: drawing.draw_ratios(stem, found))

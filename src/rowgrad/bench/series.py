@@ -1,4 +1,4 @@
-"""The series from start to end: rowgrad alone as sizes or threads grow; measure, show, write."""
+"""The series from start to end: rowgrad alone as sizes or threads grow; measure, show, write, draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import rowgrad as rg
 
-from . import growth, machine, results, scaling
+from . import drawing, growth, machine, results, scaling
 from .progress import Progress
 
 NAMES = {
@@ -52,4 +52,5 @@ def _write(
     rows += [{"series": "threads", **m} for m in scaled]
     columns = dict.fromkeys(key for row in rows for key in row)
     parts = {"series": grown, "fits": laws, "threads": scaled}
-    results.write(stem, facts, parts, [{**dict.fromkeys(columns, ""), **row} for row in rows])
+    written = results.write(stem, facts, parts, [{**dict.fromkeys(columns, ""), **row} for row in rows])
+    drawing.draw_if_possible(chosen.plot, written, lambda: drawing.draw_growth(stem, grown) if grown else [])
