@@ -20,7 +20,7 @@ from .worker import Call, seconds_of
 
 Measured = dict[str, Any]
 KINDS = ("forward", "rows", "dense_kept")
-BUFFER = 1 << 18  # bytes of rows read at a time: they stay in a core's cache, and calls are few
+BUFFER = 1 << 19  # bytes of rows read at a time: they stay in a core's cache, and threads seldom wait for the GIL
 LEAST = 0.85  # of the probe's speed-up
 TELLING = 1e-3  # seconds on one thread from which a case is judged
 
