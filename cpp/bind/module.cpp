@@ -10,6 +10,7 @@
 
 #include "../kernels/kernels.h"
 #include "rowgrad/float_mode.h"
+#include "rowgrad/ids.h"
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 
@@ -93,11 +94,12 @@ Status guarded(Fn&& fn) {
 // Distinct rows, so that threads never meet.
 void clear_rows(const Array& table, const Array& rows) {
   const std::int64_t bytes = table.row_size() * width_of(table.dtype);
-  const auto* row = rows.as<const std::int64_t>();
-  parallel_ranges(rows.size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      if (std::uint64_t(row[i]) < std::uint64_t(table.rows()))
-        std::memset(table.as<char>() + row[i] * bytes, 0, static_cast<std::size_t>(bytes));
+  Ids(rows).typed([&](auto* row) {
+    parallel_ranges(rows.size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        if (is_below(row[i], table.rows()))
+          std::memset(table.as<char>() + std::int64_t(row[i]) * bytes, 0, static_cast<std::size_t>(bytes));
+    });
   });
 }
 
@@ -113,9 +115,13 @@ class Job {
   }
 
   nb::object written() const {
-    auto* rows = new std::vector<std::int64_t>(kernel_->written());
-    nb::capsule owner(rows, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(rows->data(), {rows->size()}, owner));
+    return std::visit(
+        []<class I>(std::vector<I> list) {
+          auto* rows = new std::vector<I>(std::move(list));
+          nb::capsule owner(rows, [](void* p) noexcept { delete static_cast<std::vector<I>*>(p); });
+          return nb::cast(nb::ndarray<nb::numpy, I, nb::ndim<1>>(rows->data(), {rows->size()}, owner));
+        },
+        kernel_->written());
   }
 
   nb::object fault() const { return as_python(status_); }

@@ -80,13 +80,15 @@ void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t
   reduce_or_copy(out, data, cols, ids, n, 0, kind);
 }
 
-template <class T, class I, class S>
-void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::int64_t begin, std::int64_t end) {
+// Calls reduce(out row, first id, number of ids, ids beyond them, segment) for the bags that begin in [begin, end), and
+// clears the rows between them.
+template <class B, class S, class Reduce>
+inline void each_bag(const B& b, const S* segments, std::int64_t begin, std::int64_t end, Reduce reduce) {
   const std::int64_t size = b.ids.size;
-  const bool near = b.data_rows * b.cols * std::int64_t(sizeof(T)) <= kNear;
+  const bool near = b.data_rows * b.cols * std::int64_t(sizeof(*b.data)) <= kNear;
   auto clear = [&](std::int64_t first, std::int64_t last) {
     if (first < last && b.cols > 0)
-      __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(T));
+      __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(*b.data));
   };
   while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
   for (std::int64_t i = begin, next; i < end; i = next) {
@@ -94,25 +96,19 @@ void reduce_typed_runs(const Bags<T>& b, const I* ids, const S* segments, std::i
     for (next = i + 1; next < size && segments[next] == segment;) ++next;
     clear(i > 0 ? std::int64_t(segments[i - 1]) + 1 : 0, segment);
     if (next == size) clear(std::int64_t(segment) + 1, b.rows);
-    reduce_or_copy(b.out + std::int64_t(segment) * b.cols, b.data, b.cols, ids + i, next - i,
-                   near ? -size : size - next, b.kind);
+    reduce(b.out + std::int64_t(segment) * b.cols, i, next - i, near ? -size : size - next, std::int64_t(segment));
   }
-}
-
-template <class T, class I>
-void reduce_runs_of(const Bags<T>& b, const I* ids, std::int64_t begin, std::int64_t end) {
-  if (b.segments.wide)
-    reduce_typed_runs(b, ids, static_cast<const std::int64_t*>(b.segments.data), begin, end);
-  else
-    reduce_typed_runs(b, ids, static_cast<const std::int32_t*>(b.segments.data), begin, end);
 }
 
 template <class T>
 void reduce_runs(const Bags<T>& b, std::int64_t begin, std::int64_t end) {
-  if (b.ids.wide)
-    reduce_runs_of(b, static_cast<const std::int64_t*>(b.ids.data), begin, end);
-  else
-    reduce_runs_of(b, static_cast<const std::int32_t*>(b.ids.data), begin, end);
+  with_type(b.ids, [&](auto* ids) {
+    with_type(b.segments, [&](auto* segments) {
+      each_bag(b, segments, begin, end, [&](T* out, std::int64_t i, std::int64_t n, std::int64_t beyond, std::int64_t) {
+        reduce_or_copy(out, b.data, b.cols, ids + i, n, beyond, b.kind);
+      });
+    });
+  });
 }
 
 // Columns TensorFlow's SegmentSum handles in vectors of 32 bytes; the rest it sums plainly.
@@ -194,26 +190,55 @@ void segment_sum(T* out, const T* data, std::int64_t cols, std::int64_t n) {
       });
 }
 
-template <class A>
-inline A divide_no_nan(A a, A b) {
-  return b == A(0) ? A(0) : a / b;
+// One weighted bag, in the order of SegmentSum: see sum_in_four_lanes. `beyond` as in reduce_bag.
+template <class T, class I>
+[[gnu::noinline]] void reduce_weighted_bag(T* out, const T* data, std::int64_t cols, const I* ids,
+                                           const Accumulator<T>* weights, std::int64_t n, std::int64_t beyond,
+                                           const Accumulator<T>* total) {
+  const std::int64_t limit = n + beyond - kAhead, packet = kPacket<Accumulator<T>>;
+  const std::int64_t packed = n >= 16 ? cols / packet * packet : 0;
+  auto columns = [&](std::int64_t from, std::int64_t width, std::int64_t lanes) {
+    for_blocks<T>(width, [&]<int N, int K>(std::int64_t c) {
+      using Rows = Block<T, N, K>;
+      const T* base = data + from + c;
+      auto add = [&](Rows& sum, std::int64_t j) {
+        if (j < limit) prefetch<Rows::columns * std::int64_t(sizeof(T))>(base + std::int64_t(ids[j + kAhead]) * cols);
+        sum.add_scaled(base + std::int64_t(ids[j]) * cols, weights[j]);
+      };
+      Rows sum;
+      if (n == 1) {  // alone, a product is not added to zero
+        sum.set(base + std::int64_t(ids[0]) * cols);
+        sum.multiply(weights[0]);
+      } else {
+        const std::int64_t whole = n / lanes * lanes;
+        sum.clear();
+        for (std::int64_t j = 0; j < whole; j += lanes) add(sum, j);
+        for (std::int64_t k = 1; k < lanes; ++k) {
+          Rows lane;
+          lane.clear();
+          for (std::int64_t j = k; j < whole; j += lanes) add(lane, j);
+          sum.add(lane);
+        }
+        for (std::int64_t j = whole; j < n; ++j) add(sum, j);
+      }
+      if (total) sum.divide_no_nan(*total);
+      sum.store(out + from + c);
+    });
+  };
+  columns(0, packed, 4);
+  columns(packed, cols - packed, 1);
 }
 
 template <class T>
-void weighted_reduce(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, const Accumulator<T>* weights,
-                     std::int64_t n, const Accumulator<T>* total) {
-  using A = Accumulator<T>;
-  segment_sums<A>(
-      cols, n,
-      [&](std::int64_t j, std::int64_t c0) {
-        const T* row = data + ids[j] * cols + c0;
-        const A w = weights[j];
-        return [row, w](std::int64_t c) { return load(row[c]) * w; };
-      },
-      [&](std::int64_t c0, std::int64_t width, const A* acc) {
-        for (std::int64_t c = 0; c < width; ++c)
-          out[c0 + c] = store<T>(total ? divide_no_nan(acc[c], *total) : acc[c]);
+void weighted_bags(const WeightedBags<T>& b, std::int64_t begin, std::int64_t end) {
+  with_type(b.ids, [&](auto* ids) {
+    with_type(b.segments, [&](auto* segments) {
+      each_bag(b, segments, begin, end, [&](T* out, std::int64_t i, std::int64_t n, std::int64_t beyond, std::int64_t s) {
+        const auto* total = b.totals ? b.totals + s : nullptr;
+        reduce_weighted_bag(out, b.data, b.cols, ids + i, b.weights + i, n, beyond, total);
       });
+    });
+  });
 }
 
 template <class I>
@@ -277,7 +302,7 @@ void fill(GradOps<T>& ops) {
          accumulate_planned<T, std::int32_t>,
          accumulate_planned<T, std::int64_t>,
          accumulate_narrow<T>,
-         weighted_reduce<T>,
+         weighted_bags<T>,
          weighted_row<T>,
          weighted_runs<T, std::uint32_t>,
          weighted_runs<T, std::uint64_t>,

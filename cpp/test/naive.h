@@ -137,6 +137,12 @@ void weighted_reduce(T* out, const T* data, int64_t cols, const int64_t* ids, co
   }
 }
 
+// With the signature of rows.h: one bag.
+template <class T>
+void weighted_bags(const WeightedBags<T>& b, int64_t, int64_t) {
+  weighted_reduce(b.out, b.data, b.cols, static_cast<const int64_t*>(b.ids.data), b.weights, b.ids.size, b.totals);
+}
+
 template <class T>
 void weighted_row(T* out, const T* grad_row, int64_t cols, Accumulator<T> weight, const Accumulator<T>* total) {
   for (int64_t c = 0; c < cols; ++c) out[c] = store<T>(divided(load(grad_row[c]), total) * weight);

@@ -85,9 +85,10 @@ void test_distinct_rows(Rng& rng) {
         set_num_threads(threads);
         const auto entries = sorted(random_entries<std::uint32_t>(rng, n, rows), rows);
         const auto starts = row_starts(entries);
-        const auto found = distinct_rows(entries);
+        const auto found = std::get<std::vector<std::int32_t>>(distinct_rows(entries, rows));
+        EXPECT(std::holds_alternative<std::vector<std::int64_t>>(distinct_rows(entries, (1LL << 31) + 1)));
         EXPECT_EQ(found.size(), starts.size() - 1);
-        for (std::size_t g = 0; g < found.size(); ++g) EXPECT_EQ(found[g], std::int64_t(entries[starts[g]].row));
+        for (std::size_t g = 0; g < found.size(); ++g) EXPECT_EQ(std::int64_t(found[g]), std::int64_t(entries[starts[g]].row));
         for (std::int64_t parts : {1, 3, 7}) {
           const auto before = runs_before(entries, parts);
           EXPECT_EQ(before.front(), 0);

@@ -42,7 +42,7 @@ void fill_naive(GradOps<T>& ops) {
   ops.accumulate_runs_u64 = naive::accumulate_runs<T, std::uint64_t>;
   ops.accumulate_planned_i32 = naive::accumulate_planned<T, std::int32_t>;
   ops.accumulate_planned_i64 = naive::accumulate_planned<T, std::int64_t>;
-  ops.weighted_reduce = naive::weighted_reduce<T>;
+  ops.weighted_bags = naive::weighted_bags<T>;
   ops.weighted_row = naive::weighted_row<T>;
   ops.weighted_runs_u32 = naive::weighted_runs<T, std::uint32_t>;
   ops.weighted_runs_u64 = naive::weighted_runs<T, std::uint64_t>;
@@ -194,8 +194,10 @@ void test_weighted(DType dtype, const Case& x, const Accumulator<T>* totals) {
   const auto* weights = x.weights.as<Accumulator<T>>();
   const std::int64_t s = x.ids[0];
   check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
-    std::get<GradOps<T>>(table.grad)
-        .weighted_reduce(static_cast<T*>(out), data, x.cols, x.ids.data(), weights, x.n, totals ? totals + s : nullptr);
+    const Numbers64 segments(static_cast<std::size_t>(x.n));  // one bag, of segment 0
+    const WeightedBags<T> bag{static_cast<T*>(out), 1, data, kTable, x.cols, {x.ids.data(), x.n, true},
+                              {segments.data(), x.n, true}, weights, totals ? totals + s : nullptr};
+    std::get<GradOps<T>>(table.grad).weighted_bags(bag, 0, x.n);
   });
   check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
     std::get<GradOps<T>>(table.grad)

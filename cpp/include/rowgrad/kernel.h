@@ -11,12 +11,22 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "rowgrad/status.h"
 #include "rowgrad/view.h"
 
 namespace rowgrad {
+
+// Rows of a table, in as few bytes as its size allows: what a kept output remembers is a cost per id.
+using RowList = std::variant<std::vector<std::int32_t>, std::vector<std::int64_t>>;
+
+// An empty list of rows below `num_rows`.
+inline RowList row_list(std::int64_t num_rows) {
+  if (num_rows > std::int64_t{1} << 31) return std::vector<std::int64_t>();
+  return std::vector<std::int32_t>();
+}
 
 class Kernel {
  public:
@@ -30,7 +40,7 @@ class Kernel {
   virtual bool fills() const { return false; }
   virtual void compute(std::span<const Array> out) = 0;
   // After compute: the distinct rows of the output that were written, ascending; what a kept output clears next time.
-  virtual std::vector<std::int64_t> written() const { return {}; }
+  virtual RowList written() const { return {}; }
 };
 
 struct KernelEntry {

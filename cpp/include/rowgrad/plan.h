@@ -94,18 +94,23 @@ std::vector<std::int64_t> runs_before(const Entries<P>& sorted, std::int64_t par
   return before;
 }
 
-// The distinct rows of a sorted batch.
+// The distinct rows of a sorted batch, which are below `num_rows`.
 template <class P>
-std::vector<std::int64_t> distinct_rows(const Entries<P>& sorted) {
+RowList distinct_rows(const Entries<P>& sorted, std::int64_t num_rows) {
   const std::int64_t parts = work_parts(sorted.size(), 1);
   const auto before = runs_before(sorted, parts);
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(before.back()));
-  parallel_parts(sorted.size(), parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
-    std::int64_t k = before[part];
-    for (std::int64_t i = begin; i < end; ++i)
-      if (i == 0 || sorted[i].row != sorted[i - 1].row) rows[k++] = std::int64_t(sorted[i].row);
-  });
-  return rows;
+  RowList list = row_list(num_rows);
+  std::visit(
+      [&]<class I>(std::vector<I>& rows) {
+        rows.resize(static_cast<std::size_t>(before.back()));
+        parallel_parts(sorted.size(), parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+          std::int64_t k = before[part];
+          for (std::int64_t i = begin; i < end; ++i)
+            if (i == 0 || sorted[i].row != sorted[i - 1].row) rows[k++] = I(sorted[i].row);
+        });
+      },
+      list);
+  return list;
 }
 
 // Where each distinct row's entries begin; one more element closes the last.

@@ -115,9 +115,13 @@ struct PlanView {
 
   std::int64_t end(std::int64_t k) const { return k + 1 < starts.size ? starts[k + 1] : segments.size; }
 
-  std::vector<std::int64_t> row_list() const {
-    auto list = workspace<std::int64_t>(rows.size);
-    for (std::int64_t k = 0; k < rows.size; ++k) list[k] = rows[k];
+  RowList all_rows() const {
+    RowList list = row_list(num_rows);
+    std::visit(
+        [this]<class I>(std::vector<I>& all) {
+          for (std::int64_t k = 0; k < rows.size; ++k) all.push_back(I(rows[k]));
+        },
+        list);
     return list;
   }
 
@@ -175,7 +179,7 @@ class PlannedIds : public Kernel {
 // What gradients with a plan share. `at`: where the plan stands among the inputs; grad is input 0.
 class PlannedGradient : public Kernel {
  public:
-  std::vector<std::int64_t> written() const override { return PlanView(in, at()).row_list(); }
+  RowList written() const override { return PlanView(in, at()).all_rows(); }
 
  protected:
   virtual std::size_t at() const = 0;

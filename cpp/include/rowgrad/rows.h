@@ -44,6 +44,18 @@ struct Bags {
   Reduce kind;
 };
 
+// The same with a weight for every id; segments are sorted.
+template <class T>
+struct WeightedBags {
+  T* out;
+  std::int64_t rows;
+  const T* data;
+  std::int64_t data_rows, cols;
+  IdList ids, segments;
+  const Accumulator<T>* weights;
+  const Accumulator<T>* totals;  // of every segment: its divisor; may be null
+};
+
 // A batch turned round: runs of entries with one output row. `unique`: runs are written one after the other,
 // otherwise each to the row it names.
 template <class T, class P>
@@ -131,9 +143,9 @@ struct GradOps {
   void (*accumulate_planned_i64)(const PlannedRows<T, std::int64_t>&, std::int64_t first, std::int64_t last);
   // sums[ids[i]] += grad[segments[i]] · scale[segments[i]] for all i, in order.
   void (*accumulate_narrow)(const NarrowTable<T>&);
-  // out = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by total unless null (x/0 is 0).
-  void (*weighted_reduce)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, const A* weights,
-                          std::int64_t n, const A* total);
+  // Every bag's row = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by its total unless null (x/0 is
+  // 0), for the bags that begin in [begin, end).
+  void (*weighted_bags)(const WeightedBags<T>&, std::int64_t begin, std::int64_t end);
   // out = contribution of one id: grad_row / total · weight; total may be null.
   void (*weighted_row)(T* out, const T* grad_row, std::int64_t cols, A weight, const A* total);
   // Runs, and rows of a plan, of such contributions summed from zero.

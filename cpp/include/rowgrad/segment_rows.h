@@ -104,7 +104,7 @@ class ScatterRows : public Kernel {
     return check_ids(Ids(in[1]), bound_, Fault::index_not_in_output);
   }
 
-  std::vector<std::int64_t> written() const override { return batch_.rows(); }
+  RowList written() const override { return batch_.rows(); }
 
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);

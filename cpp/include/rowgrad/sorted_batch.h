@@ -32,14 +32,15 @@ class SortedBatch {
   }
 
   // The distinct rows, ascending.
-  std::vector<std::int64_t> rows() const {
-    return visit([](const auto& entries) { return distinct_rows(entries); });
+  RowList rows() const {
+    return visit([this](const auto& entries) { return distinct_rows(entries, num_rows_); });
   }
 
  private:
   template <class From>
   void sort(const Ids& ids, std::int64_t num_rows, std::int64_t sources, const From& from) {
     constexpr std::int64_t limit = std::int64_t{1} << 32;
+    num_rows_ = num_rows;
     ids.typed([&](auto* row) {
       if (num_rows <= limit && sources <= limit)
         narrow_ = sorted_by_row<std::uint32_t>(ids.size, num_rows, [row, from](std::int64_t i) {
@@ -52,6 +53,7 @@ class SortedBatch {
     });
   }
 
+  std::int64_t num_rows_ = 0;
   Entries<std::uint32_t> narrow_;
   Entries<std::uint64_t> wide_;
 };

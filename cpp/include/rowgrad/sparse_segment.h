@@ -168,10 +168,10 @@ class SparseSegmentGrad : public Kernel {
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
   bool fills() const override { return unique_; }
 
-  std::vector<std::int64_t> written() const override {
+  RowList written() const override {
     if (empty_) return {};
     if (way_ == Way::sorted) return batch_.rows();
-    std::vector<std::int64_t> all(static_cast<std::size_t>(out_rows_));  // a table small enough to be held whole
+    std::vector<std::int32_t> all(static_cast<std::size_t>(out_rows_));  // a table small enough to be held whole
     std::iota(all.begin(), all.end(), 0);
     return all;
   }

@@ -74,46 +74,43 @@ class WeightedSegment : public Kernel {
     return check_ids(segments, rows, Fault::segment_not_in_grad);
   }
 
+  bool fills() const override { return in[1].size() > 0; }
+
   void compute(std::span<const Array> out) override {
-    if (in[1].size() == 0) return;
-    // By segment, input order kept; most batches come that way.
-    if (non_decreasing(Ids(in[2]))) return reduce(out, [](std::int64_t i) { return i; });
-    SortedBatch::by_position(Ids(in[2]), rows).visit([&](const auto& entries) {
-      reduce(out, [&](std::int64_t i) { return std::int64_t(entries[i].from); });
+    const Ids indices(in[1]), segments(in[2]);
+    const std::int64_t n = indices.size;
+    if (n == 0) return;
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      using A = Accumulator<T>;
+      const Weights<A> weights(in[3], segments, rows, Reduce(attr[0]));
+      if (non_decreasing(segments))  // most batches come that way
+        return reduce<T>(out[0], indices, segments, weights.values(), weights.totals());
+      Scratch<std::int64_t> sorted_indices(n), sorted_segments(n);
+      Scratch<A> sorted_weights(n);
+      SortedBatch::by_position(segments, rows).visit([&](const auto& entries) {
+        parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) {
+            const auto from = std::int64_t(entries[i].from);
+            sorted_indices[i] = indices[from];
+            sorted_segments[i] = std::int64_t(entries[i].row);
+            sorted_weights[i] = weights.values()[from];
+          }
+        });
+      });
+      reduce<T>(out[0], Ids(sorted_indices), Ids(sorted_segments), sorted_weights.data(), weights.totals());
     });
   }
 
  private:
-  // `position(i)` is the i-th id's place in the batch once segments are sorted.
-  template <class Position>
-  void reduce(std::span<const Array> out, const Position& position) const {
-    const Ids indices(in[1]), segments(in[2]);
-    const std::int64_t n = indices.size;
-    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      using A = Accumulator<T>;
-      const auto data = mat<T>(in[0]);
-      const auto result = mat<T>(out[0]);
-      const Weights<A> weights(in[3], segments, rows, Reduce(attr[0]));
-      Scratch<std::int64_t> ids(n);
-      Scratch<A> ordered(n);
-      parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          ids[i] = indices[position(i)];
-          ordered[i] = weights.values()[position(i)];
-        }
-      });
-      auto segment = [&](std::int64_t i) { return segments[position(i)]; };
-      const auto& ops = grad_ops<T>();
-      parallel_parts(n, work_parts(n, data.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-        while (begin > 0 && begin < end && segment(begin) == segment(begin - 1)) ++begin;  // began before
-        for (std::int64_t i = begin, next; i < end; i = next) {
-          const std::int64_t s = segment(i);
-          for (next = i + 1; next < n && segment(next) == s;) ++next;
-          ops.weighted_reduce(result.row(s), data.data, data.cols, ids.data() + i, ordered.data() + i, next - i,
-                              weights.total_of(s));
-        }
-      });
-    });
+  template <class T>
+  void reduce(const Array& out, const Ids& indices, const Ids& segments, const Accumulator<T>* weights,
+              const Accumulator<T>* totals) const {
+    const auto data = mat<T>(in[0]);
+    const WeightedBags<T> bags{out.as<T>(), rows, data.data, data.rows, data.cols, indices, segments, weights, totals};
+    parallel_parts(indices.size, work_parts(indices.size, data.cols),
+                   [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                     grad_ops<T>().weighted_bags(bags, begin, end);
+                   });
   }
 };
 
@@ -127,7 +124,7 @@ class WeightedSegmentGrad : public Kernel {
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false);
   }
 
-  std::vector<std::int64_t> written() const override { return batch_.rows(); }
+  RowList written() const override { return batch_.rows(); }
 
   void compute(std::span<const Array> out) override {
     if (empty_) return;
