@@ -206,36 +206,57 @@ void weighted_planned(const PlannedRows<T, std::int64_t>& r, const WeightedIds<T
 
 // -- a narrow table, held whole ---------------------------------------------------------------------------------------
 
-template <class T, class I, class S>
-void accumulate_narrow_typed(const NarrowTable<T>& t, const I* ids, const S* segments) {
+// Adds the ids at(0), at(1), … up to at(n).
+template <class T, class I, class S, class At>
+inline void add_narrow(const NarrowTable<T>& t, const I* ids, const S* segments, std::int64_t n, At at) {
   using A = Accumulator<T>;
   A* sums = t.sums;
+  std::uint8_t* named = t.named;
   const T* grad = t.grad;
   const A* scale = t.scale;
-  const std::int64_t n = t.ids.size, cols = t.cols, first = t.first;
-  const std::uint64_t rows = std::uint64_t(t.rows);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t r = std::uint64_t(std::int64_t(ids[i]) - first);
-    A* sum = sums + std::int64_t(r < rows ? r : rows) * cols;  // others' rows go to one nobody reads: no branch
-    const std::int64_t s = segments[i];
+  const std::int64_t cols = t.cols, first = t.first;
+  for (std::int64_t j = 0; j < n; ++j) {
+    const std::int64_t i = at(j), r = std::int64_t(ids[i]) - first, s = segments[i];
     const A w = scale ? scale[s] : A(1);
-    for (std::int64_t c = 0; c < cols; ++c) sum[c] += load(grad[s * cols + c]) * w;
+    named[r] = 1;
+    for (std::int64_t c = 0; c < cols; ++c) sums[r * cols + c] += load(grad[s * cols + c]) * w;
+  }
+}
+
+// Some hundred ids at a time, those of these rows are listed without a branch, then added.
+template <class T, class I, class S>
+inline void add_own(const NarrowTable<T>& t, const I* ids, const S* segments) {
+  constexpr std::int64_t step = 512;
+  std::uint32_t own[step];
+  const std::int64_t n = t.ids.size, first = t.first;
+  const std::uint64_t rows = std::uint64_t(t.rows);
+  for (std::int64_t base = 0; base < n; base += step) {
+    const std::int64_t size = base + step < n ? step : n - base;
+    std::int64_t k = 0;
+    for (std::int64_t i = 0; i < size; ++i) {
+      own[k] = std::uint32_t(i);
+      k += std::uint64_t(std::int64_t(ids[base + i]) - first) < rows;
+    }
+    add_narrow(t, ids + base, segments + base, k, [&](std::int64_t j) { return std::int64_t(own[j]); });
   }
 }
 
 template <class T>
-void accumulate_narrow(const NarrowTable<T>& t) {
-  with_type(t.ids, [&](auto* ids) {
-    with_type(t.segments, [&](auto* segments) {
-      if (t.cols == 1) {
-        NarrowTable<T> one = t;
-        one.cols = 1;  // a constant the compiler can see
-        accumulate_narrow_typed(one, ids, segments);
-      } else {
-        accumulate_narrow_typed(t, ids, segments);
-      }
+void accumulate_narrow(const NarrowTable<T>& table) {
+  auto add = [](const NarrowTable<T>& t) {
+    with_type(t.ids, [&](auto* ids) {
+      with_type(t.segments, [&](auto* segments) {
+        if (t.whole)
+          add_narrow(t, ids, segments, t.ids.size, [](std::int64_t j) { return j; });
+        else
+          add_own(t, ids, segments);
+      });
     });
-  });
+  };
+  if (table.cols != 1) return add(table);
+  NarrowTable<T> one = table;
+  one.cols = 1;  // a constant the compiler can see
+  add(one);
 }
 
 // The contribution of one id alone.

@@ -95,14 +95,16 @@ struct WeightedIds {
   Rounding rounding;
 };
 
-// A narrow table held whole while the batch goes by: rows [first, first + rows) of it, then one row for all others.
+// A narrow table held whole while the batch goes by: rows [first, first + rows) of it. Ids of other rows are passed over.
 template <class T>
 struct NarrowTable {
-  Accumulator<T>* sums;  // (rows + 1) × cols, zeros at first
+  Accumulator<T>* sums;  // rows × cols, zeros at first
+  std::uint8_t* named;   // rows, zeros at first: whether an id names it
   const T* grad;
   std::int64_t cols, first, rows;
   IdList ids, segments;
   const Accumulator<T>* scale;  // of every segment; may be null
+  bool whole;  // whether these are all rows there are
 };
 
 // What a pass over two lists of ids found.
