@@ -4,9 +4,10 @@
 #include "rowgrad/dispatch.h"
 #include "rowgrad/row_plan.h"
 #include "rowgrad/segment_rows.h"
-#include "rowgrad/sparse_coo.h"
+#include "rowgrad/sparse_add.h"
 #include "rowgrad/sparse_rows.h"
 #include "rowgrad/sparse_segment.h"
+#include "rowgrad/sparse_slice.h"
 #include "rowgrad/weighted_segment.h"
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SparseSlice and SparseAdd on coordinate lists, their gradients and the gradients' transposes.
-#include "rowgrad/sparse_coo.h"
+#include "rowgrad/sparse_add.h"
+#include "rowgrad/sparse_slice.h"
 
 #include "call.h"
 #include "naive.h"

@@ -2,10 +2,13 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <vector>
 
+#include "rowgrad/coordinates.h"
 #include "rowgrad/dispatch.h"
-#include "rowgrad/sparse_segment.h"
+#include "rowgrad/ids.h"
+#include "rowgrad/kernel.h"
 
 namespace rowgrad {
 
@@ -28,19 +31,21 @@ Status check_below(std::int64_t n, std::int64_t bound, Fault fault, IdAt&& id) {
 
 // Inputs indices [N, r], values, dense_shape, default_value; ragged: value_rowids [N], values, nrows, default_value.
 // The two differ in nothing: row ids are a matrix of one column, and dense_shape begins with the number of rows.
+//
+// Entries in the order of their rows, which is how most lists come, keep their order: they move up by the number of
+// empty rows before them. Others are placed row by row.
 class FillEmptyRows : public Kernel {
  public:
   Status measure() override {
     const auto indices = mat<const std::int64_t>(in[0]);
     const std::int64_t dense_rows = in[2].as<std::int64_t>()[0];
+    sorted_ = count_filled(indices, dense_rows);
     // Ids before workspace: a bad id is told even where the number of rows is absurd.
-    if (const Status s = check_below(indices.rows, dense_rows, Fault::row_not_in_shape,
-                                     [&](std::int64_t i) { return indices.row(i)[0]; }))
-      return s;
-    next_ = workspace<std::int64_t>(dense_rows);
-    std::int64_t filled = 0;
-    std::int64_t* count = next_.data();
-    for (std::int64_t i = 0, n = indices.rows; i < n; ++i) filled += count[indices.row(i)[0]]++ == 0;
+    if (!sorted_)
+      if (const Status s = check_below(indices.rows, dense_rows, Fault::row_not_in_shape,
+                                       [&](std::int64_t i) { return indices.row(i)[0]; }))
+        return s;
+    const std::int64_t filled = sorted_ ? filled_.back() : count_entries(indices, dense_rows);
     rows = indices.rows + dense_rows - filled;
     return {};
   }
@@ -49,14 +54,127 @@ class FillEmptyRows : public Kernel {
 
   void compute(std::span<const Array> out) override {
     bool* empty = out[2].as<bool>();
-    place(empty, out[3].as<std::int64_t>());
+    std::int64_t* map = out[3].as<std::int64_t>();
+    if (!sorted_) place(empty, map);
     visit_width(in[1].dtype, [&]<class T>(std::type_identity<T>) {
-      move_entries(vec<const T>(in[1]), out[3].as<const std::int64_t>(), mat<std::int64_t>(out[0]), out[1].as<T>());
-      fill_rows(empty, *in[3].as<T>(), mat<std::int64_t>(out[0]), out[1].as<T>());
+      const Filled<T> filled{mat<std::int64_t>(out[0]), out[1].as<T>(), empty, map};
+      if (sorted_) {
+        const std::int64_t parts = std::int64_t(filled_.size()) - 1;
+        parallel_tasks(parts, [&](std::int64_t part) { move_stretches(part, filled); });
+        fill_after_last(filled);
+      } else {
+        move_entries(filled);
+        fill_rows(filled);
+      }
     });
   }
 
  private:
+  // The outputs.
+  template <class T>
+  struct Filled {
+    Mat<std::int64_t> indices;
+    T* values;
+    bool* empty;
+    std::int64_t* map;
+
+    // An entry for a row that has none.
+    void put_default(std::int64_t row, std::int64_t position, T value) const {
+      std::int64_t* place = indices.row(position);
+      std::fill_n(place, indices.cols, 0);
+      place[0] = row;
+      values[position] = value;
+    }
+  };
+
+  // Whether the row ids are in range and never fall. If so, filled_ counts rows: where an id differs from the one
+  // before it, a row begins.
+  bool count_filled(Mat<const std::int64_t> indices, std::int64_t dense_rows) {
+    const std::int64_t n = indices.rows, parts = pieces(n, kScanGrain);
+    if (n > 0 && (indices.row(0)[0] < 0 || indices.row(n - 1)[0] >= dense_rows)) return false;
+    filled_ = workspace<std::int64_t>(parts + 1);
+    std::atomic<bool> falls{false};
+    parallel_tasks(parts, [&, n, parts](std::int64_t part) {
+      const std::int64_t end = n * (part + 1) / parts, cols = indices.cols;
+      std::int64_t i = n * part / parts, previous = i == 0 ? -1 : indices.row(i - 1)[0], filled = 0;
+      bool fell = false;
+      // In stretches, so that lists in no order are not read to their end.
+      while (i < end && !falls.load(std::memory_order_relaxed)) {
+        const std::int64_t* id = indices.row(i);
+        for (const std::int64_t last = std::min(end, i + kStretch); i < last; ++i, id += cols) {
+          fell |= *id < previous;
+          filled += *id != previous;
+          previous = *id;
+        }
+        if (fell) falls.store(true, std::memory_order_relaxed);
+      }
+      filled_[part + 1] = filled;
+    });
+    std::partial_sum(filled_.begin(), filled_.end(), filled_.begin());
+    // As many rows are refused as would be in another order, where they need workspace.
+    if (!falls && (dense_rows < 0 || dense_rows > memory_limit() / 2 / std::int64_t(sizeof(std::int64_t))))
+      throw OutOfMemory{dense_rows};
+    return !falls;
+  }
+
+  // How many rows have entries, and in next_ how many each has.
+  std::int64_t count_entries(Mat<const std::int64_t> indices, std::int64_t dense_rows) {
+    next_ = workspace<std::int64_t>(dense_rows);
+    std::int64_t filled = 0;
+    std::int64_t* count = next_.data();
+    for (std::int64_t i = 0, n = indices.rows; i < n; ++i) filled += count[indices.row(i)[0]]++ == 0;
+    return filled;
+  }
+
+  // Sorted entries of one part, in stretches between empty rows, each preceded by the empty rows before it.
+  template <class T>
+  void move_stretches(std::int64_t part, const Filled<T>& to) const {
+    const auto indices = mat<const std::int64_t>(in[0]);
+    const T *values = in[1].as<T>(), default_value = *in[3].as<T>();
+    const std::int64_t n = indices.rows, cols = indices.cols, parts = std::int64_t(filled_.size()) - 1;
+    const std::int64_t end = n * (part + 1) / parts;
+    std::int64_t begin = n * part / parts, done = begin == 0 ? -1 : indices.row(begin - 1)[0];  // rows up to here
+    std::int64_t shift = done + 1 - filled_[part];                                               // empty rows so far
+    for (std::int64_t last; begin < end; begin = last) {
+      const std::int64_t row = indices.row(begin)[0];
+      while (done + 1 < row) {
+        to.empty[++done] = true;
+        to.put_default(done, begin + shift++, default_value);
+      }
+      last = stretch_end(indices, begin, end);
+      std::copy_n(indices.row(begin), (last - begin) * cols, to.indices.row(begin + shift));
+      std::copy_n(values + begin, last - begin, to.values + begin + shift);
+      std::iota(to.map + begin, to.map + last, begin + shift);
+      const std::int64_t last_row = indices.row(last - 1)[0];
+      std::fill(to.empty + done + 1, to.empty + last_row + 1, false);
+      done = last_row;
+    }
+  }
+
+  // The end of the entries from `begin` on that no empty row comes between, or of a stretch: they are read again at
+  // once.
+  static std::int64_t stretch_end(Mat<const std::int64_t> indices, std::int64_t begin, std::int64_t end) {
+    const std::int64_t cols = indices.cols, most = std::min(end, begin + kStretch);
+    const std::int64_t* id = indices.row(begin);
+    std::int64_t i = begin + 1;
+    while (i < most && id[cols] - id[0] <= 1) ++i, id += cols;
+    return i;
+  }
+
+  template <class T>
+  void fill_after_last(const Filled<T>& to) const {
+    const auto indices = mat<const std::int64_t>(in[0]);
+    const std::int64_t n = indices.rows, first = n == 0 ? 0 : indices.row(n - 1)[0] + 1;
+    const std::int64_t shift = n - filled_.back(), after = in[2].as<std::int64_t>()[0] - first;
+    const T default_value = *in[3].as<T>();
+    parallel_ranges(after, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = first + begin; row < first + end; ++row) {
+        to.empty[row] = true;
+        to.put_default(row, row + shift, default_value);
+      }
+    });
+  }
+
   // Turns the counts into each row's first position in the output, then gives its entries consecutive positions.
   // An empty row's position stays where it is.
   void place(bool* empty, std::int64_t* map) {
@@ -73,39 +191,45 @@ class FillEmptyRows : public Kernel {
   }
 
   template <class T>
-  void move_entries(Vec<const T> values, const std::int64_t* map, Mat<std::int64_t> out_indices, T* out_values) {
+  void move_entries(const Filled<T>& to) const {
     const auto indices = mat<const std::int64_t>(in[0]);
-    parallel_ranges(values.size, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
+    const T* values = in[1].as<T>();
+    parallel_ranges(indices.rows, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t to = map[i];
-        for (std::int64_t d = 0; d < indices.cols; ++d) out_indices.row(to)[d] = indices.row(i)[d];
-        out_values[to] = values[i];
+        std::int64_t* place = to.indices.row(to.map[i]);
+        for (std::int64_t d = 0; d < indices.cols; ++d) place[d] = indices.row(i)[d];
+        to.values[to.map[i]] = values[i];
       }
     });
   }
 
   template <class T>
-  void fill_rows(const bool* empty, T default_value, Mat<std::int64_t> out_indices, T* out_values) {
+  void fill_rows(const Filled<T>& to) const {
+    const T default_value = *in[3].as<T>();
     parallel_ranges(std::int64_t(next_.size()), kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        if (!empty[row]) continue;
-        std::int64_t* place = out_indices.row(next_[row]);
-        std::fill_n(place, out_indices.cols, 0);
-        place[0] = row;
-        out_values[next_[row]] = default_value;
-      }
+      for (std::int64_t row = begin; row < end; ++row)
+        if (to.empty[row]) to.put_default(row, next_[row], default_value);
     });
   }
 
-  std::vector<std::int64_t> next_;  // of each row: how many entries; in compute, where the next one goes
+  static constexpr std::int64_t kStretch = 512;  // entries, which the nearest cache holds
+
+  bool sorted_ = false;
+  std::vector<std::int64_t> filled_;  // sorted: before each part, how many rows have begun
+  std::vector<std::int64_t> next_;    // else, of each row: how many entries; in compute, where the next one goes
 };
 
 // What the gradient and its transpose share: the map is input 0, grad_values the last input.
+//
+// A map that ascends, as that of sorted entries does, is a list of runs with gaps of unnamed positions between them:
+// the gaps are found once, and what is left to do is to copy runs. Others leave a mark at every position they name.
 class ReverseIndexMap : public Kernel {
  public:
   Status check() override {
     const auto map = vec<const std::int64_t>(in.front());
     const std::int64_t positions = in.back().size();
+    ascending_ = find_gaps(map.size, positions);
+    if (ascending_) return {};
     if (const Status s = check_below(map.size, positions, Fault::reverse_index_not_in_grad,
                                      [&](std::int64_t i) { return map[i]; }))
       return s;
@@ -124,8 +248,93 @@ class ReverseIndexMap : public Kernel {
   }
 
  protected:
+  // Of a map that ascends: calls run(i, position, count) for entries that name consecutive positions, and
+  // gap(position, k, count) for positions not named, the first of which is the k-th of all of these.
+  template <class OnRun, class OnGap>
+  void parallel_stretches(OnRun&& run, OnGap&& gap) const {
+    const std::int64_t n = in.front().size(), parts = std::int64_t(gap_count_.size());
+    parallel_tasks(parts, [&, n, parts](std::int64_t part) {
+      std::int64_t i = n * part / parts, unnamed = unnamed_before(i);
+      const Gap* next = gaps_.data() + unnamed;
+      for (const Gap* last = next + gap_count_[part]; next < last; ++next) {
+        run(i, i + unnamed, next->entry - i);
+        gap(next->entry + unnamed, unnamed, next->unnamed - unnamed);
+        i = next->entry;
+        unnamed = next->unnamed;
+      }
+      const std::int64_t end = n * (part + 1) / parts;
+      run(i, i + unnamed, end - i);
+      if (part + 1 == parts) gap(end + unnamed, unnamed, gaps_.size() - unnamed);
+    });
+  }
+
+  bool ascending_ = false;
   std::vector<std::uint8_t> named_;  // of each position: whether the map names it
   bool shared_ = false;              // whether some position is named more than once
+
+ private:
+  // A gap before an entry, and the number of positions not named before that entry.
+  struct Gap {
+    std::int64_t entry, unnamed;
+  };
+
+  // How many positions a map that ascends does not name before entry i - 1 names one. A gap that comes directly before
+  // an entry belongs to its part.
+  std::int64_t unnamed_before(std::int64_t i) const {
+    return i == 0 ? 0 : wrapping_minus(in.front().as<std::int64_t>()[i - 1], i - 1);
+  }
+
+  // Whether the map ascends and is in range. Then gaps_ has those of each part, beginning at the number of positions
+  // not named before it: there are no more gaps than these.
+  bool find_gaps(std::int64_t n, std::int64_t positions) {
+    constexpr std::int64_t kBytes = 32;  // a gap, and later a value, of each position not named
+    if (positions < n || positions - n > memory_limit() / 2 / kBytes) return false;
+    const std::int64_t parts = pieces(n, kScanGrain);
+    // So that no two parts write to the same place, whatever the map.
+    for (std::int64_t part = 0, sofar = 0; part < parts; ++part) {
+      const std::int64_t through = unnamed_before(n * (part + 1) / parts);
+      if (through < sofar || through > positions - n) return false;
+      sofar = through;
+    }
+    gaps_ = Scratch<Gap>(positions - n);
+    gap_count_ = workspace<std::int64_t>(parts);
+    std::atomic<bool> ascends{true};
+    parallel_tasks(parts, [&, n, parts](std::int64_t part) {
+      gap_count_[part] = find_gaps_between(n * part / parts, n * (part + 1) / parts);
+      if (gap_count_[part] < 0) ascends.store(false, std::memory_order_relaxed);
+    });
+    return ascends;
+  }
+
+  // How many gaps the entries [begin, end) have, or -1 if they do not ascend from the one before them.
+  std::int64_t find_gaps_between(std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kBlock = 32;
+    const auto* map = in.front().as<const std::int64_t>();
+    std::int64_t unnamed = unnamed_before(begin);
+    const std::int64_t most = unnamed_before(end);
+    Gap *const first = gaps_.data() + unnamed, *next = first;
+    for (std::int64_t last; begin < end; begin = last) {
+      last = std::min(end, begin + kBlock);
+      if (names_run(map + begin, last - begin, begin + unnamed)) continue;
+      for (std::int64_t i = begin; i < last; ++i) {
+        const std::int64_t now = wrapping_minus(map[i], i);
+        if (now < unnamed || now > most) return -1;
+        if (now > unnamed) *next++ = {i, now};
+        unnamed = now;
+      }
+    }
+    return next - first;
+  }
+
+  // Whether these entries name consecutive positions, without a branch for each.
+  static bool names_run(const std::int64_t* map, std::int64_t count, std::int64_t position) {
+    std::int64_t differ = 0;
+    for (std::int64_t i = 0; i < count; ++i) differ |= map[i] ^ (position + i);
+    return differ == 0;
+  }
+
+  Scratch<Gap> gaps_;
+  std::vector<std::int64_t> gap_count_;  // of each part
 };
 
 // Inputs reverse_index_map, grad_values → d_values, d_default_value.
@@ -134,21 +343,42 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    const auto map = vec<const std::int64_t>(in[0]);
     visit(Numbers{}, in[1].dtype, [&]<class T>(std::type_identity<T>) {
-      const auto grad = vec<const T>(in[1]);
       T* values = out[0].as<T>();
-      parallel_ranges(map.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) values[i] = grad[map[i]];
-      });
-      // In T itself, as TensorFlow does: 16-bit floats are rounded at every step.
-      T sum{};
-      const std::uint8_t* named = named_.data();
-      const std::int64_t n = grad.size;
-      for (std::int64_t j = 0; j < n; ++j)
-        if (!named[j]) sum = store<T>(plus(load(sum), load(grad[j])));
-      *out[1].as<T>() = sum;
+      *out[1].as<T>() = ascending_ ? split_by_gaps(values) : pick_by_map(values);
     });
+  }
+
+ private:
+  // Both write d_values and return d_default_value. That is a sum in T itself, as TensorFlow's is: 16-bit floats are
+  // rounded at every step.
+  template <class T>
+  T split_by_gaps(T* values) const {
+    const T* grad = in[1].as<T>();
+    Scratch<T> unnamed(in[1].size() - in[0].size());
+    T* rest = unnamed.data();
+    parallel_stretches(
+        [=](std::int64_t i, std::int64_t position, std::int64_t count) {
+          std::copy_n(grad + position, count, values + i);
+        },
+        [=](std::int64_t position, std::int64_t k, std::int64_t count) {
+          std::copy_n(grad + position, count, rest + k);
+        });
+    return std::accumulate(rest, rest + unnamed.size(), T{}, sum_of<T>);
+  }
+
+  template <class T>
+  T pick_by_map(T* values) const {
+    const auto map = vec<const std::int64_t>(in[0]);
+    const auto grad = vec<const T>(in[1]);
+    parallel_ranges(map.size, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) values[i] = grad[map[i]];
+    });
+    T sum{};
+    const std::uint8_t* named = named_.data();
+    for (std::int64_t j = 0; j < grad.size; ++j)
+      if (!named[j]) sum = sum_of(sum, grad[j]);
+    return sum;
   }
 };
 
@@ -159,22 +389,41 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
 
   void compute(std::span<const Array> out) override {
     visit(Numbers{}, in[1].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto values = vec<const T>(in[1]);
       const auto result = vec<T>(out[0]);
-      const T default_value = *in[2].as<T>();
-      parallel_ranges(result.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t j = begin; j < end; ++j)
-          if (!named_[j]) result[j] = default_value;
-      });
+      if (ascending_) return fill_stretches(values, result);
+      fill_unnamed(result);
       if (shared_)
-        add_values(vec<const T>(in[1]), result);
+        add_values(values, result);
       else
-        copy_values(vec<const T>(in[1]), result);
+        copy_values(values, result);
     });
   }
 
  private:
   template <class T>
-  void copy_values(Vec<const T> values, Vec<T> result) {
+  void fill_stretches(Vec<const T> values, Vec<T> result) const {
+    const T default_value = *in[2].as<T>();
+    parallel_stretches(
+        [=](std::int64_t i, std::int64_t position, std::int64_t count) {
+          std::copy_n(values.data + i, count, result.data + position);
+        },
+        [=](std::int64_t position, std::int64_t, std::int64_t count) {
+          std::fill_n(result.data + position, count, default_value);
+        });
+  }
+
+  template <class T>
+  void fill_unnamed(Vec<T> result) const {
+    const T default_value = *in[2].as<T>();
+    parallel_ranges(result.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t j = begin; j < end; ++j)
+        if (!named_[j]) result[j] = default_value;
+    });
+  }
+
+  template <class T>
+  void copy_values(Vec<const T> values, Vec<T> result) const {
     const auto* map = in[0].as<const std::int64_t>();
     parallel_ranges(values.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) result[map[i]] = values[i];
