@@ -173,7 +173,7 @@ def weigh(kind: str, given: Array, dtype: np.dtype[Any], groups: Groups, rows: i
     """The weights in the accumulator's type; Σw or √Σw² of every segment that has ids, nothing for plain sums."""
     wide = load(given)
     weights = flush(wide.astype(dtype), lambda up: (wide * up).astype(dtype))
-    if kind == "Sum":
+    if kind == "Sum" or not groups:
         return weights, {}
     workspace(rows, dtype.itemsize)
     terms = weights if kind == "Mean" else mul(weights, weights)

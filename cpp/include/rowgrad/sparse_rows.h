@@ -14,18 +14,8 @@ namespace rowgrad {
 
 // Whether id(i) is in [0, bound) for every i below n; the fault names the first that is not.
 template <class IdAt>
-Status check_below(std::int64_t n, std::int64_t bound, Fault fault, IdAt&& id) {
-  std::atomic<std::int64_t> first{n};
-  parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      if (is_below(id(i), bound)) continue;
-      std::int64_t seen = first.load();
-      while (i < seen && !first.compare_exchange_weak(seen, i)) {
-      }
-      return;
-    }
-  });
-  const std::int64_t i = first.load();
+Status check_below(std::int64_t n, std::int64_t bound, Fault fault, const IdAt& id) {
+  const std::int64_t i = first_where(n, [&](std::int64_t j) { return !is_below(id(j), bound); });
   return i == n ? Status{} : Status{fault, i, id(i), bound};
 }
 

@@ -17,7 +17,7 @@ class Weights {
       else
         convert(weights.as<const W>(), weights.size());
     });
-    if (kind == Reduce::sum) return;
+    if (kind == Reduce::sum || segments.size == 0) return;
     total_ = workspace<A>(num_segments);
     segments.typed([&](auto* p) { add_up(p, segments.size, kind, non_decreasing(segments)); });
     if (kind == Reduce::sqrtn)
