@@ -102,7 +102,7 @@ struct RunTree {
   Rows level[kMost];
   int levels = 1;
 
-  void begin(std::int64_t runs) {
+  explicit RunTree(std::int64_t runs) {
     for (; runs > kRun; runs = (runs + kRun - 1) / kRun) ++levels;
     for (int l = 0; l < levels; ++l) level[l].clear();
   }
@@ -125,13 +125,25 @@ struct RunTree {
   }
 };
 
-// n entries, at least one, from zero. `beyond` more of them may be looked at past the end, to fetch what comes next.
-// The sequential order is that of a single run.
+// One row's entries in the blocked order.
+template <class Rows, class Terms, class Row>
+[[gnu::noinline]] Rows sum_in_runs(std::int64_t n, const Terms& terms, Row row_of) {
+  const std::int64_t runs = (n + kRun - 1) / kRun;
+  RunTree<Rows> tree(runs);
+  for (std::int64_t r = 0; r < runs; ++r) {
+    Rows sum;
+    sum.clear();
+    terms.add(sum, r * kRun, r + 1 < runs ? (r + 1) * kRun : n, row_of);
+    tree.add(sum, r + 1, terms);
+  }
+  return tree.total(terms);
+}
+
+// n entries from zero. `beyond` more of them may be looked at past the end, to fetch what comes next.
 template <class T, class Terms>
 [[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Terms terms, std::int64_t n,
                                       std::int64_t beyond, Order order) {
   const std::int64_t limit = n + beyond - kAhead;
-  const std::int64_t run = order == Order::sequential ? n : kRun;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
     using Rows = Block<T, N, K>;
     auto row_of = [&](std::int64_t j) {
@@ -139,16 +151,11 @@ template <class T, class Terms>
         prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + kAhead) * cols + c0);
       return grad + terms.row(j) * cols + c0;
     };
-    RunTree<Rows> tree;
-    for (std::int64_t begin = 0, done = 1; begin < n; begin += run, ++done) {
-      Rows sum;
-      sum.clear();
-      terms.add(sum, begin, begin + run < n ? begin + run : n, row_of);
-      if (n <= run) return sum.store(out + c0);
-      if (done == 1) tree.begin((n + run - 1) / run);
-      tree.add(sum, done, terms);
-    }
-    tree.total(terms).store(out + c0);
+    if (order == Order::blocked && n > kRun) return sum_in_runs<Rows>(n, terms, row_of).store(out + c0);
+    Rows total;
+    total.clear();
+    terms.add(total, 0, n, row_of);
+    total.store(out + c0);
   });
 }
 

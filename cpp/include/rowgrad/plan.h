@@ -103,10 +103,11 @@ RowList distinct_rows(const Entries<P>& sorted, std::int64_t num_rows) {
   std::visit(
       [&]<class I>(std::vector<I>& rows) {
         rows.resize(static_cast<std::size_t>(before.back()));
+        const Entry<P>* e = sorted.data();
         parallel_parts(sorted.size(), parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
-          std::int64_t k = before[part];
+          I* to = rows.data() + before[part];
           for (std::int64_t i = begin; i < end; ++i)
-            if (i == 0 || sorted[i].row != sorted[i - 1].row) rows[k++] = I(sorted[i].row);
+            if (i == 0 || e[i].row != e[i - 1].row) *to++ = I(e[i].row);
         });
       },
       list);
