@@ -91,6 +91,12 @@ Status guarded(Fn&& fn) {
   }
 }
 
+void clear(const Array& array) {
+  parallel_ranges(array.bytes(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(array.as<char>() + begin, 0, static_cast<std::size_t>(end - begin));
+  });
+}
+
 // Distinct rows, so that threads never meet.
 void clear_rows(const Array& table, const Array& rows) {
   const std::int64_t bytes = table.row_size() * width_of(table.dtype);
@@ -128,15 +134,16 @@ class Job {
   std::int64_t rows() const { return kernel_->rows; }
   bool fills() const { return kernel_->fills(); }
 
-  // `clear`: outputs do not hold zeros. `stale` names the rows of the only output that do not, where those are known.
-  nb::object run(nb::tuple arrays, nb::bytes codes, bool clear, nb::tuple stale, nb::bytes stale_code) {
+  // `zeros`: outputs hold zeros, but for the rows of the only output that `stale` names.
+  nb::object run(nb::tuple arrays, nb::bytes codes, bool zeros, nb::tuple stale, nb::bytes stale_code) {
     Buffers outputs, dirty;
     outputs.take(arrays, codes, true);
     dirty.take(stale, stale_code, false);
     return as_python(guarded([&]() -> Status {
       if (const Status s = kernel_->check()) return s;
-      if (clear && !kernel_->fills())
-        for (const Array& a : outputs.views) std::memset(a.data, 0, static_cast<std::size_t>(a.bytes()));
+      kernel_->holds_zeros = zeros || !kernel_->fills();
+      if (!zeros && kernel_->holds_zeros)
+        for (const Array& a : outputs.views) clear(a);
       for (const Array& rows : dirty.views) clear_rows(outputs.views[0], rows);
       kernel_->compute(outputs.views);
       return {};
@@ -149,6 +156,22 @@ class Job {
   Buffers inputs_;
   Status status_;
 };
+
+// An array of bytes that gives its memory back when the last view of it is gone.
+template <void* (*take)(std::int64_t), void (*give)(void*, std::int64_t) noexcept>
+auto bytes_from(std::int64_t bytes) {
+  struct Owned {
+    void* memory;
+    std::int64_t bytes;
+  };
+  auto* owned = new Owned{take(bytes), bytes};
+  nb::capsule owner(owned, [](void* p) noexcept {
+    auto* o = static_cast<Owned*>(p);
+    give(o->memory, o->bytes);
+    delete o;
+  });
+  return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(owned->memory, {static_cast<std::size_t>(bytes)}, owner);
+}
 
 }  // namespace
 
@@ -178,20 +201,9 @@ NB_MODULE(_core, m) {
     return names;
   });
   m.def("faults", [] { return std::vector<std::string>(std::begin(kFaultNames), std::end(kFaultNames)); });
-  // Bytes for a large output, out of memory that earlier outputs gave back: its pages are there already.
-  m.def("recycled", [](std::int64_t bytes) {
-    struct Owned {
-      void* memory;
-      std::int64_t bytes;
-    };
-    auto* owned = new Owned{take_scratch(bytes), bytes};
-    nb::capsule owner(owned, [](void* p) noexcept {
-      auto* o = static_cast<Owned*>(p);
-      give_scratch(o->memory, o->bytes);
-      delete o;
-    });
-    return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(owned->memory, {static_cast<std::size_t>(bytes)}, owner);
-  });
+  // Bytes for a large output: out of memory that earlier outputs gave back, whose pages are there already; or zeros.
+  m.def("recycled", &bytes_from<take_scratch, give_scratch>);
+  m.def("zeroed", &bytes_from<take_zeros, give_zeros>);
   m.def("level", [] { return std::string(row_level()); });
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);

@@ -161,6 +161,13 @@ template <class T, class Terms>
 
 // -- a batch ----------------------------------------------------------------------------------------------------------
 
+// Rows [first, last) of the output, which no id names.
+template <class T>
+inline void clear_rows(T* out, std::int64_t cols, std::int64_t first, std::int64_t last) {
+  if (first < last && cols > 0)
+    __builtin_memset(out + first * cols, 0, std::size_t((last - first) * cols) * sizeof(T));
+}
+
 // Every run of equal rows that begins in [begin, end); the first of them is number `first` among all. `terms_at(i)`
 // gives the terms of the entries from i on.
 template <class T, class P, class TermsAt>
@@ -172,6 +179,10 @@ inline void each_run(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t
     const P row = e[i].row;
     for (next = i + 1; next < r.size && e[next].row == row;) ++next;
     T* out = r.out + (r.unique ? first : std::int64_t(row)) * r.cols;
+    if (r.table_rows > 0) {
+      clear_rows(r.out, r.cols, i > 0 ? std::int64_t(e[i - 1].row) + 1 : 0, std::int64_t(row));
+      if (next == r.size) clear_rows(r.out, r.cols, std::int64_t(row) + 1, r.table_rows);
+    }
     accumulate_row(out, r.grad, r.cols, terms_at(i), next - i, r.size - next, r.order);
   }
 }
@@ -193,7 +204,12 @@ template <class T, class I, class TermsAt>
 inline void each_planned(const PlannedRows<T, I>& r, std::int64_t first, std::int64_t last, TermsAt terms_at) {
   for (std::int64_t k = first; k < last; ++k) {
     const std::int64_t begin = r.starts[k], end = k + 1 < r.rows ? r.starts[k + 1] : r.size;
-    T* out = r.out + (r.unique ? k : id_at(r.ids, k)) * r.cols;
+    const std::int64_t row = r.unique ? k : id_at(r.ids, k);
+    if (r.table_rows > 0) {
+      clear_rows(r.out, r.cols, k > 0 ? id_at(r.ids, k - 1) + 1 : 0, row);
+      if (k + 1 == r.rows) clear_rows(r.out, r.cols, row + 1, r.table_rows);
+    }
+    T* out = r.out + row * r.cols;
     accumulate_row(out, r.grad, r.cols, terms_at(begin), end - begin, r.size - end, r.order);
   }
 }

@@ -86,16 +86,12 @@ template <class B, class S, class Reduce>
 inline void each_bag(const B& b, const S* segments, std::int64_t begin, std::int64_t end, Reduce reduce) {
   const std::int64_t size = b.ids.size;
   const bool near = b.data_rows * b.cols * std::int64_t(sizeof(*b.data)) <= kNear;
-  auto clear = [&](std::int64_t first, std::int64_t last) {
-    if (first < last && b.cols > 0)
-      __builtin_memset(b.out + first * b.cols, 0, std::size_t((last - first) * b.cols) * sizeof(*b.data));
-  };
   while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
   for (std::int64_t i = begin, next; i < end; i = next) {
     const S segment = segments[i];
     for (next = i + 1; next < size && segments[next] == segment;) ++next;
-    clear(i > 0 ? std::int64_t(segments[i - 1]) + 1 : 0, segment);
-    if (next == size) clear(std::int64_t(segment) + 1, b.rows);
+    clear_rows(b.out, b.cols, i > 0 ? std::int64_t(segments[i - 1]) + 1 : 0, segment);
+    if (next == size) clear_rows(b.out, b.cols, std::int64_t(segment) + 1, b.rows);
     reduce(b.out + std::int64_t(segment) * b.cols, i, next - i, near ? -size : size - next, std::int64_t(segment));
   }
 }

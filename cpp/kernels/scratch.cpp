@@ -3,6 +3,9 @@
 #include <new>
 
 #include "rowgrad/kernel.h"
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#endif
 
 namespace rowgrad {
 namespace {
@@ -70,5 +73,27 @@ void give_scratch(void* memory, std::int64_t bytes) noexcept {
   }
   std::free(memory);
 }
+
+#if defined(__unix__) || defined(__APPLE__)
+void* take_zeros(std::int64_t bytes) {
+  void* memory =
+      mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+  madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
+void give_zeros(void* memory, std::int64_t bytes) noexcept { munmap(memory, static_cast<std::size_t>(bytes)); }
+#else
+void* take_zeros(std::int64_t bytes) {
+  void* memory = std::calloc(static_cast<std::size_t>(bytes), 1);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+void give_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
+#endif
 
 }  // namespace rowgrad

@@ -130,7 +130,12 @@ inline Result run(const std::string& name, const Numbers64& attrs, const std::ve
   if (!result.status) result.status = guarded([&] { return kernel->check(); });
   if (!result.status) {
     result.out = outputs(kernel->rows);
-    for (const Tensor& t : result.out) out_views.push_back(t.view());
+    // What may hold anything does, at every other number of threads.
+    kernel->holds_zeros = !kernel->fills() || num_threads() % 2;
+    for (Tensor& t : result.out) {
+      if (!kernel->holds_zeros) std::fill(t.bytes.begin(), t.bytes.end(), std::byte(0xa5));
+      out_views.push_back(t.view());
+    }
     result.status = guarded([&]() -> Status {
       kernel->compute(out_views);
       return {};
@@ -147,7 +152,7 @@ inline Result run_same(const char* name, const Numbers64& attrs, const std::vect
   set_num_threads(1);
   Result first = run(name, attrs, in, outputs);
   for (int threads : {2, 3, 8}) {
-    if (kSanitized && threads != 3) continue;
+    if (kSanitized && threads != 2) continue;
     const Where where_threads("run", {{"threads", threads}});
     set_num_threads(threads);
     const Result other = run(name, attrs, in, outputs);

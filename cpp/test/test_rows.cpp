@@ -157,7 +157,7 @@ constexpr Order kOrders[] = {Order::sequential, Order::blocked};
 template <class T, class I>
 PlannedRows<T, I> planned(T* out, const Case& x, const I* from, std::int64_t n, const Accumulator<T>* scale,
                           Order order) {
-  return {out, x.data.as<T>(), x.cols, {&kStart, 1, true}, &kStart, 1, from, n, scale, false, order};
+  return {out, x.data.as<T>(), x.cols, {&kStart, 1, true}, &kStart, 1, from, n, scale, false, order, 0};
 }
 
 template <class T>
@@ -167,7 +167,7 @@ void test_accumulate(DType dtype, const Case& x, const Accumulator<T>* scale) {
     const Where where("accumulate", {{"scaled", scale != nullptr}, {"order", std::int64_t(order)}});
     auto sorted = [&](void* out, const auto& entries) {
       using P = decltype(entries[0].from + 0);
-      return SortedRows<T, P>{static_cast<T*>(out), x.data.as<T>(), x.cols, entries.data(), x.n, scale, false, order};
+      return SortedRows<T, P>{static_cast<T*>(out), x.data.as<T>(), x.cols, entries.data(), x.n, scale, false, order, 0};
     };
     check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
       const auto& ops = std::get<GradOps<T>>(table.grad);
@@ -211,7 +211,7 @@ void test_weighted(DType dtype, const Case& x, const Accumulator<T>* totals) {
     const WeightedIds<T> ids{segments, weights, totals, rounding};
     auto sorted = [&](void* out, const auto& entries) {
       using P = decltype(entries[0].from + 0);
-      return SortedRows<T, P>{static_cast<T*>(out), data, x.cols, entries.data(), x.n, nullptr, false, order};
+      return SortedRows<T, P>{static_cast<T*>(out), data, x.cols, entries.data(), x.n, nullptr, false, order, 0};
     };
     check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
       const auto& ops = std::get<GradOps<T>>(table.grad);

@@ -22,10 +22,11 @@ PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> e
 
 def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Call an op with TensorFlow's argument names, by position or keyword; `name=` appears in errors."""
-    name = kwargs.pop("name", None)
-    out = kwargs.pop("out", None)
-    if "plan" in kwargs:
-        op = planned(op, args, kwargs)
+    name = out = None
+    if kwargs:
+        name, out = kwargs.pop("name", None), kwargs.pop("out", None)
+        if "plan" in kwargs:
+            op = planned(op, args, kwargs)
     arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
@@ -80,9 +81,9 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
     chosen, because = NUMPY, ""
     for name, value in arguments.items():
         runner = _RUNNER_OF.get(type(value)) or runner_of(type(value))
-        if runner in (chosen, NUMPY):
+        if runner == NUMPY:
             continue
-        if chosen != NUMPY:
+        if chosen not in (NUMPY, runner):
             raise refuse("mixed_runners", argument=name, value=because, bound=type(value).__module__)
         chosen, because = runner, type(value).__module__
     return chosen

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import shape_text
+from .memory import new_array
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +33,7 @@ class GradBuffer:
         sizes = shape if isinstance(shape, tuple | list) else ()
         if not sizes or any(not isinstance(d, int | np.integer) or d < 0 for d in sizes):
             raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
-        self._array: Array = np.zeros(sizes, dtype)
+        self._array: Array = new_array(tuple(map(int, sizes)), np.dtype(dtype), zeros=True)
         self._written: Array = np.zeros(0, np.int64)
 
     @property

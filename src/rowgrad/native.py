@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._core import Job, dtypes, kernels, memory_limit, recycled
+from ._core import Job, dtypes, kernels, memory_limit
 from ._core import num_threads as _num_threads
 from ._core import set_num_threads as _set_num_threads
 from .arrays import NUMPY_DTYPE, Array, admit, aval_of, is_aligned
@@ -17,6 +17,7 @@ from .check import infer
 from .dense import FUNCTIONS
 from .errors import OpError, refuse, shape_text
 from .grad_buffer import GradBuffer
+from .memory import new_array
 from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
@@ -30,7 +31,6 @@ _KEEPS = (
     "scatter_rows",
 )
 _NOTHING: tuple[tuple[Array, ...], bytes] = ((), b"")
-_RECYCLED = 1 << 20  # bytes from which an output's pages cost more than its bookkeeping
 _CODE_NAME = dtypes()
 _CODE = {name: i for i, name in enumerate(_CODE_NAME)}
 
@@ -111,7 +111,8 @@ def _launch(
     given = None if out is None else _outputs_given(op, sized, out, arrays)
     results = given or tuple(_allocate(a, job.fills) for a in sized)
     stale = _raw([kept.written]) if kept is not None else _NOTHING
-    _raise_fault(op, job.run(*_raw(results), given is not None and kept is None, *stale))
+    zeros = kept is not None or (given is None and not job.fills)
+    _raise_fault(op, job.run(*_raw(results), zeros, *stale))
     if kept is not None:
         kept._remember(job.written())
     return results
@@ -157,20 +158,9 @@ def _allocate(aval: Aval, filled: bool) -> Array:
     shape = tuple(int(d) for d in aval.shape if d is not None)
     try:
         # Strings stay in Python: kernels move their positions.
-        return _new(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], filled)
+        return new_array(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], not filled)
     except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
         raise _too_large(aval) from None
-
-
-def _new(shape: tuple[int, ...], dtype: np.dtype[Any], filled: bool) -> Array:
-    """An output: zeros, unless the kernel fills it; a large one then comes out of memory given back before."""
-    if not filled:
-        return np.zeros(shape, dtype)
-    size = math.prod(shape) * dtype.itemsize
-    if size < _RECYCLED:
-        return np.empty(shape, dtype)
-    fresh: Array = recycled(size)
-    return fresh.view(dtype).reshape(shape)
 
 
 def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
@@ -230,6 +220,7 @@ class _Prepared(NamedTuple):
 
 _PREPARED: dict[Any, _Prepared] = {}
 _MANY = 4096
+_INTEGERS = (int, np.integer)  # made once: a union would be made anew at every call
 
 
 def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
@@ -237,9 +228,13 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
     key: list[Any] = [op.name]
     for arg, value in zip(op.inputs, arguments.values(), strict=True):
         if type(value) is np.ndarray:
-            key += (value.dtype, value.shape, value.tobytes() if arg.host else None)
-        elif arg.host and (type(value) is int or isinstance(value, np.integer)):
-            key += (type(value), int(value), None)
+            key.append(value.dtype)
+            key.append(value.shape)
+            if arg.host:
+                key.append(value.tobytes())
+        elif arg.host and isinstance(value, _INTEGERS):
+            key.append(type(value))  # a bool is not the int it equals
+            key.append(int(value))
         else:
             return None
     if attrs is not op.attrs:
@@ -287,10 +282,10 @@ def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Arra
         if None in shape:
             shape = tuple(job.rows if d is None else d for d in shape)
             _check_size(Aval(_CODE_NAME[p.out_codes[len(results)]], shape))
-        result = _new(shape, dtype, job.fills)
+        result = new_array(shape, dtype, not job.fills)
         results.append(result)
         raw.append(result if view is None else result.view(view))
-    fault = job.run(tuple(raw), p.out_codes, False, *_NOTHING)
+    fault = job.run(tuple(raw), p.out_codes, not job.fills, *_NOTHING)
     if fault is not None:
         _raise_fault(op, fault)
     return tuple(results)

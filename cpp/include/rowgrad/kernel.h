@@ -2,7 +2,8 @@
 //
 //   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
 //   check    reads everything a fault could hide in; nothing has been written yet;
-//   compute  fills outputs that hold zeros, or anything where `fills()` says it writes every element;
+//   compute  fills outputs that hold zeros; where `fills()` says so they may hold anything (`holds_zeros` is false then)
+//            and every element is written;
 //            nothing but want of workspace can stop it.
 //
 // One object serves one call, so what `measure` learns (a sort, a count) is there for `compute`.
@@ -33,6 +34,7 @@ class Kernel {
   std::span<const Array> in;           // in the order of the op's signature
   std::span<const std::int64_t> attr;  // the record's constants, then the call's attributes
   std::int64_t rows = -1;              // set by measure when outputs are sized by the data
+  bool holds_zeros = true;             // set by the caller before compute: what the outputs hold
 
   virtual ~Kernel() = default;
   virtual Status measure() { return {}; }
@@ -69,6 +71,11 @@ std::vector<T> workspace(std::int64_t n) {
 // sorting done in them.
 void* take_scratch(std::int64_t bytes);
 void give_scratch(void* memory, std::int64_t bytes) noexcept;
+
+// Zeros from the system: pages nobody touches cost nothing, and they begin on a line of the cache. A large page has to be
+// cleared whole for its first row, which is still the cheaper way to come by the memory of a table.
+void* take_zeros(std::int64_t bytes);
+void give_zeros(void* memory, std::int64_t bytes) noexcept;
 
 // Workspace without zeros, for what is written before it is read.
 template <class T>

@@ -188,9 +188,20 @@ class PlannedGradient : public Kernel {
   PlannedRows<T, I> planned_rows(const PlanView& plan, const I* from, const Accumulator<T>* scale, bool unique,
                                  Order order, const Array& out) const {
     const auto grad = mat<T>(in[0]);
-    return {out.as<T>(),      grad.data, grad.cols,          plan.rows, plan.starts.data,
-            plan.starts.size, from,      plan.segments.size, scale,     unique,
-            order};
+    PlannedRows<T, I> batch{};
+    batch.out = out.as<T>();
+    batch.grad = grad.data;
+    batch.cols = grad.cols;
+    batch.ids = plan.rows;
+    batch.starts = plan.starts.data;
+    batch.rows = plan.starts.size;
+    batch.from = from;
+    batch.size = plan.segments.size;
+    batch.scale = scale;
+    batch.unique = unique;
+    batch.order = order;
+    batch.table_rows = unique || holds_zeros ? 0 : plan.num_rows;
+    return batch;
   }
 };
 
@@ -198,11 +209,12 @@ class PlannedGradient : public Kernel {
 class PlannedSegmentGrad : public PlannedGradient {
  public:
   Status check() override { return PlanView(in, 1).check(in[0].rows(), false); }
-  bool fills() const override { return attr[1] != 0; }
+  bool fills() const override { return attr[1] != 0 || is_written_whole(PlanView(in, 1).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
     const PlanView plan(in, 1);
     const bool unique = attr[1] != 0;
+    if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, Reduce(attr[0]));
       const auto* scale = scales.empty() ? nullptr : scales.data();
@@ -224,10 +236,11 @@ class PlannedSegmentGrad : public PlannedGradient {
 class PlannedWeightedGrad : public PlannedGradient {
  public:
   Status check() override { return PlanView(in, 2).check(in[0].rows(), true); }
+  bool fills() const override { return is_written_whole(PlanView(in, 2).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
     const PlanView plan(in, 2);
-    if (plan.segments.size == 0) return;
+    if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     // Divisors add up in input order, so the segments are put back into it.
     Scratch<std::int64_t> segment_of(plan.segments.size);
     std::fill_n(segment_of.data(), segment_of.size(), 0);  // whatever the positions are, it holds segments

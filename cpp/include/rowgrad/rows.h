@@ -68,6 +68,7 @@ struct SortedRows {
   const Accumulator<T>* scale;  // of every segment; may be null
   bool unique;
   Order order;
+  std::int64_t table_rows;  // of the output, where rows that no run names are to be cleared; else 0
 };
 
 // The same out of a plan: the entries of row k begin at starts[k] and end where those of the next begin.
@@ -84,6 +85,7 @@ struct PlannedRows {
   const Accumulator<T>* scale;  // of every segment; may be null
   bool unique;
   Order order;
+  std::int64_t table_rows;
 };
 
 // What a weighted batch knows of its ids; its entries' `from` is the id's position in these.

@@ -121,6 +121,19 @@ std::vector<A> gradient_scales(const Ids& segments, std::int64_t grad_rows, Redu
   return gradient_scales<A>(count.data(), grad_rows, kind);
 }
 
+// A dense gradient up to this size is written whole, zeros and all, into memory the process has already; beyond it,
+// fresh zeros from the system are cheaper, since only the pages of the rows that are named are ever touched.
+constexpr std::int64_t kWrittenWhole = std::int64_t{64} << 20;
+
+inline bool is_written_whole(std::int64_t rows, const Array& grad) {
+  const std::int64_t row_bytes = grad.row_size() * width_of(grad.dtype);
+  return row_bytes == 0 || rows <= kWrittenWhole / row_bytes;
+}
+
+inline void clear_unless(bool holds_zeros, const Array& out) {
+  if (!holds_zeros && out.bytes() > 0) std::memset(out.data, 0, static_cast<std::size_t>(out.bytes()));
+}
+
 // How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they give the same bits.
 //
 //   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
@@ -167,7 +180,7 @@ class SparseSegmentGrad : public Kernel {
   }
 
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
-  bool fills() const override { return unique_; }
+  bool fills() const override { return unique_ || is_written_whole(out_rows_, in[0]); }
 
   RowList written() const override {
     if (empty_) return {};
@@ -178,7 +191,7 @@ class SparseSegmentGrad : public Kernel {
   }
 
   void compute(std::span<const Array> out) override {
-    if (empty_) return;
+    if (empty_) return clear_unless(holds_zeros, out[0]);
     if (!unique_) choose();
     if (way_ == Way::narrow) {
       if (!unique_) hold_table();
@@ -249,7 +262,8 @@ class SparseSegmentGrad : public Kernel {
       const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), grad.rows, kind_);
       const auto* scale = scales.empty() ? nullptr : scales.data();
       const std::int64_t n = entries.size();
-      const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_, order_};
+      const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_, order_,
+                                   unique_ || holds_zeros ? 0 : out_rows_};
       const std::int64_t parts = unique_ ? std::int64_t(before_.size()) - 1 : work_parts(n, grad.cols);
       parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
         const std::int64_t first = unique_ ? before_[part] : 0;

@@ -124,10 +124,11 @@ class WeightedSegmentGrad : public Kernel {
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false);
   }
 
+  bool fills() const override { return is_written_whole(Ids(in[4])[0], in[0]); }
   RowList written() const override { return batch_.rows(); }
 
   void compute(std::span<const Array> out) override {
-    if (empty_) return;
+    if (empty_) return clear_unless(holds_zeros, out[0]);
     const Ids indices(in[1]), segments(in[2]);
     batch_ = SortedBatch::by_position(indices, out_rows_);
     batch_.visit([&]<class P>(const Entries<P>& entries) {
@@ -136,8 +137,8 @@ class WeightedSegmentGrad : public Kernel {
         const Weights<Accumulator<T>> weights(in[3], segments, grad.rows, Reduce(attr[0]));
         const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
         const std::int64_t n = entries.size();
-        const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols,      entries.data(),
-                                     n,              nullptr,   false, Order(attr[2])};
+        const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, nullptr, false,
+                                     Order(attr[2]), holds_zeros ? 0 : out_rows_};
         parallel_parts(n, work_parts(n, grad.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
           grad_ops<T>().weighted_runs(batch, ids, begin, end);
         });
