@@ -246,20 +246,46 @@ inline void add_narrow(const NarrowTable<T>& t, const I* ids, const S* segments,
   }
 }
 
-// Some hundred ids at a time, those of these rows are listed without a branch, then added.
+// Which of `size` ids are in [first, first + rows): their positions, ascending, to `own`; returns how many. No branches:
+// each would be a toss-up.
+template <class I>
+inline std::int64_t list_own(const I* ids, std::int64_t size, std::int64_t first, std::int64_t rows,
+                             std::uint32_t* own) {
+  std::int64_t i = 0, k = 0;
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+  if constexpr (sizeof(I) == 4) {
+    const __m512i from = _mm512_set1_epi32(int(first)), bound = _mm512_set1_epi32(int(rows));
+    __m512i at = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    for (; i + 16 <= size; i += 16, at = _mm512_add_epi32(at, _mm512_set1_epi32(16))) {
+      const __mmask16 in = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(_mm512_loadu_si512(ids + i), from), bound);
+      _mm512_storeu_si512(own + k, _mm512_maskz_compress_epi32(in, at));  // not compressstore: slow on some
+      k += __builtin_popcount(in);
+    }
+  } else {
+    const __m512i from = _mm512_set1_epi64(first), bound = _mm512_set1_epi64(rows);
+    __m256i at = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    for (; i + 8 <= size; i += 8, at = _mm256_add_epi32(at, _mm256_set1_epi32(8))) {
+      const __mmask8 in = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(_mm512_loadu_si512(ids + i), from), bound);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(own + k), _mm256_maskz_compress_epi32(in, at));
+      k += __builtin_popcount(in);
+    }
+  }
+#endif
+  for (; i < size; ++i) {
+    own[k] = std::uint32_t(i);
+    k += std::uint64_t(std::int64_t(ids[i]) - first) < std::uint64_t(rows);
+  }
+  return k;
+}
+
+// Some hundred ids at a time, those of these rows are listed, then added.
 template <class T, class I, class S>
 inline void add_own(const NarrowTable<T>& t, const I* ids, const S* segments) {
   constexpr std::int64_t step = 512;
-  std::uint32_t own[step];
-  const std::int64_t n = t.ids.size, first = t.first;
-  const std::uint64_t rows = std::uint64_t(t.rows);
+  std::uint32_t own[step + 16];  // vectors are stored whole
+  const std::int64_t n = t.ids.size;
   for (std::int64_t base = 0; base < n; base += step) {
-    const std::int64_t size = base + step < n ? step : n - base;
-    std::int64_t k = 0;
-    for (std::int64_t i = 0; i < size; ++i) {
-      own[k] = std::uint32_t(i);
-      k += std::uint64_t(std::int64_t(ids[base + i]) - first) < rows;
-    }
+    const std::int64_t k = list_own(ids + base, base + step < n ? step : n - base, t.first, t.rows, own);
     add_narrow(t, ids + base, segments + base, k, [&](std::int64_t j) { return std::int64_t(own[j]); });
   }
 }

@@ -16,7 +16,9 @@ class RowPlan : public Kernel {
     num_rows_ = Ids(in[2])[0];
     const std::int64_t num_segments = Ids(in[3])[0];
     rows = 0;
-    if (!scan(indices, num_rows_, segments, num_segments).in_range)
+    const Scan found = scan(indices, num_rows_, segments, num_segments);
+    sorted_ = found.sorted;
+    if (!found.in_range)
       for (std::int64_t i = 0; i < indices.size; ++i) {
         if (!is_below(indices[i], num_rows_)) return {Fault::index_not_in_output, i, indices[i], num_rows_};
         if (!is_below(segments[i], num_segments)) return {Fault::segment_not_in_grad, i, segments[i], num_segments};
@@ -39,7 +41,7 @@ class RowPlan : public Kernel {
     });
     std::int64_t* count = out[4].as<std::int64_t>();
     std::fill_n(count, out[4].size(), 0);
-    count_ids(segments, count);
+    count_ids(segments, sorted_, count);
   }
 
  private:
@@ -64,6 +66,7 @@ class RowPlan : public Kernel {
   }
 
   std::int64_t num_rows_ = 0;
+  bool sorted_ = false;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part
 };
@@ -108,7 +111,7 @@ struct PlanView {
         return {Fault::plan_positions, i, positions[i], n};
     }
     auto count = workspace<std::int64_t>(counts.size);
-    count_ids(segments, count.data());
+    count_ids(segments, false, count.data());
     const std::int64_t s = first_where(counts.size, [&](std::int64_t j) { return count[j] != counts[j]; });
     return s == counts.size ? Status{} : Status{Fault::plan_counts, s, counts[s], count[s]};
   }

@@ -72,13 +72,15 @@ class SparseSegment : public Kernel {
 };
 
 // In TensorFlow's order of checks. `segments_first`: the dense Mean and SqrtN gradients look at all segment
-// ids before any index.
+// ids before any index. `sorted` learns whether they ascend, of which the pass over all ids takes note.
 inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::int64_t out_rows,
-                                 std::int64_t grad_rows, bool segments_first) {
+                                 std::int64_t grad_rows, bool segments_first, bool& sorted) {
   const std::int64_t n = indices.size;
   const std::int64_t last = segments[n - 1];
   if (last >= grad_rows) return {Fault::segment_count, n - 1, last, grad_rows};
-  if (scan(indices, out_rows, segments, grad_rows).in_range) return {};
+  const Scan found = scan(indices, out_rows, segments, grad_rows);
+  sorted = found.sorted;
+  if (found.in_range) return {};
   auto bad_segment = [&](std::int64_t i) { return Status{Fault::segment_not_in_grad, i, segments[i], grad_rows}; };
   if (segments_first)
     for (std::int64_t i = 0; i < n; ++i)
@@ -90,14 +92,18 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   return {};
 }
 
-// count[s] += how many ids segment s has.
-inline void count_ids(const Ids& segments, std::int64_t* count) {
-  const std::int64_t n = segments.size;
+// count[s] += how many ids segment s has. By runs, since ids mostly come sorted; then parts that begin with a run share
+// no segment.
+inline void count_ids(const Ids& segments, bool sorted, std::int64_t* count) {
+  const std::int64_t n = segments.size, parts = sorted ? pieces(n, kScanGrain) : 1;
   segments.typed([=](auto* p) {
-    for (std::int64_t i = 0, next; i < n; i = next) {  // by runs: ids mostly come sorted
-      for (next = i + 1; next < n && p[next] == p[i];) ++next;
-      count[p[i]] += next - i;
-    }
+    parallel_parts(n, parts, [=](std::int64_t begin, std::int64_t end, std::int64_t) {
+      while (begin > 0 && begin < end && p[begin] == p[begin - 1]) ++begin;  // began before
+      for (std::int64_t i = begin, next; i < end; i = next) {
+        for (next = i + 1; next < n && p[next] == p[i];) ++next;
+        count[p[i]] += next - i;
+      }
+    });
   });
 }
 
@@ -114,10 +120,10 @@ std::vector<A> gradient_scales(const std::int64_t* count, std::int64_t segments,
 }
 
 template <class A>
-std::vector<A> gradient_scales(const Ids& segments, std::int64_t grad_rows, Reduce kind) {
+std::vector<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduce kind) {
   if (kind == Reduce::sum) return {};
   auto count = workspace<std::int64_t>(grad_rows);
-  count_ids(segments, count.data());
+  count_ids(segments, sorted, count.data());
   return gradient_scales<A>(count.data(), grad_rows, kind);
 }
 
@@ -202,8 +208,9 @@ class SparseSegmentGrad : public Kernel {
   }
 
  private:
-  Status check_ids() const {
-    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), !unique_ && kind_ != Reduce::sum);
+  Status check_ids() {
+    const bool segments_first = !unique_ && kind_ != Reduce::sum;
+    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), segments_first, sorted_);
   }
 
   void choose() {
@@ -219,7 +226,7 @@ class SparseSegmentGrad : public Kernel {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
       const auto grad = mat<T>(in[0]);
-      const auto scales = gradient_scales<A>(Ids(in[2]), grad.rows, kind_);
+      const auto scales = gradient_scales<A>(Ids(in[2]), sorted_, grad.rows, kind_);
       const A* scale = scales.empty() ? nullptr : scales.data();
       sums_ = workspace<std::byte>(out_rows_ * grad.cols * std::int64_t(sizeof(A)));
       A* sums = reinterpret_cast<A*>(sums_.data());
@@ -247,9 +254,11 @@ class SparseSegmentGrad : public Kernel {
     });
     if (!unique_) return;
     visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
-      I* ids = out[1].as<I>();
-      for (std::int64_t r = 0; r < out_rows_; ++r)
-        if (named_[r]) *ids++ = I(r);
+      parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+        I* ids = out[1].as<I>() + before_[part];
+        for (std::int64_t r = begin; r < end; ++r)
+          if (named_[r]) *ids++ = I(r);
+      });
     });
   }
 
@@ -259,7 +268,7 @@ class SparseSegmentGrad : public Kernel {
   void accumulate(const Entries<P>& entries, std::span<const Array> out) {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto grad = mat<T>(in[0]);
-      const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), grad.rows, kind_);
+      const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), sorted_, grad.rows, kind_);
       const auto* scale = scales.empty() ? nullptr : scales.data();
       const std::int64_t n = entries.size();
       const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_, order_,
@@ -283,7 +292,7 @@ class SparseSegmentGrad : public Kernel {
   }
 
   std::int64_t out_rows_ = 0;
-  bool unique_ = false, empty_ = false;
+  bool unique_ = false, empty_ = false, sorted_ = false;
   Reduce kind_ = Reduce::sum;
   Order order_ = Order::sequential;
   SortedBatch batch_;

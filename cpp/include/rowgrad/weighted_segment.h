@@ -121,7 +121,8 @@ class WeightedSegmentGrad : public Kernel {
     out_rows_ = Ids(in[4])[0];
     empty_ = in[1].size() == 0 || out_rows_ == 0;
     if (empty_) return {};
-    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false);
+    bool sorted = false;
+    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false, sorted);
   }
 
   bool fills() const override { return is_written_whole(Ids(in[4])[0], in[0]); }
