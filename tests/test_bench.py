@@ -168,8 +168,10 @@ def test_a_point_counts_its_memory_and_its_regime() -> None:
     assert growth.bytes_per_id(point, 16_400) == 16.0
     assert growth.bytes_per_id(point, None) is None
     assert point.working_set(unique=50) == 100 * 16 + 8_000
-    caches = {2: 9_600, 3: 20_000}
-    assert [regime(bytes_, caches) for bytes_ in (9_600, 9_601, 20_001)] == ["L2", "L3", "memory"]
+    caches = {2: 1_000, 3: 20_000}
+    sizes = (1_000, 1_001, 2_000, 10_000, 10_001, 39_999, 40_000)
+    found = ["L2", "between", "L3", "L3", "between", "between", "memory"]
+    assert [regime(bytes_, caches) for bytes_ in sizes] == found
 
 
 def test_cache_sizes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@
 #include "rowgrad/ids.h"
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
+#include "rowgrad/sparse_segment.h"
 
 namespace nb = nanobind;
 using namespace rowgrad;
@@ -204,6 +205,10 @@ NB_MODULE(_core, m) {
   // Bytes for a large output: out of memory that earlier outputs gave back, whose pages are there already; or zeros.
   m.def("recycled", &bytes_from<take_scratch, give_scratch>);
   m.def("zeroed", &bytes_from<take_zeros, give_zeros>);
+  // Which algorithm a dense gradient or one by unique rows takes.
+  m.def("way", [](std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t bytes_per_sum) {
+    return choose_way(Order::sequential, ids, rows, cols, bytes_per_sum) == Way::sorted ? "sorted" : "narrow";
+  });
   m.def("level", [] { return std::string(row_level()); });
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);

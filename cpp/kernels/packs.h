@@ -187,6 +187,10 @@ inline void for_blocks(std::int64_t cols, Fn&& fn) {
     }
   };
   if constexpr (full) shorter(shorter, std::integral_constant<int, whole / 2>{});
+  if constexpr (full && sizeof(A) == 4) {  // one pass for the two or three columns no vector takes
+    if (cols - c == 3) return fn.template operator()<1, 3>(c);
+    if (cols - c == 2) return fn.template operator()<1, 2>(c);
+  }
   for (; c < cols; ++c) fn.template operator()<1, 1>(c);
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -10,7 +11,8 @@
 namespace rowgrad {
 namespace {
 
-constexpr std::int64_t kKept = std::int64_t{256} << 20;  // bytes the process may keep
+// Bytes the process may keep: 256 MiB, or a thirty-second of the machine's memory where that is more.
+std::int64_t most_kept() { return std::max(std::int64_t{256} << 20, memory_limit() / 32); }
 
 struct Piece {
   void* memory;
@@ -29,11 +31,28 @@ Shelf& shelf() {
   return *it;
 }
 
+// From this size on, memory comes from the system and on large pages: small ones cost a fault for every 4 KiB.
+constexpr std::int64_t kLarge = std::int64_t{4} << 20;
+
+void* allocate(std::int64_t bytes) {
+  if (bytes >= kLarge) return take_zeros(bytes);
+  void* memory = std::aligned_alloc(64, static_cast<std::size_t>(bytes));
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+void release(void* memory, std::int64_t bytes) noexcept {
+  if (bytes >= kLarge)
+    give_zeros(memory, bytes);
+  else
+    std::free(memory);
+}
+
 // Sizes are rounded up to an eighth of their power of two, so that batches of about one size share pieces.
 std::int64_t rounded(std::int64_t bytes) {
   std::int64_t step = 4096;
   while (step * 16 < bytes) step *= 2;
-  return (bytes + step - 1) / step * step;
+  return std::max<std::int64_t>((bytes + step - 1) / step * step, step);
 }
 
 }  // namespace
@@ -50,18 +69,16 @@ void* take_scratch(std::int64_t bytes) {
       return memory;
     }
   }
-  void* memory = std::aligned_alloc(64, static_cast<std::size_t>(wanted > 0 ? wanted : 4096));
-  if (!memory) throw std::bad_alloc();
-  return memory;
+  return allocate(wanted);
 }
 
 void give_scratch(void* memory, std::int64_t bytes) noexcept {
   const std::int64_t kept = rounded(bytes);
   Shelf& s = shelf();
-  if (std::unique_lock lock(s.mutex, std::try_to_lock); lock && kept <= kKept) {
-    while (s.bytes + kept > kKept && !s.pieces.empty()) {  // the oldest goes first
+  if (std::unique_lock lock(s.mutex, std::try_to_lock); lock && kept <= most_kept()) {
+    while (s.bytes + kept > most_kept() && !s.pieces.empty()) {  // the oldest goes first
       s.bytes -= s.pieces.front().bytes;
-      std::free(s.pieces.front().memory);
+      release(s.pieces.front().memory, s.pieces.front().bytes);
       s.pieces.erase(s.pieces.begin());
     }
     try {
@@ -71,7 +88,7 @@ void give_scratch(void* memory, std::int64_t bytes) noexcept {
     } catch (...) {
     }
   }
-  std::free(memory);
+  release(memory, kept);
 }
 
 #if defined(__unix__) || defined(__APPLE__)

@@ -53,5 +53,12 @@ def nonnegative_least_squares(terms: Array, target: Array) -> Array:
 
 
 def regime(working_set: int, caches: dict[int, int]) -> str:
-    """The smallest cache that holds a working set."""
-    return "L2" if working_set <= caches[2] else "L3" if working_set <= caches[3] else "memory"
+    """Where a working set clearly lives: in a cache it fills by half at most, or in memory twice the largest cache.
+
+    What lies between two levels is served by both, in a proportion no law of sizes knows: `between` is no regime.
+    """
+    if working_set <= caches[2]:
+        return "L2"
+    if 2 * caches[2] <= working_set <= caches[3] // 2:
+        return "L3"
+    return "memory" if working_set >= 2 * caches[3] else "between"

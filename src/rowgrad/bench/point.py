@@ -100,7 +100,12 @@ def extra_memory(call: Call, kept: bool) -> int | None:
     except OSError:
         return None
     parts = result if isinstance(result, tuple) else (result,)
-    return peak - before - (0 if kept else sum(part.nbytes for part in parts))
+    return peak - before - (0 if kept else sum(resident(part.nbytes) for part in parts))
+
+
+def resident(size: int) -> int:
+    """What an array of this size takes of memory: from 4 MiB on, whole pages of 2 MiB."""
+    return size if size < 4 << 20 else -(-size >> 21) << 21
 
 
 def give_back_memory() -> None:
