@@ -110,6 +110,11 @@ void clear_rows(const Array& table, const Array& rows) {
   });
 }
 
+// Whether so many of a table's rows are stale that writing it from end to end costs less than clearing them one by one.
+bool is_mostly(const std::vector<Array>& stale, const Array& table) {
+  return !stale.empty() && table.rows() <= 8 * stale[0].size();
+}
+
 // One call of one kernel. measure() has run when Python gets it; `fault` and `rows` say how that went.
 class Job {
  public:
@@ -142,10 +147,12 @@ class Job {
     dirty.take(stale, stale_code, false);
     return as_python(guarded([&]() -> Status {
       if (const Status s = kernel_->check()) return s;
-      kernel_->holds_zeros = zeros || !kernel_->fills();
-      if (!zeros && kernel_->holds_zeros)
+      const bool fills = kernel_->fills();
+      kernel_->holds_zeros = !fills || (zeros && !is_mostly(dirty.views, outputs.views[0]));
+      if (!zeros && !fills)
         for (const Array& a : outputs.views) clear(a);
-      for (const Array& rows : dirty.views) clear_rows(outputs.views[0], rows);
+      if (kernel_->holds_zeros)
+        for (const Array& rows : dirty.views) clear_rows(outputs.views[0], rows);
       kernel_->compute(outputs.views);
       return {};
     }));
