@@ -16,6 +16,7 @@ namespace rowgrad {
 struct Ids : IdList {
   explicit Ids(const Array& a) : IdList{a.data, a.size(), a.dtype == DType::int64} {}
   explicit Ids(const Scratch<std::int64_t>& list) : IdList{list.data(), list.size(), true} {}
+  explicit Ids(const Vec<const std::int64_t>& list) : IdList{list.data, list.size, true} {}
   std::int64_t operator[](std::int64_t i) const {
     return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
   }
@@ -70,16 +71,27 @@ inline Status check_ids(const Ids& ids, std::int64_t bound, Fault fault) {
   return {fault, i, ids[i], bound};
 }
 
-inline bool non_decreasing(const Ids& ids) {
-  std::atomic<bool> bad{false};
+// Whether bad(the id before, it) holds for no id.
+template <class Bad>
+bool no_neighbours(const Ids& ids, const Bad& bad) {
+  std::atomic<bool> found{false};
   ids.typed([&](auto* p) {
     parallel_ranges(ids.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       bool any = false;
-      for (std::int64_t i = std::max<std::int64_t>(begin, 1); i < end; ++i) any |= p[i] < p[i - 1];
-      if (any) bad.store(true, std::memory_order_relaxed);
+      for (std::int64_t i = std::max<std::int64_t>(begin, 1); i < end; ++i) any |= bad(p[i - 1], p[i]);
+      if (any) found.store(true, std::memory_order_relaxed);
     });
   });
-  return !bad.load();
+  return !found.load();
+}
+
+inline bool non_decreasing(const Ids& ids) {
+  return no_neighbours(ids, [](auto before, auto id) { return id < before; });
+}
+
+// Strictly ascending.
+inline bool rises(const Ids& ids) {
+  return no_neighbours(ids, [](auto before, auto id) { return id <= before; });
 }
 
 // Whether all ids are below their bounds, and whether the second list never falls: one pass over both.

@@ -9,6 +9,7 @@
 // One object serves one call, so what `measure` learns (a sort, a count) is there for `compute`.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -97,6 +98,9 @@ class Scratch {
     if (data_) give_scratch(data_, bytes());
   }
 
+  void clear() {
+    if (size_ > 0) std::memset(static_cast<void*>(data_), 0, static_cast<std::size_t>(bytes()));
+  }
   T* data() { return data_; }
   const T* data() const { return data_; }
   std::int64_t size() const { return size_; }

@@ -93,7 +93,7 @@ struct PlanView {
     if (const Status s = check_rising(rows, num_rows, Fault::plan_rows)) return s;
     const std::int64_t first = starts.size > 0 ? starts[0] : -1;
     if (n > 0 && first != 0) return {Fault::plan_starts, 0, first, n};
-    if (const Status s = check_rising(starts, n, Fault::plan_starts)) return s;
+    if (const Status s = check_rising(Ids(starts), n, Fault::plan_starts)) return s;
     if (const Status s = check_ids(segments, counts.size, Fault::plan_segments)) return s;
     if (!uses_positions) return {};
     const std::int64_t i = first_where(n, [this, n](std::int64_t j) { return !is_below(positions[j], n); });
@@ -141,12 +141,12 @@ struct PlanView {
 
  private:
   // Strictly ascending from 0 or more, all below `bound`.
-  template <class List>
-  static Status check_rising(const List& list, std::int64_t bound, Fault fault) {
-    const std::int64_t i = first_where(list.size, [&](std::int64_t j) {
-      return !is_below(list[j], bound) || (j > 0 && list[j] <= list[j - 1]);
-    });
-    return i == list.size ? Status{} : Status{fault, i, list[i], bound};
+  static Status check_rising(const Ids& list, std::int64_t bound, Fault fault) {
+    const std::int64_t n = list.size;
+    if (n == 0 || (rises(list) && list[0] >= 0 && list[n - 1] < bound)) return {};
+    std::int64_t i = 0;  // the first that is not as it should be: there is one
+    while (is_below(list[i], bound) && (i == 0 || list[i - 1] < list[i])) ++i;
+    return {fault, i, list[i], bound};
   }
 };
 

@@ -109,9 +109,9 @@ inline void count_ids(const Ids& segments, bool sorted, std::int64_t* count) {
 
 // 1, 1/n or 1/√n for every segment; empty for sums.
 template <class A>
-std::vector<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduce kind) {
+Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduce kind) {
   if (kind == Reduce::sum) return {};
-  auto scale = workspace<A>(segments);
+  Scratch<A> scale(segments);
   parallel_ranges(segments, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s)
       scale[s] = gradient_scale<A>(kind, std::max<std::int64_t>(count[s], 1));
@@ -120,9 +120,10 @@ std::vector<A> gradient_scales(const std::int64_t* count, std::int64_t segments,
 }
 
 template <class A>
-std::vector<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduce kind) {
+Scratch<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduce kind) {
   if (kind == Reduce::sum) return {};
-  auto count = workspace<std::int64_t>(grad_rows);
+  Scratch<std::int64_t> count(grad_rows);
+  count.clear();
   count_ids(segments, sorted, count.data());
   return gradient_scales<A>(count.data(), grad_rows, kind);
 }
@@ -221,19 +222,21 @@ class SparseSegmentGrad : public Kernel {
   // Way::narrow: the whole table's sums, which of its rows are named, and how many of those before each part.
   void hold_table() {
     const std::int64_t parts = num_threads();
-    named_ = workspace<std::uint8_t>(out_rows_);
+    named_ = Scratch<std::uint8_t>(out_rows_);
     before_.assign(static_cast<std::size_t>(parts) + 1, 0);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
       const auto grad = mat<T>(in[0]);
       const auto scales = gradient_scales<A>(Ids(in[2]), sorted_, grad.rows, kind_);
       const A* scale = scales.empty() ? nullptr : scales.data();
-      sums_ = workspace<std::byte>(out_rows_ * grad.cols * std::int64_t(sizeof(A)));
+      sums_ = Scratch<std::byte>(out_rows_ * grad.cols * std::int64_t(sizeof(A)));
       A* sums = reinterpret_cast<A*>(sums_.data());
       parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+        std::fill(sums + begin * grad.cols, sums + end * grad.cols, A(0));
+        std::fill(named_.data() + begin, named_.data() + end, std::uint8_t(0));
         grad_ops<T>().accumulate_narrow({sums + begin * grad.cols, named_.data() + begin, grad.data, grad.cols, begin,
                                          end - begin, Ids(in[1]), Ids(in[2]), scale, parts == 1});
-        before_[part + 1] = std::count(named_.begin() + begin, named_.begin() + end, 1);
+        before_[part + 1] = std::count(named_.data() + begin, named_.data() + end, 1);
       });
     });
     std::partial_sum(before_.begin(), before_.end(), before_.begin());
@@ -297,8 +300,8 @@ class SparseSegmentGrad : public Kernel {
   Order order_ = Order::sequential;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
-  std::vector<std::uint8_t> named_;  // Way::narrow: whether an id names a row
-  std::vector<std::byte> sums_;      // and what it adds up to
+  Scratch<std::uint8_t> named_;  // Way::narrow: whether an id names a row
+  Scratch<std::byte> sums_;      // and what it adds up to
   Way way_ = Way::sorted;
 };
 

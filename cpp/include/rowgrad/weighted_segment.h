@@ -18,10 +18,11 @@ class Weights {
         convert(weights.as<const W>(), weights.size());
     });
     if (kind == Reduce::sum || segments.size == 0) return;
-    total_ = workspace<A>(num_segments);
+    total_ = Scratch<A>(num_segments);
+    total_.clear();
     segments.typed([&](auto* p) { add_up(p, segments.size, kind, non_decreasing(segments)); });
     if (kind == Reduce::sqrtn)
-      for (A& t : total_) t = std::sqrt(t);
+      for (std::int64_t s = 0; s < num_segments; ++s) total_[s] = std::sqrt(total_[s]);
   }
 
   const A* values() const { return value_; }
@@ -53,7 +54,7 @@ class Weights {
 
   const A* value_ = nullptr;
   Scratch<A> converted_;
-  std::vector<A> total_;  // empty for sums
+  Scratch<A> total_;  // empty for sums
 };
 
 // Inputs data, indices, segment_ids, weights; attr: reduce, whether this is the transpose of the gradient:
