@@ -139,6 +139,7 @@ class Job {
   nb::object fault() const { return as_python(status_); }
   std::int64_t rows() const { return kernel_->rows; }
   bool fills() const { return kernel_->fills(); }
+  bool wrote_all() const { return kernel_->wrote_all(); }
 
   // `zeros`: outputs hold zeros, but for the rows of the only output that `stale` names.
   nb::object run(nb::tuple arrays, nb::bytes codes, bool zeros, nb::tuple stale, nb::bytes stale_code) {
@@ -191,6 +192,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("rows", &Job::rows)
       .def_prop_ro("fills", &Job::fills)
       .def("run", &Job::run)
+      .def_prop_ro("wrote_all", &Job::wrote_all)
       .def("written", &Job::written);
   m.def("kernels", [] {
     nb::list out;

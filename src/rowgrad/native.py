@@ -113,7 +113,7 @@ def _launch(
     stale = _raw([kept.written]) if kept is not None else _NOTHING
     zeros = kept is not None or (given is None and not job.fills)
     _raise_fault(op, job.run(*_raw(results), zeros, *stale))
-    if kept is not None:
+    if kept is not None and not (job.wrote_all and len(kept.written) == len(kept.array)):
         kept._remember(job.written())
     return results
 

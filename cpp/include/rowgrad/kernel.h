@@ -44,6 +44,8 @@ class Kernel {
   virtual void compute(std::span<const Array> out) = 0;
   // After compute: the distinct rows of the output that were written, ascending; what a kept output clears next time.
   virtual RowList written() const { return {}; }
+  // Whether those are all rows there are: a list that says so already need not be made again.
+  virtual bool wrote_all() const { return false; }
 };
 
 struct KernelEntry {

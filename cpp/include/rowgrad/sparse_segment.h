@@ -189,6 +189,8 @@ class SparseSegmentGrad : public Kernel {
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
   bool fills() const override { return unique_ || is_written_whole(out_rows_, in[0]); }
 
+  bool wrote_all() const override { return !empty_ && way_ == Way::narrow; }
+
   RowList written() const override {
     if (empty_) return {};
     if (way_ == Way::sorted) return batch_.rows();
