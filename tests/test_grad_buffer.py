@@ -16,9 +16,9 @@ from rowgrad.raw_ops import OPS
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 3, 70])
-def test_every_step_equals_a_fresh_gradient(columns: int, dtype: Any) -> None:
+@pytest.mark.parametrize("rows", [50, 5000])  # mostly stale and written whole; few stale rows, cleared one by one
+def test_every_step_equals_a_fresh_gradient(rows: int, columns: int, dtype: Any) -> None:
     rng = np.random.default_rng(1)
-    rows = 50
     buffer = rg.GradBuffer((rows, columns), dtype)
     for step in range(6):
         n = int(rng.integers(0, 40))

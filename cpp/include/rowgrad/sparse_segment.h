@@ -141,7 +141,8 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
   if (!holds_zeros && out.bytes() > 0) std::memset(out.data, 0, static_cast<std::size_t>(out.bytes()));
 }
 
-// How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they give the same bits.
+// How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they give the
+// same bits. The blocked order adds sums of runs, which a table of totals cannot hold: it is always sorted.
 //
 //   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
 //            the threads, and one read of every gradient row;
@@ -149,8 +150,6 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
 //            row, 0.4 for who does not; so it serves tables of few columns that fit, and few threads.
 enum class Way { sorted, narrow };
 
-//
-// The blocked order adds sums of runs, which a table of totals cannot hold: it is always sorted.
 inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t cols,
                       std::int64_t bytes_per_sum) {
   if (order == Order::blocked) return Way::sorted;

@@ -1,0 +1,33 @@
+// Outputs that hold something from before: how they come to hold zeros again.
+#pragma once
+#include <cstring>
+#include <vector>
+
+#include "rowgrad/ids.h"
+
+namespace rowgrad {
+
+inline void clear(const Array& array) {
+  parallel_ranges(array.bytes(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(array.as<char>() + begin, 0, static_cast<std::size_t>(end - begin));
+  });
+}
+
+// Distinct rows, so that threads never meet.
+inline void clear_rows(const Array& table, const Array& rows) {
+  const std::int64_t bytes = table.row_size() * width_of(table.dtype);
+  Ids(rows).typed([&](auto* row) {
+    parallel_ranges(rows.size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        if (is_below(row[i], table.rows()))
+          std::memset(table.as<char>() + std::int64_t(row[i]) * bytes, 0, static_cast<std::size_t>(bytes));
+    });
+  });
+}
+
+// Whether so many of a table's rows are stale that writing it from end to end costs less than clearing them one by one.
+inline bool is_mostly(const std::vector<Array>& stale, const Array& table) {
+  return !stale.empty() && table.rows() <= 8 * stale[0].size();
+}
+
+}  // namespace rowgrad
