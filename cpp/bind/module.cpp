@@ -36,7 +36,8 @@ std::string dtype_name(DType dtype) {
   return name == "bool_" ? "bool" : name;
 }
 
-// Borrowed memory of NumPy arrays, given back when the call is over.
+// Borrowed memory of the caller's arrays: NumPy's through the buffer protocol, given back when the call is over; that of
+// other libraries as a tuple (address, *shape), C-contiguous, which the caller keeps alive.
 class Buffers {
  public:
   Buffers() = default;
@@ -51,26 +52,46 @@ class Buffers {
     if (codes.size() != n) throw std::invalid_argument("one dtype code per array");
     held_.reserve(n);
     views.reserve(n);
+    shapes_.reserve(n);
     for (std::size_t i = 0; i < n; ++i) {
+      const auto code = static_cast<DType>(static_cast<unsigned char>(codes.c_str()[i]));
+      if (PyTuple_CheckExact(arrays[i].ptr())) {
+        take_address(nb::borrow<nb::tuple>(arrays[i]), code);
+        continue;
+      }
       Py_buffer b;
       const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
       if (PyObject_GetBuffer(arrays[i].ptr(), &b, flags) != 0) throw nb::python_error();
       held_.push_back(b);
-      const auto dtype = static_cast<DType>(static_cast<unsigned char>(codes.c_str()[i]));
-      if (b.itemsize != width_of(dtype)) throw std::invalid_argument("dtype code does not fit the array");
-      // NumPy's own rule: complex numbers are aligned as their parts are.
-      const auto part = dtype == DType::complex64 || dtype == DType::complex128 ? b.itemsize / 2 : b.itemsize;
-      if (reinterpret_cast<std::uintptr_t>(b.buf) % static_cast<std::size_t>(part)) throw nb::buffer_error("unaligned");
+      if (b.itemsize != width_of(code)) throw std::invalid_argument("dtype code does not fit the array");
+      check_aligned(b.buf, code);
       static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
       const auto* shape = reinterpret_cast<const std::int64_t*>(held_.back().shape);
-      views.push_back({b.buf, dtype, {shape, static_cast<std::size_t>(b.ndim)}});
+      views.push_back({b.buf, code, {shape, static_cast<std::size_t>(b.ndim)}});
     }
   }
 
   std::vector<Array> views;
 
  private:
+  void take_address(nb::tuple array, DType dtype) {
+    auto* memory = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(array[0]));
+    std::vector<std::int64_t>& shape = shapes_.emplace_back();
+    shape.reserve(array.size() - 1);
+    for (std::size_t d = 1; d < array.size(); ++d) shape.push_back(nb::cast<std::int64_t>(array[d]));
+    check_aligned(memory, dtype);
+    views.push_back({memory, dtype, shape});
+  }
+
+  static void check_aligned(const void* memory, DType dtype) {
+    // NumPy's own rule: complex numbers are aligned as their parts are.
+    const auto width = static_cast<std::size_t>(width_of(dtype));
+    const auto part = dtype == DType::complex64 || dtype == DType::complex128 ? width / 2 : width;
+    if (reinterpret_cast<std::uintptr_t>(memory) % part) throw nb::buffer_error("unaligned");
+  }
+
   std::vector<Py_buffer> held_;
+  std::vector<std::vector<std::int64_t>> shapes_;
 };
 
 nb::object as_python(const Status& s) {
