@@ -112,7 +112,7 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
             fits = array.size == 0 or (array.min() >= _INT32.min and array.max() <= _INT32.max)
             target = np.dtype(np.int32) if fits else array.dtype
         elif target.kind in "iu":
-            return _fit(array, argument, target)
+            return fit(array, argument, target)
     elif kind == "f":
         target = target if target is not None and _is_inexact(target) else np.dtype(np.float32)
     elif kind == "c":
@@ -145,10 +145,11 @@ def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
     target = NUMPY_DTYPE[wanted]
     if array.dtype == target or array.dtype.kind not in "iu":
         return array
-    return _fit(array, argument, target)
+    return fit(array, argument, target)
 
 
-def _fit(array: Array, argument: str, target: np.dtype[Any]) -> Array:
+def fit(array: Array, argument: str, target: np.dtype[Any]) -> Array:
+    """The integers in another dtype, if all of them are its."""
     info = np.iinfo(target)
     if array.size and (int(array.min()) < info.min or int(array.max()) > info.max):
         flat = array.ravel().tolist()

@@ -1,4 +1,8 @@
-"""The dense layer's functions, over whatever array namespace `xp` the arrays belong to."""
+"""The dense layer's functions, over whatever array namespace `xp` the arrays belong to.
+
+Where a derivative has a choice (the root at 0, a quotient by 0) the function is written so that a library which
+differentiates it by itself makes the choice of the op's record.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,29 @@ def _div_no_nan(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(zero, xp.zeros_like(x), x / xp.where(zero, xp.ones_like(y), y))
 
 
+def _sqrt(xp: Any, x: Any) -> Any:
+    zero = x == 0
+    return xp.where(zero, x, xp.sqrt(xp.where(zero, xp.ones_like(x), x)))
+
+
+def _column(xp: Any, numbers: Any, rows: Any) -> Any:
+    """One number per row, of the rank of the rows."""
+    return xp.reshape(numbers, (-1,) + (1,) * (rows.ndim - 1))
+
+
 def _scale_rows(xp: Any, rows: Any, scale: Any) -> Any:
-    wide = rows.astype(scale.dtype) * scale.reshape((-1,) + (1,) * (rows.ndim - 1))
-    return wide.astype(rows.dtype)
+    return xp.astype(xp.astype(rows, scale.dtype) * _column(xp, scale, rows), rows.dtype)
 
 
 def _div_rows(xp: Any, rows: Any, by: Any) -> Any:
-    wide = rows.astype(by.dtype)
-    column = xp.broadcast_to(by.reshape((-1,) + (1,) * (rows.ndim - 1)), wide.shape)
-    return _div_no_nan(xp, wide, column).astype(rows.dtype)
+    wide = xp.astype(rows, by.dtype)
+    column = xp.broadcast_to(_column(xp, by, rows), wide.shape)
+    return xp.astype(_div_no_nan(xp, wide, column), rows.dtype)
+
+
+def _maximum(xp: Any, x: Any, bound: float) -> Any:
+    bounds = xp.full_like(x, bound)
+    return xp.where(x < bounds, bounds, x)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -28,17 +46,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mul": lambda xp, x, y: x * y,
     "DivNoNan": _div_no_nan,
     "Neg": lambda xp, x: -x,
-    "Sqrt": lambda xp, x: xp.sqrt(x),
-    "CastLike": lambda xp, x, like: x.astype(like.dtype),
-    "Positions": lambda xp, ids: xp.arange(ids.shape[0], dtype=xp.int64),
+    "Sqrt": _sqrt,
+    "CastLike": lambda xp, x, like: xp.astype(x, like.dtype),
+    "Positions": lambda xp, ids: xp.arange(ids.shape[0], dtype=xp.int64, device=ids.device),
     "ScaleRows": _scale_rows,
     "DivRows": _div_rows,
-    "MaskRows": lambda xp, rows, mask: xp.where(
-        mask.reshape((-1,) + (1,) * (rows.ndim - 1)), xp.zeros_like(rows), rows
-    ),
-    "MaskBelow": lambda xp, x, bound: (x >= bound).astype(x.dtype),
-    "Maximum": lambda xp, x, bound: xp.maximum(x, xp.asarray(bound, dtype=x.dtype)),
-    "ConcatRows": lambda xp, x, y: xp.concatenate([x, y]),
-    "SplitRows": lambda xp, rows, x, y: (rows[: x.shape[0]].copy(), rows[x.shape[0] :].copy()),
-    "Reshape": lambda xp, x, shape: x.reshape(shape).copy(),
+    "MaskRows": lambda xp, rows, mask: xp.where(_column(xp, mask, rows), xp.zeros_like(rows), rows),
+    "MaskBelow": lambda xp, x, bound: xp.astype(x >= xp.full_like(x, bound), x.dtype),
+    "Maximum": _maximum,
+    "ConcatRows": lambda xp, x, y: xp.concat([x, y]),
+    "SplitRows": lambda xp, rows, x, y: (xp.copy(rows[: x.shape[0]]), xp.copy(rows[x.shape[0] :])),
+    "Reshape": lambda xp, x, shape: xp.copy(xp.reshape(x, shape)),
 }

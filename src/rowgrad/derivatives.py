@@ -153,6 +153,7 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
         wanted = [isinstance(arguments[n], Traced) and arguments[n].tape is tape for n in op.differentiable]
         if not any(wanted):
             continue
+        made.wanted = frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked)
         contributions = op.adjoint(OPS, made, *ys)
         for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
             target = arguments[name]

@@ -31,7 +31,7 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
     try:
         if attrs is not op.attrs:
             check_attrs(op, attrs)
-        outputs: tuple[Any, ...] = _load(choose_runner(arguments)).call(op, arguments, attrs, out)
+        outputs: tuple[Any, ...] = _LOADED[choose_runner(arguments)].call(op, arguments, attrs, out)
     except OpError as error:
         error.in_call(op.name, name, describe(op, arguments, attrs))
         raise
@@ -80,7 +80,7 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
     """The module that runs this call: NumPy's, unless an argument says otherwise."""
     chosen, because = NUMPY, ""
     for name, value in arguments.items():
-        runner = _RUNNER_OF.get(type(value)) or runner_of(type(value))
+        runner = runner_of(type(value))
         if runner == NUMPY:
             continue
         if chosen not in (NUMPY, runner):
@@ -90,22 +90,21 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
 
 
 _LOADED: dict[str, Any] = {}
-
-
-def _load(module: str) -> Any:
-    if module not in _LOADED:
-        _LOADED[module] = importlib.import_module(module)
-    return _LOADED[module]
-
-
 _RUNNER_OF: dict[type, str] = {}
 
 
 def runner_of(kind: type) -> str:
-    """The runner for values of one type."""
-    if kind not in _RUNNER_OF:
-        _RUNNER_OF[kind] = _find_runner(kind)
-    return _RUNNER_OF[kind]
+    """The runner for values of one type; it is loaded then."""
+    runner = _RUNNER_OF.get(kind)
+    if runner is None:
+        runner = _find_runner(kind)
+        _LOADED[runner] = importlib.import_module(runner)
+        _RUNNER_OF[kind] = runner
+    return runner
+
+
+# A compiler that traces a call may take the answer as a constant: a type's runner does not change.
+runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _find_runner(kind: type) -> str:

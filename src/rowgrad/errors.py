@@ -244,6 +244,13 @@ WORDS: dict[str, Words] = {
     "out_overlaps": Words("out for {argument} shares memory with {value}"),
     "out_count": Words("out must give {bound} arrays, got {value}"),
     # elsewhere
+    "no_kernel_for_device": Words("{argument} is on {value}; this op has kernels for {bound}", (), UnimplementedError),
+    "forward_mode": Words(
+        "forward-mode differentiation is not implemented; use reverse mode (backward, torch.func.vjp, jacrev)",
+        (),
+        UnimplementedError,
+    ),
+    "batch_unfit": Words("vmap: {argument} must not differ between the items of a batch here; {bound}"),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),
 }

@@ -21,7 +21,7 @@ from .memory import new_array
 from .shape import check_elements
 from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
 
-_KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
+KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
 # Kernels that write the rows their ids name, and no others.
 _KEEPS = (
     "sparse_segment_grad",
@@ -31,8 +31,8 @@ _KEEPS = (
     "scatter_rows",
 )
 _NOTHING: tuple[tuple[Array, ...], bytes] = ((), b"")
-_CODE_NAME = dtypes()
-_CODE = {name: i for i, name in enumerate(_CODE_NAME)}
+CODE_NAME = dtypes()
+CODE = {name: i for i, name in enumerate(CODE_NAME)}
 
 
 def set_num_threads(n: int) -> None:
@@ -71,7 +71,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
                 raise
     arrays = admit(op, arguments)
     avals = {name: aval_of(a) for name, a in arrays.items()}
-    host = {a.name: _host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in _CODE}
+    host = {a.name: _host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
     outputs = infer(op, avals, host, attrs)
     if op.kernel is None:
         with np.errstate(all="ignore"):
@@ -91,18 +91,19 @@ def _host_value(array: Array) -> Any:
     return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
-def _constants(op: Op, attrs: Mapping[str, Any]) -> list[int]:
+def constants_of(op: Op, attrs: Mapping[str, Any]) -> list[int]:
+    """What the kernel is told besides the arrays: the record's constants, then the call's attributes."""
     return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.passed)]
 
 
 def _launch(
     op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], out: Any
 ) -> tuple[Array, ...]:
-    job = Job(_KERNEL[str(op.kernel)], _constants(op, attrs), *_raw(list(arrays.values())))
-    _raise_fault(op, job.fault)
+    job = Job(KERNEL[str(op.kernel)], constants_of(op, attrs), *_raw(list(arrays.values())))
+    raise_fault(op, job.fault)
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
-        _check_size(aval)
+        check_size(aval)
     kept = out if isinstance(out, GradBuffer) else None
     if kept is not None:
         if op.kernel not in _KEEPS:
@@ -112,7 +113,7 @@ def _launch(
     results = given or tuple(_allocate(a, job.fills) for a in sized)
     stale = _raw([kept.written]) if kept is not None else _NOTHING
     zeros = kept is not None or (given is None and not job.fills)
-    _raise_fault(op, job.run(*_raw(results), zeros, *stale))
+    raise_fault(op, job.run(*_raw(results), zeros, *stale))
     if kept is not None and not (job.wrote_all and len(kept.written) == len(kept.array)):
         kept._remember(job.written())
     return results
@@ -128,27 +129,29 @@ def _raw(arrays: Sequence[Array]) -> tuple[tuple[Array, ...], bytes]:
         elif name in QUANTIZED:
             a = a.view(a.dtype[0])
         views.append(a)
-        codes.append(_CODE[name])
+        codes.append(CODE[name])
     return tuple(views), bytes(codes)
 
 
-def _raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
+def raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
+    """Put what a kernel found into words."""
     if fault is not None:
         key, position, value, bound = fault
         raise refuse(key, has=op.input_names, position=position, value=value, bound=bound)
 
 
-def _check_size(aval: Aval) -> None:
+def check_size(aval: Aval) -> None:
     """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has."""
     if None in aval.shape:
         return
     check_elements(aval.shape)
     elements = math.prod(d for d in aval.shape if d is not None)
     if elements * NUMPY_DTYPE[aval.dtype].itemsize > memory_limit():
-        raise _too_large(aval)
+        raise too_large(aval)
 
 
-def _too_large(aval: Aval) -> OpError:
+def too_large(aval: Aval) -> OpError:
+    """The refusal of an output no machine of this size can hold."""
     return refuse(
         "out_of_memory_output", shape=shape_text(aval.shape), value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype)
     )
@@ -160,7 +163,7 @@ def _allocate(aval: Aval, filled: bool) -> Array:
         # Strings stay in Python: kernels move their positions.
         return new_array(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], not filled)
     except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
-        raise _too_large(aval) from None
+        raise too_large(aval) from None
 
 
 def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
@@ -257,8 +260,8 @@ def _remember(
     raw, out_codes = _raw(results)
     made = zip(outputs, results, raw, strict=True)
     _PREPARED[key] = _Prepared(
-        _KERNEL[str(op.kernel)],
-        _constants(op, attrs),
+        KERNEL[str(op.kernel)],
+        constants_of(op, attrs),
         views if any(v is not None for v in views) else None,
         tuple((i, inputs[i].copy()) for i, arg in enumerate(op.inputs) if arg.host),
         codes,
@@ -275,17 +278,17 @@ def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Arra
         given = [a if v is None else a.view(v) for a, v in zip(given, p.views, strict=True)]
     job = Job(p.kernel, p.constants, tuple(given), p.codes)
     if job.fault is not None:
-        _raise_fault(op, job.fault)
+        raise_fault(op, job.fault)
     results: list[Array] = []
     raw: list[Array] = []
     for shape, dtype, view in p.outputs:
         if None in shape:
             shape = tuple(job.rows if d is None else d for d in shape)
-            _check_size(Aval(_CODE_NAME[p.out_codes[len(results)]], shape))
+            check_size(Aval(CODE_NAME[p.out_codes[len(results)]], shape))
         result = new_array(shape, dtype, not job.fills)
         results.append(result)
         raw.append(result if view is None else result.view(view))
     fault = job.run(tuple(raw), p.out_codes, not job.fills, *_NOTHING)
     if fault is not None:
-        _raise_fault(op, fault)
+        raise_fault(op, fault)
     return tuple(results)

@@ -92,12 +92,31 @@ class Known:
 
 
 class Call:
-    """A finished call as an adjoint sees it: arguments by name, attributes, outputs in order."""
+    """A finished call as an adjoint sees it: arguments by name, attributes, outputs in order.
 
-    def __init__(self, arguments: Mapping[str, Any], attrs: Mapping[str, Any], outputs: tuple[Any, ...]) -> None:
+    `wanted` names the arguments whose gradient is asked for (None: all). Where all of those are among the op's `linear`
+    ones, the values of the linear arguments are not looked at, only their shapes: a runner need not keep them.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        attrs: Mapping[str, Any],
+        outputs: tuple[Any, ...],
+        wanted: frozenset[str] | None = None,
+    ) -> None:
         self.arguments = arguments
         self.attrs = attrs
         self.outputs = outputs
+        self.wanted = wanted
+
+    def wants(self, name: str) -> bool:
+        """Whether the gradient for this argument is asked for; an adjoint may give None for others."""
+        return self.wanted is None or name in self.wanted
+
+    def on(self, **arguments: Any) -> Call:
+        """The same call with other arguments."""
+        return Call({**self.arguments, **arguments}, self.attrs, self.outputs, self.wanted)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -77,9 +77,7 @@ def _by_ids(adjoint: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any,
 
     def planned(ops: Any, c: Call, *ys: Any) -> tuple[Any, ...]:
         indices, segment_ids = ops["PlannedIds"](*(c.arguments[name] for name in PLAN))
-        return adjoint(
-            ops, Call({**c.arguments, "indices": indices, "segment_ids": segment_ids}, c.attrs, c.outputs), *ys
-        )
+        return adjoint(ops, c.on(indices=indices, segment_ids=segment_ids), *ys)
 
     return planned
 

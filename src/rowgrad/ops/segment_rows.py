@@ -160,6 +160,15 @@ rg.raw_ops.RowPositions(sorted_ids=[2, 5, 9], ids=[9, 2, 2])
 """,
 )
 
+def _dot_adjoint(ops: Any, c: Call, q: Any) -> tuple[Any, ...]:
+    to_grad = to_data = None
+    if c.wants("grad"):
+        to_grad = ops["WeightedSparseSegmentSumGradGrad"](c.data, c.indices, c.segment_ids, q, c.grad.shape[0])
+    if c.wants("data"):
+        to_data = ops["WeightedSparseSegmentSumGrad"](c.grad, c.indices, c.segment_ids, q, c.data.shape[0])
+    return to_grad, to_data
+
+
 declare(
     "SparseSegmentDot",
     "grad: T, data: T, indices: Tidx, segment_ids: Tsegmentids -> output: Tsum",
@@ -169,10 +178,7 @@ declare(
     category=CATEGORY,
     differentiable=("grad", "data"),
     linear=("grad",),
-    adjoint=lambda ops, c, q: (
-        ops["WeightedSparseSegmentSumGradGrad"](c.data, c.indices, c.segment_ids, q, c.grad.shape[0]),
-        ops["WeightedSparseSegmentSumGrad"](c.grad, c.indices, c.segment_ids, q, c.data.shape[0]),
-    ),
+    adjoint=_dot_adjoint,
     rows=_dot_pairs,
     tensorflow=False,
     doc="""For every id i the inner product of `grad[segment_ids[i]]` and `data[indices[i]]`.
@@ -197,7 +203,10 @@ declare(
     category=CATEGORY,
     differentiable=("x", "y"),
     linear=("x",),
-    adjoint=lambda ops, c, q: (ops["ScaleRows"](c.y, q), ops["ScaleRows"](c.x, q)),
+    adjoint=lambda ops, c, q: (
+        ops["ScaleRows"](c.y, q) if c.wants("x") else None,
+        ops["ScaleRows"](c.x, q) if c.wants("y") else None,
+    ),
     rows=lambda inputs: ((i, i) for i in range(len(inputs["x"]))),
     tensorflow=False,
     doc="The inner product of every row of x with the same row of y, in the order of docs/orders.md.",

@@ -95,7 +95,7 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
         rows = c.data.shape[0]
         if c.attrs["sparse_gradient"]:
             values, ids = ops[f"SparseSegment{kind}GradV2"](y, c.indices, c.segment_ids, rows)
-            return (IndexedRows(values, ids, rows),)
+            return (IndexedRows(values, ids, rows, is_unique=True),)
         return (ops[f"SparseSegment{kind}Grad"](y, c.indices, c.segment_ids, rows),)
 
     return adjoint
@@ -114,7 +114,7 @@ def v2_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     """The adjoint of a gradient by unique rows: the transpose, on the rows' positions."""
 
     def adjoint(ops: Any, c: Call, y: Any, _ids: Any) -> tuple[Any, ...]:
-        if y.shape[0] == 0:  # the gradient looked at no id, so none may be looked up
+        if c.arguments.get("dense_output_dim0", 1) == 0:  # the gradient looked at no id, so none may be looked up
             return (ops[f"SparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.grad.shape[0]),)
         positions = ops["RowPositions"](c.outputs[1], c.indices)
         return (ops[f"SparseSegment{kind}GradGrad"](y, positions, c.segment_ids, c.grad.shape[0]),)

@@ -43,11 +43,13 @@ def _grad_rows_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 
 
 def _weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any) -> Any:
-    """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again.
+    """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if nobody asks.
 
     With a_i = ⟨grad[s_i], data[indices_i]⟩ and W the segment's divisor: a/W − w·Σ(w·a)/W³ for √Σw²,
     a/W − Σ(w·a)/W² for Σw, and a for the plain sum. A divisor of 0 gives 0.
     """
+    if not c.wants("weights"):
+        return None
     a = ops["SparseSegmentDot"](grad, data, c.indices, c.segment_ids)
     if kind == "Sum":
         return ops["CastLike"](a, c.weights)
@@ -68,9 +70,12 @@ def _weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any) -> Any
 def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         rows = c.data.shape[0]
-        if c.attrs.get("sparse_gradient"):
+        to_data: Any = None
+        if not c.wants("data"):
+            pass
+        elif c.attrs.get("sparse_gradient"):
             values = ops[f"WeightedSparseSegment{kind}GradRows"](y, c.segment_ids, c.weights)
-            to_data: Any = IndexedRows(values, c.indices, rows)
+            to_data = IndexedRows(values, c.indices, rows)
         else:
             to_data = ops[f"WeightedSparseSegment{kind}Grad"](
                 y, c.indices, c.segment_ids, c.weights, rows, accumulate=c.attrs["accumulate"]
@@ -93,7 +98,7 @@ def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 def _grad_rows_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         ids = ops["Positions"](c.segment_ids)  # row i of the result belongs to id i
-        each = Call({**c.arguments, "indices": ids}, c.attrs, c.outputs)
+        each = c.on(indices=ids)
         to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, ids, c.segment_ids, c.weights, c.grad.shape[0])
         return to_grad, _weights_gradient(ops, kind, each, c.grad, y)
 

@@ -1,0 +1,14 @@
+"""rowgrad on PyTorch: the runner of torch tensors, and modules and optimizers for people.
+
+`rowgrad.raw_ops`, `rowgrad.embedding_lookup_sparse` and their like take torch tensors and give torch tensors, with
+autograd; importing this package is not needed for that.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'") from error
+
+from .runner import call as call

@@ -1,0 +1,128 @@
+"""How torch differentiates an op: by the adjoint of its record.
+
+Three ways lead to the same adjoint. Plain tensors take `_Plain`, the cheapest autograd function torch has. Under
+torch.func's transforms `_Transformed` is called, whose parts torch asks for one by one. What is traced (torch.compile,
+export, fake tensors) goes to `torch.ops.rowgrad`, which library.py registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..spec import CATALOG, Op
+from . import dense, library
+from .kept import Kept, is_float, is_traced, refuse_tangents
+from .launch import launch
+from .tensors import Tensor
+
+
+class _Plain(torch.autograd.Function):
+    """One call on plain tensors. Only differentiable arguments are handed to torch; the rest come in a mapping."""
+
+    @staticmethod
+    def forward(ctx: Any, op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], *_: Any) -> Any:
+        outputs = launch(op, arguments, attrs)
+        asked = ctx.needs_input_grad[3:]
+        kept = Kept(op, attrs, frozenset(n for n, a in zip(op.differentiable, asked, strict=True) if a))
+        ctx.save_for_backward(*kept.keep(arguments, outputs))
+        ctx.kept = kept
+        ctx.set_materialize_grads(False)
+        if len(outputs) == 1:
+            return outputs[0]
+        ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *ys: Any) -> Any:
+        if all(y is None for y in ys):
+            return (None,) * (3 + len(ctx.kept.op.differentiable))
+        return None, None, None, *ctx.kept.backward(TABLE, ctx.saved_tensors, ys)
+
+
+class _Transformed(torch.autograd.Function):
+    """The same in the form torch.func's transforms need: every argument is torch's, no state but what is saved."""
+
+    @staticmethod
+    def forward(op: Op, attrs: Mapping[str, Any], *values: Any) -> Any:
+        outputs = call(op, dict(zip(op.input_names, values, strict=True)), attrs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        op, attrs, *values = inputs
+        outputs = output if isinstance(output, tuple) else (output,)
+        asked = dict(zip(op.input_names, ctx.needs_input_grad[2:], strict=True))
+        kept = Kept(op, attrs, frozenset(n for n in op.differentiable if asked[n]))
+        ctx.save_for_backward(*kept.keep(dict(zip(op.input_names, values, strict=True)), outputs))
+        ctx.kept = kept
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
+
+    @staticmethod
+    def backward(ctx: Any, *ys: Any) -> Any:
+        op = ctx.kept.op
+        if all(y is None for y in ys):
+            return (None,) * (2 + len(op.inputs))
+        found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, ctx.saved_tensors, ys), strict=True))
+        return None, None, *(found.get(name) for name in op.input_names)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], op: Op, attrs: Mapping[str, Any], *values: Any) -> Any:
+        from .vmap import batched  # it calls back here
+
+        outputs, out_dims = batched(op, attrs, info.batch_size, values, in_dims[2:])
+        return (outputs[0], out_dims[0]) if len(outputs) == 1 else (outputs, out_dims)
+
+
+def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Run a kernel op on tensors, recorded wherever torch records."""
+    if torch.compiler.is_compiling():
+        return library.call(op, arguments, attrs)
+    refuse_tangents(arguments.values())
+    if torch._C._are_functorch_transforms_active():
+        result = _Transformed.apply(op, attrs, *arguments.values())
+        return result if isinstance(result, tuple) else (result,)
+    if is_traced(arguments.values()):
+        return library.call(op, arguments, attrs)
+    if torch.is_grad_enabled():
+        differentiable = [arguments[name] for name in op.differentiable]
+        if any(isinstance(v, Tensor) and v.requires_grad for v in differentiable):
+            result = _Plain.apply(op, arguments, attrs, *differentiable)
+            return result if isinstance(result, tuple) else (result,)
+    return launch(op, arguments, attrs)
+
+
+class _Table(Mapping[str, Any]):
+    """The catalogue as adjoints call it, on tensors."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = _function(CATALOG[name])
+        return self._functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CATALOG)
+
+    def __len__(self) -> int:
+        return len(CATALOG)
+
+
+def _function(op: Op) -> Any:
+    run = dense.call if op.kernel is None else call
+    names, several = op.input_names, len(op.outputs) > 1
+
+    def function(*args: Any, **attrs: Any) -> Any:
+        chosen = {**op.attrs, **attrs} if attrs else op.attrs
+        outputs = run(op, dict(zip(names, args, strict=True)), chosen)
+        return outputs if several else outputs[0]
+
+    return function
+
+
+TABLE = _Table()

@@ -1,0 +1,114 @@
+"""What the backward pass keeps of a call, and how it asks the record for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ..errors import refuse
+from ..rows import IndexedRows
+from ..spec import Call, Op
+from .launch import PLAIN
+from .tensors import Tensor
+
+
+class Like:
+    """The shape and dtype of a tensor whose values no adjoint will ask for."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+
+
+class Kept:
+    """A call as the backward pass will see it: what autograd keeps apart from tensors.
+
+    `slots` says what stands for each argument and output: the number of a saved tensor, or the thing itself.
+    """
+
+    __slots__ = ("attrs", "inputs", "op", "outputs", "wanted")
+
+    def __init__(self, op: Op, attrs: Mapping[str, Any], wanted: frozenset[str]) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.wanted = wanted
+        self.inputs: list[tuple[bool, Any]] = []
+        self.outputs: list[tuple[bool, Any]] = []
+
+    def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """Take note of the call; gives the tensors to save."""
+        op, saved = self.op, []
+        unseen = op.linear if self.wanted.issubset(op.linear) else ()
+        for name, value in arguments.items():
+            if isinstance(value, Tensor) and name not in unseen:
+                self.inputs.append((True, len(saved)))
+                saved.append(value)
+            else:
+                self.inputs.append((False, Like(value) if isinstance(value, Tensor) else value))
+        for output in outputs:
+            if is_float(output):  # adjoints ask for ids and maps, never for results
+                self.outputs.append((False, Like(output)))
+            else:
+                self.outputs.append((True, len(saved)))
+                saved.append(output)
+        return saved
+
+    def backward(self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Gradients for the op's differentiable arguments."""
+        arguments = [saved[v] if is_saved else v for is_saved, v in self.inputs]
+        outputs = tuple(saved[v] if is_saved else v for is_saved, v in self.outputs)
+        call = Call(dict(zip(self.op.input_names, arguments, strict=True)), self.attrs, outputs, self.wanted)
+        some = next(y for y in ys if y is not None)
+        cotangents = [
+            torch.zeros(o.shape, dtype=o.dtype, device=some.device) if y is None and isinstance(o, Like) else y
+            for y, o in zip(ys, outputs, strict=True)
+        ]
+        assert self.op.adjoint is not None
+        gradients = self.op.adjoint(table, call, *cotangents)
+        return tuple(
+            _as_torch(table, g) if name in self.wanted else None
+            for name, g in zip(self.op.differentiable, gradients, strict=True)
+        )
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Whether a tensor can have a gradient."""
+    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
+
+
+def is_traced(values: Iterable[Any]) -> bool:
+    """Whether torch only pretends to run: a mode is on, or a tensor is of a kind that has no memory."""
+    if torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+        return True
+    return any(isinstance(v, Tensor) and (type(v) not in PLAIN or v.is_meta) for v in values)
+
+
+def refuse_tangents(values: Iterable[Any]) -> None:
+    """Forward-mode differentiation would go on without tangents, and nobody would know."""
+    if forward_ad._current_level >= 0:
+        for value in values:
+            if isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None:
+                raise refuse("forward_mode")
+
+
+def _as_torch(table: Mapping[str, Any], gradient: Any) -> Any:
+    """Rows become a sparse tensor, except where torch traces: it has no sparse gradients there."""
+    if not isinstance(gradient, IndexedRows):
+        return gradient
+    values, indices = gradient.values, gradient.indices
+    if is_traced((values, indices)):
+        return table["ScatterRows"](values, indices, gradient.num_rows)
+    return sparse_rows(values, indices, gradient.num_rows, gradient.is_unique)
+
+
+def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool) -> Tensor:
+    """A sparse COO tensor with these rows; `unique` ones are coalesced already."""
+    return torch.sparse_coo_tensor(
+        indices.unsqueeze(0).to(torch.int64), values, (num_rows, *values.shape[1:]), is_coalesced=unique,
+        check_invariants=False,
+    )  # fmt: skip

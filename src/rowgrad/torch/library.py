@@ -1,0 +1,246 @@
+"""Every kernel op of the catalogue as `torch.ops.rowgrad.…`: one loop gives schema, kernel, shapes and gradient.
+
+This is the form torch traces: torch.compile, torch.export and fake tensors see one operator per call, whose output
+sizes come from the record's shape rule and whose gradient is the record's adjoint, again in such operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..check import check_attrs, infer
+from ..errors import OpError
+from ..spec import CATALOG, Arg, Aval, Derived, Op
+from .kept import Kept, is_float, refuse_tangents
+from .launch import launch
+from .tensors import DTYPE, NAME, Tensor, is_size
+
+_LIBRARY = torch.library.Library("rowgrad", "DEF")
+_ATTR = {bool: "bool", str: "str"}
+
+
+def schema_of(op: Op) -> str:
+    """The record's signature in torch's words: tensors, sizes as SymInt, attributes with their defaults."""
+    inputs = [f"{_type(arg)} {arg.name}" for arg in op.inputs]
+    inputs += [f"{_ATTR[type(v)]} {name}={_default(v)}" for name, v in op.attrs.items()]
+    outputs = ", ".join("Tensor" for _ in op.outputs)
+    return f"{op.name}({', '.join(inputs)}) -> {outputs if len(op.outputs) == 1 else f'({outputs})'}"
+
+
+def _type(arg: Arg) -> str:
+    return "Tensor" if not arg.host else "SymInt[]" if arg.role == "shape" else "SymInt"
+
+
+def _default(value: Any) -> str:
+    return str(value) if isinstance(value, bool) else f'"{value}"'
+
+
+def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The op as torch traces it."""
+    result = getattr(torch.ops.rowgrad, op.name)(*_traceable(op, arguments), *attrs.values())
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
+    """Tensors and sizes; numbers and lists in the dtype of the tensors beside them."""
+    bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
+    given: list[Any] = []
+    for arg in op.inputs:
+        value = arguments[arg.name]
+        if arg.host:
+            given.append(_size(value))
+        elif isinstance(value, Tensor):
+            given.append(value)
+        else:
+            listed = op.types.get(arg.type)
+            wanted = bound.get(arg.type, DTYPE.get(arg.type))
+            if wanted is None and isinstance(listed, Derived) and listed.of in bound:
+                wanted = DTYPE[listed[NAME[bound[listed.of]]]]
+            given.append(torch.as_tensor(value, dtype=wanted))
+    return given
+
+
+def _size(value: Any) -> Any:
+    if is_size(value):
+        return value
+    if isinstance(value, Tensor):
+        return value.item() if value.ndim == 0 else value.tolist()
+    return [int(v) for v in value] if hasattr(value, "__len__") else int(value)
+
+
+# -- what is registered -------------------------------------------------------------------------------------------------
+
+
+def _arguments(op: Op, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By name; torch leaves out attributes that have their default."""
+    names = op.input_names
+    attrs = dict(zip(op.attrs, (*args[len(names) :], *tuple(op.attrs.values())[len(args) - len(names) :]), strict=True))
+    return dict(zip(names, args, strict=False)), attrs
+
+
+def _kernel(op: Op) -> Callable[..., Any]:
+    def kernel(*args: Any) -> Any:
+        arguments, attrs = _arguments(op, args)
+        try:
+            check_attrs(op, attrs)
+            outputs = launch(op, arguments, attrs)
+        except OpError as error:
+            raise error.in_call(op.name, None, "") from None
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    return kernel
+
+
+class _Dim:
+    """A symbolic size as a shape rule sees it: what torch cannot decide without data is taken to be in order."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __eq__(self, other: object) -> bool:
+        return _decide(self.size == _bare(other))
+
+    def __ne__(self, other: object) -> bool:
+        return _decide(self.size != _bare(other))
+
+    def __lt__(self, other: Any) -> bool:
+        return _decide(self.size < _bare(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return _decide(self.size > _bare(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return _decide(self.size >= _bare(other))
+
+    def __le__(self, other: Any) -> bool:
+        return _decide(self.size <= _bare(other))
+
+    def __bool__(self) -> bool:
+        return _decide(self.size != 0)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __mul__(self, other: Any) -> _Dim:
+        return _Dim(self.size * _bare(other))
+
+    def __add__(self, other: Any) -> _Dim:
+        return _Dim(self.size + _bare(other))
+
+    def __sub__(self, other: Any) -> _Dim:
+        return _Dim(self.size - _bare(other))
+
+    def __mod__(self, other: Any) -> _Dim:
+        return _Dim(self.size)  # only asked for by arithmetic in 64 bits, which sizes do not leave
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    def __rsub__(self, other: Any) -> _Dim:
+        return _Dim(_bare(other) - self.size)
+
+    def __str__(self) -> str:
+        return str(self.size)
+
+
+def _bare(value: Any) -> Any:
+    return value.size if isinstance(value, _Dim) else value
+
+
+def _decide(condition: Any) -> bool:
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # sympy comes with it, and takes its time
+
+    return bool(guard_or_false(condition))
+
+
+def _wrap(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_wrap(v) for v in value)
+    return _Dim(value) if isinstance(value, torch.SymInt) else value
+
+
+def _fake(op: Op) -> Callable[..., Any]:
+    def fake(*args: Any) -> Any:
+        arguments, attrs = _arguments(op, args)
+        avals: dict[str, Aval] = {}
+        host: dict[str, Any] = {}
+        device = None
+        for arg in op.inputs:
+            value = arguments[arg.name]
+            if isinstance(value, Tensor):
+                avals[arg.name] = Aval(NAME[value.dtype], _wrap(tuple(value.shape)))
+                device = device or value.device
+            else:
+                dtype = arg.type if arg.type not in op.types else "int64"
+                avals[arg.name] = Aval(dtype, (len(value),) if isinstance(value, list | tuple) else ())
+                host[arg.name] = _wrap(value)
+        outputs = infer(op, avals, host, attrs)
+        rows = None
+        results = []
+        for aval in outputs:
+            if None in aval.shape and rows is None:
+                rows = torch.library.get_ctx().new_dynamic_size()
+            shape = [rows if d is None else _bare(d) for d in aval.shape]
+            results.append(torch.empty(shape, dtype=DTYPE[aval.dtype], device=device))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return fake
+
+
+def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
+    """The kernel of the key Autograd: torch's own helper has none for torch.func and loses tangents without a word."""
+
+    def below(keyset: Any, args: tuple[Any, ...]) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
+            result = below(keyset, args)
+            outputs = result if isinstance(result, tuple) else (result,)
+            arguments, attrs = _arguments(op, args)
+            asked = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
+            kept = Kept(op, attrs, frozenset(n for n in op.differentiable if asked[n]))
+            ctx.save_for_backward(*kept.keep(arguments, outputs))
+            ctx.kept, ctx.count = kept, len(args)
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, *ys: Any) -> Any:
+            from .autograd import TABLE  # which calls what is registered here
+
+            if all(y is None for y in ys):
+                return (None,) * (1 + ctx.count)
+            found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, ctx.saved_tensors, ys), strict=True))
+            gradients = [found.get(name) for name in op.input_names]
+            return None, *gradients, *(None for _ in range(ctx.count - len(gradients)))
+
+    def autograd(keyset: Any, *args: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        refuse_tangents(tensors)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return Recorded.apply(keyset, *args)
+        return below(keyset, args)
+
+    return autograd
+
+
+def _register(op: Op) -> None:
+    _LIBRARY.define(schema_of(op), tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(op.name, _kernel(op), "CPU")
+    torch.library.register_fake(f"rowgrad::{op.name}", _fake(op), lib=_LIBRARY)
+    if op.adjoint is not None:
+        overload = getattr(torch.ops.rowgrad, op.name).default
+        _LIBRARY.impl(op.name, _autograd(op, overload), "Autograd", with_keyset=True)
+
+
+for _op in CATALOG.values():
+    if _op.kernel is not None:
+        _register(_op)

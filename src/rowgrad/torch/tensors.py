@@ -1,0 +1,146 @@
+"""What may come in as a torch argument, and where results live: dtypes, admission, allocation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..arrays import NUMPY_DTYPE, admit, fit
+from ..errors import refuse
+from ..memory import new_array
+from ..native import CODE
+from ..spec import Arg, Aval, Op
+
+Tensor = torch.Tensor
+NAMES = tuple(name for name in NUMPY_DTYPE if isinstance(getattr(torch, name, None), torch.dtype) and name in CODE)
+DTYPE: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES if "q" not in name}
+NAME: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPE.items()}
+CODE_OF: dict[torch.dtype, int] = {dtype: CODE[name] for dtype, name in NAME.items()}
+_INT32 = np.iinfo(np.int32)
+_LARGE = 1 << 20  # bytes from which rowgrad's own pages are cheaper than torch's
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is an integer, or torch's symbol for one."""
+    return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+
+
+def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors as they are, host inputs as ints or tuples of ints, all else as NumPy's runner would take it."""
+    admitted: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for arg in op.inputs:
+        value = arguments[arg.name]
+        if isinstance(value, Tensor):
+            admitted[arg.name] = _checked(value, arg.name)
+            others[arg.name] = _stand_in(value, arg)
+        elif arg.host and (is_size(value) or _are_sizes(value)):
+            admitted[arg.name] = value if is_size(value) else tuple(value)
+            others[arg.name] = np.zeros(0 if not is_size(value) else (), np.int32)
+        else:
+            others[arg.name] = value
+    if len(admitted) < len(op.inputs):
+        for name, array in admit(op, others).items():
+            admitted.setdefault(name, array)
+    for arg in op.inputs:
+        value = admitted[arg.name]
+        if arg.host:
+            admitted[arg.name] = _host(arg, value)
+        elif isinstance(value, np.ndarray):
+            admitted[arg.name] = _from_numpy(value, arg.name)
+        elif arg.type not in op.types:
+            admitted[arg.name] = _as_fixed(value, arg)
+    return admitted
+
+
+def _checked(tensor: Tensor, argument: str) -> Tensor:
+    if tensor.layout != torch.strided:
+        raise refuse("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
+    if tensor.dtype not in NAME:
+        raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(DTYPE))
+    return tensor
+
+
+def _stand_in(tensor: Tensor, arg: Arg) -> np.ndarray[Any, Any]:
+    """An empty array of the tensor's dtype: what numbers beside it take theirs from."""
+    return np.zeros((0,) * tensor.ndim, NUMPY_DTYPE[NAME[tensor.dtype]])
+
+
+def _are_sizes(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(is_size(v) for v in value)
+
+
+def _from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
+    name = array.dtype.name
+    if name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    if name not in DTYPE:
+        raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(DTYPE))
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+class Host:
+    """A host input: its value (an int or a tuple of them, perhaps symbols), and the shape and dtype it came in."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: Any, aval: Aval) -> None:
+        self.value = value
+        self.aval = aval
+
+
+def _host(arg: Arg, value: Any) -> Host:
+    fixed = arg.type if arg.type in ("int32", "int64") else None
+    if isinstance(value, Tensor | np.ndarray):
+        name = NAME[value.dtype] if isinstance(value, Tensor) else value.dtype.name
+        aval = Aval(fixed if fixed and name in _INTEGERS else name, tuple(value.shape))
+        if name not in _INTEGERS:
+            return Host(None, aval)  # refused for its dtype
+        value = value.tolist() if len(aval.shape) else value.item()
+        value = tuple(_flat(value)) if isinstance(value, list) else value
+    else:
+        aval = Aval(fixed or "int64", () if is_size(value) else (len(value),))
+    if fixed == "int32":
+        for position, size in enumerate(value if isinstance(value, tuple) else (value,)):
+            if isinstance(size, int) and not _INT32.min <= size <= _INT32.max:
+                raise refuse("integer_does_not_fit", argument=arg.name, position=position, value=size, bound="int32")
+    return Host(value, aval)
+
+
+_INTEGERS = tuple(name for name in DTYPE if name.startswith(("int", "uint")))
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:
+    """An argument of one integer dtype takes any integers that fit it."""
+    wanted = DTYPE[arg.type]
+    if tensor.dtype == wanted or NAME[tensor.dtype] not in _INTEGERS:
+        return tensor
+    if tensor.dtype == torch.uint64 and not tensor.is_meta:
+        fit(tensor.numpy(), arg.name, NUMPY_DTYPE[arg.type])
+    return tensor.to(wanted)
+
+
+def aval_of(value: Any) -> Aval:
+    """The catalogue's view of an admitted argument."""
+    return value.aval if isinstance(value, Host) else Aval(NAME[value.dtype], tuple(value.shape))
+
+
+def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
+    """A tensor of zeros, or of anything; large ones in pages the process keeps, or the system gives when touched."""
+    if math.prod(shape) * dtype.itemsize < _LARGE:
+        return torch.zeros(shape, dtype=dtype) if zeros else torch.empty(shape, dtype=dtype)
+    if dtype == torch.bfloat16:
+        return torch.from_numpy(new_array(tuple(shape), np.dtype(np.uint16), zeros)).view(dtype)
+    return torch.from_numpy(new_array(tuple(shape), NUMPY_DTYPE[NAME[dtype]], zeros))
