@@ -42,8 +42,10 @@ def _grad_rows_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
     return enumerate(map(int, inputs["segment_ids"]))
 
 
-def _weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any) -> Any:
+def _weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: int) -> Any:
     """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if nobody asks.
+
+    `rows` is how many rows grad has, said by whoever knows it first.
 
     With a_i = ⟨grad[s_i], data[indices_i]⟩ and W the segment's divisor: a/W − w·Σ(w·a)/W³ for √Σw²,
     a/W − Σ(w·a)/W² for Σw, and a for the plain sum. A divisor of 0 gives 0.
@@ -54,7 +56,7 @@ def _weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any) -> Any
     if kind == "Sum":
         return ops["CastLike"](a, c.weights)
     w = ops["CastLike"](c.weights, a)
-    s, n = c.segment_ids, grad.shape[0]
+    s, n = c.segment_ids, rows
     wa = ops["ScatterRows"](ops["Mul"](w, a), s, n)
     if kind == "Mean":
         total = ops["ScatterRows"](w, s, n)
@@ -80,7 +82,7 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
             to_data = ops[f"WeightedSparseSegment{kind}Grad"](
                 y, c.indices, c.segment_ids, c.weights, rows, accumulate=c.attrs["accumulate"]
             )
-        return to_data, _weights_gradient(ops, kind, c, y, c.data)
+        return to_data, _weights_gradient(ops, kind, c, y, c.data, c.outputs[0].shape[0])
 
     return adjoint
 
@@ -90,7 +92,7 @@ def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.weights, c.grad.shape[0])
-        return to_grad, _weights_gradient(ops, kind, c, c.grad, y)
+        return to_grad, _weights_gradient(ops, kind, c, c.grad, y, c.grad.shape[0])
 
     return adjoint
 
@@ -100,7 +102,7 @@ def _grad_rows_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
         ids = ops["Positions"](c.segment_ids)  # row i of the result belongs to id i
         each = c.on(indices=ids)
         to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, ids, c.segment_ids, c.weights, c.grad.shape[0])
-        return to_grad, _weights_gradient(ops, kind, each, c.grad, y)
+        return to_grad, _weights_gradient(ops, kind, each, c.grad, y, c.grad.shape[0])
 
     return adjoint
 

@@ -14,7 +14,7 @@ import torch
 
 from ..spec import CATALOG, Op
 from . import dense, library
-from .kept import Kept, is_float, is_traced, refuse_tangents
+from .kept import Kept, Like, is_float, is_traced, refuse_tangents
 from .launch import launch
 from .tensors import Tensor
 
@@ -39,7 +39,7 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, *ys: Any) -> Any:
         if all(y is None for y in ys):
             return (None,) * (3 + len(ctx.kept.op.differentiable))
-        return None, None, None, *ctx.kept.backward(TABLE, ctx.saved_tensors, ys)
+        return None, None, None, *ctx.kept.backward(TABLE, ctx.saved_tensors, ys, rows=True)
 
 
 class _Transformed(torch.autograd.Function):
@@ -66,7 +66,7 @@ class _Transformed(torch.autograd.Function):
         op = ctx.kept.op
         if all(y is None for y in ys):
             return (None,) * (2 + len(op.inputs))
-        found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, ctx.saved_tensors, ys), strict=True))
+        found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, ctx.saved_tensors, ys, rows=True), strict=True))
         return None, None, *(found.get(name) for name in op.input_names)
 
     @staticmethod
@@ -119,7 +119,8 @@ def _function(op: Op) -> Any:
 
     def function(*args: Any, **attrs: Any) -> Any:
         chosen = {**op.attrs, **attrs} if attrs else op.attrs
-        outputs = run(op, dict(zip(names, args, strict=True)), chosen)
+        given = [a.zeros() if type(a) is Like else a for a in args]
+        outputs = run(op, dict(zip(names, given, strict=True)), chosen)
         return outputs if several else outputs[0]
 
     return function

@@ -23,7 +23,6 @@ class Namespace:
     ones_like = staticmethod(torch.ones_like)
     full_like = staticmethod(torch.full_like)
     copy = staticmethod(torch.clone)
-    sqrt = staticmethod(torch.sqrt)
     concat = staticmethod(torch.cat)
     broadcast_to = staticmethod(torch.broadcast_to)
     reshape = staticmethod(torch.reshape)
@@ -32,6 +31,11 @@ class Namespace:
     def astype(x: Any, dtype: Any) -> Any:
         """x in another dtype."""
         return x.to(dtype)
+
+    @staticmethod
+    def sqrt(x: Any) -> Any:
+        """The root, rounded correctly where a wider type can see to it: torch's own may be a bit off."""
+        return torch.sqrt(x.to(torch.float64)).to(x.dtype)
 
     @staticmethod
     def arange(n: Any, dtype: Any, device: Any) -> Any:

@@ -18,11 +18,16 @@ from .tensors import Tensor
 class Like:
     """The shape and dtype of a tensor whose values no adjoint will ask for."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("device", "dtype", "shape")
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tensor.shape
         self.dtype = tensor.dtype
+        self.device = tensor.device
+
+    def zeros(self) -> Tensor:
+        """Such a tensor, for an op that takes it to know a shape, or for a cotangent nobody gave."""
+        return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
 
 class Kept:
@@ -58,20 +63,18 @@ class Kept:
                 saved.append(output)
         return saved
 
-    def backward(self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Gradients for the op's differentiable arguments."""
+    def backward(
+        self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...], rows: bool
+    ) -> tuple[Any, ...]:
+        """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
         arguments = [saved[v] if is_saved else v for is_saved, v in self.inputs]
         outputs = tuple(saved[v] if is_saved else v for is_saved, v in self.outputs)
         call = Call(dict(zip(self.op.input_names, arguments, strict=True)), self.attrs, outputs, self.wanted)
-        some = next(y for y in ys if y is not None)
-        cotangents = [
-            torch.zeros(o.shape, dtype=o.dtype, device=some.device) if y is None and isinstance(o, Like) else y
-            for y, o in zip(ys, outputs, strict=True)
-        ]
+        cotangents = [o.zeros() if y is None and type(o) is Like else y for y, o in zip(ys, outputs, strict=True)]
         assert self.op.adjoint is not None
         gradients = self.op.adjoint(table, call, *cotangents)
         return tuple(
-            _as_torch(table, g) if name in self.wanted else None
+            _as_torch(table, g, rows) if name in self.wanted else None
             for name, g in zip(self.op.differentiable, gradients, strict=True)
         )
 
@@ -96,12 +99,12 @@ def refuse_tangents(values: Iterable[Any]) -> None:
                 raise refuse("forward_mode")
 
 
-def _as_torch(table: Mapping[str, Any], gradient: Any) -> Any:
-    """Rows become a sparse tensor, except where torch traces: it has no sparse gradients there."""
+def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
+    """Rows become a sparse tensor, but for numbers and where torch traces: it has no sparse gradients there."""
     if not isinstance(gradient, IndexedRows):
         return gradient
     values, indices = gradient.values, gradient.indices
-    if is_traced((values, indices)):
+    if not rows or values.ndim == 1 or is_traced((values, indices)):
         return table["ScatterRows"](values, indices, gradient.num_rows)
     return sparse_rows(values, indices, gradient.num_rows, gradient.is_unique)
 

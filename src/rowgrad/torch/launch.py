@@ -11,7 +11,7 @@ import torch
 from .._core import Job
 from ..check import infer
 from ..errors import refuse
-from ..native import CODE, KERNEL, check_size, constants_of, raise_fault, too_large
+from ..native import CODE, CODE_NAME, KERNEL, check_size, constants_of, raise_fault, too_large
 from ..spec import Aval, Op
 from .tensors import CODE_OF, DTYPE, Host, Tensor, admit_tensors, aval_of, new_tensor
 
@@ -47,8 +47,8 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
             if len(_PREPARED) >= _MANY:
                 _PREPARED.clear()
             _PREPARED[key] = prepared
-        given = taken
-    return _run(op, prepared, given)
+        return _run(op, prepared, taken, judged=False)
+    return _run(op, prepared, given, judged=True)
 
 
 def _key(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
@@ -73,8 +73,6 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
     avals = {name: aval_of(value) for name, value in admitted.items()}
     values = {name: value.value for name, value in admitted.items() if isinstance(value, Host)}
     outputs = infer(op, avals, values, attrs)
-    for aval in outputs:
-        check_size(aval)
     host = tuple(
         (i, np.array(values[arg.name], avals[arg.name].dtype).reshape(avals[arg.name].shape))
         for i, arg in enumerate(op.inputs)
@@ -90,7 +88,7 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
     )
 
 
-def _run(op: Op, p: _Prepared, given: Sequence[Any]) -> tuple[Tensor, ...]:
+def _run(op: Op, p: _Prepared, given: Sequence[Any], judged: bool) -> tuple[Tensor, ...]:
     held = [v if isinstance(v, Host | int) else readable(v) for v in given]
     raw: list[Any] = [None if isinstance(v, Host | int) else (v.data_ptr(), *v.shape) for v in held]
     for i, array in p.host:
@@ -100,8 +98,11 @@ def _run(op: Op, p: _Prepared, given: Sequence[Any]) -> tuple[Tensor, ...]:
         raise_fault(op, job.fault)
     results = []
     for k, (shape, dtype) in enumerate(p.outputs):
-        if None in shape:
+        open_rows = None in shape
+        if open_rows:
             shape = tuple(job.rows if d is None else d for d in shape)
+        if open_rows or not judged:
+            check_size(Aval(CODE_NAME[p.out_codes[k]], shape))
         results.append(allocate(shape, dtype, not job.fills, p.out_codes[k]))
     fault = job.run(tuple((r.data_ptr(), *r.shape) for r in results), p.out_codes, not job.fills, (), b"")
     if fault is not None:
@@ -121,7 +122,7 @@ def allocate(shape: Sequence[int], dtype: torch.dtype, zeros: bool, code: int) -
     try:
         return new_tensor(shape, dtype, zeros)
     except (MemoryError, ValueError, RuntimeError):
-        raise too_large(Aval(next(n for n, c in CODE.items() if c == code), tuple(shape))) from None
+        raise too_large(Aval(CODE_NAME[code], tuple(shape))) from None
 
 
 def code_of(tensor: Tensor) -> int:

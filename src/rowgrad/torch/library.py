@@ -218,9 +218,9 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
 
             if all(y is None for y in ys):
                 return (None,) * (1 + ctx.count)
-            found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, ctx.saved_tensors, ys), strict=True))
-            gradients = [found.get(name) for name in op.input_names]
-            return None, *gradients, *(None for _ in range(ctx.count - len(gradients)))
+            gradients = ctx.kept.backward(TABLE, ctx.saved_tensors, ys, rows=False)
+            found = dict(zip(op.differentiable, gradients, strict=True))
+            return None, *(found.get(name) for name in op.input_names), *(None,) * (ctx.count - len(op.inputs))
 
     def autograd(keyset: Any, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]

@@ -1,0 +1,97 @@
+"""Every golden case torch's dtypes can hold, through tensors: bits, classes, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rowgrad as rg
+from conformance.test_golden import RANK_ONE, assert_beyond_tensorflow, by_op
+from golden_cases import Case, same_bits
+from torch_arrays import to_numpy, to_torch
+
+
+def tensors(case: Case) -> dict[str, Any] | None:
+    """The case's inputs as tensors, host inputs too; None where torch has no such dtype."""
+    found = {name: to_torch(array) for name, array in case.inputs.items()}
+    return None if any(v is None for v in found.values()) else found
+
+
+def as_numbers(inputs: dict[str, Any], op: str) -> dict[str, Any]:
+    """The same with host inputs as Python numbers, where that says the same."""
+    host = {a.name for a in rg.spec.CATALOG[op].inputs if a.host}
+    integer = {k for k in host if inputs[k].dtype in (torch.int32, torch.int64) and inputs[k].ndim < 2}
+    return {k: v.tolist() if k in integer else v for k, v in inputs.items()}
+
+
+def through_raw_ops(case: Case, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    result = getattr(rg.raw_ops, case.op)(**inputs, **case.attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def through_torch_ops(case: Case, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    result = getattr(torch.ops.rowgrad, case.op)(**as_numbers(inputs, case.op), **case.attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+WAYS = [through_raw_ops, through_torch_ops]
+Way = Callable[[Case, dict[str, Any]], tuple[Any, ...]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("found", by_op("valid"))
+def test_bits(found: list[Case], way: Way) -> None:
+    tried = 0
+    for case in found:
+        inputs = tensors(case)
+        if inputs is None:
+            continue
+        tried += 1
+        for (name, expected), got in zip(case.outputs.items(), way(case, inputs), strict=True):
+            if case.op == RANK_ONE and expected.shape == (0, 1):
+                expected = expected.reshape(0)
+            assert isinstance(got, torch.Tensor)
+            assert same_bits(to_numpy(got), expected), f"{case}: {name}\n{got}\n{expected}"
+    assert tried > 0.6 * len(found), "most cases hold dtypes that torch has"
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("found", by_op("error"))
+def test_errors(found: list[Case], numbers: bool) -> None:
+    for case in found:
+        inputs = tensors(case)
+        if inputs is None:
+            continue
+        given = as_numbers(inputs, case.op) if numbers else inputs
+        about_dtype = "dtype" in case.tag
+        try:
+            through_raw_ops(case, given)
+        except rg.errors.OpError as error:
+            assert type(error).__name__ == case.error["class"], f"{case}: {error!r}"
+            assert about_dtype or error.message == case.error["message"], f"{case}: {error}"
+            assert error.op == case.op
+            assert error.call
+        else:
+            assert about_dtype, f"{case} should have been refused: {case.error}"
+            assert_beyond_tensorflow(case)
+
+
+@pytest.mark.parametrize("found", by_op("quirk"))
+def test_quirks_are_refused(found: list[Case]) -> None:
+    for case in found:
+        inputs = tensors(case)
+        if inputs is not None:
+            with pytest.raises(rg.errors.InvalidArgumentError):
+                through_raw_ops(case, inputs)
+
+
+@pytest.mark.parametrize("found", by_op("undefined"))
+def test_undefined_is_zero(found: list[Case]) -> None:
+    for case in found:
+        for expected, got in zip(case.outputs.values(), through_raw_ops(case, tensors(case)), strict=True):
+            assert got.shape == expected.shape
+            assert not np.any(to_numpy(got).astype(np.float64))
