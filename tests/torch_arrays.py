@@ -1,12 +1,15 @@
+"""Tensors for the tests: golden arrays and samples as torch sees them."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+from rowgrad.spec import Op
+from samples import sample
 
 
 def to_torch(value: Any) -> Any:
@@ -25,3 +28,22 @@ def to_numpy(tensor: Any) -> np.ndarray:
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
+
+
+def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A sample's arguments as tensors (host inputs as numbers), and its attributes."""
+    drawn = sample(op.name, np.random.default_rng(seed), dtype)
+    given = {k: v for k, v in drawn.items() if k in op.input_names}
+    attrs = {k: v for k, v in drawn.items() if k in op.attrs}
+    return {a.name: _argument(given[a.name], a.host) for a in op.inputs}, attrs
+
+
+def _argument(value: Any, host: bool) -> Any:
+    if host:
+        return value.tolist() if isinstance(value, np.ndarray) else value
+    return to_torch(np.asarray(value))
+
+
+def floats(outputs: Any) -> Any:
+    several = outputs if isinstance(outputs, tuple) else (outputs,)
+    return tuple(o for o in several if o.is_floating_point())

@@ -43,6 +43,13 @@ class Plan:
         arrays = OPS["RowPlan"](indices, segment_ids, num_rows, num_segments, name="Plan")
         self._set((*arrays, int(num_rows)))
 
+    @classmethod
+    def of(cls, *parts: Any) -> Plan:
+        """A plan out of the arrays of one and its number of rows, taken at their word: kernels check what they use."""
+        plan = object.__new__(cls)
+        plan._set(parts)
+        return plan
+
     def _set(self, parts: tuple[Any, ...]) -> None:
         for name, part in zip(PLAN, parts, strict=True):
             if isinstance(part, np.ndarray):
@@ -64,17 +71,18 @@ class Plan:
 
     def ids(self) -> tuple[Any, Any]:
         """The indices and segment ids the plan was made of, in their order."""
-        indices, segment_ids = OPS["PlannedIds"](*self._parts())
+        indices, segment_ids = OPS["PlannedIds"](*self.parts())
         return indices, segment_ids
 
-    def _parts(self) -> tuple[Any, ...]:
+    def parts(self) -> tuple[Any, ...]:
+        """The arrays and the number of rows, in the order every op with a plan has them."""
         return tuple(getattr(self, name) for name in PLAN)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, self._parts()
+        return _restore, self.parts()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and all(map(np.array_equal, self._parts(), other._parts()))
+        return isinstance(other, Plan) and all(map(np.array_equal, self.parts(), other.parts()))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -90,8 +98,7 @@ def _largest(segment_ids: Any) -> int:
 
 def _restore(*parts: Any) -> Plan:
     """A plan out of a pickle: only what is one."""
-    plan = object.__new__(Plan)
-    plan._set(parts)
+    plan = Plan.of(*parts)
     try:
         plan.ids()
     except OpError as error:

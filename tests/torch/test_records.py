@@ -14,33 +14,14 @@ from golden_cases import same_bits
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG, Op
 from samples import sample
-from torch_arrays import to_numpy, to_torch
+from torch_arrays import floats, split, to_numpy
 
 KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None]
 DIFFERENTIABLE = [op for op in CATALOG.values() if op.adjoint is not None]
 
 
-def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A sample's arguments as tensors (host inputs as numbers), and its attributes."""
-    drawn = sample(op.name, np.random.default_rng(seed), dtype)
-    given = {k: v for k, v in drawn.items() if k in op.input_names}
-    attrs = {k: v for k, v in drawn.items() if k in op.attrs}
-    return {a.name: _argument(given[a.name], a.host) for a in op.inputs}, attrs
-
-
-def _argument(value: Any, host: bool) -> Any:
-    if host:
-        return value.tolist() if isinstance(value, np.ndarray) else value
-    return to_torch(np.asarray(value))
-
-
 def recorded(op: Op, inputs: dict[str, Any]) -> dict[str, Any]:
     return {k: v.requires_grad_() if k in op.differentiable else v for k, v in inputs.items()}
-
-
-def floats(outputs: Any) -> Any:
-    several = outputs if isinstance(outputs, tuple) else (outputs,)
-    return tuple(o for o in several if o.is_floating_point())
 
 
 @pytest.mark.parametrize("op", KERNEL_OPS, ids=lambda op: op.name)

@@ -12,3 +12,4 @@ except ImportError as error:
     raise ImportError("rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'") from error
 
 from .runner import call as call
+from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tensors

@@ -1,0 +1,121 @@
+"""torch.compile and torch.export: whole graphs, symbolic sizes, the bits of eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import rowgrad as rg
+import rowgrad.torch  # noqa: F401  before a Plan is first traced
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG, Op
+from torch_arrays import floats, split
+
+KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("op", KERNEL_OPS, ids=lambda op: op.name)
+def test_every_op_traces_whole(op: Op) -> None:
+    """One graph, symbolic sizes, outputs and gradients bit for bit those of eager mode."""
+    inputs, attrs = split(op)
+    if op.name == "GatherRows":
+        attrs["gradient"] = "dense"
+    leaves = {n: inputs[n].requires_grad_() for n in op.differentiable}
+
+    def run(**values: Any) -> Any:
+        return OPS[op.name](**values, **attrs)
+
+    expected = run(**inputs)
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
+    got = compiled(**inputs)
+    for e, g in zip(*(x if isinstance(x, tuple) else (x,) for x in (expected, got)), strict=True):
+        assert torch.equal(e, g)
+    if leaves:
+        ys = [torch.rand_like(o) for o in floats(expected)]
+        wanted = torch.autograd.grad(floats(expected), leaves.values(), ys)
+        for name, e, g in zip(leaves, wanted, torch.autograd.grad(floats(got), leaves.values(), ys), strict=True):
+            assert torch.equal(e, g), name
+
+
+def batch(n: int, rows: int = 50) -> dict[str, Any]:
+    g = torch.Generator().manual_seed(n)
+    ids = torch.randint(0, rows, (3 * n,), generator=g)
+    segments = torch.sort(torch.randint(0, n, (3 * n,), generator=g)).values
+    segments[-1] = n - 1
+    return {"ids": ids, "segments": segments, "weights": torch.rand(3 * n, generator=g), "bags": n}
+
+
+FUNCTIONS = {
+    "forward": lambda t, b: OPS["SparseSegmentMean"](t, b["ids"], b["segments"]),
+    "with_num_segments": lambda t, b: OPS["SparseSegmentSqrtNWithNumSegments"](t, b["ids"], b["segments"], b["bags"]),
+    "weighted": lambda t, b: OPS["WeightedSparseSegmentMean"](t, b["ids"], b["segments"], b["weights"]),
+    "rows": lambda t, b: OPS["SparseSegmentMeanGradV2"](t[: b["bags"]] * 2, b["ids"], b["segments"], 50).output,
+    "planned": lambda t, b: OPS["SparseSegmentMeanGrad"](t[: b["bags"]] * 2, plan=b["plan"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # inductor's own
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_ten_batch_sizes_one_graph(name: str, backend: str) -> None:
+    if backend == "inductor" and name not in ("with_num_segments", "weighted"):
+        return  # generating C++ takes its time
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(FUNCTIONS[name], fullgraph=True, dynamic=True, backend=counter)
+    table = torch.rand(50, 8, requires_grad=True)
+    for n in range(5, 45, 4):
+        given = batch(n)
+        given["plan"] = rg.Plan(given["ids"], given["segments"], 50, n)
+        expected, got = FUNCTIONS[name](table, given), compiled(table, given)
+        assert torch.equal(expected, got)
+        y = torch.rand(expected.shape, generator=torch.Generator().manual_seed(n))
+        assert torch.equal(*(torch.autograd.grad(o, table, y)[0] for o in (expected, got)))
+    assert counter.frame_count == 1
+
+
+def test_plan_is_a_pytree_of_tensors() -> None:
+    b = batch(6)
+    plan = rg.Plan(b["ids"], b["segments"], 50)
+    leaves, spec = torch.utils._pytree.tree_flatten(plan)
+    assert all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+    assert torch.utils._pytree.tree_unflatten(leaves, spec) == plan
+
+
+def test_export() -> None:
+    class Bag(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.rand(50, 8))
+
+        def forward(self, ids: torch.Tensor, segments: torch.Tensor, plan: rg.Plan) -> Any:
+            bags = OPS["SparseSegmentMean"](self.table, ids, segments)
+            return bags, OPS["SparseSegmentSumGrad"](bags, plan=plan)
+
+    module, b = Bag(), batch(7)
+    n = torch.export.Dim("n", min=2)
+    plan = rg.Plan(b["ids"], b["segments"], 50)
+    program = torch.export.export(module, (b["ids"], b["segments"], plan),
+                                  dynamic_shapes=({0: n}, {0: n}, [{0: torch.export.Dim.AUTO} for _ in range(5)]))  # fmt: skip
+    names = [str(node.target) for node in program.graph.nodes if "rowgrad" in str(node.target)]
+    assert names == ["rowgrad.SparseSegmentMean.default", "rowgrad.PlannedSparseSegmentSumGrad.default"]
+    other = batch(20)
+    args = (other["ids"], other["segments"], rg.Plan(other["ids"], other["segments"], 50))
+    for e, g in zip(module(*args), program.module()(*args), strict=True):
+        assert torch.equal(e, g)
+
+
+def test_wrong_shapes_are_named_when_traced() -> None:
+    compiled = torch.compile(lambda t, i, s: OPS["SparseSegmentMean"](t, i, s), fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="segment_ids and indices should have same size"):
+        compiled(torch.rand(4, 2), torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
