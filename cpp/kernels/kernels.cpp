@@ -1,7 +1,9 @@
 // The list of kernels: one line each.
 #include "kernels.h"
 
+#include "rowgrad/bag_ids.h"
 #include "rowgrad/dispatch.h"
+#include "rowgrad/elementwise.h"
 #include "rowgrad/row_plan.h"
 #include "rowgrad/segment_rows.h"
 #include "rowgrad/sparse_add.h"
@@ -48,6 +50,9 @@ const std::vector<KernelEntry>& kernels() {
       {"planned_ids", make<PlannedIds>, Indices::list()},
       {"planned_segment_grad", make<PlannedSegmentGrad>, Floats::list()},
       {"planned_weighted_grad", make<PlannedWeightedGrad>, Floats::list()},
+      {"segment_ids_from_offsets", make<SegmentIdsFromOffsets>, Indices::list()},
+      {"stack_bags", make<StackBags>, Indices::list()},
+      {"sqrt", make<Sqrt>, Floats::list()},
       {"sparse_segment_dot", make<SparseSegmentDot>, Floats::list()},
       {"row_dot", make<RowDot>, Floats::list()},
       {"fill_empty_rows", make<FillEmptyRows>, any()},

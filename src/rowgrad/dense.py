@@ -1,6 +1,6 @@
 """The dense layer's functions, over whatever array namespace `xp` the arrays belong to.
 
-Where a derivative has a choice (the root at 0, a quotient by 0) the function is written so that a library which
+Where a derivative has a choice (a quotient by 0, a maximum) the function is written so that a library which
 differentiates it by itself makes the choice of the op's record.
 """
 
@@ -13,11 +13,6 @@ from typing import Any
 def _div_no_nan(xp: Any, x: Any, y: Any) -> Any:
     zero = y == 0
     return xp.where(zero, xp.zeros_like(x), x / xp.where(zero, xp.ones_like(y), y))
-
-
-def _sqrt(xp: Any, x: Any) -> Any:
-    zero = x == 0
-    return xp.where(zero, x, xp.sqrt(xp.where(zero, xp.ones_like(x), x)))
 
 
 def _column(xp: Any, numbers: Any, rows: Any) -> Any:
@@ -46,7 +41,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mul": lambda xp, x, y: x * y,
     "DivNoNan": _div_no_nan,
     "Neg": lambda xp, x: -x,
-    "Sqrt": _sqrt,
     "CastLike": lambda xp, x, like: xp.astype(x, like.dtype),
     "Positions": lambda xp, ids: xp.arange(ids.shape[0], dtype=xp.int64, device=ids.device),
     "ScaleRows": _scale_rows,

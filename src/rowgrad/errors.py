@@ -122,6 +122,20 @@ WORDS: dict[str, Words] = {
         ("positions",),
     ),
     "plan_counts": Words("counts[{position}] = {value}, but segment {position} has {bound} ids", ("counts",)),
+    "offsets_begin": Words("offsets[0] must be 0, got {value}", ("offsets",)),
+    "offsets_fall": Words("offsets must not fall, but offsets[{position}] = {value} follows {bound}", ("offsets",)),
+    "offsets_end": Words("offsets end at {value}, but there are {bound} ids", ("offsets",)),
+    "offsets_of_features": Words(
+        "offsets must hold one more than a multiple of the {bound} features, got {value}", ("offsets",)
+    ),
+    "feature_negative": Words("feature {position}: its rows begin or count at {value} < 0", ("feature_rows",)),
+    "feature_too_far": Words(
+        "feature {position}: its rows begin at {value}, beyond what this dtype of indices reaches ({bound})",
+        ("feature_first",),
+    ),
+    "id_not_in_feature": Words(
+        "indices[{position}] = {value} is not in [0, {bound}), the rows of its feature's table", ("indices",)
+    ),
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),

@@ -28,7 +28,13 @@ namespace rowgrad {
   X(plan_starts)               \
   X(plan_segments)             \
   X(plan_positions)            \
-  X(plan_counts)
+  X(plan_counts)               \
+  X(offsets_begin)             \
+  X(offsets_fall)              \
+  X(offsets_end)               \
+  X(feature_negative)          \
+  X(feature_too_far)           \
+  X(id_not_in_feature)
 
 enum class Fault : std::uint8_t {
 #define ROWGRAD_FAULT(name) name,

@@ -38,7 +38,7 @@ def _sqrt_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     return (ops["DivNoNan"](y, ops["Add"](root, root)),)
 
 
-def _unary(name: str, adjoint: Any, doc: str, linear: bool = False, types: tuple[str, ...] = FLOATS) -> None:
+def _unary(name: str, adjoint: Any, doc: str, types: tuple[str, ...] = FLOATS, **fields: Any) -> None:
     declare(
         name,
         "x: T -> output: T",
@@ -47,10 +47,10 @@ def _unary(name: str, adjoint: Any, doc: str, linear: bool = False, types: tuple
         category=CATEGORY,
         layer="dense",
         differentiable=("x",),
-        linear=("x",) if linear else (),
         adjoint=adjoint,
         doc=doc,
         example=_example(f"rg.dense_ops.{name}(np.array([1., 4., 9.]))"),
+        **fields,
     )
 
 
@@ -74,8 +74,8 @@ _binary("Add", lambda ops, c, y: (y, y), "x + y, elementwise.", linear=True)
 _binary("Sub", lambda ops, c, y: (y, ops["Neg"](y)), "x − y, elementwise.", linear=True)
 _binary("Mul", lambda ops, c, y: (ops["Mul"](y, c.y), ops["Mul"](y, c.x)), "x · y, elementwise.", types=REALS)
 _binary("DivNoNan", _div_adjoint, "x / y, elementwise; 0 where y is 0.", types=FLOATS)
-_unary("Neg", lambda ops, c, y: (ops["Neg"](y),), "−x, elementwise.", linear=True, types=NUMBERS)
-_unary("Sqrt", _sqrt_adjoint, "The square root, elementwise; its gradient at 0 is 0.")
+_unary("Neg", lambda ops, c, y: (ops["Neg"](y),), "−x, elementwise.", NUMBERS, linear=("x",))
+_unary("Sqrt", _sqrt_adjoint, "The square root, elementwise; its gradient at 0 is 0.", kernel="sqrt")
 
 declare(
     "CastLike",

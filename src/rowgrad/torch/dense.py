@@ -33,11 +33,6 @@ class Namespace:
         return x.to(dtype)
 
     @staticmethod
-    def sqrt(x: Any) -> Any:
-        """The root, rounded correctly where a wider type can see to it: torch's own may be a bit off."""
-        return torch.sqrt(x.to(torch.float64)).to(x.dtype)
-
-    @staticmethod
     def arange(n: Any, dtype: Any, device: Any) -> Any:
         """0, 1, 2, …"""
         return torch.arange(n, dtype=dtype, device=device)
