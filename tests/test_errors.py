@@ -41,6 +41,9 @@ def test_text_tells_the_whole_call() -> None:
         ("InternalError", RuntimeError),
         ("UnimplementedError", NotImplementedError),
         ("ResourceExhaustedError", MemoryError),
+        ("CheckpointError", rg.errors.InvalidArgumentError),
+        ("CheckpointNotFoundError", FileNotFoundError),
+        ("TensorNotFoundError", KeyError),
     ],
 )
 def test_classes_are_python_errors_too(kind: str, also: type) -> None:
@@ -50,7 +53,8 @@ def test_classes_are_python_errors_too(kind: str, also: type) -> None:
 
 @pytest.mark.parametrize("key", WORDS)
 def test_every_message_can_be_worded(key: str) -> None:
-    facts = ("argument", "value", "bound", "shape", "shapes", "part", "rows", "result", "why", "attr", "column")
+    facts = ("argument", "value", "bound", "shape", "shapes", "part", "rows", "result", "why", "attr", "column",
+             "file", "what", "begin")  # fmt: skip
     error = refuse(key, position=1, **dict.fromkeys(facts, "x"))
     assert error.message
     assert "{" not in error.message

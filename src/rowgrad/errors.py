@@ -69,6 +69,18 @@ class ResourceExhaustedError(OpError, MemoryError):
     """An output or workspace that cannot fit this machine."""
 
 
+class CheckpointError(InvalidArgumentError):
+    """A checkpoint whose files are damaged, contradict themselves, or are none."""
+
+
+class CheckpointNotFoundError(OpError, FileNotFoundError):
+    """A file of a checkpoint that is not there."""
+
+
+class TensorNotFoundError(OpError, KeyError):
+    """A name that a checkpoint does not have."""
+
+
 class Words(NamedTuple):
     """The text of one fault; `arguments` are where it may stand, the first the op has is named."""
 
@@ -257,6 +269,24 @@ WORDS: dict[str, Words] = {
     "out_unfit": Words("out for {argument} must be {bound}; got {value}"),
     "out_overlaps": Words("out for {argument} shares memory with {value}"),
     "out_count": Words("out must give {bound} arrays, got {value}"),
+    # checkpoints: `file` is a path, with the part of the file that is meant
+    "checkpoint_not_there": Words("{file}: no such file", (), CheckpointNotFoundError),
+    "checkpoint_state": Words('{file}: no line model_checkpoint_path: "…"', (), CheckpointError),
+    "checkpoint_malformed": Words("{file}: malformed at byte {position}: {why}", (), CheckpointError),
+    "checkpoint_value": Words("{file}: {what} is {value}; must be {bound}", (), CheckpointError),
+    "checkpoint_outside": Words(
+        "{file}: {what} at bytes [{begin}, {value}) is not in [0, {bound})", (), CheckpointError
+    ),
+    "checkpoint_checksum": Words("{file}: checksum of {what} is {value}, stored is {bound}", (), CheckpointError),
+    "checkpoint_slice": Words("{file}: slice (start, length) {value} is not in shape {bound}", (), CheckpointError),
+    "checkpoint_cover": Words("{file}: slices {why} the tensor of shape {bound}", (), CheckpointError),
+    "checkpoint_version": Words(
+        "{file}: made for readers of version {value}, this one is of version {bound}", (), UnimplementedError
+    ),
+    "checkpoint_dtype": Words("{file}: dtype {value} is not read here", (), UnimplementedError),
+    "checkpoint_memory": Words("{file}: {value} bytes; this machine has {bound}", (), ResourceExhaustedError),
+    "checkpoint_no_tensor": Words("{file}: no {value} among {bound} tensors{why}", (), TensorNotFoundError),
+    "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),
     # elsewhere
     "no_kernel_for_device": Words("{argument} is on {value}; this op has kernels for {bound}", (), UnimplementedError),
     "forward_mode": Words(

@@ -12,14 +12,25 @@ Array = np.ndarray[Any, Any]
 STRATEGIES = ("div", "mod")
 
 
+def check_strategy(strategy: str) -> None:
+    """Refuse any rule but the two, in TensorFlow's words."""
+    if strategy not in STRATEGIES:
+        raise ValueError(f"Unrecognized partition strategy: {strategy}.Must be one of either `mod` or `div`.")
+
+
+def shard_sizes(rows: int, shards: int) -> list[int]:
+    """How many rows each shard has, by either rule."""
+    quotient, longer = divmod(rows, shards)
+    return [quotient + (shard < longer) for shard in range(shards)]
+
+
 def locate(ids: Array, sizes: list[int], strategy: str) -> tuple[Array, Array]:
     """Shard and row inside it, for every id. Floor division throughout, so negative ids land outside.
 
     "mod" deals rows out like cards. "div" gives each shard a run of rows, the first (total mod shards) of them one
     row more; only the total of `sizes` counts, as in TensorFlow.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"Unrecognized partition strategy: {strategy}.Must be one of either `mod` or `div`.")
+    check_strategy(strategy)
     wide = ids.astype(np.int64)
     shards = len(sizes)
     if strategy == "mod":

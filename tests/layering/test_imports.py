@@ -16,7 +16,10 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import rowgrad", "import rowgrad.cli", "import rowgrad as rg; rg.catalog()"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import rowgrad", "import rowgrad.cli", "import rowgrad.checkpoint", "import rowgrad as rg; rg.catalog()"],
+)
 def test_nothing_optional_is_loaded(statement: str) -> None:
     assert not loaded_after(statement) & set(OPTIONAL)
 

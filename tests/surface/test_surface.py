@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import rowgrad as rg
+import rowgrad.checkpoint
 
 HERE = Path(__file__).parent
 MODULES = ("errors", "raw_ops", "dense_ops", "sparse")
@@ -23,6 +24,7 @@ def names() -> str:
         inside = vars(getattr(rg, module))
         public = [n for n, v in inside.items() if not n.startswith("_") and belongs(v, module)]
         lines += [f"rowgrad.{module}.{n}" for n in sorted(public)]
+    lines += [f"rowgrad.checkpoint.{n}" for n in sorted(rowgrad.checkpoint.__all__)]  # imported by its own name only
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,38 @@
+"""Blocks in the Snappy format: some early releases of TensorFlow compressed their indices."""
+
+from __future__ import annotations
+
+from .wire import Cursor
+
+_MOST_FROM_A_BYTE = 64  # no element gives more for each byte it takes
+
+
+def decompress(data: bytes, where: str) -> bytes:
+    """The plain bytes: runs of literals, and copies of what came before."""
+    cursor = Cursor(data, where)
+    size = cursor.varint()
+    if size > _MOST_FROM_A_BYTE * len(data):
+        raise cursor.fault(f"{len(data)} bytes cannot unfold to {size}")
+    plain = bytearray()
+    while cursor.left:
+        tag = cursor.take(1)[0]
+        kind, rest = tag & 3, tag >> 2
+        if kind == 0:
+            length = rest + 1 if rest < 60 else cursor.fixed(rest - 59) + 1
+            plain += cursor.take(length)
+        elif kind == 1:
+            _copy(plain, (tag >> 5) << 8 | cursor.fixed(1), (rest & 7) + 4, cursor)
+        else:
+            _copy(plain, cursor.fixed(2 if kind == 2 else 4), rest + 1, cursor)
+        if len(plain) > size:
+            break
+    if len(plain) != size:
+        raise cursor.fault(f"it unfolds to {len(plain)} bytes, not to {size}")
+    return bytes(plain)
+
+
+def _copy(plain: bytearray, back: int, length: int, cursor: Cursor) -> None:
+    if not 0 < back <= len(plain):
+        raise cursor.fault(f"a copy from {back} bytes back, where {len(plain)} bytes are")
+    run = bytes(plain[-back:][:length])
+    plain += (run * (length // len(run) + 1))[:length]  # a copy longer than its distance repeats itself

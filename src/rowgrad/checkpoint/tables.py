@@ -1,0 +1,89 @@
+"""One table, from one tensor or from the shards that a program saved under names of their own."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import refuse, shape_text
+from ..partition import check_strategy, shard_sizes
+from .bundle import Array
+from .data_file import check_memory
+from .reader import OBJECT_SUFFIX, Checkpoint
+
+_PARTS = "/part_{}"  # how TensorFlow names the shards of a variable
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+
+
+def read_table(
+    checkpoint: str | os.PathLike[str] | Checkpoint,
+    name: str | Sequence[str],
+    *,
+    partition_strategy: str = "div",
+    verify: bool = True,
+) -> Array:
+    """One table of a checkpoint, given by its path or opened already (then `verify` is what it was opened with).
+
+    `name` is a tensor; or a pattern such as `"table/part_{}"`, or just `"table"` where that pattern is meant; or a
+    list of shards in their order. Shards are joined so that row i of the table is the row TensorFlow looks up for
+    id i: by "div" they follow one another, by "mod" row i is row i // k of shard i mod k. Both give the first shards
+    one row more if the rows do not divide evenly; other sizes are refused.
+    """
+    check_strategy(partition_strategy)
+    source = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint, verify=verify)
+    if isinstance(name, str):
+        if name in source:
+            return source.read(name)
+        shards = _numbered(source, name)
+    else:
+        shards = list(name)
+    return _joined(source, shards, partition_strategy)
+
+
+def _numbered(source: Checkpoint, name: str) -> list[str]:
+    """The shards that a pattern means, from number 0 on."""
+    before, _, after = (name if "{}" in name else name + _PARTS).partition("{}")
+    pattern = re.compile(re.escape(before) + _NUMBER + re.escape(after) + f"(?:{re.escape(OBJECT_SUFFIX)})?")
+    found = {int(match[1]): other for other in source if (match := pattern.fullmatch(other))}
+    if not found:
+        raise source.no_tensor(name)
+    for number in range(len(found)):
+        if number not in found:
+            raise source.no_tensor(f"{before}{number}{after}")
+    return [found[number] for number in range(len(found))]
+
+
+def _joined(source: Checkpoint, shards: list[str], strategy: str) -> Array:
+    total = _check_alike(source, shards)
+    first = source.read(shards[0])  # before there is memory for all: the index may claim any size
+    check_memory(total * math.prod(first.shape[1:]) * first.itemsize, source.prefix)
+    table = np.empty((total, *first.shape[1:]), first.dtype)
+    begin = 0
+    for number, shard in enumerate(shards):
+        rows = source.read(shard) if number else first
+        end = begin + len(rows)
+        place = slice(begin, end) if strategy == "div" else slice(number, None, len(shards))
+        table[place] = rows
+        begin = end
+    return table
+
+
+def _check_alike(source: Checkpoint, shards: list[str]) -> int:
+    """Shards have rows of one kind, and as many as the rules say. How many rows that is in all."""
+    file = source.prefix
+    if not shards:
+        raise refuse("checkpoint_value", file=file, what="number of shards", value=0, bound="at least 1")
+    shapes, dtypes = [source.shape(shard) for shard in shards], [source.dtype(shard) for shard in shards]
+    for shard, shape, dtype in zip(shards, shapes, dtypes, strict=True):
+        if not shape or shape[1:] != shapes[0][1:] or dtype != dtypes[0]:
+            given, wanted = f"{dtype}{shape_text(shape)}", f"rows as in {dtypes[0]}{shape_text(shapes[0])}"
+            raise refuse("checkpoint_value", file=file, what=f"shard {shard!r}", value=given, bound=wanted)
+    sizes = [shape[0] for shape in shapes]
+    wanted_sizes = shard_sizes(sum(sizes), len(shards))
+    if sizes != wanted_sizes:
+        raise refuse("checkpoint_value", file=file, what="rows of the shards", value=sizes, bound=wanted_sizes)
+    return sum(sizes)

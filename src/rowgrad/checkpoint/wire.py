@@ -1,0 +1,81 @@
+"""Numbers and messages as bytes: the little of Protocol Buffers that an index needs."""
+
+from __future__ import annotations
+
+from ..errors import OpError, refuse
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+
+
+class Cursor:
+    """A walk along bytes that never leaves them. `where` names the bytes in errors."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.data, self.where, self.at = data, where, 0
+
+    @property
+    def left(self) -> int:
+        """How many bytes are still ahead."""
+        return len(self.data) - self.at
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
+        if count > self.left:
+            raise self.fault(f"{count} bytes are wanted where {self.left} are left")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def fixed(self, width: int) -> int:
+        """An integer of `width` bytes, the lowest first."""
+        return int.from_bytes(self.take(width), "little")
+
+    def varint(self) -> int:
+        """An integer of seven bits a byte, unsigned, below 2**64."""
+        value = 0
+        for place in range(_LONGEST_VARINT):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << 7 * place
+            if byte < 0x80 and not value >> 64:
+                return value
+        raise self.fault("a number has more than 64 bits")
+
+    def sized(self) -> bytes:
+        """Bytes that have their number in front of them."""
+        return self.take(self.varint())
+
+    def fault(self, why: str) -> OpError:
+        """What is wrong with the bytes, and where."""
+        return refuse("checkpoint_malformed", file=self.where, position=self.at, why=why)
+
+
+class Message:
+    """The fields of a message by number: integers, the last of each, and lengths of bytes, all of them."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self._where = where
+        self._integers: dict[int, int] = {}
+        self._parts: dict[int, list[bytes]] = {}
+        cursor = Cursor(data, where)
+        while cursor.left:
+            number, kind = divmod(cursor.varint(), 8)
+            if kind == _BYTES:
+                self._parts.setdefault(number, []).append(cursor.sized())
+            elif kind == _VARINT:
+                value = cursor.varint()
+                self._integers[number] = value - (value >> 63 << 64)  # negative numbers come as 64 bits
+            elif kind in (_FIXED32, _FIXED64):
+                self._integers[number] = cursor.fixed(4 if kind == _FIXED32 else 8)
+            else:
+                raise cursor.fault(f"a field of kind {kind} is not known")
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._integers or number in self._parts
+
+    def integer(self, number: int) -> int:
+        """An integer; 0 where none was written, as the format has it."""
+        return self._integers.get(number, 0)
+
+    def messages(self, number: int) -> list[Message]:
+        """Every message written under a number."""
+        return [Message(part, self._where) for part in self._parts.get(number, [])]

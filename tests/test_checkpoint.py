@@ -1,0 +1,630 @@
+"""Checkpoints: what TensorFlow wrote is read, what is damaged is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from checkpoint_files import block, entry, header, index_of, part, varint, write_index, write_tensors
+from rowgrad.checkpoint import Checkpoint, read_table
+from rowgrad.checkpoint.crc32c import crc32c
+from rowgrad.checkpoint.snappy import decompress
+from rowgrad.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+    TensorNotFoundError,
+    UnimplementedError,
+)
+from rowgrad.partition import locate
+
+GOLDEN = Path(__file__).parent / "golden/checkpoints"
+PREFIXES = {path.parent.name: path.with_suffix("") for path in sorted(GOLDEN.glob("*/*.index"))}
+PAGE = Path(__file__).parents[1] / "docs/checkpoints.md"
+TABLE = np.arange(33, dtype=np.float32).reshape(11, 3)
+
+
+def expected() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / "expected.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+EXPECTED = expected()
+
+
+def comparable(array: np.ndarray) -> np.ndarray:
+    if array.dtype == object:
+        return array.astype("S")
+    return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
+
+
+def same(found: np.ndarray, wanted: np.ndarray) -> bool:
+    found = comparable(found)
+    kinds = found.dtype == wanted.dtype or found.dtype.kind == wanted.dtype.kind == "S"
+    return kinds and found.shape == wanted.shape and found.tobytes() == wanted.astype(found.dtype).tobytes()
+
+
+# -- what TensorFlow wrote -------------------------------------------------------------------------------------------
+
+
+def test_there_are_checkpoints() -> None:
+    assert len(PREFIXES) == 8
+    assert len(EXPECTED) > 35
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_values(case: str) -> None:
+    folder, _, name = case.partition(":")
+    checkpoint = Checkpoint(PREFIXES[folder])
+    array = checkpoint.read(name)
+    assert same(array, EXPECTED[case])
+    assert array.flags.writeable
+    assert array.flags.aligned
+    assert checkpoint.shape(name) == array.shape
+    assert checkpoint.dtype(name) == array.dtype
+
+
+def test_dtypes() -> None:
+    checkpoint = Checkpoint(PREFIXES["dtypes"])
+    for name in checkpoint:
+        if name not in ("scalar", "empty", "empty_string", "string", "string_scalar"):
+            assert checkpoint.dtype(name).name == name
+    assert checkpoint["string"][2, 0] == b"x" * 200
+    assert checkpoint["string_scalar"][()] == b"one"
+
+
+def test_many_names() -> None:
+    checkpoint = Checkpoint(PREFIXES["many_names"])
+    assert checkpoint.names() == [f"tower/layer_{k:03}/kernel" for k in range(60)]
+    assert [int(array[0]) for array in checkpoint.values()] == list(range(60))
+
+
+def test_slices_far_out() -> None:
+    checkpoint = Checkpoint(PREFIXES["far_slices"])
+    assert checkpoint["far"].shape == (2**57 + 5, 0)
+    assert checkpoint.read("far", slice(60, 2**57)).shape == (2**57 - 60, 0)
+
+
+def test_quantized_is_refused() -> None:
+    checkpoint = Checkpoint(PREFIXES["refused"])
+    assert checkpoint.shape("quantized") == (2,)
+    for ask in (checkpoint.dtype, checkpoint.read):
+        with pytest.raises(UnimplementedError, match="'quantized': dtype quint8 is not read here"):
+            ask("quantized")
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_mapping() -> None:
+    checkpoint = Checkpoint(PREFIXES["partitioned"])
+    assert list(checkpoint) == checkpoint.names() == ["embedding", "global_step", "wide"]
+    assert len(checkpoint) == 3
+    assert "wide" in checkpoint
+    assert "tall" not in checkpoint
+    assert 3 not in checkpoint
+    assert checkpoint["global_step"] == 7
+    assert checkpoint.get("tall") is None
+    assert checkpoint == checkpoint != Checkpoint(PREFIXES["partitioned"])
+    assert hash(checkpoint) is not None
+    assert repr(checkpoint) == f"Checkpoint({str(PREFIXES['partitioned'])!r}, tensors=3, data_files=1)"
+    assert repr(Checkpoint(PREFIXES["several_files"])).endswith("merged', tensors=4, data_files=3)")
+
+
+def test_names_of_objects() -> None:
+    checkpoint = Checkpoint(PREFIXES["objects"])
+    assert "model/embedding" in checkpoint
+    assert checkpoint.shape("model/embedding") == (5, 4)
+    assert checkpoint["model/bias"].tolist() == [0, 1, 2, 3]
+    assert read_table(checkpoint, "model/embedding").shape == (5, 4)
+
+
+@pytest.mark.parametrize("name", ["model/embeding", "embedding", "model"])
+def test_names_near_by_are_told(name: str) -> None:
+    checkpoint = Checkpoint(PREFIXES["objects"])
+    with pytest.raises(
+        TensorNotFoundError, match=f"no '{name}' among 5 tensors; near it: .*'model/embedding'"
+    ) as caught:
+        checkpoint[name]
+    assert isinstance(caught.value, KeyError)
+    assert "ckpt-1.index" in str(caught.value)
+
+
+def test_names_are_strings() -> None:
+    with pytest.raises(TypeError, match="name must be a str"):
+        Checkpoint(PREFIXES["objects"]).read(3)  # type: ignore[arg-type]
+
+
+# -- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_all_ways_to_name_a_checkpoint() -> None:
+    prefix = PREFIXES["partitioned"]
+    for path in (prefix, str(prefix), f"{prefix}.index", prefix.parent, f"{prefix.parent}/"):
+        assert Checkpoint(path).prefix == prefix
+
+
+@pytest.mark.parametrize(
+    "line", ['model_checkpoint_path: "/no/such/place/model.ckpt-7"', '  model_checkpoint_path : "m\\157del.ckpt-7"\n']
+)
+def test_state_files(tmp_path: Path, line: str) -> None:
+    shutil.copytree(PREFIXES["partitioned"].parent, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "checkpoint").write_text(line)
+    assert Checkpoint(tmp_path).prefix == tmp_path / "model.ckpt-7"
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "model", tmp_path / "model.index", tmp_path):
+        with pytest.raises(CheckpointNotFoundError, match="no such file") as caught:
+            Checkpoint(path)
+        assert isinstance(caught.value, FileNotFoundError)
+    (tmp_path / "checkpoint").write_text("all_model_checkpoint_paths: 'x'")
+    with pytest.raises(CheckpointError, match="checkpoint: no line model_checkpoint_path"):
+        Checkpoint(tmp_path)
+    for impossible in ("a\\000b", "a" * 9999):
+        (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{impossible}"')
+        with pytest.raises(CheckpointNotFoundError):
+            Checkpoint(tmp_path)
+
+
+def test_missing_data_file(tmp_path: Path) -> None:
+    shutil.copytree(PREFIXES["several_files"].parent, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "merged.data-00001-of-00003").unlink()
+    checkpoint = Checkpoint(tmp_path / "merged")
+    assert checkpoint["b0"].tolist() == [0]
+    for name in ("b1", "table"):
+        with pytest.raises(CheckpointNotFoundError, match="data-00001-of-00003: no such file"):
+            checkpoint[name]
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("partitioned", "embedding"), ("partitioned", "wide"), ("several_files", "table"), ("shards", "mod/part_1"),
+     ("dtypes", "bool"), ("dtypes", "bfloat16"), ("dtypes", "string"), ("dtypes", "empty")],
+)  # fmt: skip
+@pytest.mark.parametrize("verify", [True, False])
+def test_rows(folder: str, name: str, verify: bool) -> None:
+    checkpoint = Checkpoint(PREFIXES[folder], verify=verify)
+    whole = checkpoint[name]
+    ends = [None, *range(-12, 13)]
+    for rows in (slice(a, b) for a in ends for b in ends):
+        part_of = checkpoint.read(name, rows)
+        assert part_of.dtype == whole.dtype
+        assert part_of.shape == whole[rows].shape
+        assert part_of.tolist() == whole[rows].tolist()
+
+
+def test_rows_are_neighbours() -> None:
+    checkpoint = Checkpoint(PREFIXES["partitioned"])
+    for name, rows in (
+        ("embedding", slice(0, 5, 2)),
+        ("embedding", slice(5, 0, -1)),
+        ("embedding", 3),
+        ("global_step", slice(0, 1)),
+    ):
+        with pytest.raises(InvalidArgumentError, match="rows must be a slice of step 1"):
+            checkpoint.read(name, rows)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_table_of_slices() -> None:
+    assert same(read_table(PREFIXES["partitioned"], "embedding"), EXPECTED["partitioned:embedding"])
+
+
+def test_tables_of_shards() -> None:
+    checkpoint = Checkpoint(PREFIXES["shards"])
+    table = (np.arange(22).reshape(11, 2) / 8 - 3).tolist()
+    for name in ("mod", "mod/part_{}", [f"mod/part_{k}" for k in range(3)]):
+        assert read_table(checkpoint, name, partition_strategy="mod").tolist() == table
+    for names in ("div/shard_{}/weights", [f"div/shard_{k}/weights" for k in range(3)]):
+        assert read_table(checkpoint, names).tolist() == table
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize(("rows", "shards"), [(11, 3), (12, 3), (3, 3), (2, 5), (0, 2), (7, 1), (20, 12)])
+def test_row_i_is_what_a_lookup_finds_for_id_i(tmp_path: Path, strategy: str, rows: int, shards: int) -> None:
+    sizes = [rows // shards + (k < rows % shards) for k in range(shards)]
+    arrays = [np.array([[100 * k + r] for r in range(n)], np.int32).reshape(n, 1) for k, n in enumerate(sizes)]
+    write_tensors(tmp_path / "m", {f"t/part_{k}": array for k, array in enumerate(arrays)})
+    table = read_table(tmp_path / "m", "t", partition_strategy=strategy)
+    assert table.shape == (rows, 1)
+    if rows >= shards:  # below, TensorFlow divides by zero
+        shard, row = locate(np.arange(rows), sizes, strategy)
+        assert table[:, 0].tolist() == (100 * shard + row).tolist()
+
+
+def test_shards_of_objects_and_strings(tmp_path: Path) -> None:
+    words = np.array([b"a", b"bc", b""], object)
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    write_tensors(tmp_path / "m", {f"w/part_0{end}": words[0::2], f"w/part_1{end}": words[1::2]})
+    assert read_table(tmp_path / "m", "w", partition_strategy="mod").tolist() == words.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "name", "kind", "words"),
+    [
+        ({"t/part_0": TABLE[:4], "t/part_2": TABLE[4:]}, "t", TensorNotFoundError, "no 't/part_1' among 2"),
+        ({"t/part_1": TABLE}, "t/part_{}", TensorNotFoundError, "no 't/part_0' among 1"),
+        ({"t/part_00": TABLE}, "t", TensorNotFoundError, "no 't' among 1 tensors; near it: 't/part_00'"),
+        (
+            {"a": TABLE[:4], "b": TABLE[4:]},
+            ["a", "b"],
+            CheckpointError,
+            r"rows of the shards is \[4, 7\]; must be \[6, 5\]",
+        ),
+        ({"a": TABLE[:5], "b": TABLE[5:]}, ["a", "b"], CheckpointError, r"is \[5, 6\]; must be \[6, 5\]"),
+        (
+            {"a": TABLE, "b": TABLE[:, 1:]},
+            ["a", "b"],
+            CheckpointError,
+            r"shard 'b' is float32\[11,2\]; must be rows as in",
+        ),
+        ({"a": TABLE, "b": TABLE.astype(np.int32)}, ["a", "b"], CheckpointError, r"shard 'b' is int32\[11,3\]"),
+        ({"a": TABLE[0, 0], "b": TABLE}, ["a", "b"], CheckpointError, r"shard 'a' is float32\[\]"),
+        ({"a": TABLE}, [], CheckpointError, "number of shards is 0"),
+    ],
+)
+def test_shards_that_do_not_fit(tmp_path: Path, arrays: Any, name: Any, kind: type[Exception], words: str) -> None:
+    write_tensors(tmp_path / "m", {key: np.asarray(array) for key, array in arrays.items()})
+    with pytest.raises(kind, match=words):
+        read_table(tmp_path / "m", name)
+
+
+def test_unknown_strategy() -> None:
+    with pytest.raises(ValueError, match="Unrecognized partition strategy: hash"):
+        read_table(PREFIXES["shards"], "mod", partition_strategy="hash")
+
+
+# -- what TensorFlow does not write here -----------------------------------------------------------------------------
+
+
+def test_big_endian(tmp_path: Path) -> None:
+    tensors = {"f": TABLE, "c": TABLE.astype(np.complex64) * 1j, "b": TABLE > 4, "s": np.array([b"x", b""], object)}
+    tensors["h"] = TABLE.astype(ml_dtypes.bfloat16)
+    write_tensors(tmp_path / "m", tensors, big_endian=True)
+    checkpoint = Checkpoint(tmp_path / "m")
+    for name, array in tensors.items():
+        assert checkpoint[name].dtype == array.dtype
+        assert checkpoint[name].tolist() == array.tolist()
+        assert checkpoint.read(name, slice(1, 2)).tolist() == array[1:2].tolist()
+
+
+def test_snappy() -> None:
+    literal, near, far = bytes([4 << 2]) + b"abcde", bytes([(8 - 4) << 2 | 1, 3]), bytes([(6 - 1) << 2 | 2, 13, 0])
+    assert decompress(varint(19) + literal + near + far, "x") == b"abcdecdecdecdabcdec"
+    assert decompress(varint(70) + bytes([60 << 2, 69]) + b"z" * 70, "x") == b"z" * 70
+    assert decompress(varint(3) + bytes([0]) + b"a" + bytes([1 << 2 | 3, 1, 0, 0, 0]), "x") == b"aaa"
+    for bad in (varint(5), varint(1) + literal, b"", varint(3) + b"\0a" + bytes([1 << 2 | 2, 2, 0]), varint(1 << 40),
+                varint(3) + b"\0a" + bytes([1 << 2 | 2, 0, 0]), varint(9) + literal[:-1]):  # fmt: skip
+        with pytest.raises(CheckpointError, match="x: malformed"):
+            decompress(bad, "x")
+
+
+def test_compressed_index(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "m", {"t": TABLE})
+    plain = block([(b"", header()), (b"t", Checkpoint(tmp_path / "m")._bundle.values[b"t"])])
+    squeezed = varint(len(plain)) + bytes([60 << 2, len(plain) - 1]) + plain
+    (tmp_path / "m.index").write_bytes(index_of([(squeezed, 1)]))
+    assert same(Checkpoint(tmp_path / "m")["t"], TABLE)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    write_index(tmp_path / "m", {b"": header(), b"\xff\xfe": entry(shape=(2,), size=8)})
+    (name,) = Checkpoint(tmp_path / "m", verify=False)
+    assert Checkpoint(tmp_path / "m", verify=False)[name].tolist() == [0, 0]
+
+
+def test_bytes_of_bool_are_0_or_1(tmp_path: Path) -> None:
+    (tmp_path / "m.data-00000-of-00001").write_bytes(b"\0\1\2")
+    write_index(tmp_path / "m", {b"": header(), b"t": entry(10, (3,), size=3)})
+    assert Checkpoint(tmp_path / "m", verify=False)["t"].view(np.uint8).tolist() == [0, 1, 1]
+
+
+# -- checksums -------------------------------------------------------------------------------------------------------
+
+
+def naive_crc32c(data: bytes) -> int:
+    state = 0xFFFFFFFF
+    for byte in data:
+        state ^= byte
+        for _ in range(8):
+            state = state >> 1 ^ 0x82F63B78 * (state & 1)
+    return state ^ 0xFFFFFFFF
+
+
+def test_crc32c() -> None:
+    assert crc32c(b"") == 0
+    assert crc32c(b"123456789") == 0xE3069283
+    octets = np.random.default_rng(0).bytes(200_000)
+    for size in (1, 2, 3, 4, 5, 63, 64, 65, 1000, 65_535, 65_536, 65_537, 131_073, 200_000):
+        assert crc32c(octets[:size]) == naive_crc32c(octets[:size])
+    assert crc32c(octets[777:], crc32c(octets[:777])) == crc32c(octets)
+
+
+def test_long_crc32c_is_that_of_its_pieces() -> None:
+    octets = np.random.default_rng(1).integers(0, 256, (1 << 22) + 12_345, np.uint8)
+    assert crc32c(octets) == crc32c(octets[-99:], crc32c(octets[:-99]))
+
+
+def test_damaged_data_is_noticed(tmp_path: Path) -> None:
+    shutil.copytree(PREFIXES["dtypes"].parent, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "all.data-00000-of-00001"
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
+    checkpoint = Checkpoint(tmp_path / "all")
+    for name in checkpoint:
+        if "empty" not in name:
+            with pytest.raises(CheckpointError, match=f"{path.name}: .*'{name}'"):
+                checkpoint[name]
+            if checkpoint.shape(name):
+                with pytest.raises(CheckpointError, match=f"{path.name}: .*'{name}'"):
+                    checkpoint.read(name, slice(0, 1))
+    assert Checkpoint(tmp_path / "all", verify=False)["uint8"].tolist() == [[1, 18, 39], [56, 77, 94]]
+
+
+# -- damaged and hostile files ---------------------------------------------------------------------------------------
+
+
+def cut(*spans: tuple[int, int | None], shape: tuple[int, ...] = (4,)) -> bytes:
+    return entry(shape=shape, slices=[(span,) for span in spans])
+
+
+ENTRIES: dict[str, tuple[bytes, str]] = {
+    "after the end": (entry(shape=(2,), offset=996, size=8), r"'t' at bytes \[996, 1004\) is not in \[0, 1000\)"),
+    "before the start": (entry(shape=(2,), offset=-8, size=8), r"'t' at bytes \[-8, 0\)"),
+    "negative size": (entry(size=-4), "number of bytes is -4; must be 4"),
+    "negative string": (entry(7, (1,), size=-4), r"'t' at bytes \[0, -4\)"),
+    "wrong size": (entry(shape=(3,), size=8), "number of bytes is 8; must be 12"),
+    "negative dimension": (entry(shape=(2, -1), size=8), r"shape is \[2,-1\]; must be known"),
+    "absurd shape": (entry(shape=(2**62, 2**62)), "must be below"),
+    "absurd and empty": (entry(shape=(0, 2**62)), "must be below"),
+    "absurd rank": (entry(shape=(1,) * 65, size=4), "rank is 65; must be at most 64"),
+    "large": (entry(shape=(2**40,), size=2**42), "is not in"),
+    "many strings": (entry(7, (2**40,), size=1000), "number of strings in 't' is 1099511627776; must be at most 1000"),
+    "no place for lengths": (entry(7, (4,), size=6), "wanted where 2 are left"),
+    "strings too short": (entry(7, (1,), size=1000), "length of all strings in 't' is 0; must be 995"),
+    "file 1 of 1": (entry(file=1, size=4), r"number of the data file is 1; must be in \[0, 1\)"),
+    "file -1": (entry(file=-1, size=4), "number of the data file is -1"),
+    "unknown rank": (part(2, b"\x18\x01"), "rank is unknown"),
+    "cut off": (entry()[:-2], "bytes are wanted where"),
+    "a group": (b"\x0b", "a field of kind 3 is not known"),
+    "a long number": (b"\x08" + b"\xff" * 11, "more than 64 bits"),
+    "no slice": (cut((0, 2), (2, 2)), r"slice \[0:2\] of 't' is missing"),
+    "a gap": (cut((0, 1), (2, 2)), r"slices leave out parts of the tensor of shape \[4\]"),
+    "overlap": (cut((0, 3), (2, 2)), "slices overlap"),
+    "twice": (cut((0, None), (0, None)), "slices overlap"),
+    "slice outside": (cut((0, 5)), r"slice \(start, length\) \(\(0, 5\),\) is not in shape \[4\]"),
+    "slice before": (cut((-1, 5)), "is not in shape"),
+    "slice of negative length": (cut((2, -1)), "is not in shape"),
+    "slice of rank 0": (entry(slices=[()]), "is not in shape"),
+    "slice of other rank": (cut((0, 4), shape=(4, 1)), "is not in shape"),
+    "absurd and sliced": (cut((0, 2**50), shape=(2**50,)), "of 't' is missing"),
+}
+
+
+@pytest.mark.parametrize("case", ENTRIES)
+def test_entries_that_lie(tmp_path: Path, case: str) -> None:
+    data, words = ENTRIES[case]
+    write_index(tmp_path / "m", {b"": header(), b"t": data})
+    checkpoint = Checkpoint(tmp_path / "m", verify=False)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        checkpoint["t"]
+    assert str(tmp_path / "m") in caught.value.message
+
+
+def test_many_small_cells(tmp_path: Path) -> None:
+    """Slices whose edges make a grid of a million cells and more."""
+    extents = [((k, 1), (k, 1), (k, 1)) for k in range(200)]
+    write_index(tmp_path / "m", {b"": header(), b"t": entry(shape=(200,) * 3, slices=extents)})
+    with pytest.raises(CheckpointError, match=r"cells between slices is \[200, 200, 200\]; must be at most"):
+        Checkpoint(tmp_path / "m")["t"]
+
+
+def test_slices_that_contradict_their_whole(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "m", {"t@0,4": TABLE[:4], "t@4,7": TABLE[4:]})
+    good = Checkpoint(tmp_path / "m")
+    assert same(good["t"], TABLE)
+    assert same(good.read("t", slice(3, 6)), TABLE[3:6])
+    values = good._bundle.values
+    first = next(key for key in values if key.startswith(b"\0"))
+    for wrong, words in (
+        (entry(shape=(3, 3), size=36), r"slice \[0:4, 0:3\] of 't': shape is \[3,3\]; must be \[4,3\]"),
+        (entry(3, (4, 3), size=48), "dtype is int32; must be float32"),
+        (entry(shape=(4, 3), slices=[((0, None), (0, None))]), "shape is sliced again"),
+    ):
+        write_index(tmp_path / "m", {b"": header(), **values, first: wrong})
+        with pytest.raises(CheckpointError, match=words):
+            Checkpoint(tmp_path / "m", verify=False)["t"]
+
+
+def test_slices_that_share_bytes(tmp_path: Path) -> None:
+    names = {f"t@{100 * k},100": np.zeros(100, np.float32) for k in range(20)}
+    write_tensors(tmp_path / "m", names)
+    assert Checkpoint(tmp_path / "m")["t"].shape == (2000,)
+    values = Checkpoint(tmp_path / "m")._bundle.values
+    again = {k: entry(shape=(100,), size=400) if k.startswith(b"\0") else v for k, v in values.items()}
+    write_index(tmp_path / "m", {b"": header(), **again})
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(400))
+    with pytest.raises(CheckpointError, match="number of bytes in all slices is 8000; must be at most 400"):
+        Checkpoint(tmp_path / "m", verify=False)["t"]
+
+
+def test_more_than_the_machine_has(tmp_path: Path) -> None:
+    write_index(tmp_path / "m", {b"": header(), b"t": entry(shape=(2**40,), size=2**42)})
+    with (tmp_path / "m.data-00000-of-00001").open("wb") as file:
+        try:
+            file.truncate(2**42)  # a hole
+        except OSError:
+            pytest.skip("no files of this size here")
+    with pytest.raises(ResourceExhaustedError, match="4398046511104 bytes; this machine has"):
+        Checkpoint(tmp_path / "m", verify=False)["t"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "number of data files is 0"),
+        (header(files=-1), "number of data files is -1"),
+        (header(order=2), "byte order is 2; must be 0 or 1"),
+        (b"\x07", "a field of kind 7"),
+    ],
+)
+def test_headers_that_lie(tmp_path: Path, data: bytes, words: str) -> None:
+    write_index(tmp_path / "m", {b"": data})
+    with pytest.raises(CheckpointError, match=words):
+        Checkpoint(tmp_path / "m")
+
+
+def test_later_versions(tmp_path: Path) -> None:
+    write_index(tmp_path / "m", {b"": header(version=2)})
+    with pytest.raises(UnimplementedError, match="made for readers of version 2"):
+        Checkpoint(tmp_path / "m")
+
+
+def bomb() -> bytes:
+    """Ten thousand keys of ten thousand bytes, in fifty thousand bytes."""
+    rest = b"".join(varint(9_998) + varint(2) + varint(0) + k.to_bytes(2, "big") for k in range(10_000))
+    return varint(0) + varint(10_000) + varint(0) + b"k" * 9_998 + b"\0\0" + rest + bytes(4) + b"\1\0\0\0"
+
+
+ONE = block([(b"", header())])
+INDICES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "size is 0; must be at least 48"),
+    "text": (b"hello " * 20, "magic number is 0x"),
+    "no header": (index_of([(block([(b"t", b"")]), 0)]), "first key is a name; must be empty"),
+    "same block twice": (index_of([(ONE, 0)], [(0, len(ONE))] * 2), "start of a block is 0; must be at least"),
+    "block outside": (index_of([(ONE, 0)], [(2**40, 8)]), r"a block at bytes \[1099511627776, 1099511627784\) is not"),
+    "huge block": (index_of([(ONE, 0)], [(0, 2**63)]), "a block at bytes"),
+    "half a block": (index_of([(ONE, 0)], [(0, len(ONE) - 1)]), "checksum of the block at byte 0 is 0x"),
+    "no block": (index_of([]), "first key"),
+    "tiny block": (index_of([(b"\0", 0)]), "a block has at least 4 bytes"),
+    "restarts": (index_of([(b"\xff" * 4, 0)]), "4294967295 restarts do not fit"),
+    "keys in disorder": (index_of([(block([(b"", header()), (b"b", b""), (b"a", b"")]), 0)]), "key is b'a'; must be"),
+    "a key twice": (index_of([(ONE, 0), (ONE, 0)]), "key is b''; must be more than b''"),
+    "shares too much": (index_of([(b"\5\1\0x" + bytes(8), 0)]), "a key shares 5 bytes with one of 0"),
+    "a bomb": (index_of([(bomb(), 0)]), "keys unfold to more than 32 times"),
+    "compression 7": (index_of([(ONE, 7)]), "compression of a block is 7; must be 0"),
+    "not snappy": (index_of([(ONE, 1)]), "malformed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", INDICES)
+def test_indices_that_lie(tmp_path: Path, case: str) -> None:
+    data, words = INDICES[case]
+    (tmp_path / "m.index").write_bytes(data)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        Checkpoint(tmp_path / "m")
+    assert str(tmp_path / "m.index") in caught.value.message
+
+
+# -- random damage ---------------------------------------------------------------------------------------------------
+
+MOST_MEMORY = 64 << 20
+
+
+def damaged(data: bytes, rng: np.random.Generator) -> bytes:
+    octets = bytearray(data)
+    for _ in range(int(rng.integers(1, 4))):
+        at = int(rng.integers(len(octets) + 1))
+        match int(rng.integers(5)):
+            case 0:
+                del octets[at:]
+            case 1:
+                octets[at:at] = rng.bytes(int(rng.integers(1, 9)))
+            case 2:
+                del octets[at : at + int(rng.integers(1, 9))]
+            case 3:
+                octets[at : at + 1] = rng.choice([b"\0", b"\x7f", b"\x80", b"\xff"])
+            case _:
+                octets[at : at + 1] = rng.bytes(1)
+    return bytes(octets)
+
+
+def read_all(prefix: Path, verify: bool) -> dict[str, np.ndarray]:
+    """What can be read; everything else is refused, and nothing costs much memory."""
+    found: dict[str, np.ndarray] = {}
+    tracemalloc.reset_peak()
+    try:
+        checkpoint = Checkpoint(prefix, verify=verify)
+    except OpError:
+        return found
+    for name in checkpoint:
+        try:
+            found[name] = checkpoint.read(name)
+            if found[name].ndim:
+                assert len(checkpoint.read(name, slice(1, 3))) <= 2
+        except OpError:
+            found.pop(name, None)
+    assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    return found
+
+
+@pytest.fixture
+def _watched() -> Any:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("folder", [name for name in PREFIXES if name != "far_slices"])
+@pytest.mark.usefixtures("_watched")
+def test_damaged_files_are_refused_or_read_right(tmp_path: Path, folder: str) -> None:
+    """A byte anywhere in any file: the checksums see it, or it did not matter."""
+    rng = np.random.default_rng(sum(folder.encode()))
+    shutil.copytree(PREFIXES[folder].parent, tmp_path, dirs_exist_ok=True)
+    prefix = tmp_path / PREFIXES[folder].name
+    right = {name: comparable(array).tobytes() for name, array in read_all(prefix, verify=True).items()}
+    files = [path for path in sorted(tmp_path.iterdir()) if path.name != "checkpoint"]
+    for _ in range(60):
+        path = files[int(rng.integers(len(files)))]
+        before = path.read_bytes()
+        path.write_bytes(damaged(before, rng))
+        for name, array in read_all(prefix, verify=True).items():
+            assert comparable(array).tobytes() == right[name]
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize("folder", PREFIXES)
+@pytest.mark.usefixtures("_watched")
+def test_lies_with_right_checksums_do_no_harm(tmp_path: Path, folder: str) -> None:
+    """Damage behind the checksums: in what the index says, and in the bytes of its block."""
+    rng = np.random.default_rng(len(folder))
+    shutil.copytree(PREFIXES[folder].parent, tmp_path, dirs_exist_ok=True)
+    prefix = tmp_path / PREFIXES[folder].name
+    good = Checkpoint(prefix)
+    values = {b"": header(files=good._bundle.header.data_files), **good._bundle.values}
+    plain = block(sorted(values.items()))
+    keys = list(values)
+    for turn in range(120):
+        if turn % 2:
+            (tmp_path / f"{prefix.name}.index").write_bytes(index_of([(damaged(plain, rng), int(turn % 8 == 7))]))
+        else:
+            key = keys[int(rng.integers(len(keys)))]
+            write_index(prefix, values | {key: damaged(values[key], rng)})
+        read_all(prefix, verify=bool(turn & 2))
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths are those of the golden checkpoints."""
+    monkeypatch.chdir(GOLDEN)
+    blocks = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    names: dict[str, Any] = {}
+    for source in blocks:
+        exec(source, names)
