@@ -132,6 +132,11 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "RowPlan": lambda m: {
         "indices": m.ids(9, ROWS), "segment_ids": m.ids(9, SEGMENTS), "num_rows": ROWS, "num_segments": SEGMENTS,
     },
+    "SegmentIdsFromOffsets": lambda m: {"offsets": np.array([0, 2, 2, 5]), "num_ids": 9},
+    "StackBags": lambda m: {
+        "indices": np.array([0, 6, 2, 1, 0, 3, 3]), "offsets": np.array([0, 1, 1, 3, 3, 6, 7]),
+        "feature_rows": np.array([ROWS, 4]), "feature_first": np.array([0, ROWS]),
+    },
     "RowPositions": lambda m: {"sorted_ids": np.array([1, 4, 6]), "ids": np.array([6, 1, 1])},
     "SparseSegmentDot": lambda m: {
         "grad": m.floats(SEGMENTS, 11), "data": m.floats(ROWS, 11), "indices": m.ids(9, ROWS),

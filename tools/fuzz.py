@@ -255,6 +255,36 @@ class Maker:
 
     planned_ids = planned_weighted_grad = planned_segment_grad
 
+    # bags by offsets
+
+    def offsets(self, bags: int, n: int, closed: bool) -> Array:
+        """Where `bags` bags of n ids begin, and where the last one ends."""
+        inner = sorted(self.below(n + 1) for _ in range(bags - 1))
+        listed = [0, *inner][:bags] + ([n] if closed else [])
+        return np.array(listed, self.types.get("Toffsets", self.types["Tidx"]))
+
+    def segment_ids_from_offsets(self) -> dict[str, Array]:
+        n = self.count()
+        bags = self.below(9) + (1 if n else 0)
+        closed = self.odds(0.5)  # with an end that is not asked for the last bag is empty
+        return {"offsets": self.offsets(max(bags, int(closed)), n, closed), "num_ids": self.size(n, "num_ids")}
+
+    def stack_bags(self) -> dict[str, Array]:
+        features, examples = 1 + self.below(4), self.below(5)
+        rows = [1 + self.below(6) for _ in range(features)]
+        n = self.count() if examples else 0
+        offsets = self.offsets(features * examples, n, True)
+        if not examples:
+            offsets = offsets[-1:]
+        starts = offsets.tolist()
+        ids = [self.below(rows[s // examples]) for s in range(features * examples) for _ in range(starts[s], starts[s + 1])]
+        return {
+            "indices": np.array(ids, self.types["Tidx"]),
+            "offsets": offsets,
+            "feature_rows": np.array(rows),
+            "feature_first": np.array([self.below(30) for _ in rows]),
+        }
+
     # rows
 
     def segment_sum(self) -> dict[str, Array]:

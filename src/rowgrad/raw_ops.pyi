@@ -1016,3 +1016,35 @@ def RowDot(
     """The inner product of every row of x with the same row of y, in the order of docs/orders.md."""
 
 row_dot = RowDot
+
+def SegmentIdsFromOffsets(
+    offsets: ArrayLike,
+    num_ids: ArrayLike,
+    include_last_offset: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The segment of every id, for bags given by where they begin: `offsets[b]` is the first id of bag b."""
+
+segment_ids_from_offsets = SegmentIdsFromOffsets
+
+@type_check_only
+class StackBagsResult(NamedTuple):
+    stacked: _Array
+    segment_ids: _Array
+    positions: _Array
+
+def StackBags(
+    indices: ArrayLike,
+    offsets: ArrayLike,
+    feature_rows: ArrayLike,
+    feature_first: ArrayLike,
+    positions: bool = False,
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> StackBagsResult:
+    """Ids of many features as ids of one stacked table, so that one lookup serves them all."""
+
+stack_bags = StackBags

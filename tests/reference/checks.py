@@ -36,6 +36,7 @@ from .kernels import (
     weighted_segment_grad,
     weighted_segment_grad_rows,
 )
+from .bags import segment_ids_from_offsets, stack_bags
 from .plan import planned_grad, planned_ids, planned_weighted_grad, row_plan
 
 Check = tuple[str, str]  # what must hold, and the message where it does not: expressions over the op's inputs
@@ -212,6 +213,19 @@ OPS: dict[str, tuple[list[Check], Callable[[Inputs], Outputs]]] = {
         [*IDS, *SAME_IDS, *NUM_ROWS, *scalar("num_segments"), *non_negative("num_segments")],
         row_plan,
     ),
+    "SegmentIdsFromOffsets": (
+        [*vectors("offsets"), *scalar("num_ids"), *non_negative("num_ids")],
+        segment_ids_from_offsets,
+    ),
+    "StackBags": (
+        [
+            *vectors("indices", "offsets", "feature_rows", "feature_first"),
+            *as_long_as("feature_rows", "feature_first"),
+            ("len(offsets) > 0 and len(feature_rows) > 0 and (len(offsets) - 1) % len(feature_rows) == 0",
+             "offsets must hold one more than a multiple of the {len(feature_rows)} features, got {len(offsets)}"),
+        ],
+        stack_bags,
+    ),  # fmt: skip
     "PlannedIds": ([*PLAN, *NUM_ROWS], planned_ids),
     "RowDot": ([*X, *Y, *SAME_SHAPE], row_dot),
     "SparseSegmentDot": ([*IDS, *SAME_IDS, *GRAD, *DATA, *SAME_ROWS], sparse_segment_dot),

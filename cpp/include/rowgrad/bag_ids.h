@@ -51,7 +51,7 @@ class Offsets {
 // Inputs offsets, num_ids → the bag of every id. Attribute: whether the last offset is the end.
 class SegmentIdsFromOffsets : public Kernel {
  public:
-  Status check() override {
+  Status measure() override {
     offsets_ = Offsets(in[0], Ids(in[1])[0], attr[0] != 0);
     return offsets_.check();
   }
@@ -82,22 +82,22 @@ class SegmentIdsFromOffsets : public Kernel {
 // positions are wanted.
 class StackBags : public Kernel {
  public:
-  Status check() override {
+  Status measure() override {
     const Ids ids(in[0]), table_rows(in[2]), first(in[3]);
     features_ = table_rows.size;
     offsets_ = Offsets(in[1], ids.size, true);
     if (const Status s = offsets_.check()) return s;
-    const std::int64_t limit = ids.wide ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t narrow = std::numeric_limits<std::int32_t>::max();
+    const std::int64_t limit = ids.wide ? std::numeric_limits<std::int64_t>::max() : narrow;
     for (std::int64_t f = 0; f < features_; ++f) {
       if (first[f] < 0 || table_rows[f] < 0) return {Fault::feature_negative, f, std::min(first[f], table_rows[f]), 0};
       if (table_rows[f] > limit - first[f]) return {Fault::feature_too_far, f, first[f], limit - table_rows[f]};
     }
     examples_ = features_ ? offsets_.bags() / features_ : 0;
-    std::int64_t bad = ids.size;
-    for (std::int64_t f = 0; f < features_ && bad == ids.size; ++f) {
-      const std::int64_t begin = start_of(f), end = start_of(f + 1);
-      const std::int64_t at = first_where(end - begin, [&](std::int64_t i) { return !is_below(ids[begin + i], table_rows[f]); });
-      if (at < end - begin) return {Fault::id_not_in_feature, begin + at, ids[begin + at], table_rows[f]};
+    for (std::int64_t f = 0; f < features_; ++f) {
+      const std::int64_t begin = start_of(f), n = start_of(f + 1) - begin, bound = table_rows[f];
+      const std::int64_t at = first_where(n, [&](std::int64_t i) { return !is_below(ids[begin + i], bound); });
+      if (at < n) return {Fault::id_not_in_feature, begin + at, ids[begin + at], bound};
     }
     return {};
   }
