@@ -97,9 +97,9 @@ def test_attributes_are_checked() -> None:
 
 def test_other_frameworks_are_named() -> None:
     class Tensor:
-        __module__ = "torch"
+        __module__ = "jax"
 
-    with pytest.raises(rg.errors.UnimplementedError, match="no runner for torch arrays"):
+    with pytest.raises(rg.errors.UnimplementedError, match="no runner for jax arrays"):
         rg.raw_ops.SparseSegmentSum(Tensor(), [0], [0])
 
 
