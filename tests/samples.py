@@ -67,6 +67,12 @@ def _gradient(name: str, m: _Maker) -> Inputs:
     return x
 
 
+def _with_plan(name: str, m: _Maker) -> Inputs:
+    x = _forward(name, m) | {"num_segments": SEGMENTS + 1}
+    plan = rg.Plan(x["indices"], x["segment_ids"], ROWS, SEGMENTS + 1)
+    return x | {part: getattr(plan, part) for part in PLAN}
+
+
 def _planned(name: str, m: _Maker) -> Inputs:
     n, grad = 20, m.floats(SEGMENTS, COLUMNS)
     plan = rg.Plan(m.ids(n, ROWS), m.segments(n, ordered=False), ROWS)
@@ -158,6 +164,7 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
 }  # fmt: skip
 _BY_ENDING: tuple[tuple[str, str, Callable[[str, _Maker], Inputs]], ...] = (
     ("Planned", "", _planned),
+    ("SparseSegment", "WithPlan", _with_plan),
     ("SparseSegment", "GradGrad", _forward),
     ("SparseSegment", "Grad", _gradient),
     ("SparseSegment", "GradV2", _gradient),

@@ -203,7 +203,8 @@ class Maker:
     def sparse_segment(self) -> dict[str, Array]:
         n, rows, segments = self.count(), self.rows(), 1 + self.below(5)
         n = n if rows else 0
-        free = "GradGrad" in self.op.name and self.odds(0.7)
+        free = self.op.name.endswith("GradGrad") or self.op.name.startswith("Weighted") and "With" in self.op.name
+        free = free and self.odds(0.7)
         x = {
             "data": self.values((rows, *self.inner())),
             "indices": self.ids(n, rows, "Tidx"),
@@ -213,6 +214,11 @@ class Maker:
             x["weights"] = self.values((n,), "Tweights")
         if "num_segments" in self.op.input_names:
             x["num_segments"] = self.size(segments + self.below(3), "num_segments")
+        if "starts" in self.op.input_names:
+            made = plan_of(x["indices"].tolist(), x["segment_ids"].tolist(), int(x["num_segments"]))
+            types = {"rows": self.types["Tidx"], "segments": self.types["Tsegmentids"]}
+            x |= {k: np.array(v, types.get(k, "int64")) for k, v in made.items()}
+            x["num_rows"] = self.size(rows, "num_rows")
         return x
 
     sparse_segment_grad_grad = weighted_segment = sparse_segment

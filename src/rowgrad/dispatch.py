@@ -47,7 +47,8 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         raise TypeError(f"{op.name} takes no plan")
     twin = CATALOG[op.planned]
     replaced = [n for n in op.input_names if n not in twin.input_names]
-    if len(args) > len(twin.input_names) - len(PLAN) + len(twin.attrs) or any(n in kwargs for n in replaced):
+    too_many = len(args) > len(twin.input_names) - len(PLAN) + len(twin.attrs)
+    if replaced and (too_many or any(n in kwargs for n in replaced)):
         raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; give one or the other")
     missing = [n for n in PLAN if not hasattr(plan, n)]
     if missing:

@@ -148,6 +148,7 @@ WORDS: dict[str, Words] = {
     "id_not_in_feature": Words(
         "indices[{position}] = {value} is not in [0, {bound}), the rows of its feature's table", ("indices",)
     ),
+    "plan_of_other_table": Words("the plan is of a table of {value} rows, data has {bound}", ("num_rows",)),
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),

@@ -196,6 +196,11 @@ PLAN = [*vectors("rows", "starts", "segments", "positions", "counts"), *as_long_
         *as_long_as("segments", "positions")]  # fmt: skip
 NUM_ROWS = [*scalar("num_rows"), *non_negative("num_rows")]
 TABLE = [*NUM_ROWS, *GRAD, *no_overflow("num_rows", "*grad.shape[1:]")]
+PLAN_OF_TABLE = [
+    *as_long_as("indices", "segments"), *DATA, *NUM_ROWS,
+    ("len(data) == num_rows", "the plan is of a table of {num_rows} rows, data has {len(data)}"),
+    *scalar("num_segments"), *non_negative("num_segments"),
+]  # fmt: skip
 DA_DB = [*must_be(1, "da"), *as_long_as("a_indices", "da"), *must_be(1, "db"), *as_long_as("b_indices", "db")]
 
 
@@ -248,6 +253,7 @@ for _kind in ("Sum", "Mean", "SqrtN"):
     _op = f"SparseSegment{_kind}"
     OPS[_op] = ([*IDS, *SAME_IDS, *DATA], partial(sparse_segment, _kind))
     OPS[f"{_op}WithNumSegments"] = ([*NUM_SEGMENTS, *IDS, *SAME_IDS, *DATA], partial(sparse_segment, _kind))
+    OPS[f"{_op}WithPlan"] = ([*IDS, *SAME_IDS, *PLAN, *PLAN_OF_TABLE], partial(sparse_segment, _kind))
     OPS[f"{_op}GradGrad"] = ([*NUM_SEGMENTS, *IDS, *SAME_IDS, *DATA], partial(sparse_segment_grad_grad, _kind))
     for _suffix, _size in (("Grad", "output_dim0"), ("GradV2", "dense_output_dim0")):
         _checks = [*IDS, *scalar(_size), *SAME_IDS, *non_negative(_size), *GRAD, *no_overflow(_size, "*grad.shape[1:]")]
@@ -258,10 +264,13 @@ for _kind in ("Sum", "Mean", "SqrtN"):
     OPS[f"Planned{_op}GradV2"] = ([*PLAN, *NUM_ROWS, *GRAD], partial(planned_grad, _kind, True))
     _checks = [*PLAN, *vectors("weights"), *as_long_as("segments", "weights"), *TABLE]
     OPS[f"PlannedWeighted{_op}Grad"] = (_checks, partial(planned_weighted_grad, _kind))
+    _checks = [*IDS, *SAME_IDS, *PLAN, *vectors("weights"), *SAME_WEIGHTS, *PLAN_OF_TABLE]
+    OPS[f"Weighted{_op}WithPlan"] = (_checks, partial(weighted_segment, _kind))
     _checks = [*vectors("segment_ids", "weights"), *SAME_WEIGHTS, *GRAD]
     OPS[f"Weighted{_op}GradRows"] = (_checks, partial(weighted_segment_grad_rows, _kind))
     _checks = [*WEIGHTED, *DATA, *scalar("num_segments"), *non_negative("num_segments")]
-    OPS[f"Weighted{_op}GradGrad"] = (_checks, partial(weighted_segment, _kind))
+    for _suffix in ("GradGrad", "WithNumSegments"):
+        OPS[f"Weighted{_op}{_suffix}"] = (_checks, partial(weighted_segment, _kind))
     OPS[f"Weighted{_op}"] = ([*WEIGHTED, *DATA], partial(weighted_segment, _kind))
 
 

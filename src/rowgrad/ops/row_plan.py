@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import refuse
+from ..rows import IndexedRows
 from ..shape import check_elements, differ, rows_shape, same_lengths, size, vectors
 from ..spec import INDEX, PLAN, Call, Known, Shape, declare
 from . import sparse_segment, weighted_segment
@@ -121,11 +122,60 @@ rg.raw_ops.PlannedIds(rows=[0, 3], starts=[0, 1], segments=[0, 0, 1], positions=
 """,
 )
 
+
+def _forward(x: Known) -> tuple[Shape, ...]:
+    vectors(x, "indices", "segment_ids")
+    same_lengths(x, "indices")
+    _, ids = _plan(x)
+    if "weights" in x.avals:
+        vectors(x, "weights")
+        same_lengths(x, "weights")
+    if differ(x.shape("indices")[0], ids):
+        raise refuse("lengths_match", argument="segments", value=ids, bound=x.shape("indices")[0])
+    data, rows = rows_shape(x, "data"), size(x, "num_rows")
+    if differ(data[0], rows):
+        raise refuse("plan_of_other_table", value=rows, bound=data[0])
+    return ((size(x, "num_segments"), *data[1:]),)
+
+
+def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+    def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+        plan = tuple(c.arguments[name] for name in PLAN)
+        if not c.attrs["sparse_gradient"]:
+            return (ops[f"PlannedSparseSegment{kind}Grad"](y, *plan),)
+        values, ids = ops[f"PlannedSparseSegment{kind}GradV2"](y, *plan)
+        return (IndexedRows(values, ids, c.data.shape[0], is_unique=True),)
+
+    return adjoint
+
+
+def _weighted_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+    def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+        plan = tuple(c.arguments[name] for name in PLAN)
+        to_data: Any = None
+        if c.wants("data") and not c.attrs["sparse_gradient"]:
+            to_data = ops[f"PlannedWeightedSparseSegment{kind}Grad"](
+                y, c.weights, *plan, accumulate=c.attrs["accumulate"]
+            )
+        elif c.wants("data"):
+            to_data = weighted_segment.planned_rows(ops, kind, c, y, plan[:-1])
+        return to_data, weighted_segment.weights_gradient(ops, kind, c, y, c.data, y.shape[0])
+
+    return adjoint
+
+
 _EXAMPLE = """\
 import numpy as np, rowgrad as rg
 grad = np.array([[1., 2.], [6., 8.]], np.float32)
 plan = rg.Plan(indices=[3, 0, 3], segment_ids=[0, 0, 1], num_rows=4)
 rg.raw_ops.{name}(grad{weights}, plan=plan)
+"""
+
+_FORWARD_EXAMPLE = """\
+import numpy as np, rowgrad as rg
+table = np.array([[1., 2.], [3., 4.], [5., 6.], [7., 8.]])
+plan = rg.Plan(indices=[3, 0, 3], segment_ids=[0, 0, 1], num_rows=4)
+rg.raw_ops.{name}(table, [3, 0, 3], [0, 0, 1]{weights}, num_segments=2, plan=plan)
 """
 
 for _kind, _reduce in REDUCE.items():
@@ -189,3 +239,30 @@ for _kind, _reduce in REDUCE.items():
 `Weighted{_name}(grad, weights, plan=plan)` calls it; weights are in the batch's order.""",
         example=_EXAMPLE.format(name=f"Weighted{_name}", weights=", np.array([1., 2., 3.], np.float32)"),
     )
+    for _weighted in (False, True):
+        _name = f"{'Weighted' if _weighted else ''}SparseSegment{_kind}"
+        _weights = ", weights: Tweights" if _weighted else ""
+        declare(
+            f"{_name}WithPlan",
+            f"data: T, indices: Tidx, segment_ids: Tsegmentids{_weights}, num_segments: host Tnumsegments, {_PLAN}"
+            " -> output: T",
+            types={**(weighted_segment.TYPES if _weighted else TYPES), **_IDS, "Tnumsegments": INDEX},
+            kernel="weighted_segment" if _weighted else "sparse_segment",
+            constants=(_reduce, 1),
+            attrs={"sparse_gradient": False, **({"accumulate": "float32"} if _weighted else {})},
+            choices={"sparse_gradient": (False, True), **(weighted_segment.ROUNDING if _weighted else {})},
+            shape=_forward,
+            category=CATEGORY,
+            differentiable=("data", "weights") if _weighted else ("data",),
+            linear=("data",),
+            adjoint=(_weighted_adjoint if _weighted else _forward_adjoint)(_kind),
+            rows=sparse_segment.forward_pairs,
+            tensorflow=False,
+            doc=f"""`{_name}WithNumSegments` that brings along the plan of its ids, for its gradient.
+
+`{_name}WithNumSegments(data, indices, segment_ids{', weights' if _weighted else ''}, num_segments, plan=plan)` calls
+it. The plan must be that of these ids.""",
+            example=_FORWARD_EXAMPLE.format(
+                name=f"{_name}WithNumSegments", weights=", np.array([1., 2., 3.])" if _weighted else ""
+            ),
+        )

@@ -172,6 +172,7 @@ float32 and rounded once. `sparse_gradient=True` makes the gradient one of uniqu
         types={**_forward_types, "Tnumsegments": INDEX},
         kernel="sparse_segment",
         constants=(_reduce, 1),
+        planned=f"SparseSegment{_kind}WithPlan",
         shape=_forward,
         doc=f"""`SparseSegment{_kind}` with the number of output rows given: segments without ids give rows of zeros.
 

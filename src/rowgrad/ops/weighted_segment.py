@@ -42,7 +42,7 @@ def _grad_rows_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
     return enumerate(map(int, inputs["segment_ids"]))
 
 
-def _weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: int) -> Any:
+def weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: int) -> Any:
     """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if nobody asks.
 
     `rows` is how many rows grad has, said by whoever knows it first.
@@ -82,7 +82,29 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
             to_data = ops[f"WeightedSparseSegment{kind}Grad"](
                 y, c.indices, c.segment_ids, c.weights, rows, accumulate=c.attrs["accumulate"]
             )
-        return to_data, _weights_gradient(ops, kind, c, y, c.data, c.outputs[0].shape[0])
+        return to_data, weights_gradient(ops, kind, c, y, c.data, c.outputs[0].shape[0])
+
+    return adjoint
+
+
+def planned_rows(ops: Any, kind: str, c: Call, y: Any, plan: tuple[Any, ...]) -> IndexedRows:
+    """The gradient for `data` by unique rows: a table of just those rows, which the plan numbers anew."""
+    rows, *rest = plan
+    unique = rows.shape[0]
+    values = ops[f"PlannedWeightedSparseSegment{kind}Grad"](
+        y, c.weights, ops["Positions"](rows), *rest, unique, accumulate=c.attrs["accumulate"]
+    )
+    return IndexedRows(values, rows, c.data.shape[0], is_unique=True)
+
+
+def _sized_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
+    dense = _forward_adjoint(kind)
+
+    def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+        if not c.attrs["sparse_gradient"] or not c.wants("data"):
+            return dense(ops, c, y)
+        plan = ops["RowPlan"](c.indices, c.segment_ids, c.data.shape[0], y.shape[0])
+        return planned_rows(ops, kind, c, y, plan), weights_gradient(ops, kind, c, y, c.data, y.shape[0])
 
     return adjoint
 
@@ -92,7 +114,7 @@ def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.weights, c.grad.shape[0])
-        return to_grad, _weights_gradient(ops, kind, c, c.grad, y, c.grad.shape[0])
+        return to_grad, weights_gradient(ops, kind, c, c.grad, y, c.grad.shape[0])
 
     return adjoint
 
@@ -102,7 +124,7 @@ def _grad_rows_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
         ids = ops["Positions"](c.segment_ids)  # row i of the result belongs to id i
         each = c.on(indices=ids)
         to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, ids, c.segment_ids, c.weights, c.grad.shape[0])
-        return to_grad, _weights_gradient(ops, kind, each, c.grad, y, c.grad.shape[0])
+        return to_grad, weights_gradient(ops, kind, each, c.grad, y, c.grad.shape[0])
 
     return adjoint
 
@@ -174,6 +196,31 @@ The upstream row is divided by the segment's divisor, multiplied by the id's wei
         tensorflow=False,
         doc=f"""The gradient of `WeightedSparseSegment{_kind}` for each id's own row, equal ids not yet summed.""",
         example=_EXAMPLE.format(kind=_kind, suffix="GradRows", args="table, [0, 0, 2], weights"),
+    )
+    declare(
+        f"WeightedSparseSegment{_kind}WithNumSegments",
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, weights: Tweights, num_segments: host Tnumsegments"
+        " -> output: T",
+        types={**TYPES, "Tnumsegments": INDEX},
+        kernel="weighted_segment",
+        constants=(_reduce, 1),
+        shape=_forward,
+        category=CATEGORY,
+        attrs={"sparse_gradient": False, "accumulate": "float32"},
+        choices={"sparse_gradient": (False, True), **ROUNDING},
+        planned=f"WeightedSparseSegment{_kind}WithPlan",
+        differentiable=("data", "weights"),
+        linear=("data",),
+        adjoint=_sized_adjoint(_kind),
+        rows=forward_pairs,
+        tensorflow=False,
+        doc=f"""`WeightedSparseSegment{_kind}` with the number of output rows given; segment ids come in any order.
+
+Segments without ids give rows of zeros. `sparse_gradient=True` makes the gradient for `data` one of unique rows, each
+bit for bit the row of the dense one.""",
+        example=_EXAMPLE.format(
+            kind=_kind, suffix="WithNumSegments", args="table, [0, 2, 1], [0, 0, 2], weights, num_segments=4"
+        ),
     )
     declare(
         f"WeightedSparseSegment{_kind}GradGrad",
