@@ -159,6 +159,7 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "Reshape": lambda m: {"x": m.floats(6, 2), "shape": (3, 4)},
     "Maximum": lambda m: {"x": m.floats(8), "bound": 0.1},
     "MaskBelow": lambda m: {"x": m.floats(8), "bound": 0.1},
+    "FullLike": lambda m: {"x": m.floats(8), "value": 0.5},
     "Sqrt": lambda m: {"x": m.weights(4)},
     "Neg": lambda m: {"x": m.floats(4)},
 }  # fmt: skip

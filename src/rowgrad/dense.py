@@ -48,6 +48,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "MaskRows": lambda xp, rows, mask: xp.where(_column(xp, mask, rows), xp.zeros_like(rows), rows),
     "MaskBelow": lambda xp, x, bound: xp.astype(x >= xp.full_like(x, bound), x.dtype),
     "Maximum": _maximum,
+    "FullLike": lambda xp, x, value: xp.full_like(x, value),
     "ConcatRows": lambda xp, x, y: xp.concat([x, y]),
     "SplitRows": lambda xp, rows, x, y: (xp.copy(rows[: x.shape[0]]), xp.copy(rows[x.shape[0] :])),
     "Reshape": lambda xp, x, shape: xp.copy(xp.reshape(x, shape)),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import canonical
+from .arrays import NUMPY_DTYPE, canonical
 from .dispatch import describe_value
 from .errors import OpError, refuse, shape_text
 from .partition import STRATEGIES, locate
@@ -104,7 +104,7 @@ def embedding_lookup_sparse(
     unique, place = _unique_in_order(ids)
     rows = _gather(shards, unique, partition_strategy)
     if max_norm is not None:
-        rows = _clip(rows, max(float(max_norm), 0.0))
+        rows = clip_rows(rows, max_norm)
     if weights is None:
         return OPS[f"SparseSegment{kind}"](rows, place, segments)
     weights = _real_weights(weights, shards[0])
@@ -167,7 +167,7 @@ def safe_embedding_lookup_sparse(
     new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
     new_weights = None
     if weights is not None:
-        one = np.ones((), weights.dtype)
+        one = np.ones((), NUMPY_DTYPE[_dtype_name(weights.dtype)])
         values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
         new_weights = SparseTensor(filled.output_indices, values, dense_shape)
     result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
@@ -213,22 +213,27 @@ def _ids(sparse: SparseTensor, argument: str) -> Array:
     return ids
 
 
+def _dtype_name(dtype: Any) -> str:
+    """The catalogue's name of a dtype, whichever library's it is."""
+    return str(dtype).rpartition(".")[2]
+
+
 def is_float(dtype: Any) -> bool:
-    """Whether a NumPy dtype is one of the four floats."""
-    return np.dtype(dtype).name in FLOATS
+    """Whether a dtype is one of the four floats."""
+    return _dtype_name(dtype) in FLOATS
 
 
 def _data(value: Any) -> Array:
     """The numbers inside a value that may be traced."""
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
         value = value.value
-    return np.asarray(value)
+    return np.asarray(value.detach().float() if hasattr(value, "detach") else value)
 
 
 def _real_weights(weights: Any, params: Any) -> Any:
     """Integer weights become the type sums are held in; float weights the kernel converts itself."""
-    if np.dtype(weights.dtype).kind in "iub":
-        wide = np.float64 if params.dtype == np.float64 else np.float32
+    if _dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
+        wide = np.float64 if _dtype_name(params.dtype) == "float64" else np.float32
         return np.asarray(weights).astype(wide)
     return weights
 
@@ -254,10 +259,11 @@ def _gather(shards: list[Any], ids: Array, strategy: str) -> Any:
     return OPS["GatherRows"](together, back, gradient="dense")
 
 
-def _clip(rows: Any, bound: float) -> Any:
-    """Rows shortened to at most `bound`: row · bound / max(‖row‖, bound), zero for zero rows."""
+def clip_rows(rows: Any, max_norm: float) -> Any:
+    """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows."""
+    bound = max(float(max_norm), 0.0)
     length = OPS["Maximum"](OPS["Sqrt"](OPS["RowDot"](rows, rows)), bound=bound)
-    scaled = OPS["ScaleRows"](rows, np.full(length.shape, bound, np.dtype(length.dtype)))
+    scaled = OPS["ScaleRows"](rows, OPS["FullLike"](length, value=bound))
     return OPS["DivRows"](scaled, length)
 
 

@@ -149,6 +149,9 @@ WORDS: dict[str, Words] = {
         "indices[{position}] = {value} is not in [0, {bound}), the rows of its feature's table", ("indices",)
     ),
     "plan_of_other_table": Words("the plan is of a table of {value} rows, data has {bound}", ("num_rows",)),
+    "bags_unfit": Words("{argument}: got {value}; wanted {bound}"),
+    "combiner_unknown": Words("{argument} must be one of {bound}; got {value}"),
+    "plan_of_other_ids": Words("a plan is made of the ids as they are looked up, so it cannot go with {bound}", ("plan",)),
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),

@@ -34,7 +34,7 @@ class SparseTensor:
                 raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
             object.__setattr__(self, name, array.astype(np.int64, copy=False))
         values = values if hasattr(values, "shape") else np.asarray(values)
-        if getattr(values.dtype, "kind", "") in "SU":
+        if getattr(values.dtype, "kind", "f") in "SU":
             values = values.astype(object)  # fixed widths would cut what is put beside them
         object.__setattr__(self, "values", values)
         shapes = {"indices": self.indices.shape, "values": self.values.shape, "dense_shape": self.dense_shape.shape}

@@ -210,6 +210,16 @@ declare(
     example=_example("rg.dense_ops.MaskBelow(np.array([1., 4., 9.]), bound=4.)"),
     **_BOUND,
 )
+declare(
+    "FullLike",
+    "x: T -> output: T",
+    types={"T": NUMBERS},
+    shape=_same("x"),
+    attrs={"value": 0.0},
+    doc="The number `value` in the shape and dtype of x; flat.",
+    example=_example("rg.dense_ops.FullLike(np.zeros((2, 2)), value=3.)"),
+    **_ROWS,
+)
 
 
 def _scale_rows(x: Known) -> tuple[Shape, ...]:

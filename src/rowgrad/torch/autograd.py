@@ -16,7 +16,7 @@ from ..spec import CATALOG, Op
 from . import dense, library
 from .kept import Kept, Like, is_float, is_traced, refuse_tangents
 from .launch import launch
-from .tensors import Tensor
+from .tensors import Tensor, settled
 
 
 class _Plain(torch.autograd.Function):
@@ -83,14 +83,14 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
         return library.call(op, arguments, attrs)
     refuse_tangents(arguments.values())
     if torch._C._are_functorch_transforms_active():
-        result = _Transformed.apply(op, attrs, *arguments.values())
+        result = _Transformed.apply(op, attrs, *settled(op, arguments).values())
         return result if isinstance(result, tuple) else (result,)
     if is_traced(arguments.values()):
         return library.call(op, arguments, attrs)
     if torch.is_grad_enabled():
         differentiable = [arguments[name] for name in op.differentiable]
         if any(isinstance(v, Tensor) and v.requires_grad for v in differentiable):
-            result = _Plain.apply(op, arguments, attrs, *differentiable)
+            result = _Plain.apply(op, settled(op, arguments), attrs, *differentiable)
             return result if isinstance(result, tuple) else (result,)
     return launch(op, arguments, attrs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,20 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif arg.type not in op.types:
             admitted[arg.name] = _as_fixed(value, arg)
     return admitted
+
+
+def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as a backward pass may keep them: lists and NumPy arrays, which nobody watches, as own tensors."""
+    kept = {
+        arg.name: copy(arguments[arg.name])
+        for arg in op.inputs
+        if arg.host and not isinstance(arguments[arg.name], Tensor | int)
+    }
+    loose = [a.name for a in op.inputs if not a.host and not isinstance(arguments[a.name], Tensor)]
+    if loose:
+        admitted = admit_tensors(op, arguments)
+        kept |= {name: admitted[name].clone() for name in loose}
+    return {**arguments, **kept} if kept else arguments
 
 
 def _checked(tensor: Tensor, argument: str) -> Tensor:

@@ -1,0 +1,136 @@
+"""What a lookup module may be given as ids, brought to one form: ids, the bag of each, and how many bags."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import refuse
+from ..plan import Plan
+from ..raw_ops import OPS
+from ..sparse_tensor import SparseTensor
+from .tensors import Tensor
+
+_INTEGERS = (torch.int32, torch.int64)
+
+
+class Bags(NamedTuple):
+    """Ids, the bag of each, how many bags there are, and a number for every id where one is given."""
+
+    indices: Tensor
+    segment_ids: Tensor
+    num_bags: Any
+    weights: Tensor | None = None
+
+
+def read_bags(
+    ids: Any,
+    offsets: Any = None,
+    *,
+    segment_ids: Any = None,
+    num_bags: Any = None,
+    weights: Any = None,
+    include_last_offset: bool = False,
+) -> Bags:
+    """Bags out of any of the forms `EmbeddingBag` takes."""
+    if isinstance(ids, SparseTensor):
+        return _of_sparse(ids, offsets, segment_ids, weights)
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"ids must be a tensor or a SparseTensor, got {type(ids).__name__}")
+    if isinstance(weights, SparseTensor):
+        weights = weights.values
+    if ids.is_nested:
+        return _of_nested(ids, offsets, segment_ids, weights)
+    _check_integers(ids, "ids")
+    if ids.ndim == 2:
+        return _of_matrix(ids, offsets, segment_ids, weights)
+    if ids.ndim != 1:
+        raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
+    if (offsets is None) == (segment_ids is None):
+        raise refuse("bags_unfit", argument="offsets", value="both or neither",
+                     bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
+    if segment_ids is None:
+        return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
+    _check_integers(segment_ids, "segment_ids")
+    if num_bags is None:
+        num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
+    return Bags(ids, segment_ids, num_bags, weights)
+
+
+def _check_integers(tensor: Any, argument: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
+    if tensor.dtype not in _INTEGERS:
+        raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound="int32, int64")
+
+
+def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
+    if offsets is not None or segment_ids is not None:
+        raise refuse("bags_unfit", argument="offsets", value="given", bound=f"absent: {what} says where its bags begin")
+
+
+def _of_offsets(ids: Tensor, offsets: Any, closed: bool, num_bags: Any, weights: Any) -> Bags:
+    _check_integers(offsets, "offsets")
+    bags = offsets.shape[0] - (1 if closed else 0)
+    if num_bags is not None and num_bags != bags:
+        raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, as offsets say")
+    segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=closed)
+    return Bags(ids, segments, bags, weights)
+
+
+def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+    _alone(offsets, segment_ids, "a matrix of ids")
+    bags, length = ids.shape
+    if weights is not None and tuple(weights.shape) != (bags, length):
+        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
+    segments = torch.arange(bags, dtype=ids.dtype, device=ids.device).repeat_interleave(
+        length, output_size=bags * length
+    )
+    return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
+
+
+def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+    _alone(offsets, segment_ids, "a nested tensor")
+    if ids.layout != torch.jagged:
+        raise refuse("bags_unfit", argument="ids", value=f"a nested tensor of layout {ids.layout}", bound="torch.jagged")
+    if ids.ndim != 2 or ids._lengths is not None:  # type: ignore[attr-defined]
+        raise refuse("bags_unfit", argument="ids", value="a nested tensor of other form", bound="bags of ids, no holes")
+    values, starts = ids.values(), ids.offsets()
+    if weights is not None and weights.is_nested:
+        weights = weights.values()
+    return _of_offsets(values, starts, True, None, weights)
+
+
+def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+    _alone(offsets, segment_ids, "a SparseTensor")
+    if len(ids.dense_shape) < 1:
+        raise refuse("dense_shape_empty")
+    rows = torch.from_numpy(ids.indices[:, 0].copy())
+    values = torch.as_tensor(ids.values)
+    _check_integers(values, "ids")
+    found = weights.values if isinstance(weights, SparseTensor) else weights
+    return Bags(values, rows, int(ids.dense_shape[0]), None if found is None else torch.as_tensor(found))
+
+
+def without_padding(bags: Bags, padding_idx: int) -> Bags:
+    """The bags without the ids that only fill space."""
+    kept = bags.indices != padding_idx
+    weights = None if bags.weights is None else bags.weights[kept]
+    return Bags(bags.indices[kept], bags.segment_ids[kept], bags.num_bags, weights)
+
+
+def filled(bags: Bags, default_id: int) -> Bags:
+    """The bags with `default_id`, of weight 1, in those that were empty."""
+    default = torch.tensor(default_id, dtype=bags.indices.dtype, device=bags.indices.device)
+    rows, ids, _, _ = OPS["RaggedFillEmptyRows"](bags.segment_ids, bags.indices, bags.num_bags, default)
+    weights = bags.weights
+    if weights is not None:
+        one = torch.ones((), dtype=weights.dtype, device=weights.device)
+        weights = OPS["RaggedFillEmptyRows"](bags.segment_ids, weights, bags.num_bags, one).output_values
+    return Bags(ids, rows, bags.num_bags, weights)
+
+
+def plan_of(bags: Bags, num_rows: int) -> Plan:
+    """The plan of these bags for a table of `num_rows` rows."""
+    return Plan(bags.indices, bags.segment_ids, num_rows, bags.num_bags)

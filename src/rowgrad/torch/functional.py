@@ -1,0 +1,83 @@
+"""Lookups as functions: what the modules call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..embedding import COMBINERS, clip_rows
+from ..errors import refuse
+from ..plan import Plan
+from ..raw_ops import OPS
+from .bags import Bags, filled, read_bags, without_padding
+from .tensors import Tensor
+
+GRADIENTS = ("dense", "rows")
+
+
+def embedding_bag(
+    weight: Tensor,
+    ids: Any,
+    offsets: Tensor | None = None,
+    *,
+    segment_ids: Tensor | None = None,
+    num_bags: int | None = None,
+    per_sample_weights: Any = None,
+    combiner: str = "mean",
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+    default_id: int | None = None,
+    max_norm: float | None = None,
+    grad: str = "dense",
+    plan: Plan | None = None,
+) -> Tensor:
+    """The rows of `weight` named by the ids of every bag, combined: [bags, …] from a table [rows, …].
+
+    Ids come as a vector with `offsets` (where each bag begins) or `segment_ids` (ascending, with `num_bags`), as a
+    matrix (a bag per row), as a nested tensor of layout torch.jagged, or as a rowgrad SparseTensor. `combiner` is
+    "sum", "mean" or "sqrtn"; with `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². An empty bag gives zeros,
+    or the row `default_id`. Sums of 16-bit rows are held in float32.
+
+    `grad="rows"` makes the gradient for `weight` a coalesced sparse tensor of the rows looked up; while torch traces
+    it is dense. `plan` is the Plan of exactly these ids, for a backward pass without a sort. `max_norm` shortens
+    longer rows for this lookup, as TensorFlow does: the table stays as it is, and gradients pass through.
+    """
+    kind, rows = checked(combiner, grad)
+    bags = read_bags(
+        ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
+        include_last_offset=include_last_offset,
+    )  # fmt: skip
+    if plan is not None and (padding_idx is not None or default_id is not None or max_norm is not None):
+        raise refuse("plan_of_other_ids", bound="padding_idx, default_id or max_norm")
+    if padding_idx is not None:
+        bags = without_padding(bags, padding_idx)
+    if default_id is not None:
+        bags = filled(bags, default_id)
+    if max_norm is None:
+        return lookup(weight, bags, kind, rows, plan)
+    unique, place = torch.unique(bags.indices, return_inverse=True)
+    short = clip_rows(OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense"), max_norm)
+    return lookup(short, bags._replace(indices=place), kind, False, None)
+
+
+def checked(combiner: str, grad: str) -> tuple[str, bool]:
+    """The op's name for a combiner, and whether gradients are to be rows."""
+    if combiner not in COMBINERS:
+        raise refuse("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
+    if grad not in GRADIENTS:
+        raise refuse("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
+    return COMBINERS[combiner], grad == "rows"
+
+
+def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
+    """One op on bags that are ready."""
+    if bags.weights is None:
+        result = OPS[f"SparseSegment{kind}WithNumSegments"](
+            weight, bags.indices, bags.segment_ids, bags.num_bags, sparse_gradient=rows, plan=plan
+        )
+    else:
+        result = OPS[f"WeightedSparseSegment{kind}WithNumSegments"](
+            weight, bags.indices, bags.segment_ids, bags.weights, bags.num_bags, sparse_gradient=rows, plan=plan
+        )
+    return result  # type: ignore[no-any-return]

@@ -1,0 +1,61 @@
+"""The lookups on tensors against what TensorFlow answered, forward and gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import rowgrad as rg
+from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixed
+from golden_cases import Case, cases, same_bits
+from torch_arrays import to_numpy, to_torch
+
+CASES = [c for c in cases("valid", composites=True) if all(to_torch(a) is not None for a in c.inputs.values())]
+
+
+def test_all_cases_fit_torch() -> None:
+    assert len(CASES) == len(list(cases("valid", composites=True)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_lookup(case: Case) -> None:
+    (params, ids, weights), options = arguments(case)
+    table = to_torch(params).requires_grad_("dy" in case.inputs)
+    leaves = {"dparams": table}
+    if weights is not None:
+        values = to_torch(weights.values)
+        weights = rg.SparseTensor(weights.indices, values, weights.dense_shape)
+        if values.is_floating_point() and table.requires_grad:
+            leaves["dweights"] = values.requires_grad_()
+    ids = rg.SparseTensor(ids.indices, to_torch(ids.values), ids.dense_shape)
+    y = FUNCTIONS[case.op](table, ids, weights, **options)
+    assert isinstance(y, torch.Tensor)
+    agree(y, case.outputs["y"], case, "y")
+    if "dy" not in case.inputs:
+        return
+    gradients = torch.autograd.grad(y, leaves.values(), to_torch(case.inputs["dy"]), allow_unused=True)
+    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        wanted = dense(case, name, tuple(leaf.shape))
+        if wanted is not None:
+            agree(gradient.to_dense() if gradient.is_sparse else gradient, wanted, case, name)
+
+
+def dense(case: Case, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """TensorFlow's gradient as a table: rows with the same index add up as rowgrad adds them."""
+    if name in case.outputs:
+        return case.outputs[name]
+    if f"{name}_values" not in case.outputs:
+        return None
+    rows = rg.IndexedRows(case.outputs[f"{name}_values"], case.outputs[f"{name}_indices"], shape[0])
+    return rg.densify(rows)
+
+
+def agree(got: torch.Tensor, expected: np.ndarray, case: Case, name: str) -> None:
+    found = to_numpy(got)
+    # torch adds up what one row per id gave in an order of its own
+    repeated = f"{name}_indices" in case.outputs and len(set(case.outputs[f"{name}_indices"].tolist())) < len(
+        case.outputs[f"{name}_indices"]
+    )
+    good = same_bits(found, expected) if is_fixed(case, name) and not repeated else close(found, expected, case)
+    assert good, f"{case} {name}\n{found}\n{expected}"
