@@ -152,6 +152,18 @@ WORDS: dict[str, Words] = {
     "bags_unfit": Words("{argument}: got {value}; wanted {bound}"),
     "combiner_unknown": Words("{argument} must be one of {bound}; got {value}"),
     "plan_of_other_ids": Words("a plan is made of the ids as they are looked up, so it cannot go with {bound}", ("plan",)),
+    "fused_unfit": Words("a fused table is updated inside backward, which cannot go with {value}; use fused=False"),
+    "fused_no_optimizer": Words(
+        "a fused table is updated inside backward, but no rowgrad optimizer holds it: make one with its parameters"
+    ),
+    "fused_twice": Words(
+        "a fused table got a second gradient before optimizer.step(): gradients cannot accumulate; use fused=False"
+    ),
+    "fused_gradient": Words(
+        "a fused table has no gradient to read, clip or set: backward has used it up; use fused=False"
+    ),
+    "id_of_sample": Words("sample {position}: {argument} holds {value}, which is not in [0, {bound})"),
+    "row_outside": Words("{argument} = {value} is not a row of a table of {bound}"),
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),

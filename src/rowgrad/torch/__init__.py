@@ -13,3 +13,6 @@ except ImportError as error:
 
 from .runner import call as call
 from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tensors
+from . import functional as functional
+from . import nn as nn
+from . import data as data

@@ -44,21 +44,32 @@ def embedding_bag(
     longer rows for this lookup, as TensorFlow does: the table stays as it is, and gradients pass through.
     """
     kind, rows = checked(combiner, grad)
-    bags = read_bags(
-        ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
-        include_last_offset=include_last_offset,
-    )  # fmt: skip
-    if plan is not None and (padding_idx is not None or default_id is not None or max_norm is not None):
+    bags = prepare(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset, padding_idx, default_id)
+    if plan is not None and not (padding_idx is None and default_id is None and max_norm is None):
         raise refuse("plan_of_other_ids", bound="padding_idx, default_id or max_norm")
-    if padding_idx is not None:
-        bags = without_padding(bags, padding_idx)
-    if default_id is not None:
-        bags = filled(bags, default_id)
     if max_norm is None:
         return lookup(weight, bags, kind, rows, plan)
     unique, place = torch.unique(bags.indices, return_inverse=True)
     short = clip_rows(OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense"), max_norm)
     return lookup(short, bags._replace(indices=place), kind, False, None)
+
+
+def prepare(
+    ids: Any,
+    offsets: Tensor | None,
+    segment_ids: Tensor | None,
+    num_bags: int | None,
+    per_sample_weights: Any,
+    include_last_offset: bool,
+    padding_idx: int | None,
+    default_id: int | None,
+) -> Bags:
+    """The bags as they are looked up: read, without padding, empty ones filled."""
+    bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
+                     include_last_offset=include_last_offset)  # fmt: skip
+    if padding_idx is not None:
+        bags = without_padding(bags, padding_idx)
+    return bags if default_id is None else filled(bags, default_id)
 
 
 def checked(combiner: str, grad: str) -> tuple[str, bool]:

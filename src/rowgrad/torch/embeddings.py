@@ -1,0 +1,237 @@
+"""Many features and many tables in one lookup: tables of one width and combiner lie in one stacked weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import refuse
+from ..raw_ops import OPS
+from . import functional
+from .bags import Bags, read_bags
+from .fused import FusedWeight, fused_bags
+from .tensors import Tensor
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: its name, its size, how its rows are combined, and the features that read it (by default itself)."""
+
+    name: str
+    num_embeddings: int
+    embedding_dim: int
+    combiner: str = "mean"
+    features: tuple[str, ...] = ()
+
+    @property
+    def read_by(self) -> tuple[str, ...]:
+        """The features, at least one."""
+        return tuple(self.features) or (self.name,)
+
+
+class _Group:
+    """Tables of one width and combiner, one below the other, and the features that read them."""
+
+    def __init__(self, key: str, tables: Sequence[Table]) -> None:
+        self.key = key
+        self.tables = tables
+        self.kind, _ = functional.checked(tables[0].combiner, "dense")
+        self.columns = tables[0].embedding_dim
+        self.first: dict[str, int] = {}
+        rows = 0
+        for table in tables:
+            self.first[table.name] = rows
+            rows += table.num_embeddings
+        self.rows = rows
+        self.features = [f for t in tables for f in t.read_by]
+        read = [t for t in tables for _ in t.read_by]
+        self.feature_rows = torch.tensor([t.num_embeddings for t in read])
+        self.feature_first = torch.tensor([self.first[t.name] for t in read])
+
+
+class Embeddings(torch.nn.Module):
+    """All embedding tables of a model, looked up together: one kernel call per width and combiner, not one per table.
+
+    `forward` takes ids by feature, `{feature: ids}` where ids are anything `EmbeddingBag` takes (a pair of vector and
+    offsets, a matrix, a jagged tensor), all with the same number of bags; or one vector of ids and the offsets of all
+    bags, feature by feature in the order of `features`, with the end. It gives `{feature: [bags, columns]}`, or with
+    `output="stacked"` one tensor [bags, features, columns], which costs no copy.
+
+    The state dict has one entry per table, `<table>.weight`, whatever lies together in memory.
+
+    >>> import torch, rowgrad.torch as rgt
+    >>> tables = [rgt.nn.Table("user", 100, 8), rgt.nn.Table("item", 50, 8, features=("seen", "bought"))]
+    >>> embeddings = rgt.nn.Embeddings(tables)
+    >>> ids = torch.tensor([[1, 2], [3, 4]])
+    >>> out = embeddings({"user": ids, "seen": ids, "bought": ids})
+    >>> out["seen"].shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        *,
+        grad: str = "rows",
+        fused: bool = False,
+        output: str = "features",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        _check_tables(tables)
+        if output not in ("features", "stacked"):
+            raise refuse("attr_not_allowed", argument="output", value=repr(output), bound="'features', 'stacked'")
+        self.tables = tuple(tables)
+        self.grad, self.fused, self.output = grad, fused, output
+        functional.checked("sum", grad)
+        members: dict[tuple[int, str], list[Table]] = {}
+        for table in tables:
+            members.setdefault((table.embedding_dim, table.combiner), []).append(table)
+        self._groups = [_Group(f"stacked_{c}_{d}", found) for (d, c), found in members.items()]
+        if output == "stacked" and len(self._groups) > 1:
+            raise refuse("bags_unfit", argument="output", value="tables of several widths or combiners",
+                         bound="tables of one width and combiner for 'stacked'")  # fmt: skip
+        for group in self._groups:
+            data = torch.empty((group.rows, group.columns), device=device, dtype=dtype)
+            self.register_parameter(group.key, FusedWeight(data) if fused else torch.nn.Parameter(data))
+        self.reset_parameters()
+
+    @property
+    def features(self) -> list[str]:
+        """The features in the order in which one vector of ids has them."""
+        return [f for group in self._groups for f in group.features]
+
+    def reset_parameters(self) -> None:
+        """Rows from a standard normal distribution."""
+        for group in self._groups:
+            torch.nn.init.normal_(getattr(self, group.key))
+
+    def weight(self, table: str) -> Tensor:
+        """The rows of one table: a view."""
+        for group in self._groups:
+            for t in group.tables:
+                if t.name == table:
+                    first = group.first[table]
+                    rows: Tensor = getattr(self, group.key)[first : first + t.num_embeddings]
+                    return rows
+        raise KeyError(f"no table named {table!r}; there are {', '.join(t.name for t in self.tables)}")
+
+    def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
+        """Combined rows of every feature's bags."""
+        if isinstance(ids, Mapping):
+            parts = [_joined(g, ids, per_sample_weights, self.features) for g in self._groups]
+        else:
+            parts = self._cut(ids, offsets, per_sample_weights)
+        results = [self._lookup(g, *part) for g, part in zip(self._groups, parts, strict=True)]
+        if self.output == "stacked":
+            return results[0]
+        named: dict[str, Tensor] = {}
+        for group, result in zip(self._groups, results, strict=True):
+            named.update(zip(group.features, result.unbind(1), strict=True))
+        return named
+
+    def _lookup(self, group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Tensor:
+        weight = getattr(self, group.key)
+        stacked, segments, positions = OPS["StackBags"](
+            ids, offsets, group.feature_rows, group.feature_first, positions=weights is not None
+        )
+        if weights is not None:
+            weights = OPS["GatherRows"](weights, positions, gradient="dense")
+        bags = Bags(stacked, segments, offsets.shape[0] - 1, weights)
+        if self.fused and weight.requires_grad and torch.is_grad_enabled():
+            rows = fused_bags(weight, bags, group.kind, None)
+        else:
+            rows = functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
+        return rows.view(-1, len(group.features), group.columns)
+
+    def _cut(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
+        """One vector of ids, cut into the runs of features that belong to each group."""
+        if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
+            raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
+        if len(self._groups) == 1:
+            return [(ids, offsets, weights)]
+        total = len(self.features)
+        if (offsets.shape[0] - 1) % total:
+            raise refuse("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
+        bags, start = (offsets.shape[0] - 1) // total, 0
+        parts = []
+        for group in self._groups:
+            cut = offsets[start * bags : (start + len(group.features)) * bags + 1]
+            begin, end = int(cut[0]), int(cut[-1])
+            parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
+            start += len(group.features)
+        return parts
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        for table in self.tables:
+            rows = self.weight(table.name)
+            destination[f"{prefix}{table.name}.weight"] = rows if keep_vars else rows.detach()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool,
+                              missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None:  # fmt: skip
+        known = {f"{prefix}{table.name}.weight": table for table in self.tables}
+        for key, table in known.items():
+            if key not in state_dict:
+                if strict:
+                    missing_keys.append(key)
+                continue
+            rows = self.weight(table.name)
+            if tuple(state_dict[key].shape) != tuple(rows.shape):
+                error_msgs.append(f"{key}: rows of {tuple(state_dict[key].shape)} for {tuple(rows.shape)}")
+                continue
+            with torch.no_grad():
+                rows.copy_(state_dict[key])
+        if strict:
+            unexpected_keys += [k for k in state_dict if k.startswith(prefix) and k not in known]
+
+    def extra_repr(self) -> str:
+        """What the module's repr shows."""
+        lines = [f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in self.tables]
+        return "\n".join([*lines, f"grad={self.grad!r}, fused={self.fused}"])
+
+
+def _check_tables(tables: Sequence[Table]) -> None:
+    if not tables:
+        raise refuse("bags_unfit", argument="tables", value="none", bound="at least one")
+    for what, names in (("tables", [t.name for t in tables]), ("features", [f for t in tables for f in t.read_by])):
+        double = next((n for n in names if names.count(n) > 1), None)
+        if double is not None:
+            raise refuse("bags_unfit", argument=what, value=f"{double!r} twice", bound="names that differ")
+
+
+def _joined(
+    group: _Group, ids: Mapping[str, Any], weights: Any, features: Sequence[str]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Ids given by feature as one vector, feature by feature, with the offsets of all bags."""
+    if set(ids) != set(features):
+        raise refuse("bags_unfit", argument="ids", value=f"features {sorted(ids)}", bound=f"features {sorted(features)}")
+    vectors, starts, numbers, start, bags = [], [], [], 0, None
+    for feature in group.features:
+        given = ids[feature]
+        pair = given if isinstance(given, tuple) else (given, None)
+        own = None if weights is None else weights[feature]
+        values, begin, end = _vector(pair, own)
+        if bags is not None and begin.shape[0] != bags:
+            raise refuse("bags_unfit", argument=f"ids[{feature!r}]", value=f"{begin.shape[0]} bags", bound=f"{bags} bags")
+        bags = begin.shape[0]
+        vectors.append(values.indices)
+        starts.append(begin + start)
+        start += end
+        if values.weights is not None:
+            numbers.append(values.weights)
+    offsets = torch.cat([*starts, torch.full((1,), start, dtype=starts[0].dtype)])
+    return torch.cat(vectors), offsets, torch.cat(numbers) if numbers else None
+
+
+def _vector(pair: tuple[Any, Any], weights: Any) -> tuple[Bags, Tensor, int]:
+    """A feature's ids as a vector, where its bags begin, and how many ids there are."""
+    ids, offsets = pair
+    if offsets is not None:
+        return Bags(ids, ids, offsets.shape[0], weights), offsets, ids.shape[0]
+    bags = read_bags(ids, weights=weights)
+    counts = torch.bincount(bags.segment_ids, minlength=bags.num_bags)
+    return bags, torch.cumsum(counts, 0) - counts, bags.indices.shape[0]

@@ -1,0 +1,148 @@
+"""Modules: EmbeddingBag for one table; `Embeddings`, for many features and tables, has a file of its own."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+
+from ..checkpoint import read_table
+from ..errors import refuse
+from ..plan import Plan
+from . import functional
+from .embeddings import Embeddings as Embeddings
+from .embeddings import Table as Table
+from .fused import FusedWeight, fused_bags
+from .tensors import Tensor
+
+
+class EmbeddingBag(torch.nn.Module):
+    """A table of rows; bags of ids give the sum, mean or sqrtn of the rows they name.
+
+    Its state dict is that of `torch.nn.EmbeddingBag`: one entry, `weight`. `mode` and `sparse` are taken as that
+    module's names for `combiner` and `grad="rows"`. See `rowgrad.torch.functional.embedding_bag` for the forms of ids
+    and for every option.
+
+    `fused=True` lets the optimizer that holds `weight` update it inside `backward`: no gradient is stored. One
+    backward pass per `optimizer.step()`, a rowgrad optimizer, no DDP, no clipping.
+
+    >>> import torch, rowgrad.torch as rgt
+    >>> bag = rgt.nn.EmbeddingBag(10, 4, combiner="sqrtn", grad="rows")
+    >>> bag(torch.tensor([1, 2, 4]), torch.tensor([0, 2])).shape
+    torch.Size([2, 4])
+    """
+
+    __constants__ = ("num_embeddings", "embedding_dim", "combiner")  # noqa: RUF012  torch's own convention
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        *,
+        combiner: str | None = None,
+        mode: str | None = None,
+        grad: str | None = None,
+        sparse: bool | None = None,
+        padding_idx: int | None = None,
+        default_id: int | None = None,
+        include_last_offset: bool = False,
+        fused: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        _weight: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.combiner = _one_of("combiner", combiner, "mode", mode, "mean")
+        sparse_grad = None if sparse is None else "rows" if sparse else "dense"
+        self.grad = _one_of("grad", grad, "sparse", sparse_grad, "rows" if fused else "dense")
+        functional.checked(self.combiner, self.grad)
+        self.padding_idx = _row("padding_idx", padding_idx, num_embeddings)
+        self.default_id = _row("default_id", default_id, num_embeddings)
+        self.include_last_offset = include_last_offset
+        self.fused = fused
+        if fused and max_norm is not None:
+            raise refuse("fused_unfit", value="max_norm")
+        data = torch.empty((num_embeddings, embedding_dim), device=device, dtype=dtype) if _weight is None else _weight
+        if tuple(data.shape) != (num_embeddings, embedding_dim):
+            raise refuse("same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim))
+        self.weight = FusedWeight(data) if fused else torch.nn.Parameter(data)
+        if _weight is None:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Rows from a standard normal distribution, as torch's module has them; the padding row is zero."""
+        torch.nn.init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with torch.no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def forward(
+        self,
+        input: Any,  # noqa: A002  torch's name
+        offsets: Tensor | None = None,
+        per_sample_weights: Any = None,
+        *,
+        segment_ids: Tensor | None = None,
+        num_bags: int | None = None,
+        plan: Plan | None = None,
+    ) -> Tensor:
+        """The combined rows of every bag, [bags, embedding_dim]."""
+        if self.fused and self.weight.requires_grad and torch.is_grad_enabled():
+            bags = functional.prepare(
+                input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset, self.padding_idx,
+                self.default_id,
+            )  # fmt: skip
+            return fused_bags(self.weight, bags, functional.COMBINERS[self.combiner], plan)
+        return functional.embedding_bag(
+            self.weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
+            per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,
+            include_last_offset=self.include_last_offset, padding_idx=self.padding_idx, default_id=self.default_id,
+            max_norm=self.max_norm,
+        )  # fmt: skip
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
+        """A module around a table that exists; `freeze` keeps it from being trained."""
+        if embeddings.ndim != 2:
+            raise refuse("bags_unfit", argument="embeddings", value=f"{embeddings.ndim} dimensions", bound="2")
+        module = cls(embeddings.shape[0], embeddings.shape[1], _weight=embeddings, **options)
+        module.weight.requires_grad = not freeze
+        return module
+
+    @classmethod
+    def from_checkpoint(cls, path: Any, name: Any, freeze: bool = False, *, partition_strategy: str = "div",
+                        **options: Any) -> Self:  # fmt: skip
+        """A module with a table of a TensorFlow checkpoint; shards are joined. See `rowgrad.checkpoint.read_table`."""
+        array = read_table(path, name, partition_strategy=partition_strategy)
+        if array.dtype.name == "bfloat16":
+            table = torch.from_numpy(array.view("uint16")).view(torch.bfloat16)
+        else:
+            table = torch.from_numpy(array)
+        return cls.from_pretrained(table, freeze, **options)
+
+    def extra_repr(self) -> str:
+        """What the module's repr shows."""
+        shown = [f"{self.num_embeddings}, {self.embedding_dim}, combiner={self.combiner!r}, grad={self.grad!r}"]
+        names = ("max_norm", "padding_idx", "default_id", "fused")
+        shown += [f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) not in (None, False)]
+        return ", ".join(shown)
+
+
+def _one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
+    """An option that has two names."""
+    if value is not None and other is not None and value != other:
+        raise refuse("bags_unfit", argument=name, value=f"{value!r}, and {alias} says {other!r}", bound="one of them")
+    return value if value is not None else other if other is not None else default
+
+
+def _row(argument: str, row: int | None, rows: int) -> int | None:
+    """A row given by its number; negative ones count from the end."""
+    if row is None:
+        return None
+    if not -rows <= row < rows:
+        raise refuse("row_outside", argument=argument, value=row, bound=rows)
+    return row % rows
