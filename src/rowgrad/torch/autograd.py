@@ -7,16 +7,20 @@ export, fake tensors) goes to `torch.ops.rowgrad`, which library.py registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor
+from torch._functorch.utils import unwrap_dead_wrappers
 
 from ..spec import CATALOG, Op
 from . import dense, library
 from .kept import Kept, Like, is_float, is_traced, refuse_tangents
 from .launch import launch
 from .tensors import Tensor, settled
+
+Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
 class _Plain(torch.autograd.Function):
@@ -39,7 +43,8 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, *ys: Any) -> Any:
         if all(y is None for y in ys):
             return (None,) * (3 + len(ctx.kept.op.differentiable))
-        return None, None, None, *ctx.kept.backward(TABLE, ctx.saved_tensors, ys, rows=True)
+        table = table_for(ys)
+        return None, None, None, *ctx.kept.backward(table, ctx.saved_tensors, ys, rows=table is TABLE)
 
 
 class _Transformed(torch.autograd.Function):
@@ -66,7 +71,8 @@ class _Transformed(torch.autograd.Function):
         op = ctx.kept.op
         if all(y is None for y in ys):
             return (None,) * (2 + len(op.inputs))
-        found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, ctx.saved_tensors, ys, rows=True), strict=True))
+        saved = unwrap_dead_wrappers(ctx.saved_tensors)  # torch.func.vjp's function outlives its level
+        found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, saved, ys, rows=True), strict=True))
         return None, None, *(found.get(name) for name in op.input_names)
 
     @staticmethod
@@ -98,12 +104,13 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
 class _Table(Mapping[str, Any]):
     """The catalogue as adjoints call it, on tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._functions: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._functions:
-            self._functions[name] = _function(CATALOG[name])
+            self._functions[name] = _function(CATALOG[name], self._run)
         return self._functions[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -113,8 +120,8 @@ class _Table(Mapping[str, Any]):
         return len(CATALOG)
 
 
-def _function(op: Op) -> Any:
-    run = dense.call if op.kernel is None else call
+def _function(op: Op, run: Run) -> Any:
+    run = dense.call if op.kernel is None else run
     names, several = op.input_names, len(op.outputs) > 1
 
     def function(*args: Any, **attrs: Any) -> Any:
@@ -126,4 +133,14 @@ def _function(op: Op) -> Any:
     return function
 
 
-TABLE = _Table()
+TABLE = _Table(call)
+_BY_TORCH = _Table(library.call)
+
+
+def table_for(ys: tuple[Any, ...]) -> Mapping[str, Any]:
+    """What the adjoint of a call on plain tensors is handed, by its upstream gradients.
+
+    `torch.autograd.grad(is_grads_batched=True)` brings batched tensors that torch.func knows nothing of: torch loops
+    over them by itself, if it is handed its own operators.
+    """
+    return _BY_TORCH if any(y is not None and is_legacy_batchedtensor(y) for y in ys) else TABLE

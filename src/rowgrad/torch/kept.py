@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import TransformType, get_interpreter_stack, is_batchedtensor
 from torch.autograd import forward_ad
 
 from ..errors import refuse
@@ -69,7 +70,8 @@ class Kept:
         """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
         arguments = [saved[v] if is_saved else v for is_saved, v in self.inputs]
         outputs = tuple(saved[v] if is_saved else v for is_saved, v in self.outputs)
-        call = Call(dict(zip(self.op.input_names, arguments, strict=True)), self.attrs, outputs, self.wanted)
+        attrs = {**self.attrs, **_DENSE} if _is_batching() else self.attrs
+        call = Call(dict(zip(self.op.input_names, arguments, strict=True)), attrs, outputs, self.wanted)
         cotangents = [o.zeros() if y is None and type(o) is Like else y for y, o in zip(ys, outputs, strict=True)]
         assert self.op.adjoint is not None
         gradients = self.op.adjoint(table, call, *cotangents)
@@ -77,6 +79,14 @@ class Kept:
             _as_torch(table, g, rows) if name in self.wanted else None
             for name, g in zip(self.op.differentiable, gradients, strict=True)
         )
+
+
+_DENSE = {"sparse_gradient": False, "gradient": "dense"}
+
+
+def _is_batching() -> bool:
+    """Whether torch.func.vmap is at work: it has no sparse tensors, and no rows whose number differs."""
+    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
 def is_float(tensor: Tensor) -> bool:
@@ -92,11 +102,14 @@ def is_traced(values: Iterable[Any]) -> bool:
 
 
 def refuse_tangents(values: Iterable[Any]) -> None:
-    """Forward-mode differentiation would go on without tangents, and nobody would know."""
+    """Forward-mode differentiation would go on without tangents, and nobody would know.
+
+    What a batched tensor holds comes here again by itself.
+    """
     if forward_ad._current_level >= 0:
-        for value in values:
-            if isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None:
-                raise refuse("forward_mode")
+        seen = (v for v in values if isinstance(v, Tensor) and not is_batchedtensor(v))
+        if any(forward_ad.unpack_dual(v).tangent is not None for v in seen):
+            raise refuse("forward_mode")
 
 
 def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:

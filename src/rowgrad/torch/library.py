@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 
 from ..check import check_attrs, infer
 from ..errors import OpError
@@ -157,9 +158,10 @@ def _decide(condition: Any) -> bool:
     return bool(guard_or_false(condition))
 
 
-def _wrap(value: Any) -> Any:
+def wrap_sizes(value: Any) -> Any:
+    """Sizes as shape rules see them."""
     if isinstance(value, list | tuple):
-        return tuple(_wrap(v) for v in value)
+        return tuple(wrap_sizes(v) for v in value)
     return _Dim(value) if isinstance(value, torch.SymInt) else value
 
 
@@ -172,12 +174,12 @@ def _fake(op: Op) -> Callable[..., Any]:
         for arg in op.inputs:
             value = arguments[arg.name]
             if isinstance(value, Tensor):
-                avals[arg.name] = Aval(NAME[value.dtype], _wrap(tuple(value.shape)))
+                avals[arg.name] = Aval(NAME[value.dtype], wrap_sizes(tuple(value.shape)))
                 device = device or value.device
             else:
                 dtype = arg.type if arg.type not in op.types else "int64"
                 avals[arg.name] = Aval(dtype, (len(value),) if isinstance(value, list | tuple) else ())
-                host[arg.name] = _wrap(value)
+                host[arg.name] = wrap_sizes(value)
         outputs = infer(op, avals, host, attrs)
         rows = None
         results = []
@@ -198,10 +200,11 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
-    class Recorded(torch.autograd.Function):
+    class Recorded(torch.autograd.function._SingleLevelFunction):
         @staticmethod
         def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
-            result = below(keyset, args)
+            with torch.enable_grad():  # torch turned it off here, but an outer level of torch.func may record
+                result = below(keyset, args)
             outputs = result if isinstance(result, tuple) else (result,)
             arguments, attrs = _arguments(op, args)
             asked = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
@@ -214,11 +217,12 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
 
         @staticmethod
         def backward(ctx: Any, *ys: Any) -> Any:
-            from .autograd import TABLE  # which calls what is registered here
+            from .autograd import table_for  # which calls what is registered here
 
             if all(y is None for y in ys):
                 return (None,) * (1 + ctx.count)
-            gradients = ctx.kept.backward(TABLE, ctx.saved_tensors, ys, rows=False)
+            saved = unwrap_dead_wrappers(ctx.saved_tensors)  # torch.func.vjp's function outlives its level
+            gradients = ctx.kept.backward(table_for(ys), saved, ys, rows=False)
             found = dict(zip(op.differentiable, gradients, strict=True))
             return None, *(found.get(name) for name in op.input_names), *(None,) * (ctx.count - len(op.inputs))
 
@@ -226,16 +230,34 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
         tensors = [a for a in args if isinstance(a, Tensor)]
         refuse_tangents(tensors)
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return Recorded.apply(keyset, *args)
+            with enable_single_level_autograd_function():
+                return Recorded.apply(keyset, *args)
         return below(keyset, args)
 
     return autograd
+
+
+def _batching(op: Op) -> Callable[..., Any]:
+    def batching(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        from .vmap import batched  # which calls what is registered here
+
+        arguments, attrs = _arguments(op, args)
+        try:
+            check_attrs(op, attrs)
+            dims = in_dims[: len(op.inputs)]
+            outputs, out_dims = batched(op, attrs, info.batch_size, tuple(arguments.values()), dims, call)
+        except OpError as error:
+            raise error.in_call(op.name, None, "") from None
+        return (outputs[0], out_dims[0]) if len(outputs) == 1 else (outputs, out_dims)
+
+    return batching
 
 
 def _register(op: Op) -> None:
     _LIBRARY.define(schema_of(op), tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(op.name, _kernel(op), "CPU")
     torch.library.register_fake(f"rowgrad::{op.name}", _fake(op), lib=_LIBRARY)
+    torch.library.register_vmap(f"rowgrad::{op.name}", _batching(op), lib=_LIBRARY)
     if op.adjoint is not None:
         overload = getattr(torch.ops.rowgrad, op.name).default
         _LIBRARY.impl(op.name, _autograd(op, overload), "Autograd", with_keyset=True)

@@ -1,0 +1,548 @@
+"""torch.func.vmap of every kernel op: the bits of a loop over the items, from one kernel call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch.func import grad, jacrev, jvp, vjp, vmap
+
+import rowgrad as rg
+import rowgrad.torch.launch as launching
+from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG, PLAN, Op
+from samples import sample
+from torch_arrays import to_torch
+
+ITEMS = 3
+KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None and op.category != "Bags"]  # those have ids only
+DIFFERENTIABLE = [op for op in KERNEL_OPS if op.adjoint is not None and op.kernel != "sparse_add"]
+WAYS: dict[str, Callable[[str], Callable[..., Any]]] = {
+    "raw_ops": OPS.__getitem__,
+    "torch.ops": lambda name: getattr(torch.ops.rowgrad, name),
+}
+raw = rg.raw_ops
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry per kernel call."""
+    seen: list[int] = []
+    job = launching.Job
+
+    def counted(kernel: int, *rest: Any) -> Any:
+        seen.append(kernel)
+        return job(kernel, *rest)
+
+    monkeypatch.setattr(launching, "Job", counted)
+    return seen
+
+
+def alike(op: Op, dtype: Any = np.float64) -> list[dict[str, Any]]:
+    """Samples with the same shapes and sizes: the items of a batch."""
+    found: list[dict[str, Any]] = []
+    for seed in range(400):
+        drawn = sample(op.name, np.random.default_rng(seed), dtype)
+        shapes = [np.shape(drawn[a.name]) for a in op.inputs]
+        if not found or shapes == [np.shape(found[0][a.name]) for a in op.inputs]:
+            found.append(drawn)
+        if len(found) == ITEMS:
+            return found
+    raise AssertionError(f"{op.name}: no samples of one shape")
+
+
+def tensors(op: Op, batched: tuple[str, ...], dtype: Any = np.float64) -> dict[str, Any]:
+    """Arguments of a call, those of `batched` for all items."""
+    items = alike(op, dtype)
+    given: dict[str, Any] = {}
+    for arg in op.inputs:
+        value = items[0][arg.name]
+        if arg.host:
+            given[arg.name] = value.tolist() if isinstance(value, np.ndarray) else value
+        else:
+            several = np.stack([np.asarray(i[arg.name]) for i in items]) if arg.name in batched else np.asarray(value)
+            given[arg.name] = to_torch(np.array(several))
+    return given
+
+
+def apply(function: Callable[..., Any], given: Mapping[str, Any], batched: tuple[str, ...]) -> Callable[..., Any]:
+    """The op as a function of its batched arguments."""
+
+    def call(*values: Any) -> Any:
+        return function(**{**given, **dict(zip(batched, values, strict=True))})
+
+    return call
+
+
+def several(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def loop(function: Callable[..., Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    results = [several(function(*(v[i] for v in values))) for i in range(len(values[0]))]
+    return tuple(torch.stack([o.to_dense() for o in outputs]) for outputs in zip(*results, strict=True))
+
+
+def same(got: Any, wanted: Any) -> None:
+    for one, other in zip(several(got), several(wanted), strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one.to_dense(), other)
+
+
+def subsets(op: Op) -> Iterator[tuple[str, ...]]:
+    names = [a.name for a in op.inputs if not a.host]
+    for count in range(1, len(names) + 1):
+        yield from combinations(names, count)
+
+
+def unfit(op: Op) -> set[str]:
+    """Arguments that must be one for all items."""
+    if op.name in ("SparseAdd", "RowPlan", "PlannedIds"):
+        return set(op.input_names)
+    fixed = {*PLAN, "sorted_ids", "input_start"}
+    sized_by_data = op.name.endswith("V2") or op.name in ("SegmentSum", "SparseSlice")
+    sized_by_data |= op.name.endswith(("FillEmptyRows", "SegmentSum", "SegmentMean", "SegmentSqrtN"))
+    if sized_by_data:
+        fixed |= {"indices", "segment_ids", "value_rowids"}
+    return fixed
+
+
+def floats(op: Op) -> tuple[str, ...]:
+    return tuple(a.name for a in op.inputs if not a.host and a.role == "values" and a.name not in unfit(op))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("op", KERNEL_OPS, ids=lambda op: op.name)
+def test_every_choice_of_batched_arguments(op: Op, way: str, calls: list[int]) -> None:
+    for batched in subsets(op):
+        given = tensors(op, batched)
+        call = apply(WAYS[way](op.name), given, batched)
+        values = [given[name] for name in batched]
+        if unfit(op) & set(batched):
+            with pytest.raises(InvalidArgumentError, match="must not differ between the items of a batch"):
+                vmap(call)(*values)
+            continue
+        try:
+            wanted = loop(call, *values)
+        except InternalError as error:  # a slice of one item with the entries of another
+            with pytest.raises(InternalError, match=error.message):
+                vmap(call)(*values)
+            continue
+        calls.clear()
+        same(vmap(call)(*values), wanted)
+        assert len(calls) == 1, batched
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("op", [op for op in KERNEL_OPS if floats(op)], ids=lambda op: op.name)
+def test_dtypes(op: Op, dtype: Any) -> None:
+    batched = floats(op)
+    given = tensors(op, batched, dtype)
+    if op.name == "RowPositions":  # its T is of ids
+        return
+    call = apply(OPS[op.name], given, batched)
+    values = [given[name] for name in batched]
+    same(vmap(call)(*values), loop(call, *values))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("SparseFillEmptyRows", "bool"),
+        ("SparseFillEmptyRowsGrad", "uint32"),
+        ("SparseFillEmptyRowsGrad", "complex64"),
+        ("SparseSegmentSumWithNumSegments", "int16"),
+        ("GatherRows", "uint64"),
+        ("ScatterRows", "complex128"),
+        ("SparseSlice", "uint16"),
+        ("SparseAddGradGrad", "uint8"),
+        ("SegmentSum", "int64"),
+    ],
+)
+def test_dtypes_without_gradient(name: str, dtype: str) -> None:
+    op = CATALOG[name]
+    batched = floats(op)
+    given = tensors(op, batched)
+    given |= {n: (given[n] * 10).abs().to(getattr(torch, dtype)) for n in batched}
+    call = apply(OPS[name], given, batched)
+    values = [given[n] for n in batched]
+    same(vmap(call)(*values), loop(call, *values))
+
+
+def weighed(outputs: Any) -> Any:
+    """A number whose gradient for every output differs from entry to entry, and is the same however it is summed."""
+    total = torch.zeros((), dtype=torch.float64)
+    for o in several(outputs):
+        if o.is_floating_point():
+            total = (
+                total
+                + (o * torch.linspace(0.5, 2.0, max(o.numel(), 1), dtype=o.dtype)[: o.numel()].reshape(o.shape)).sum()
+            )
+    return total
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
+def test_gradients(op: Op, way: str, calls: list[int]) -> None:
+    batched = op.differentiable
+    given = tensors(op, batched)
+    if "gradient" in op.attrs:
+        given["gradient"] = "dense"
+    call = apply(WAYS[way](op.name), given, batched)
+    values = [given[name] for name in batched]
+    numbers = tuple(range(len(values)))
+
+    def value(*arguments: Any) -> Any:
+        return weighed(call(*arguments))
+
+    calls.clear()
+    grad(value, numbers)(*(v[0] for v in values))
+    for_one = len(calls)
+    wanted = loop(grad(value, numbers), *values)
+    calls.clear()
+    same(vmap(grad(value, numbers))(*values), wanted)
+    assert len(calls) == for_one
+    calls.clear()
+    same(grad(lambda *a: vmap(value)(*a).sum(), numbers)(*values), wanted)
+    assert len(calls) <= for_one
+    leaves = [v.clone().requires_grad_() for v in values]
+    vmap(value)(*leaves).sum().backward()
+    same(tuple(leaf.grad for leaf in leaves), wanted)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("op", [op for op in DIFFERENTIABLE if "weights" in op.differentiable], ids=lambda op: op.name)
+def test_second_order(op: Op, way: str) -> None:
+    given = tensors(op, ("weights",))
+    call = apply(WAYS[way](op.name), given, ("weights",))
+
+    def value(weights: Any) -> Any:
+        return weighed(call(weights) ** 2)
+
+    wanted = torch.stack([torch.autograd.functional.hessian(value, w) for w in given["weights"]])
+    curved = vmap(jacrev(jacrev(value)))(given["weights"])
+    torch.testing.assert_close(curved, wanted, rtol=1e-12, atol=1e-12)
+    one = vmap(grad(lambda w: grad(value)(w)[0]))(given["weights"])
+    torch.testing.assert_close(one, wanted[:, 0], rtol=1e-12, atol=1e-12)
+
+
+TABLES = torch.arange(30.0, dtype=torch.float64).reshape(ITEMS, 5, 2)
+IDS = torch.tensor([[0, 1, 4], [2, 2, 2], [1, 0, 3]])
+SEGMENTS = torch.tensor([0, 0, 2])
+
+
+def mean(table: Any, ids: Any, segments: Any = SEGMENTS) -> Any:
+    return raw.SparseSegmentMeanWithNumSegments(table, ids, segments, 4)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+def test_the_batch_may_stand_anywhere(dim: int) -> None:
+    (wanted,) = loop(mean, TABLES, IDS)
+    moved = TABLES.movedim(0, dim)
+    same(vmap(mean, in_dims=(dim, 1), out_dims=dim)(moved, IDS.T), wanted.movedim(0, dim))
+    (wanted,) = loop(lambda t: mean(t, IDS[0]), TABLES)
+    same(vmap(mean, in_dims=(dim, None), out_dims=-1)(moved, IDS[0]), wanted.movedim(0, -1))
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_tables_smaller_and_larger_than_the_ids(rows: int, calls: list[int]) -> None:
+    tables = torch.randn(ITEMS, rows, 2)
+    ids, segments = torch.tensor([2, 0, 1, 2, 2]), torch.tensor([0, 1, 1, 1, 3])
+    (wanted,) = loop(lambda t: raw.SparseSegmentSqrtN(t, ids, segments), tables)
+    calls.clear()
+    same(vmap(lambda t: raw.SparseSegmentSqrtN(t, ids, segments))(tables), wanted)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nested(way: str, calls: list[int]) -> None:
+    gather = WAYS[way]("GatherRows")
+    wanted = torch.stack([torch.stack([gather(t, i) for t in TABLES]) for i in IDS])
+    calls.clear()
+    same(vmap(vmap(gather, (0, None)), (None, 0))(TABLES, IDS), wanted)
+    assert len(calls) == 1
+    weights = torch.rand(2, ITEMS, 3)
+    bag = WAYS[way]("WeightedSparseSegmentMeanGradGrad")
+    wanted = torch.stack(
+        [
+            torch.stack([bag(t, i, SEGMENTS, w, 4) for t, i, w in zip(TABLES, IDS, each, strict=True)])
+            for each in weights
+        ]
+    )
+    calls.clear()
+    same(vmap(vmap(lambda t, i, w: bag(t, i, SEGMENTS, w, 4)), (None, None, 0))(TABLES, IDS, weights), wanted)
+    assert len(calls) == 1
+
+
+def test_a_table_all_items_share_has_one_gradient(calls: list[int]) -> None:
+    table = TABLES[0]
+    wanted = sum(grad(lambda t: weighed(mean(t, i)))(table) for i in IDS)  # noqa: B023
+    calls.clear()
+    got = grad(lambda t: vmap(lambda i: weighed(mean(t, i)))(IDS).sum())(table)
+    torch.testing.assert_close(got, wanted)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_jacobian(way: str, calls: list[int]) -> None:
+    bags = WAYS[way]("SparseSegmentSqrtN")
+
+    def function(table: Any) -> Any:
+        return bags(table, IDS[0], SEGMENTS)
+
+    same(jacrev(function)(TABLES[0]), torch.autograd.functional.jacobian(function, TABLES[0]))
+    calls.clear()
+    jacrev(function)(TABLES[0])
+    assert len(calls) == 2
+    assert torch.count_nonzero(jacrev(jacrev(function))(TABLES[0])) == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_vjp_of_many_cotangents(way: str) -> None:
+    bags = WAYS[way]("SparseSegmentSqrtN")
+    output, pull = vjp(lambda t: bags(t, IDS[0], SEGMENTS), TABLES[0])
+    cotangents = torch.randn(6, *output.shape, dtype=torch.float64)
+    same(vmap(pull)(cotangents), loop(pull, cotangents))
+
+
+@pytest.mark.parametrize("name", ["SparseSegmentSumWithNumSegments", "GatherRows"])
+def test_gradients_that_are_rows_elsewhere_are_dense(name: str) -> None:
+    def value(table: Any, ids: Any) -> Any:
+        if name == "GatherRows":
+            return weighed(raw.GatherRows(table, ids, gradient="rows"))
+        return weighed(raw.SparseSegmentSumWithNumSegments(table, ids, SEGMENTS, 4, sparse_gradient=True))
+
+    wanted = torch.stack([grad(value)(t, i).to_dense() for t, i in zip(TABLES, IDS, strict=True)])
+    same(vmap(grad(value))(TABLES, IDS), wanted)
+    same(jacrev(value)(TABLES[0], IDS[0]), wanted[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batched_gradients_of_plain_autograd(way: str) -> None:
+    table = TABLES[0].clone().requires_grad_()
+    output = WAYS[way]("GatherRows")(table, IDS[0])
+    cotangents = torch.eye(output.numel(), dtype=torch.float64).reshape(-1, *output.shape)
+    (got,) = torch.autograd.grad(output, table, cotangents, is_grads_batched=True)
+    same(got, jacrev(lambda t: raw.GatherRows(t, IDS[0]))(TABLES[0]).reshape(-1, *table.shape))
+
+
+@pytest.mark.parametrize("name", [op.name for op in KERNEL_OPS if floats(op)])
+def test_no_items(name: str) -> None:
+    op = CATALOG[name]
+    batched = floats(op)
+    given = tensors(op, batched)
+    call = apply(OPS[name], given, batched)
+    shapes = [o.shape for o in several(call(*(given[n][0] for n in batched)))]
+    outputs = several(vmap(call)(*(given[n][:0] for n in batched)))
+    assert [o.shape for o in outputs] == [(0, *shape) for shape in shapes]
+    assert mean(TABLES[0], IDS[0]).shape == vmap(mean)(TABLES[:0], IDS[:0]).shape[1:]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "argument", "bad"),
+    [
+        ("SparseSegmentMeanWithNumSegments", "indices", [5, -1, 1 << 40]),
+        ("SparseSegmentMeanWithNumSegments", "segment_ids", [4, -1]),
+        ("WeightedSparseSegmentMeanGradGrad", "segment_ids", [4, -1]),
+        ("SparseSegmentMeanGradGrad", "indices", [5, -1]),
+        ("SparseSegmentSumGrad", "indices", [6, -2]),
+        ("SparseSegmentSqrtNGrad", "segment_ids", [5, -2]),
+        ("WeightedSparseSegmentSumGradRows", "segment_ids", [5, -1]),
+        ("GatherRows", "indices", [5, -1]),
+        ("ScatterRows", "indices", [6, -1]),
+        ("SparseSegmentDot", "indices", [5, -1]),
+        ("SparseFillEmptyRowsGrad", "reverse_index_map", [5, -1]),
+        ("RaggedFillEmptyRowsGradGrad", "reverse_index_map", [5, -1]),
+    ],
+)
+def test_an_id_outside_its_item(name: str, argument: str, bad: list[int], way: str) -> None:
+    """It would be a row of the item before or after; the error is that of the item alone."""
+    op = CATALOG[name]
+    size = {"num_segments": 4, "output_dim0": 6, "num_rows": 6}
+    tables = {"data": TABLES, "grad": TABLES, "params": TABLES, "grad_values": TABLES[:, :, 0]}
+    short = {"indices": IDS, "segment_ids": IDS.sort().values.clamp(max=3), "reverse_index_map": IDS}
+    short |= {"weights": TABLES[:, :3, 0], "dd_values": TABLES[:, :3, 0], "dd_default_value": TABLES[:, 0, 0]}
+    given: dict[str, Any] = {n: {**size, **tables, **short}[n] for n in op.input_names}
+    if name == "ScatterRows":
+        given["grad"] = TABLES[:, :3]
+    batched = tuple(a.name for a in op.inputs if not a.host)
+    function = WAYS[way](name)
+    vmap(apply(function, given, batched))(*(given[n] for n in batched))
+    for value in bad:
+        ids = given[argument].clone()
+        ids[1, 2 if value > 0 else 0] = value  # sorted ids stay sorted
+        changed = {**given, argument: ids}
+        call = apply(function, changed, batched)
+        with pytest.raises(OpError) as alone:
+            call(*(changed[n][1] for n in batched))
+        with pytest.raises(OpError) as together:
+            vmap(call)(*(changed[n] for n in batched))
+        assert type(together.value) is type(alone.value)
+        assert together.value.value == value
+        for fact in ("message", "op", "argument", "position", "value", "bound"):
+            assert getattr(together.value, fact) == getattr(alone.value, fact)
+        assert together.value.__notes__ == ["in item 1 of the batch"]
+
+
+def test_a_bad_id_in_nested_batches() -> None:
+    ids = IDS.clone()
+    ids[1, 2] = 5
+    with pytest.raises(InvalidArgumentError, match=r"indices\[2\] = 5 is not in \[0, 5\)"):
+        vmap(vmap(raw.GatherRows, (0, None)), (None, 0))(TABLES, ids)
+
+
+def test_ids_that_are_not_sorted_in_their_item() -> None:
+    segments = torch.tensor([[0, 1, 2], [0, 2, 1], [0, 0, 0]])
+    with pytest.raises(InvalidArgumentError, match="segment ids are not increasing"):
+        vmap(mean)(TABLES, IDS, segments)
+    with pytest.raises(InvalidArgumentError, match="segment ids are not increasing"):
+        vmap(lambda t: raw.SegmentSum(t, torch.tensor([0, 1, 0, 0, 0])))(TABLES)
+
+
+def test_shapes_and_dtypes_are_those_of_an_item() -> None:
+    with pytest.raises(InvalidArgumentError, match="Shape must be at least rank 1"):
+        vmap(mean)(TABLES[:, 0, 0], IDS)
+    with pytest.raises(InvalidArgumentError, match="segment_ids and indices should have same size"):
+        vmap(mean, (0, 0, None))(TABLES, IDS, SEGMENTS[:2])
+    with pytest.raises(InvalidArgumentError, match="indices must be one of int32, int64"):
+        vmap(mean)(TABLES, IDS.to(torch.int16))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("SparseSegmentMean", "use SparseSegmentMeanWithNumSegments"),
+        ("SparseSegmentSumGradV2", "use SparseSegmentSumGrad"),
+        ("WeightedSparseSegmentSqrtN", "use WeightedSparseSegmentSqrtNGradGrad"),
+        ("PlannedSparseSegmentSumGrad", "use the op that takes ids"),
+        ("SparseFillEmptyRows", "decides how many rows come out"),
+        ("SparseAdd", "depends on the values"),
+        ("SparseSliceGrad", "subtract it"),
+    ],
+)
+def test_advice(name: str, advice: str) -> None:
+    op = CATALOG[name]
+    batched = tuple(a.name for a in op.inputs if not a.host and a.name in unfit(op))[-1:]
+    given = tensors(op, batched)
+    with pytest.raises(InvalidArgumentError, match=advice) as refusal:
+        vmap(apply(OPS[name], given, batched))(given[batched[0]])
+    assert refusal.value.argument == batched[0]
+    assert refusal.value.op == name
+
+
+def test_sizes_cannot_differ() -> None:
+    with pytest.raises(InvalidArgumentError, match="num_segments must not differ"):
+        vmap(lambda t, n: raw.SparseSegmentSumWithNumSegments(t, IDS[0], SEGMENTS, n))(TABLES, torch.tensor([3, 3, 3]))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own
+def test_forward_mode_is_refused_inside() -> None:
+    with pytest.raises(UnimplementedError, match="forward-mode"):
+        jvp(lambda t: vmap(mean)(t, IDS), (TABLES,), (TABLES,))
+
+
+# -- sizes and forms ---------------------------------------------------------------------------------------------------
+
+
+def test_numbers_and_lists_beside_tensors() -> None:
+    same(
+        vmap(lambda t: mean(t, [1, 0, 4], [0, 0, 2]))(TABLES), loop(lambda t: mean(t, [1, 0, 4], [0, 0, 2]), TABLES)[0]
+    )
+    filled = vmap(lambda v: raw.RaggedFillEmptyRows([0, 0, 2], v, 4, -1.0).output_values)(TABLES[:, :3, 0])
+    assert filled[:, [2, 4]].eq(-1.0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_default_value_gets_the_sum_in_its_order(dtype: torch.dtype) -> None:
+    values, defaults, scale = (torch.randn(n).to(dtype) for n in (ITEMS * 3, ITEMS, 500))
+
+    def value(values: Any, default: Any) -> Any:
+        return (raw.RaggedFillEmptyRows([3, 100, 7], values, 500, default).output_values * scale).sum()
+
+    arguments = values.reshape(ITEMS, 3), defaults
+    wanted = loop(grad(value, (0, 1)), *arguments)
+    same(vmap(grad(value, (0, 1)))(*arguments), wanted)
+    same(grad(lambda *a: vmap(value)(*a).sum(), (0, 1))(*arguments), wanted)
+
+
+def test_ids_of_32_bits_may_have_to_be_widened() -> None:
+    rows = 1 << 30  # three such tables have more rows than an int32 counts
+    tables, ids = torch.empty(ITEMS, rows, 0), torch.tensor([[rows - 1]] * ITEMS, dtype=torch.int32)
+    assert vmap(raw.GatherRows)(tables, ids).shape == (ITEMS, 1, 0)
+    with pytest.raises(InvalidArgumentError, match=f"is not in .0, {rows}"):
+        vmap(raw.GatherRows)(tables, ids + 1)
+
+
+def test_more_rows_than_one_call_may_have(calls: list[int]) -> None:
+    """TensorFlow's output_dim0 is an int32: then items go one by one."""
+    rows, ids = 1 << 30, torch.zeros(ITEMS, 1, dtype=torch.int32)
+    result = vmap(lambda g, i: raw.SparseSegmentSumGrad(g, i, [0], rows))(torch.empty(ITEMS, 1, 0), ids)
+    assert result.shape == (ITEMS, rows, 0)
+    assert len(calls) == ITEMS
+
+
+def test_a_gradient_with_more_rows_than_its_plan_has_segments() -> None:
+    plan = rg.Plan(np.array([1, 0, 1]), np.array([0, 1, 1]), 4)
+    arrays = [to_torch(np.array(getattr(plan, n))) if n != "num_rows" else plan.num_rows for n in PLAN]
+    weights = torch.rand(ITEMS, 3, dtype=torch.float64)
+    call = lambda g, w: raw.PlannedWeightedSparseSegmentMeanGrad(g, w, *arrays)  # noqa: E731
+    same(vmap(call)(TABLES, weights), loop(call, TABLES, weights)[0])
+    with pytest.raises(InvalidArgumentError, match="the plan has 2 segments, grad only 1 rows"):
+        vmap(call)(TABLES[:, :1], weights)
+
+
+def test_subnormals_and_signed_zeros_are_those_of_one_item() -> None:
+    tiny = torch.tensor([[5e-320, -0.0, 1.0], [-0.0, 5e-320, 2.0], [0.0, 0.0, -0.0]], dtype=torch.float64)
+    for call in (
+        lambda v: raw.SparseFillEmptyRowsGradGrad([0, 1, 3], v, 9.0, torch.zeros(5, dtype=torch.float64)),
+        lambda v: raw.SparseFillEmptyRowsGrad([2, 0], v),
+        lambda v: raw.ScatterRows(v, [1, 1, 0], 2),
+        lambda v: raw.SparseSegmentMean(v, [0, 1, 2], [0, 1, 1]),
+        lambda v: raw.WeightedSparseSegmentSum(v, [0, 1, 2], [0, 1, 1], torch.ones(3)),
+    ):
+        for got, wanted in zip(several(vmap(call)(tiny)), loop(call, tiny), strict=True):
+            assert torch.equal(got.view(torch.int64), wanted.view(torch.int64))
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_bags_given_by_offsets(include: bool, calls: list[int]) -> None:
+    offsets = torch.tensor([[0, 2, 2, 5], [0, 0, 4, 5], [0, 5, 5, 5]], dtype=torch.int32)
+    call = lambda o: raw.SegmentIdsFromOffsets(o, 5, include_last_offset=include)  # noqa: E731
+    (wanted,) = loop(call, offsets)
+    calls.clear()
+    same(vmap(call)(offsets), wanted)
+    assert len(calls) == 1
+    for column, bad in ((0, 1), (1, 5), (3, 6), (3, 4 if include else -1)):
+        changed = offsets.clone()
+        changed[1, column] = bad
+        with pytest.raises(OpError) as alone:
+            call(changed[1])
+        with pytest.raises(OpError) as together:
+            vmap(call)(changed)
+        assert str(together.value) == str(alone.value)
+    with pytest.raises(InvalidArgumentError, match="call it before vmap"):
+        vmap(lambda i: raw.StackBags(i, [0, 1, 2], [3, 2], [0, 3]))(torch.zeros(ITEMS, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled(backend: str) -> None:
+    def value(table: Any, ids: Any, weights: Any) -> Any:
+        return weighed(raw.WeightedSparseSegmentMeanGradGrad(table, ids, SEGMENTS, weights, 4))
+
+    weights = torch.rand(ITEMS, 3, dtype=torch.float64)
+    wanted = vmap(grad(value, (0, 2)))(TABLES, IDS, weights)
+    compiled = torch.compile(vmap(grad(value, (0, 2))), fullgraph=True, backend=backend)
+    same(compiled(TABLES, IDS, weights), wanted)
+    leaves = [t.clone().requires_grad_() for t in (TABLES, weights)]
+    torch.compile(vmap(value), fullgraph=True, backend=backend)(leaves[0], IDS, leaves[1]).sum().backward()
+    same(tuple(leaf.grad for leaf in leaves), wanted)
