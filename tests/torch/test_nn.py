@@ -103,7 +103,7 @@ def test_weights_go_with_every_combiner(combiner: str, grad: str) -> None:
 def test_sums_of_16_bits_do_not_saturate(dtype: torch.dtype, grad: str, weighted: bool) -> None:
     """4096 gradients of 1.0 into one row are 4096."""
     module = rgt.nn.EmbeddingBag(2, 3, combiner="sum", grad=grad, dtype=dtype)
-    n = 4096 if dtype == torch.bfloat16 else 2049 * 16
+    n = 4096 if dtype == torch.bfloat16 else 12 * 2048
     ids = torch.ones(n, dtype=torch.int64)
     weights = torch.ones(n, dtype=dtype) if weighted else None
     module(ids, torch.arange(n), per_sample_weights=weights).backward(torch.ones(n, 3, dtype=dtype))
@@ -166,6 +166,7 @@ def test_max_norm_shortens_rows_and_leaves_the_table() -> None:
     assert torch.equal(before, module.weight)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # those of torch's optimizers
 def test_rows_train_with_torchs_optimizers_and_clipping() -> None:
     for make in (torch.optim.SparseAdam, torch.optim.SGD, torch.optim.Adagrad):
         module = rgt.nn.EmbeddingBag(ROWS, COLS, grad="rows")
@@ -173,7 +174,7 @@ def test_rows_train_with_torchs_optimizers_and_clipping() -> None:
         optimizer = make(module.parameters(), lr=0.1)
         ids, offsets = bags()
         module(ids, offsets).sum().backward()
-        norm = torch.nn.utils.clip_grad_norm_(module.parameters(), 0.5)
+        norm = rgt.clip.clip_grad_norm_(module.parameters(), 0.5)
         assert norm > 0.5
         assert torch.linalg.vector_norm(module.weight.grad.coalesce().values()) <= 0.5001
         optimizer.step()

@@ -423,7 +423,7 @@ def test_shapes_and_dtypes_are_those_of_an_item() -> None:
     [
         ("SparseSegmentMean", "use SparseSegmentMeanWithNumSegments"),
         ("SparseSegmentSumGradV2", "use SparseSegmentSumGrad"),
-        ("WeightedSparseSegmentSqrtN", "use WeightedSparseSegmentSqrtNGradGrad"),
+        ("WeightedSparseSegmentSqrtN", "use WeightedSparseSegmentSqrtNWithNumSegments"),
         ("PlannedSparseSegmentSumGrad", "use the op that takes ids"),
         ("SparseFillEmptyRows", "decides how many rows come out"),
         ("SparseAdd", "depends on the values"),

@@ -16,3 +16,4 @@ from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tens
 from . import functional as functional
 from . import nn as nn
 from . import data as data
+from . import clip as clip

@@ -81,8 +81,24 @@ def checked(combiner: str, grad: str) -> tuple[str, bool]:
     return COMBINERS[combiner], grad == "rows"
 
 
+def stay_coalesced(weight: Tensor) -> None:
+    """Have the gradient of a leaf marked as coalesced where it is: torch drops the mark when it stores one."""
+    if not torch.compiler.is_compiling() and not hasattr(weight, "rowgrad_marks"):
+        weight.rowgrad_marks = weight.register_post_accumulate_grad_hook(_mark)  # type: ignore[attr-defined]
+
+
+def _mark(weight: Tensor) -> None:
+    grad = weight.grad
+    if grad is not None and grad.is_sparse and not grad.is_coalesced():
+        ids = grad._indices()[0]
+        if bool((ids[1:] > ids[:-1]).all()):
+            grad._coalesced_(True)
+
+
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
     """One op on bags that are ready."""
+    if rows and weight.is_leaf and weight.requires_grad:
+        stay_coalesced(weight)
     if bags.weights is None:
         result = OPS[f"SparseSegment{kind}WithNumSegments"](
             weight, bags.indices, bags.segment_ids, bags.num_bags, sparse_gradient=rows, plan=plan

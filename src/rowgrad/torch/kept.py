@@ -98,7 +98,15 @@ def is_traced(values: Iterable[Any]) -> bool:
     """Whether torch only pretends to run: a mode is on, or a tensor is of a kind that has no memory."""
     if torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
         return True
-    return any(isinstance(v, Tensor) and (type(v) not in PLAIN or v.is_meta) for v in values)
+    return any(isinstance(v, Tensor) and (not is_plain(type(v)) or v.is_meta) for v in values)
+
+
+def is_plain(kind: type) -> bool:
+    """Whether tensors of this type are what they seem: no subclass that takes calls over."""
+    return kind in PLAIN or getattr(kind, "__torch_dispatch__", None) is _NOT_TAKEN_OVER
+
+
+_NOT_TAKEN_OVER = Tensor.__torch_dispatch__
 
 
 def refuse_tangents(values: Iterable[Any]) -> None:

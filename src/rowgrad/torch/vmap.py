@@ -33,6 +33,10 @@ def batched(
     """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
     dims = {n: d if isinstance(d, int) else None for n, d in zip(op.input_names, in_dims, strict=True)}
     _refuse_fixed(op, dims)
+    if op.name.endswith("WithPlan"):  # the plan of one item's ids is not that of all items'
+        without = CATALOG[op.name.replace("WithPlan", "WithNumSegments")]
+        values = [v for n, v in zip(op.input_names, values, strict=True) if n in without.input_names]
+        return batched(without, attrs, batch_size, values, [dims[n] for n in without.input_names], run)
     rule = _RULES[str(op.kernel)]
     admitted = admit_tensors(op, dict(zip(op.input_names, values, strict=True)))
     batch = _batch(op, attrs, batch_size, admitted, dims, run)

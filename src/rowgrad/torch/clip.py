@@ -1,0 +1,53 @@
+"""Clipping of gradients, dense or by rows: torch's own functions know no sparse tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+from .tensors import Tensor
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm before.
+
+    As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first.
+    """
+    values = _values(parameters)
+    if not values:
+        return torch.tensor(0.0)
+    norms = torch.stack([torch.linalg.vector_norm(v, norm_type) for v in values])
+    total = torch.linalg.vector_norm(norms, norm_type)
+    if error_if_nonfinite and not math.isfinite(float(total)):
+        raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
+    scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
+    for v in values:
+        v.mul_(scale.to(v.dtype))
+    return total
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Cut all gradients to [-clip_value, clip_value], in place; rows that occur twice are added up first."""
+    for v in _values(parameters):
+        v.clamp_(min=-clip_value, max=clip_value)
+
+
+def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The numbers gradients are made of, to be changed in place."""
+    found = []
+    for p in [parameters] if isinstance(parameters, Tensor) else list(parameters):
+        if p.grad is None:
+            continue
+        if p.grad.is_sparse:
+            p.grad = p.grad.coalesce()
+            found.append(p.grad.values())
+        else:
+            found.append(p.grad)
+    return found
