@@ -203,7 +203,7 @@ class Maker:
     def sparse_segment(self) -> dict[str, Array]:
         n, rows, segments = self.count(), self.rows(), 1 + self.below(5)
         n = n if rows else 0
-        free = self.op.name.endswith("GradGrad") or self.op.name.startswith("Weighted") and "With" in self.op.name
+        free = self.op.name.endswith("GradGrad") or (self.op.name.startswith("Weighted") and "With" in self.op.name)
         free = free and self.odds(0.7)
         x = {
             "data": self.values((rows, *self.inner())),
@@ -283,7 +283,9 @@ class Maker:
         if not examples:
             offsets = offsets[-1:]
         starts = offsets.tolist()
-        ids = [self.below(rows[s // examples]) for s in range(features * examples) for _ in range(starts[s], starts[s + 1])]
+        ids = [
+            self.below(rows[s // examples]) for s in range(features * examples) for _ in range(starts[s], starts[s + 1])
+        ]
         return {
             "indices": np.array(ids, self.types["Tidx"]),
             "offsets": offsets,

@@ -173,6 +173,17 @@ def MaskBelow(
 
 mask_below = MaskBelow
 
+def FullLike(
+    x: ArrayLike,
+    value: float = 0.0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The number `value` in the shape and dtype of x; flat."""
+
+full_like = FullLike
+
 def ScaleRows(
     rows: ArrayLike,
     scale: ArrayLike,

@@ -151,7 +151,9 @@ WORDS: dict[str, Words] = {
     "plan_of_other_table": Words("the plan is of a table of {value} rows, data has {bound}", ("num_rows",)),
     "bags_unfit": Words("{argument}: got {value}; wanted {bound}"),
     "combiner_unknown": Words("{argument} must be one of {bound}; got {value}"),
-    "plan_of_other_ids": Words("a plan is made of the ids as they are looked up, so it cannot go with {bound}", ("plan",)),
+    "plan_of_other_ids": Words(
+        "a plan is made of the ids as they are looked up, so it cannot go with {bound}", ("plan",)
+    ),
     "fused_unfit": Words("a fused table is updated inside backward, which cannot go with {value}; use fused=False"),
     "fused_no_optimizer": Words(
         "a fused table is updated inside backward, but no rowgrad optimizer holds it: make one with its parameters"

@@ -31,6 +31,7 @@ def SparseSegmentSum(
 
 sparse_segment_sum = SparseSegmentSum
 
+@overload
 def SparseSegmentSumWithNumSegments(
     data: ArrayLike,
     indices: ArrayLike,
@@ -38,6 +39,21 @@ def SparseSegmentSumWithNumSegments(
     num_segments: ArrayLike,
     sparse_gradient: bool = False,
     *,
+    plan: None = None,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentSum` with the number of output rows given: segments without ids give rows of zeros."""
+
+@overload
+def SparseSegmentSumWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    *,
+    plan: Plan,
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
@@ -130,6 +146,7 @@ def SparseSegmentMean(
 
 sparse_segment_mean = SparseSegmentMean
 
+@overload
 def SparseSegmentMeanWithNumSegments(
     data: ArrayLike,
     indices: ArrayLike,
@@ -137,6 +154,21 @@ def SparseSegmentMeanWithNumSegments(
     num_segments: ArrayLike,
     sparse_gradient: bool = False,
     *,
+    plan: None = None,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentMean` with the number of output rows given: segments without ids give rows of zeros."""
+
+@overload
+def SparseSegmentMeanWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    *,
+    plan: Plan,
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
@@ -229,6 +261,7 @@ def SparseSegmentSqrtN(
 
 sparse_segment_sqrt_n = SparseSegmentSqrtN
 
+@overload
 def SparseSegmentSqrtNWithNumSegments(
     data: ArrayLike,
     indices: ArrayLike,
@@ -236,6 +269,21 @@ def SparseSegmentSqrtNWithNumSegments(
     num_segments: ArrayLike,
     sparse_gradient: bool = False,
     *,
+    plan: None = None,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentSqrtN` with the number of output rows given: segments without ids give rows of zeros."""
+
+@overload
+def SparseSegmentSqrtNWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    *,
+    plan: Plan,
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
@@ -571,6 +619,40 @@ def WeightedSparseSegmentSumGradRows(
 
 weighted_sparse_segment_sum_grad_rows = WeightedSparseSegmentSumGradRows
 
+@overload
+def WeightedSparseSegmentSumWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    plan: None = None,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSum` with the number of output rows given; segment ids come in any order."""
+
+@overload
+def WeightedSparseSegmentSumWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSum` with the number of output rows given; segment ids come in any order."""
+
+weighted_sparse_segment_sum_with_num_segments = WeightedSparseSegmentSumWithNumSegments
+
 def WeightedSparseSegmentSumGradGrad(
     data: ArrayLike,
     indices: ArrayLike,
@@ -644,6 +726,40 @@ def WeightedSparseSegmentMeanGradRows(
 
 weighted_sparse_segment_mean_grad_rows = WeightedSparseSegmentMeanGradRows
 
+@overload
+def WeightedSparseSegmentMeanWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    plan: None = None,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentMean` with the number of output rows given; segment ids come in any order."""
+
+@overload
+def WeightedSparseSegmentMeanWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentMean` with the number of output rows given; segment ids come in any order."""
+
+weighted_sparse_segment_mean_with_num_segments = WeightedSparseSegmentMeanWithNumSegments
+
 def WeightedSparseSegmentMeanGradGrad(
     data: ArrayLike,
     indices: ArrayLike,
@@ -716,6 +832,40 @@ def WeightedSparseSegmentSqrtNGradRows(
     """The gradient of `WeightedSparseSegmentSqrtN` for each id's own row, equal ids not yet summed."""
 
 weighted_sparse_segment_sqrt_n_grad_rows = WeightedSparseSegmentSqrtNGradRows
+
+@overload
+def WeightedSparseSegmentSqrtNWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    plan: None = None,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSqrtN` with the number of output rows given; segment ids come in any order."""
+
+@overload
+def WeightedSparseSegmentSqrtNWithNumSegments(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    plan: Plan,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSqrtN` with the number of output rows given; segment ids come in any order."""
+
+weighted_sparse_segment_sqrt_n_with_num_segments = WeightedSparseSegmentSqrtNWithNumSegments
 
 def WeightedSparseSegmentSqrtNGradGrad(
     data: ArrayLike,
@@ -831,6 +981,48 @@ def PlannedWeightedSparseSegmentSumGrad(
 
 planned_weighted_sparse_segment_sum_grad = PlannedWeightedSparseSegmentSumGrad
 
+def SparseSegmentSumWithPlan(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    sparse_gradient: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentSumWithNumSegments` that brings along the plan of its ids, for its gradient."""
+
+sparse_segment_sum_with_plan = SparseSegmentSumWithPlan
+
+def WeightedSparseSegmentSumWithPlan(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSumWithNumSegments` that brings along the plan of its ids, for its gradient."""
+
+weighted_sparse_segment_sum_with_plan = WeightedSparseSegmentSumWithPlan
+
 def PlannedSparseSegmentMeanGrad(
     grad: ArrayLike,
     rows: ArrayLike,
@@ -889,6 +1081,48 @@ def PlannedWeightedSparseSegmentMeanGrad(
 
 planned_weighted_sparse_segment_mean_grad = PlannedWeightedSparseSegmentMeanGrad
 
+def SparseSegmentMeanWithPlan(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    sparse_gradient: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentMeanWithNumSegments` that brings along the plan of its ids, for its gradient."""
+
+sparse_segment_mean_with_plan = SparseSegmentMeanWithPlan
+
+def WeightedSparseSegmentMeanWithPlan(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentMeanWithNumSegments` that brings along the plan of its ids, for its gradient."""
+
+weighted_sparse_segment_mean_with_plan = WeightedSparseSegmentMeanWithPlan
+
 def PlannedSparseSegmentSqrtNGrad(
     grad: ArrayLike,
     rows: ArrayLike,
@@ -946,6 +1180,48 @@ def PlannedWeightedSparseSegmentSqrtNGrad(
     """`WeightedSparseSegmentSqrtNGrad` with a plan in place of the ids: the same bits, without the sort."""
 
 planned_weighted_sparse_segment_sqrt_n_grad = PlannedWeightedSparseSegmentSqrtNGrad
+
+def SparseSegmentSqrtNWithPlan(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    sparse_gradient: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseSegmentSqrtNWithNumSegments` that brings along the plan of its ids, for its gradient."""
+
+sparse_segment_sqrt_n_with_plan = SparseSegmentSqrtNWithPlan
+
+def WeightedSparseSegmentSqrtNWithPlan(
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    weights: ArrayLike,
+    num_segments: ArrayLike,
+    rows: ArrayLike,
+    starts: ArrayLike,
+    segments: ArrayLike,
+    positions: ArrayLike,
+    counts: ArrayLike,
+    num_rows: ArrayLike,
+    sparse_gradient: bool = False,
+    accumulate: Literal["T", "float32"] = "float32",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`WeightedSparseSegmentSqrtNWithNumSegments` that brings along the plan of its ids, for its gradient."""
+
+weighted_sparse_segment_sqrt_n_with_plan = WeightedSparseSegmentSqrtNWithPlan
 
 def SegmentSum(
     data: ArrayLike,

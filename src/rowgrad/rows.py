@@ -10,7 +10,8 @@ from typing import Any
 class IndexedRows:
     """Rows of a table of `num_rows`: `values[k]` belongs to row `indices[k]`; equal indices add up.
 
-    `is_unique` says that the indices are known to be distinct and ascending. The arrays are of whatever library the call used.
+    `is_unique` says that the indices are known to be distinct and ascending. The arrays are of whatever library the
+    call used.
     """
 
     values: Any

@@ -20,9 +20,7 @@ def bags(offsets: list[int], ids: int, has_end: bool) -> list[range]:
         raise Refusal(f"offsets[0] must be 0, got {offsets[0]}")
     for i in range(1, len(offsets)):
         if offsets[i] < offsets[i - 1]:
-            raise Refusal(
-                f"offsets must not fall, but offsets[{i}] = {offsets[i]} follows {offsets[i - 1]}"
-            )
+            raise Refusal(f"offsets must not fall, but offsets[{i}] = {offsets[i]} follows {offsets[i - 1]}")
     if offsets[-1] > ids or (has_end and offsets[-1] != ids):
         raise Refusal(f"offsets end at {offsets[-1]}, but there are {ids} ids")
     ends = [*offsets[1:], *([] if has_end else [ids])]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import Array, Outputs, Refusal
+from .bags import segment_ids_from_offsets, stack_bags
 from .ids import bad_shape, bad_slice, overflow, text
 from .kernels import (
     fill_empty_rows,
@@ -36,7 +37,6 @@ from .kernels import (
     weighted_segment_grad,
     weighted_segment_grad_rows,
 )
-from .bags import segment_ids_from_offsets, stack_bags
 from .plan import planned_grad, planned_ids, planned_weighted_grad, row_plan
 
 Check = tuple[str, str]  # what must hold, and the message where it does not: expressions over the op's inputs
@@ -196,6 +196,10 @@ PLAN = [*vectors("rows", "starts", "segments", "positions", "counts"), *as_long_
         *as_long_as("segments", "positions")]  # fmt: skip
 NUM_ROWS = [*scalar("num_rows"), *non_negative("num_rows")]
 TABLE = [*NUM_ROWS, *GRAD, *no_overflow("num_rows", "*grad.shape[1:]")]
+OFFSETS_OF_FEATURES = (
+    "len(offsets) > 0 and len(feature_rows) > 0 and (len(offsets) - 1) % len(feature_rows) == 0",
+    "offsets must hold one more than a multiple of the {len(feature_rows)} features, got {len(offsets)}",
+)
 PLAN_OF_TABLE = [
     *as_long_as("indices", "segments"), *DATA, *NUM_ROWS,
     ("len(data) == num_rows", "the plan is of a table of {num_rows} rows, data has {len(data)}"),
@@ -226,11 +230,10 @@ OPS: dict[str, tuple[list[Check], Callable[[Inputs], Outputs]]] = {
         [
             *vectors("indices", "offsets", "feature_rows", "feature_first"),
             *as_long_as("feature_rows", "feature_first"),
-            ("len(offsets) > 0 and len(feature_rows) > 0 and (len(offsets) - 1) % len(feature_rows) == 0",
-             "offsets must hold one more than a multiple of the {len(feature_rows)} features, got {len(offsets)}"),
+            OFFSETS_OF_FEATURES,
         ],
         stack_bags,
-    ),  # fmt: skip
+    ),
     "PlannedIds": ([*PLAN, *NUM_ROWS], planned_ids),
     "RowDot": ([*X, *Y, *SAME_SHAPE], row_dot),
     "SparseSegmentDot": ([*IDS, *SAME_IDS, *GRAD, *DATA, *SAME_ROWS], sparse_segment_dot),

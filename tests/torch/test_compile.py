@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import rowgrad as rg
-import rowgrad.torch  # noqa: F401  before a Plan is first traced
+import rowgrad.torch
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG, Op
 from torch_arrays import floats, split
@@ -105,8 +105,8 @@ def test_export() -> None:
     module, b = Bag(), batch(7)
     n = torch.export.Dim("n", min=2)
     plan = rg.Plan(b["ids"], b["segments"], 50)
-    program = torch.export.export(module, (b["ids"], b["segments"], plan),
-                                  dynamic_shapes=({0: n}, {0: n}, [{0: torch.export.Dim.AUTO} for _ in range(5)]))  # fmt: skip
+    sizes = ({0: n}, {0: n}, [{0: torch.export.Dim.AUTO} for _ in range(5)])
+    program = torch.export.export(module, (b["ids"], b["segments"], plan), dynamic_shapes=sizes)
     names = [str(node.target) for node in program.graph.nodes if "rowgrad" in str(node.target)]
     assert names == ["rowgrad.SparseSegmentMean.default", "rowgrad.PlannedSparseSegmentSumGrad.default"]
     other = batch(20)

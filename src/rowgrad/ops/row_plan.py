@@ -260,7 +260,7 @@ for _kind, _reduce in REDUCE.items():
             tensorflow=False,
             doc=f"""`{_name}WithNumSegments` that brings along the plan of its ids, for its gradient.
 
-`{_name}WithNumSegments(data, indices, segment_ids{', weights' if _weighted else ''}, num_segments, plan=plan)` calls
+`{_name}WithNumSegments(data, indices, segment_ids{", weights" if _weighted else ""}, num_segments, plan=plan)` calls
 it. The plan must be that of these ids.""",
             example=_FORWARD_EXAMPLE.format(
                 name=f"{_name}WithNumSegments", weights=", np.array([1., 2., 3.])" if _weighted else ""

@@ -160,6 +160,7 @@ rg.raw_ops.RowPositions(sorted_ids=[2, 5, 9], ids=[9, 2, 2])
 """,
 )
 
+
 def _dot_adjoint(ops: Any, c: Call, q: Any) -> tuple[Any, ...]:
     to_grad = to_data = None
     if c.wants("grad"):

@@ -11,9 +11,9 @@ try:
 except ImportError as error:
     raise ImportError("rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'") from error
 
-from .runner import call as call
-from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tensors
+from . import clip as clip
+from . import data as data
 from . import functional as functional
 from . import nn as nn
-from . import data as data
-from . import clip as clip
+from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tensors
+from .runner import call as call

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 from torch._functorch.utils import unwrap_dead_wrappers
 
@@ -18,7 +19,7 @@ from ..spec import CATALOG, Op
 from . import dense, library
 from .kept import Kept, Like, is_float, is_traced, refuse_tangents
 from .launch import launch
-from .tensors import Tensor, settled
+from .tensors import settled
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..errors import refuse
 from ..plan import Plan
 from ..raw_ops import OPS
 from ..sparse_tensor import SparseTensor
-from .tensors import Tensor
 
 _INTEGERS = (torch.int32, torch.int64)
 
@@ -93,8 +93,10 @@ def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bag
 def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a nested tensor")
     if ids.layout != torch.jagged:
-        raise refuse("bags_unfit", argument="ids", value=f"a nested tensor of layout {ids.layout}", bound="torch.jagged")
-    if ids.ndim != 2 or ids._lengths is not None:  # type: ignore[attr-defined]
+        raise refuse(
+            "bags_unfit", argument="ids", value=f"a nested tensor of layout {ids.layout}", bound="torch.jagged"
+        )
+    if ids.ndim != 2 or ids._lengths is not None:
         raise refuse("bags_unfit", argument="ids", value="a nested tensor of other form", bound="bags of ids, no holes")
     values, starts = ids.values(), ids.offsets()
     if weights is not None and weights.is_nested:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-
-from .tensors import Tensor
+from torch import Tensor
 
 
 def clip_grad_norm_(

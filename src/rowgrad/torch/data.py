@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.utils.data import default_collate
 
 from ..errors import refuse
 from ..plan import Plan
-from .tensors import Tensor
 
 
 class BagBatch(NamedTuple):

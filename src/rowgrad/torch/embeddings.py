@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..errors import refuse
 from ..raw_ops import OPS
 from . import functional
 from .bags import Bags, read_bags
 from .fused import FusedWeight, fused_bags
-from .tensors import Tensor
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,16 @@ class Embeddings(torch.nn.Module):
             rows = self.weight(table.name)
             destination[f"{prefix}{table.name}.weight"] = rows if keep_vars else rows.detach()
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool,
-                              missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None:  # fmt: skip
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         known = {f"{prefix}{table.name}.weight": table for table in self.tables}
         for key, table in known.items():
             if key not in state_dict:
@@ -208,7 +216,9 @@ def _joined(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Ids given by feature as one vector, feature by feature, with the offsets of all bags."""
     if set(ids) != set(features):
-        raise refuse("bags_unfit", argument="ids", value=f"features {sorted(ids)}", bound=f"features {sorted(features)}")
+        raise refuse(
+            "bags_unfit", argument="ids", value=f"features {sorted(ids)}", bound=f"features {sorted(features)}"
+        )
     vectors, starts, numbers, start, bags = [], [], [], 0, None
     for feature in group.features:
         given = ids[feature]
@@ -216,7 +226,9 @@ def _joined(
         own = None if weights is None else weights[feature]
         values, begin, end = _vector(pair, own)
         if bags is not None and begin.shape[0] != bags:
-            raise refuse("bags_unfit", argument=f"ids[{feature!r}]", value=f"{begin.shape[0]} bags", bound=f"{bags} bags")
+            raise refuse(
+                "bags_unfit", argument=f"ids[{feature!r}]", value=f"{begin.shape[0]} bags", bound=f"{bags} bags"
+            )
         bags = begin.shape[0]
         vectors.append(values.indices)
         starts.append(begin + start)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..embedding import COMBINERS, clip_rows
 from ..errors import refuse
 from ..plan import Plan
 from ..raw_ops import OPS
 from .bags import Bags, filled, read_bags, without_padding
-from .tensors import Tensor
 
 GRADIENTS = ("dense", "rows")
 
@@ -44,7 +44,9 @@ def embedding_bag(
     longer rows for this lookup, as TensorFlow does: the table stays as it is, and gradients pass through.
     """
     kind, rows = checked(combiner, grad)
-    bags = prepare(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset, padding_idx, default_id)
+    bags = prepare(
+        ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset, padding_idx, default_id
+    )
     if plan is not None and not (padding_idx is None and default_id is None and max_norm is None):
         raise refuse("plan_of_other_ids", bound="padding_idx, default_id or max_norm")
     if max_norm is None:
@@ -84,7 +86,7 @@ def checked(combiner: str, grad: str) -> tuple[str, bool]:
 def stay_coalesced(weight: Tensor) -> None:
     """Have the gradient of a leaf marked as coalesced where it is: torch drops the mark when it stores one."""
     if not torch.compiler.is_compiling() and not hasattr(weight, "rowgrad_marks"):
-        weight.rowgrad_marks = weight.register_post_accumulate_grad_hook(_mark)  # type: ignore[attr-defined]
+        weight.rowgrad_marks = weight.register_post_accumulate_grad_hook(_mark)
 
 
 def _mark(weight: Tensor) -> None:
@@ -107,4 +109,4 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None)
         result = OPS[f"WeightedSparseSegment{kind}WithNumSegments"](
             weight, bags.indices, bags.segment_ids, bags.weights, bags.num_bags, sparse_gradient=rows, plan=plan
         )
-    return result  # type: ignore[no-any-return]
+    return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..embedding import COMBINERS
 from ..errors import refuse
@@ -16,7 +17,6 @@ from ..plan import Plan
 from .autograd import TABLE
 from .bags import Bags
 from .functional import lookup
-from .tensors import Tensor
 
 
 class FusedWeight(torch.nn.Parameter):
@@ -27,7 +27,7 @@ class FusedWeight(torch.nn.Parameter):
     rowgrad_optimizer: Any = None
 
     @property
-    def grad(self) -> None:  # type: ignore[override]
+    def grad(self) -> None:
         """None; between backward and step, where somebody might want to clip it, an error."""
         if self.rowgrad_pending:
             raise refuse("fused_gradient")
@@ -62,7 +62,9 @@ class _Fused(torch.autograd.Function):
             # Of the table as it was in the forward pass, so before it changes.
             to_weights = _weights_gradient(weight, weights, indices, segment_ids, ctx.num_bags, kind, y)
         combiner = next(name for name, k in COMBINERS.items() if k == kind)
-        optimizer.update_from_bags(weight, y.contiguous(), indices, segment_ids, combiner, weights=weights, plan=ctx.plan)
+        optimizer.update_from_bags(
+            weight, y.contiguous(), indices, segment_ids, combiner, weights=weights, plan=ctx.plan
+        )
         weight.rowgrad_pending = True
         return None, to_weights, None, None, None
 
@@ -81,7 +83,7 @@ def _weights_gradient(
 def fused_bags(weight: FusedWeight, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     """One lookup whose backward pass is the update."""
     _refuse_surroundings(weight)
-    return _Fused.apply(weight, bags.weights, bags, kind, plan)  # type: ignore[no-any-return]
+    return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
 def _refuse_surroundings(weight: FusedWeight) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack, is_batchedtensor
 from torch.autograd import forward_ad
 
@@ -13,7 +14,6 @@ from ..errors import refuse
 from ..rows import IndexedRows
 from ..spec import Call, Op
 from .launch import PLAIN
-from .tensors import Tensor
 
 
 class Like:
@@ -48,7 +48,8 @@ class Kept:
 
     def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """Take note of the call; gives the tensors to save."""
-        op, saved = self.op, []
+        op = self.op
+        saved: list[Tensor] = []
         unseen = op.linear if self.wanted.issubset(op.linear) else ()
         for name, value in arguments.items():
             if isinstance(value, Tensor) and name not in unseen:

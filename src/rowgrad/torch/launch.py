@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .._core import Job
 from ..check import infer
 from ..errors import refuse
 from ..native import CODE, CODE_NAME, KERNEL, check_size, constants_of, raise_fault, too_large
 from ..spec import Aval, Op
-from .tensors import CODE_OF, DTYPE, Host, Tensor, admit_tensors, aval_of, new_tensor
+from .tensors import CODE_OF, DTYPE, Host, admit_tensors, aval_of, new_tensor
 
 PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -74,7 +75,7 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
     values = {name: value.value for name, value in admitted.items() if isinstance(value, Host)}
     outputs = infer(op, avals, values, attrs)
     host = tuple(
-        (i, np.array(values[arg.name], avals[arg.name].dtype).reshape(avals[arg.name].shape))
+        (i, np.array(values[arg.name], avals[arg.name].dtype).reshape([d or 0 for d in avals[arg.name].shape]))
         for i, arg in enumerate(op.inputs)
         if arg.host
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 
 from ..check import check_attrs, infer
@@ -17,7 +18,7 @@ from ..errors import OpError
 from ..spec import CATALOG, Arg, Aval, Derived, Op
 from .kept import Kept, is_float, refuse_tangents
 from .launch import launch
-from .tensors import DTYPE, NAME, Tensor, is_size
+from .tensors import DTYPE, NAME, is_size
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")
 _ATTR = {bool: "bool", str: "str"}
@@ -72,7 +73,7 @@ def _size(value: Any) -> Any:
     return [int(v) for v in value] if hasattr(value, "__len__") else int(value)
 
 
-# -- what is registered -------------------------------------------------------------------------------------------------
+# -- what is registered -----------------------------------------------------------------------------------------------
 
 
 def _arguments(op: Op, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

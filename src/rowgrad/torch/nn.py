@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from ..checkpoint import read_table
 from ..errors import refuse
@@ -13,7 +14,6 @@ from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
 from .fused import FusedWeight, fused_bags
-from .tensors import Tensor
 
 
 class EmbeddingBag(torch.nn.Module):
@@ -32,7 +32,7 @@ class EmbeddingBag(torch.nn.Module):
     torch.Size([2, 4])
     """
 
-    __constants__ = ("num_embeddings", "embedding_dim", "combiner")  # noqa: RUF012  torch's own convention
+    __constants__ = ("num_embeddings", "embedding_dim", "combiner")
 
     def __init__(
         self,
@@ -68,7 +68,9 @@ class EmbeddingBag(torch.nn.Module):
             raise refuse("fused_unfit", value="max_norm")
         data = torch.empty((num_embeddings, embedding_dim), device=device, dtype=dtype) if _weight is None else _weight
         if tuple(data.shape) != (num_embeddings, embedding_dim):
-            raise refuse("same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim))
+            raise refuse(
+                "same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim)
+            )
         self.weight = FusedWeight(data) if fused else torch.nn.Parameter(data)
         if _weight is None:
             self.reset_parameters()
@@ -82,7 +84,7 @@ class EmbeddingBag(torch.nn.Module):
 
     def forward(
         self,
-        input: Any,  # noqa: A002  torch's name
+        input: Any,
         offsets: Tensor | None = None,
         per_sample_weights: Any = None,
         *,
@@ -96,7 +98,7 @@ class EmbeddingBag(torch.nn.Module):
                 input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset, self.padding_idx,
                 self.default_id,
             )  # fmt: skip
-            return fused_bags(self.weight, bags, functional.COMBINERS[self.combiner], plan)
+            return fused_bags(self.weight, bags, functional.checked(self.combiner, self.grad)[0], plan)
         return functional.embedding_bag(
             self.weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
             per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..arrays import NUMPY_DTYPE, admit, fit
 from ..errors import refuse
@@ -16,7 +17,6 @@ from ..memory import new_array
 from ..native import CODE
 from ..spec import Arg, Aval, Op
 
-Tensor = torch.Tensor
 NAMES = tuple(name for name in NUMPY_DTYPE if isinstance(getattr(torch, name, None), torch.dtype) and name in CODE)
 DTYPE: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES if "q" not in name}
 NAME: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPE.items()}

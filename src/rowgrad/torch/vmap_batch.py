@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..spec import CATALOG, Aval, Op
 from .autograd import Run
-from .tensors import Tensor
 
 Outputs = tuple[tuple[Tensor, ...], tuple[int | None, ...]]  # and where each has the batch; None: it has none
 

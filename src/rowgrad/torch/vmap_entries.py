@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from .tensors import Tensor
 from .vmap_batch import Batch, Outputs
 from .vmap_rows import batch_rows
 

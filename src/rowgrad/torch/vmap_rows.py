@@ -15,8 +15,8 @@ import re
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from .tensors import Tensor
 from .vmap_batch import Batch, Outputs
 
 _INT32_MAX = torch.iinfo(torch.int32).max
