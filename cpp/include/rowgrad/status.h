@@ -28,7 +28,9 @@ namespace rowgrad {
   X(plan_starts)               \
   X(plan_segments)             \
   X(plan_positions)            \
-  X(plan_counts)
+  X(plan_counts)               \
+  X(plan_num_rows)             \
+  X(row_ids)
 
 enum class Fault : std::uint8_t {
 #define ROWGRAD_FAULT(name) name,
