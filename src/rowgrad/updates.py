@@ -15,8 +15,12 @@ from .arrays import NUMPY_DTYPE, Array
 from .errors import refuse, shape_text
 from .spec import PLAN
 from .update_call import Memory, UpdateCall, describe
-from .update_rules import RULES as RULES
-from .update_rules import Step, slot_dtype, slot_shapes
+from .update_rules import RULES, Step, check_betas, check_count, check_number, slot_dtype, slot_shapes
+
+__all__ = [
+    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_planned", "apply_rows", "check_betas",
+    "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
+]  # fmt: skip
 
 COMBINERS = ("sum", "mean", "sqrtn")
 _ACCUMULATE = ("T", "float32")

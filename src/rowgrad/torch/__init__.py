@@ -1,0 +1,1 @@
+"""rowgrad for torch."""
