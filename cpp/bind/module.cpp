@@ -99,6 +99,16 @@ nb::object as_python(const Status& s) {
   return nb::make_tuple(kFaultNames[int(s.fault)], s.position, s.value, s.bound);
 }
 
+nb::list as_python(const std::vector<KernelEntry>& list) {
+  nb::list out;
+  for (const KernelEntry& k : list) {
+    nb::list dtypes;
+    for (DType d : k.dtypes) dtypes.append(dtype_name(d));
+    out.append(nb::make_tuple(k.name, dtypes));
+  }
+  return out;
+}
+
 // Runs one phase without the GIL and with subnormals flushed; a workspace that does not fit becomes a Status.
 template <class Fn>
 Status guarded(Fn&& fn) {
@@ -113,11 +123,13 @@ Status guarded(Fn&& fn) {
   }
 }
 
-// One call of one kernel. measure() has run when Python gets it; `fault` and `rows` say how that went.
+// One call of one kernel, named by its place among kernels() and, after those, update_kernels(). measure() has run when
+// Python gets it; `fault` and `rows` say how that went.
 class Job {
  public:
   Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes) : attrs_(std::move(attrs)) {
-    kernel_ = kernels().at(static_cast<std::size_t>(kernel)).make();
+    const auto number = static_cast<std::size_t>(kernel), ops = kernels().size();
+    kernel_ = (number < ops ? kernels()[number] : update_kernels().at(number - ops)).make();
     inputs_.take(arrays, codes, false);
     kernel_->in = inputs_.views;
     kernel_->attr = attrs_;
@@ -192,15 +204,8 @@ NB_MODULE(_core, m) {
       .def("run", &Job::run)
       .def_prop_ro("wrote_all", &Job::wrote_all)
       .def("written", &Job::written);
-  m.def("kernels", [] {
-    nb::list out;
-    for (const KernelEntry& k : kernels()) {
-      nb::list dtypes;
-      for (DType d : k.dtypes) dtypes.append(dtype_name(d));
-      out.append(nb::make_tuple(k.name, dtypes));
-    }
-    return out;
-  });
+  m.def("kernels", [] { return as_python(kernels()); });
+  m.def("update_kernels", [] { return as_python(update_kernels()); });
   m.def("dtypes", [] {
     std::vector<std::string> names;
 #define ROWGRAD_NAME(name, type) names.push_back(dtype_name(DType::name));

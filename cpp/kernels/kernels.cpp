@@ -7,6 +7,7 @@
 #include "rowgrad/row_plan.h"
 #include "rowgrad/segment_rows.h"
 #include "rowgrad/sparse_add.h"
+#include "rowgrad/sparse_apply.h"
 #include "rowgrad/sparse_rows.h"
 #include "rowgrad/sparse_segment.h"
 #include "rowgrad/sparse_slice.h"
@@ -64,6 +65,16 @@ const std::vector<KernelEntry>& kernels() {
       {"sparse_add", make<SparseAdd>, Numbers::list()},
       {"sparse_add_grad", make<SparseAddGrad>, any()},
       {"sparse_add_grad_grad", make<SparseAddGradGrad>, Numbers::list()},
+  };
+  return list;
+}
+
+const std::vector<KernelEntry>& update_kernels() {
+  static const std::vector<KernelEntry> list = {
+      {"apply_rows", make<ApplyRows>, Floats::list()},
+      {"apply_all", make<ApplyAll>, Floats::list()},
+      {"apply_bags", make<ApplyBags>, Floats::list()},
+      {"apply_planned", make<ApplyPlanned>, Floats::list()},
   };
   return list;
 }

@@ -7,6 +7,9 @@
 
 namespace rowgrad {
 
+// The kernels of the catalogue's ops.
 const std::vector<KernelEntry>& kernels();
+// Those that change arrays in place: optimizers' steps.
+const std::vector<KernelEntry>& update_kernels();
 
 }  // namespace rowgrad

@@ -8,9 +8,12 @@
 namespace rowgrad {
 
 void fill_rows_baseline(RowTable&);
+void fill_updates_baseline(RowTable&);
 #ifdef ROWGRAD_X86_LEVELS
 void fill_rows_v3(RowTable&);
+void fill_updates_v3(RowTable&);
 void fill_rows_v4(RowTable&);
+void fill_updates_v4(RowTable&);
 #endif
 
 namespace {
@@ -29,16 +32,19 @@ const Chosen& chosen() {
     __builtin_cpu_init();
     if (most == "x86-64-v4" && __builtin_cpu_supports("x86-64-v4")) {
       fill_rows_v4(it.table);
+      fill_updates_v4(it.table);
       it.level = "x86-64-v4";
       return it;
     }
     if (most != "baseline" && __builtin_cpu_supports("x86-64-v3")) {
       fill_rows_v3(it.table);
+      fill_updates_v3(it.table);
       it.level = "x86-64-v3";
       return it;
     }
 #endif
     fill_rows_baseline(it.table);
+    fill_updates_baseline(it.table);
     it.level = "baseline";
     return it;
   }();
@@ -65,7 +71,14 @@ const GradOps<T>& grad_ops() {
   return std::get<GradOps<T>>(row_table().grad);
 }
 
-#define ROWGRAD_FLOAT(T) template const GradOps<T>& grad_ops<T>();
+template <class T>
+const UpdateOps<T>& update_ops() {
+  return std::get<UpdateOps<T>>(row_table().update);
+}
+
+#define ROWGRAD_FLOAT(T)                       \
+  template const GradOps<T>& grad_ops<T>(); \
+  template const UpdateOps<T>& update_ops<T>();
 #define ROWGRAD_REAL(T) template const SumOps<T>& sum_ops<T>();
 #define ROWGRAD_NUMBER(T) template const SegmentSumOps<T>& segment_sum_ops<T>();
 #define ROWGRAD_FLOATS(X) X(half) X(bfloat16) X(float) X(double)

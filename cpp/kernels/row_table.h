@@ -1,8 +1,9 @@
-// The table of row arithmetic: filled once per level in rows.cpp, chosen in row_level.cpp.
+// The table of row arithmetic: filled once per level in rows.cpp and update_rows.cpp, chosen in row_level.cpp.
 #pragma once
 #include <complex>
 #include <tuple>
 
+#include "rowgrad/row_update.h"
 #include "rowgrad/rows.h"
 
 namespace rowgrad {
@@ -27,6 +28,7 @@ struct RowTable {
   RealTable<SumOps> sum;
   NumberTable<SegmentSumOps> segment_sum;
   FloatTable<GradOps> grad;
+  FloatTable<UpdateOps> update;
 };
 
 }  // namespace rowgrad

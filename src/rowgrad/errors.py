@@ -166,6 +166,7 @@ WORDS: dict[str, Words] = {
     ),
     "id_of_sample": Words("sample {position}: {argument} holds {value}, which is not in [0, {bound})"),
     "row_outside": Words("{argument} = {value} is not a row of a table of {bound}"),
+    "plan_num_rows": Words("the plan is for a table of {value} rows; this one has {bound}", ("plan",)),
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),
@@ -283,6 +284,13 @@ WORDS: dict[str, Words] = {
         "Input tensor has {value} non zero elements but input shape ({shape}) or output shape ({bound}) is empty",
         ("sparse_ids",),
     ),
+    # updates of tables
+    "row_ids": Words("row_ids[{position}] = {value}: row ids ascend strictly and are in [0, {bound})", ("row_ids",)),
+    "number_unfit": Words("{argument} must be {bound}; got {value}"),
+    "slot_count": Words("slots must be {bound}; got {value}", ("slots",)),
+    "updated_unfit": Words("{argument} is updated in place and must be {bound}; got {value}"),
+    "updated_overlaps": Words("{argument} is updated in place and shares memory with {value}"),
+    "not_here": Words("{argument} must be {bound}; got {value}", (), UnimplementedError),
     # outputs given by the caller
     "out_unfit": Words("out for {argument} must be {bound}; got {value}"),
     "out_overlaps": Words("out for {argument} shares memory with {value}"),

@@ -14,6 +14,7 @@
 namespace rowgrad {
 
 struct Ids : IdList {
+  Ids(const void* data, std::int64_t size, bool wide) : IdList{data, size, wide} {}
   explicit Ids(const Array& a) : IdList{a.data, a.size(), a.dtype == DType::int64} {}
   explicit Ids(const Scratch<std::int64_t>& list) : IdList{list.data(), list.size(), true} {}
   explicit Ids(const Vec<const std::int64_t>& list) : IdList{list.data, list.size, true} {}
@@ -92,6 +93,15 @@ inline bool non_decreasing(const Ids& ids) {
 // Strictly ascending.
 inline bool rises(const Ids& ids) {
   return no_neighbours(ids, [](auto before, auto id) { return id <= before; });
+}
+
+// The first id that is not above the one before it, or outside [0, bound), as this fault.
+inline Status check_rising(const Ids& ids, std::int64_t bound, Fault fault) {
+  const std::int64_t n = ids.size;
+  if (n == 0 || (rises(ids) && ids[0] >= 0 && ids[n - 1] < bound)) return {};
+  std::int64_t i = 0;  // there is one
+  while (is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i])) ++i;
+  return {fault, i, ids[i], bound};
 }
 
 // Whether all ids are below their bounds, and whether the second list never falls: one pass over both.

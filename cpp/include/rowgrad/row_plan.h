@@ -128,25 +128,17 @@ struct PlanView {
     return list;
   }
 
-  // Calls fn(first, last) on ranges of rows with about equal numbers of entries.
+  std::int64_t row_parts(std::int64_t work_per_entry) const { return work_parts(segments.size, work_per_entry); }
+
+  // Calls fn(first, last, part) on ranges of rows with about equal numbers of entries.
   template <class Fn>
-  void parallel_rows(std::int64_t work_per_entry, const Fn& fn) const {
-    const std::int64_t n = segments.size, parts = work_parts(n, work_per_entry);
+  void parallel_rows(std::int64_t parts, const Fn& fn) const {
+    const std::int64_t n = segments.size;
     const std::int64_t *begin = starts.data, *end = starts.data + starts.size;
     auto cut = [=](std::int64_t t) {
       return (t == parts ? end : std::lower_bound(begin, end, n * t / parts)) - begin;
     };
-    parallel_tasks(parts, [&](std::int64_t t) { fn(cut(t), cut(t + 1)); });
-  }
-
- private:
-  // Strictly ascending from 0 or more, all below `bound`.
-  static Status check_rising(const Ids& list, std::int64_t bound, Fault fault) {
-    const std::int64_t n = list.size;
-    if (n == 0 || (rises(list) && list[0] >= 0 && list[n - 1] < bound)) return {};
-    std::int64_t i = 0;  // the first that is not as it should be: there is one
-    while (is_below(list[i], bound) && (i == 0 || list[i - 1] < list[i])) ++i;
-    return {fault, i, list[i], bound};
+    parallel_tasks(parts, [&](std::int64_t t) { fn(cut(t), cut(t + 1), t); });
   }
 };
 
@@ -167,7 +159,7 @@ class PlannedIds : public Kernel {
       rowgrad::visit(Indices{}, out[1].dtype, [&]<class S>(std::type_identity<S>) {
         I* indices = out[0].as<I>();
         S* segments = out[1].as<S>();
-        plan.parallel_rows(1, [&](std::int64_t first, std::int64_t last) {
+        plan.parallel_rows(plan.row_parts(1), [&](std::int64_t first, std::int64_t last, std::int64_t) {
           for (std::int64_t k = first; k < last; ++k)
             for (std::int64_t i = plan.starts[k]; i < plan.end(k); ++i) {
               indices[plan.positions[i]] = I(plan.rows[k]);
@@ -179,6 +171,34 @@ class PlannedIds : public Kernel {
   }
 };
 
+// The segments of a plan in the order of the batch: what adds up in input order needs them so.
+inline Scratch<std::int64_t> segments_in_input_order(const PlanView& plan) {
+  Scratch<std::int64_t> segment_of(plan.segments.size);
+  std::fill_n(segment_of.data(), segment_of.size(), 0);  // whatever the positions are, it holds segments
+  for (std::int64_t i = 0; i < plan.segments.size; ++i) segment_of[plan.positions[i]] = plan.segments[i];
+  return segment_of;
+}
+
+// A plan's rows, summed into `out`: those of the table, or `unique`, one after the other.
+template <class T, class I>
+PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, const I* from, const Accumulator<T>* scale,
+                               bool unique, Order order, T* out) {
+  const auto grad = mat<T>(gradient);
+  PlannedRows<T, I> batch{};
+  batch.out = out;
+  batch.grad = grad.data;
+  batch.cols = grad.cols;
+  batch.ids = plan.rows;
+  batch.starts = plan.starts.data;
+  batch.rows = plan.starts.size;
+  batch.from = from;
+  batch.size = plan.segments.size;
+  batch.scale = scale;
+  batch.unique = unique;
+  batch.order = order;
+  return batch;
+}
+
 // What gradients with a plan share. `at`: where the plan stands among the inputs; grad is input 0.
 class PlannedGradient : public Kernel {
  public:
@@ -187,24 +207,9 @@ class PlannedGradient : public Kernel {
  protected:
   virtual std::size_t at() const = 0;
 
-  template <class T, class I>
-  PlannedRows<T, I> planned_rows(const PlanView& plan, const I* from, const Accumulator<T>* scale, bool unique,
-                                 Order order, const Array& out) const {
-    const auto grad = mat<T>(in[0]);
-    PlannedRows<T, I> batch{};
-    batch.out = out.as<T>();
-    batch.grad = grad.data;
-    batch.cols = grad.cols;
-    batch.ids = plan.rows;
-    batch.starts = plan.starts.data;
-    batch.rows = plan.starts.size;
-    batch.from = from;
-    batch.size = plan.segments.size;
-    batch.scale = scale;
-    batch.unique = unique;
-    batch.order = order;
-    batch.table_rows = unique || holds_zeros ? 0 : plan.num_rows;
-    return batch;
+  // Rows of the table that are to be cleared because no id names them.
+  std::int64_t rows_to_clear(bool unique) const {
+    return unique || holds_zeros ? 0 : PlanView(in, at()).num_rows;
   }
 };
 
@@ -222,8 +227,9 @@ class PlannedSegmentGrad : public PlannedGradient {
       const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, Reduce(attr[0]));
       const auto* scale = scales.empty() ? nullptr : scales.data();
       plan.segments.typed([&](auto* from) {
-        const auto batch = planned_rows<T>(plan, from, scale, unique, Order(attr[2]), out[0]);
-        plan.parallel_rows(batch.cols, [&](std::int64_t first, std::int64_t last) {
+        auto batch = planned_rows<T>(plan, in[0], from, scale, unique, Order(attr[2]), out[0].as<T>());
+        batch.table_rows = rows_to_clear(unique);
+        plan.parallel_rows(plan.row_parts(batch.cols), [&](std::int64_t first, std::int64_t last, std::int64_t) {
           grad_ops<T>().accumulate_planned(batch, first, last);
         });
       });
@@ -244,16 +250,14 @@ class PlannedWeightedGrad : public PlannedGradient {
   void compute(std::span<const Array> out) override {
     const PlanView plan(in, 2);
     if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
-    // Divisors add up in input order, so the segments are put back into it.
-    Scratch<std::int64_t> segment_of(plan.segments.size);
-    std::fill_n(segment_of.data(), segment_of.size(), 0);  // whatever the positions are, it holds segments
-    for (std::int64_t i = 0; i < plan.segments.size; ++i) segment_of[plan.positions[i]] = plan.segments[i];
+    const auto segment_of = segments_in_input_order(plan);
     const Ids segments(segment_of);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const Weights<Accumulator<T>> weights(in[1], segments, in[0].rows(), Reduce(attr[0]));
       const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
-      const auto batch = planned_rows<T>(plan, plan.positions.data, nullptr, false, Order(attr[2]), out[0]);
-      plan.parallel_rows(batch.cols, [&](std::int64_t first, std::int64_t last) {
+      auto batch = planned_rows<T>(plan, in[0], plan.positions.data, nullptr, false, Order(attr[2]), out[0].as<T>());
+      batch.table_rows = rows_to_clear(false);
+      plan.parallel_rows(plan.row_parts(batch.cols), [&](std::int64_t first, std::int64_t last, std::int64_t) {
         grad_ops<T>().weighted_planned(batch, ids, first, last);
       });
     });

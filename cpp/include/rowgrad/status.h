@@ -34,7 +34,9 @@ namespace rowgrad {
   X(offsets_end)               \
   X(feature_negative)          \
   X(feature_too_far)           \
-  X(id_not_in_feature)
+  X(id_not_in_feature)         \
+  X(plan_num_rows)             \
+  X(row_ids)
 
 enum class Fault : std::uint8_t {
 #define ROWGRAD_FAULT(name) name,

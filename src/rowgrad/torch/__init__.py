@@ -15,5 +15,6 @@ from . import clip as clip
 from . import data as data
 from . import functional as functional
 from . import nn as nn
+from . import optim as optim
 from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tensors
 from .runner import call as call

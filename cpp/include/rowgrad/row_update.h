@@ -1,0 +1,79 @@
+// Optimizers' rules, as what one row of a table and its state become. docs/optimizers.md has the formulas.
+//
+// The arithmetic is compiled once per instruction-set level (update_rows.cpp), column by column as in rows.h, so all
+// levels give the same bits; `update_ops<T>()` is the table of this machine.
+#pragma once
+#include <cstdint>
+
+#include "rowgrad/dtype.h"
+#include "rowgrad/rows.h"
+
+namespace rowgrad {
+
+enum class Rule : std::int64_t { sgd = 0, adagrad = 1, row_wise_adagrad = 2, adam = 3, adamw = 4 };
+constexpr int kMostSlots = 2;
+
+// Functions are `static`, as in dtype.h: some who include them are compiled for newer processors than others.
+static constexpr int slots_of(Rule rule) { return rule == Rule::sgd ? 0 : rule >= Rule::adam ? 2 : 1; }
+static constexpr bool has_moments(Rule rule) { return rule >= Rule::adam; }
+// How many numbers of a slot belong to one row.
+static constexpr std::int64_t slot_size(Rule rule, std::int64_t cols) {
+  return rule == Rule::row_wise_adagrad ? 1 : cols;
+}
+
+// One step of one table. Numbers are in the accumulator's type, and so is all arithmetic.
+template <class T>
+struct RowUpdate {
+  using A = Accumulator<T>;
+  Rule rule;
+  T* table;
+  A* slots[kMostSlots];  // as many as the rule has
+  std::int64_t rows, cols;
+  A lr, eps, weight_decay, beta1, beta2;
+  A rate;       // Adam's learning rate of this step, its bias corrected
+  bool random;  // whether 16-bit weights are rounded up or down by chance
+  std::uint64_t key;  // of that chance
+};
+
+// Inlined always: a compiler that looks at the function alone sees that it does nothing, and drops the call.
+[[gnu::always_inline]] static inline void prefetch_bytes(const void* p, std::int64_t bytes) {
+  constexpr std::int64_t most = 4096;  // beyond that the processor has seen where it leads
+  for (std::int64_t b = 0; b < bytes && b < most; b += 64) __builtin_prefetch(static_cast<const char*>(p) + b);
+}
+
+// Asks for a row's memory ahead of its use.
+template <class T>
+[[gnu::always_inline]] static inline void prefetch_row(const RowUpdate<T>& u, std::int64_t row) {
+  prefetch_bytes(u.table + row * u.cols, u.cols * std::int64_t(sizeof(T)));
+  const std::int64_t size = slot_size(u.rule, u.cols);
+  for (int s = 0; s < slots_of(u.rule); ++s)
+    prefetch_bytes(u.slots[s] + row * size, size * std::int64_t(sizeof(Accumulator<T>)));
+}
+
+template <class T>
+struct UpdateOps {
+  // Rows ids[begin], …, ids[end - 1], whose gradients are the rows of `grad` from its first on. While one is updated, the
+  // memory of the row `ahead` places further on in the list is asked for; 0: of none.
+  void (*named)(const RowUpdate<T>&, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
+                std::int64_t ahead);
+  // Rows [first, last) of the table, whose gradients are the same rows of `grad`.
+  void (*all)(const RowUpdate<T>&, const T* grad, std::int64_t first, std::int64_t last);
+  // Rows [first, last) of the table, which have no gradient: moments fade, and move the weights still.
+  void (*fade)(const RowUpdate<T>&, std::int64_t first, std::int64_t last);
+};
+
+template <class T>
+const UpdateOps<T>& update_ops();
+
+// -- chance, counted: a number for every (seed, step, row, column), whoever asks, in whatever order ------------------
+
+static inline std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+static inline std::uint64_t chance_key(std::uint64_t seed, std::uint64_t step) { return mixed(mixed(seed) ^ step); }
+
+}  // namespace rowgrad

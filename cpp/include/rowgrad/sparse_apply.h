@@ -1,0 +1,310 @@
+// Optimizer steps on the rows of a table: with a gradient row by row, or with the gradient of bags, whose rows are summed
+// some at a time and applied at once, so that the table's gradient is never stored.
+//
+// These kernels update: nothing is written before all ids are checked and all memory is there. `out` is the table and the rule's slots, which hold the state before the step and then the state
+// after it. The last input is the rule's numbers, float64: lr, eps, weight_decay, beta1, beta2, rate. A row's gradient is
+// rounded to the table's T before the rule sees it, stored or not: so both ways give the same bits.
+#pragma once
+#include <algorithm>
+
+#include "rowgrad/row_plan.h"
+#include "rowgrad/row_update.h"
+
+namespace rowgrad {
+
+// attr: rule, rows of the table, whether rows without a gradient stay as they are (lazy), whether weights are rounded by
+// chance, seed, step; then what a kernel has of its own.
+class RowOptimizer : public Kernel {
+ public:
+  bool fills() const override { return true; }  // nothing clears what is to be updated
+
+ protected:
+  static constexpr std::size_t kOwn = 6;
+  std::int64_t table_rows() const { return attr[1]; }
+  bool leaves_rest() const { return attr[2] != 0 || !has_moments(Rule(attr[0])); }
+
+  template <class T>
+  RowUpdate<T> update(std::span<const Array> out) const {
+    using A = Accumulator<T>;
+    const double* number = in.back().as<const double>();
+    RowUpdate<T> u{};
+    u.rule = Rule(attr[0]);
+    u.table = out[0].as<T>();
+    for (int s = 0; s < slots_of(u.rule); ++s) u.slots[s] = out[s + 1].as<A>();
+    u.rows = table_rows();
+    u.cols = out[0].row_size();
+    u.lr = A(number[0]);
+    u.eps = A(number[1]);
+    u.weight_decay = A(number[2]);
+    u.beta1 = A(number[3]);
+    u.beta2 = A(number[4]);
+    u.rate = A(number[5]);
+    u.random = attr[3] != 0;
+    u.key = chance_key(std::uint64_t(attr[4]), std::uint64_t(attr[5]));
+    return u;
+  }
+
+  // How many numbers of a row are read or written: its weights, its gradient and its slots.
+  template <class T>
+  static std::int64_t work_per_row(const RowUpdate<T>& u) {
+    return u.cols * (2 + slots_of(u.rule));
+  }
+
+  // The rows that `named`, ascending, does not name.
+  template <class T>
+  void fade_rest(const RowUpdate<T>& u, const Ids& named) const {
+    if (leaves_rest()) return;
+    const std::int64_t parts = work_parts(u.rows, work_per_row(u));
+    named.typed([&](auto* ids) {
+      parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
+        for (auto* id = std::lower_bound(ids, ids + named.size, row); row < end; ++id) {
+          const std::int64_t next = id == ids + named.size ? end : std::min<std::int64_t>(*id, end);
+          update_ops<T>().fade(u, row, next);
+          if (next == end) return;
+          row = next + 1;
+        }
+      });
+    });
+  }
+};
+
+// Inputs grad (a row for every id), row ids (strictly ascending), numbers.
+class ApplyRows : public RowOptimizer {
+  static constexpr std::int64_t kAhead = 8;  // rows fetched before their use
+
+ public:
+  Status check() override { return check_rising(Ids(in[1]), table_rows(), Fault::row_ids); }
+
+  void compute(std::span<const Array> out) override {
+    const Ids ids(in[1]);
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto u = update<T>(out);
+      const auto grad = mat<const T>(in[0]);
+      parallel_parts(ids.size, work_parts(ids.size, work_per_row(u)),
+                     [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                       update_ops<T>().named(u, grad.row(begin), ids, begin, end, kAhead);
+                     });
+      fade_rest(u, ids);
+    });
+  }
+};
+
+// Inputs grad (of the whole table), numbers.
+class ApplyAll : public RowOptimizer {
+ public:
+  void compute(std::span<const Array> out) override {
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto u = update<T>(out);
+      parallel_parts(u.rows, work_parts(u.rows, work_per_row(u)),
+                     [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                       update_ops<T>().all(u, in[0].as<const T>(), begin, end);
+                     });
+    });
+  }
+};
+
+// Memory for some rows of gradient per part of the work: few enough to stay near the processor.
+template <class T>
+class RowChunks {
+ public:
+  static constexpr std::int64_t kMost = 64;  // rows
+
+  RowChunks(std::int64_t parts, std::int64_t cols)
+      : rows_(std::clamp<std::int64_t>(kBytes / (std::max<std::int64_t>(cols, 1) * std::int64_t(sizeof(T))), 1, kMost)),
+        stride_((rows_ * cols + kLine - 1) / kLine * kLine),
+        memory_(parts * stride_) {}
+
+  std::int64_t rows() const { return rows_; }
+  T* of(std::int64_t part) { return memory_.data() + part * stride_; }
+
+ private:
+  static constexpr std::int64_t kBytes = 8 << 10, kLine = 64;
+  std::int64_t rows_, stride_;
+  Scratch<T> memory_;
+};
+
+// The distinct rows of a sorted batch from the run that begins at `i` on, a chunk at a time.
+template <class P>
+class RunRows {
+ public:
+  RunRows(const Entries<P>& entries, std::int64_t begin, std::int64_t end)
+      : e_(entries.data()), n_(entries.size()), i_(begin), end_(end) {
+    while (i_ > 0 && i_ < end_ && e_[i_].row == e_[i_ - 1].row) ++i_;  // began before
+  }
+
+  // The rows of the next runs that begin before the end, at most `most`; returns how many.
+  std::int64_t next(std::int64_t* rows, std::int64_t most) {
+    std::int64_t k = 0;
+    for (; k < most && i_ < end_; ++k) {
+      const P row = e_[i_].row;
+      rows[k] = std::int64_t(row);
+      while (++i_ < n_ && e_[i_].row == row) {
+      }
+    }
+    return k;
+  }
+
+  // Where the next run begins.
+  std::int64_t at() const { return i_; }
+
+ private:
+  const Entry<P>* e_;
+  std::int64_t n_, i_, end_;
+};
+
+// The runs of a sorted batch that begin in [begin, end), a chunk at a time: `sum(from, to)` sums the runs that begin
+// there into `gradient`, and the rule takes them; meanwhile the rows of the next chunk are fetched.
+template <class T, class P, class Sum>
+void update_runs(const RowUpdate<T>& u, const Entries<P>& entries, std::int64_t begin, std::int64_t end,
+                 const T* gradient, std::int64_t chunk, const Sum& sum) {
+  std::int64_t rows[2 * RowChunks<T>::kMost];  // of this chunk, then of the next
+  RunRows<P> runs(entries, begin, end);
+  std::int64_t from = runs.at(), k = runs.next(rows, chunk);
+  for (std::int64_t j = 0; j < k; ++j) prefetch_row(u, rows[j]);
+  while (k > 0) {
+    const std::int64_t to = runs.at(), more = runs.next(rows + k, chunk);
+    sum(from, to);
+    update_ops<T>().named(u, gradient, IdList{rows, k + more, true}, 0, k, k);
+    std::copy_n(rows + k, more, rows);
+    from = to;
+    k = more;
+  }
+}
+
+// attr: … reduce, whether there are weights, their rounding, order.
+class BagOptimizer : public RowOptimizer {
+ protected:
+  Reduce kind() const { return Reduce(attr[kOwn]); }
+  bool weighted() const { return attr[kOwn + 1] != 0; }
+  Rounding rounding() const { return Rounding(attr[kOwn + 2]); }
+  Order order() const { return Order(attr[kOwn + 3]); }
+};
+
+// Inputs grad (a row for every bag), indices, segment_ids, weights where there are, numbers.
+class ApplyBags : public BagOptimizer {
+ public:
+  Status check() override {
+    empty_ = in[1].size() == 0 || table_rows() == 0;  // as for a gradient: then nothing else is looked at
+    if (empty_) return {};
+    return check_gradient_ids(Ids(in[1]), Ids(in[2]), table_rows(), in[0].rows(), false, sorted_);
+  }
+
+  void compute(std::span<const Array> out) override {
+    const Ids indices(in[1]), segments(in[2]);
+    if (!empty_)
+      batch_ = weighted() ? SortedBatch::by_position(indices, table_rows())
+                          : SortedBatch::by_segment(indices, segments, table_rows(), in[0].rows());
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto u = update<T>(out);
+      // Before anything is written: it takes memory, of which there may be none.
+      const RowList named = empty_ || leaves_rest() ? RowList{} : batch_.rows();
+      if (!empty_) batch_.visit([&](const auto& entries) { weighted() ? with_weights(u, entries) : plain(u, entries); });
+      std::visit(
+          [&]<class I>(const std::vector<I>& rows) {
+            fade_rest(u, Ids(rows.data(), std::int64_t(rows.size()), sizeof(I) == 8));
+          },
+          named);
+    });
+  }
+
+ private:
+  template <class T, class P>
+  void plain(const RowUpdate<T>& u, const Entries<P>& entries) const {
+    const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), sorted_, in[0].rows(), kind());
+    const auto* scale = scales.empty() ? nullptr : scales.data();
+    in_chunks(u, entries, scale, [](const SortedRows<T, P>& batch, std::int64_t from, std::int64_t to) {
+      grad_ops<T>().accumulate_runs(batch, from, to, 0);
+    });
+  }
+
+  template <class T, class P>
+  void with_weights(const RowUpdate<T>& u, const Entries<P>& entries) const {
+    const Ids segments(in[2]);
+    const Weights<Accumulator<T>> weights(in[3], segments, in[0].rows(), kind());
+    const WeightedIds<T> ids{segments, weights.values(), weights.totals(), rounding()};
+    in_chunks(u, entries, nullptr, [&](const SortedRows<T, P>& batch, std::int64_t from, std::int64_t to) {
+      grad_ops<T>().weighted_runs(batch, ids, from, to);
+    });
+  }
+
+  template <class T, class P, class Sum>
+  void in_chunks(const RowUpdate<T>& u, const Entries<P>& entries, const Accumulator<T>* scale, const Sum& sum) const {
+    const std::int64_t n = entries.size(), parts = work_parts(n, u.cols);
+    RowChunks<T> chunks(parts, u.cols);
+    parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+      const SortedRows<T, P> batch{chunks.of(part), in[0].as<const T>(), u.cols, entries.data(), n, scale, true,
+                                   order(), 0};
+      update_runs(u, entries, begin, end, chunks.of(part), chunks.rows(),
+                  [&](std::int64_t from, std::int64_t to) { sum(batch, from, to); });
+    });
+  }
+
+  bool empty_ = false, sorted_ = false;
+  SortedBatch batch_;
+};
+
+// Inputs grad, weights where there are, plan, numbers.
+class ApplyPlanned : public BagOptimizer {
+ public:
+  Status check() override {
+    const PlanView plan = the_plan();
+    if (plan.num_rows != table_rows()) return {Fault::plan_num_rows, -1, plan.num_rows, table_rows()};
+    return plan.check(in[0].rows(), weighted());
+  }
+
+  void compute(std::span<const Array> out) override {
+    const PlanView plan = the_plan();
+    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
+      const auto u = update<T>(out);
+      if (plan.segments.size > 0) weighted() ? with_weights(u, plan) : plain(u, plan);
+      fade_rest(u, plan.rows);
+    });
+  }
+
+ private:
+  PlanView the_plan() const { return PlanView(in, weighted() ? 2 : 1); }
+
+  template <class T>
+  void plain(const RowUpdate<T>& u, const PlanView& plan) const {
+    const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, kind());
+    const auto* scale = scales.empty() ? nullptr : scales.data();
+    plan.segments.typed([&]<class I>(const I* from) {
+      in_chunks(u, plan, from, scale, [](const PlannedRows<T, I>& batch, std::int64_t rows) {
+        grad_ops<T>().accumulate_planned(batch, 0, rows);
+      });
+    });
+  }
+
+  template <class T>
+  void with_weights(const RowUpdate<T>& u, const PlanView& plan) const {
+    const auto segment_of = segments_in_input_order(plan);
+    const Ids segments(segment_of);
+    const Weights<Accumulator<T>> weights(in[1], segments, in[0].rows(), kind());
+    const WeightedIds<T> ids{segments, weights.values(), weights.totals(), rounding()};
+    in_chunks(u, plan, plan.positions.data, static_cast<const Accumulator<T>*>(nullptr),
+              [&](const PlannedRows<T, std::int64_t>& batch, std::int64_t rows) {
+                grad_ops<T>().weighted_planned(batch, ids, 0, rows);
+              });
+  }
+
+  // `sum(batch, k)` sums the first k rows of a plan that begins with the chunk.
+  template <class T, class I, class Sum>
+  void in_chunks(const RowUpdate<T>& u, const PlanView& plan, const I* from, const Accumulator<T>* scale,
+                 const Sum& sum) const {
+    const std::int64_t parts = plan.row_parts(u.cols);
+    RowChunks<T> chunks(parts, u.cols);
+    plan.parallel_rows(parts, [&](std::int64_t first, std::int64_t last, std::int64_t part) {
+      for (std::int64_t k = first; k < std::min(first + chunks.rows(), last); ++k) prefetch_row(u, plan.rows[k]);
+      for (std::int64_t k = first, next; k < last; k = next) {
+        next = std::min(k + chunks.rows(), last);
+        auto batch = planned_rows<T>(plan, in[0], from, scale, true, order(), chunks.of(part));
+        batch.starts += k;
+        batch.rows -= k;
+        sum(batch, next - k);
+        update_ops<T>().named(u, chunks.of(part), plan.rows, k, next, chunks.rows());
+      }
+    });
+  }
+};
+
+}  // namespace rowgrad

@@ -1,0 +1,95 @@
+// 16-bit weights rounded up or down by chance: up with the probability of the part that would be lost.
+//
+// The chance is a hash of (seed, step, row, column) and of nothing else, so threads and vectors change no bit.
+// Included only where the code is compiled once per level; everything here has internal linkage.
+#pragma once
+#include <cstdint>
+
+#include "packs.h"
+#include "rowgrad/row_update.h"
+
+namespace rowgrad {
+namespace {
+
+// Of one row: 32 bits for every column.
+struct RowChance {
+  std::uint32_t low, high;
+
+  RowChance(std::uint64_t key, std::int64_t row) {
+    const std::uint64_t bits = mixed(key ^ std::uint64_t(row));
+    low = std::uint32_t(bits);
+    high = std::uint32_t(bits >> 32);
+  }
+
+  template <int N>
+  Vector<std::uint32_t, N> at(std::int64_t column) const {
+    Vector<std::uint32_t, N> h{};
+    if constexpr (N == 1)
+      h = std::uint32_t(column);
+    else
+      for (int i = 0; i < N; ++i) h[i] = std::uint32_t(column) + std::uint32_t(i);
+    h = h * 0x9e3779b9u + low;
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = h ^ high;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    return h ^ (h >> 16);
+  }
+};
+
+template <int N>
+inline Vector<std::uint32_t, N> bits_of(Vector<float, N> v) {
+  if constexpr (N == 1)
+    return std::bit_cast<std::uint32_t>(v);
+  else
+    return reinterpret_cast<Vector<std::uint32_t, N>>(v);
+}
+
+// Whole multiples of 2⁻³⁷, what is smaller cut off; of numbers below 2⁻¹⁴.
+template <int N>
+inline Vector<std::uint32_t, N> as_fixed(Vector<std::uint32_t, N> bits) {
+  if constexpr (N == 1)
+    return std::uint32_t(std::int32_t(std::bit_cast<float>(bits) * 0x1p37f));
+  else
+    return reinterpret_cast<Vector<std::uint32_t, N>>(
+        __builtin_convertvector(reinterpret_cast<Vector<float, N>>(bits) * 0x1p37f, Vector<std::int32_t, N>));
+}
+
+// The bits of the 16-bit number, in the low half. The 16 (bfloat16) or 13 (float16) bits below its last are added to
+// as many of chance, and what carries over rounds up. Infinities and NaNs stay what they are.
+template <int N>
+inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<bfloat16>, Vector<float, N> v,
+                                             Vector<std::uint32_t, N> chance) {
+  using U = Vector<std::uint32_t, N>;
+  const U u = bits_of<N>(v), magnitude = u & 0x7fffffffu;
+  const U finite = (u + (chance >> 16)) >> 16;
+  const U special = (u >> 16) | (magnitude > 0x7f800000u ? U{} + 0x40u : U{});
+  return magnitude >= 0x7f800000u ? special : finite;
+}
+
+template <int N>
+inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<half>, Vector<float, N> v,
+                                             Vector<std::uint32_t, N> chance) {
+  using U = Vector<std::uint32_t, N>;
+  const U u = bits_of<N>(v), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = chance >> 19;
+  const U normal = (magnitude - 0x38000000u + few) >> 13;
+  // Below 2⁻¹⁴ numbers are whole multiples of 2⁻²⁴: 13 bits lower stands 2⁻³⁷.
+  const U subnormal = (as_fixed<N>(magnitude < 0x38800000u ? magnitude : U{}) + few) >> 13;
+  const U finite = magnitude < 0x38800000u ? subnormal : normal;
+  const U bounded = magnitude >= 0x47800000u ? U{} + 0x7c00u : finite;  // 65536 and more
+  return sign | (magnitude > 0x7f800000u ? U{} + 0x7e00u : bounded);
+}
+
+template <class T, int N>
+inline void store_by_chance(T* p, Lane<T, N> v, Vector<std::uint32_t, N> chance) {
+  const auto bits = rounded_bits<N>(std::type_identity<T>{}, v, chance);
+  if constexpr (N == 1) {
+    p->bits = std::uint16_t(bits);
+  } else {
+    typedef std::uint16_t Narrow __attribute__((vector_size(N * 2)));
+    typedef std::uint16_t Bits __attribute__((vector_size(N * 2), aligned(2), may_alias));
+    *reinterpret_cast<Bits*>(p) = __builtin_convertvector(bits, Narrow);
+  }
+}
+
+}  // namespace
+}  // namespace rowgrad

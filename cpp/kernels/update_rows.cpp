@@ -1,0 +1,199 @@
+// Optimizers' rules by the vector. Compiled once per instruction-set level, as rows.cpp is and under the same law:
+// nothing here may instantiate a function that another level could also define.
+#include <cstdint>
+
+#include "gradient_rows.h"
+#include "packs.h"
+#include "random_rounding.h"
+#include "row_table.h"
+#include "rowgrad/row_update.h"
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
+namespace rowgrad {
+namespace {
+
+// Correctly rounded, as IEEE's root is; so every way to come by it gives the same bits.
+template <class A, int N>
+inline Vector<A, N> root(Vector<A, N> v) {
+  constexpr bool single = sizeof(A) == 4;
+  if constexpr (N == 1) {
+    if constexpr (single) return __builtin_sqrtf(v);
+    return __builtin_sqrt(v);
+  } else {
+    using V = Vector<A, N>;
+#if defined(__x86_64__) || defined(_M_X64)
+    if constexpr (sizeof(V) == 16 && single) return reinterpret_cast<V>(_mm_sqrt_ps(reinterpret_cast<__m128>(v)));
+    if constexpr (sizeof(V) == 16 && !single) return reinterpret_cast<V>(_mm_sqrt_pd(reinterpret_cast<__m128d>(v)));
+#endif
+#if defined(__AVX__)
+    if constexpr (sizeof(V) == 32 && single) return reinterpret_cast<V>(_mm256_sqrt_ps(reinterpret_cast<__m256>(v)));
+    if constexpr (sizeof(V) == 32 && !single) return reinterpret_cast<V>(_mm256_sqrt_pd(reinterpret_cast<__m256d>(v)));
+#endif
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64 && single)
+      return reinterpret_cast<V>(_mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(v)));
+    if constexpr (sizeof(V) == 64 && !single)
+      return reinterpret_cast<V>(_mm512_maskz_sqrt_pd(0xff, reinterpret_cast<__m512d>(v)));
+#endif
+    for (int i = 0; i < N; ++i) v[i] = root<A, 1>(v[i]);
+    return v;
+  }
+}
+
+// The gradient with the weights' decay in it, where decay is a part of the gradient.
+template <class T, Rule rule, int N>
+inline Lane<T, N> gradient(const RowUpdate<T>& u, const T* grad, Lane<T, N> w) {
+  const Lane<T, N> g = load_lane<T, N>(grad);
+  if (rule == Rule::adamw || u.weight_decay == 0) return g;  // not added as 0·w: w may be infinite
+  return g + w * u.weight_decay;
+}
+
+// Σg² over the columns, in the order of inner products: column c adds to sum c mod 8, then the tree of the eight.
+template <class T, Rule rule>
+inline Accumulator<T> squares(const RowUpdate<T>& u, const T* grad, const T* w) {
+  using A = Accumulator<T>;
+  constexpr int whole = kVectorBytes / int(sizeof(A)), N = whole < 8 ? whole : 8, K = 8 / N;
+  Lane<T, N> sum[K] = {};
+  std::int64_t c = 0;
+  for (; c + 8 <= u.cols; c += 8)
+    for (int k = 0; k < K; ++k) {
+      const std::int64_t at = c + k * N;
+      const Lane<T, N> g = gradient<T, rule, N>(u, grad + at, load_lane<T, N>(w + at));
+      sum[k] += g * g;
+    }
+  A lane[8];
+  for (int k = 0; k < K; ++k) store_lane<A, N>(lane + k * N, sum[k]);
+  for (int k = 0; c < u.cols; ++c, ++k) {
+    const A g = gradient<T, rule, 1>(u, grad + c, load_lane<T, 1>(w + c));
+    lane[k] += g * g;
+  }
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+// Some columns of a row. `graded`: whether the row has a gradient; `factor`: RowWiseAdagrad's step for the whole row.
+template <class T, Rule rule, bool graded, int N>
+inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>* slot0, Accumulator<T>* slot1,
+                          const T* grad, Accumulator<T> factor) {
+  using A = Accumulator<T>;
+  Lane<T, N> w = load_lane<T, N>(weight);
+  if constexpr (rule == Rule::sgd) {
+    return w - gradient<T, rule, N>(u, grad, w) * u.lr;
+  } else if constexpr (rule == Rule::row_wise_adagrad) {
+    return w - gradient<T, rule, N>(u, grad, w) * factor;
+  } else if constexpr (rule == Rule::adagrad) {
+    const Lane<T, N> g = gradient<T, rule, N>(u, grad, w), a = load_lane<A, N>(slot0) + g * g;
+    store_lane<A, N>(slot0, a);
+    return w - g * u.lr / (root<A, N>(a) + u.eps);
+  } else {
+    Lane<T, N> m = load_lane<A, N>(slot0) * u.beta1, v = load_lane<A, N>(slot1) * u.beta2;
+    if constexpr (graded) {
+      const Lane<T, N> g = gradient<T, rule, N>(u, grad, w);
+      m += g * (A(1) - u.beta1);
+      v += g * g * (A(1) - u.beta2);
+    }
+    store_lane<A, N>(slot0, m);
+    store_lane<A, N>(slot1, v);
+    if (rule == Rule::adamw && u.weight_decay != 0) w -= w * (u.lr * u.weight_decay);
+    return w - m * u.rate / (root<A, N>(v) + u.eps);
+  }
+}
+
+template <class T, Rule rule, bool graded, bool random>
+inline void update_row(const RowUpdate<T>& u, std::int64_t row, const T* grad) {
+  using A = Accumulator<T>;
+  T* w = u.table + row * u.cols;
+  A factor{};
+  if constexpr (rule == Rule::row_wise_adagrad) {
+    A& sum = u.slots[0][row];
+    sum += squares<T, rule>(u, grad, w) / A(u.cols);
+    factor = u.lr / (root<A, 1>(sum) + u.eps);
+  }
+  auto slot = [&]([[maybe_unused]] std::int64_t c, int s) -> A* {
+    return s < slots_of(rule) ? u.slots[s] + row * u.cols + c : nullptr;
+  };
+  const RowChance chance(random ? u.key : 0, row);
+  for_blocks<T>(u.cols, [&, w, factor, grad]<int N, int K>(std::int64_t c0) {
+    for (int k = 0; k < K; ++k) {
+      const std::int64_t c = c0 + k * N;
+      const Lane<T, N> to = updated<T, rule, graded, N>(u, w + c, slot(c, 0), slot(c, 1), graded ? grad + c : nullptr, factor);
+      if constexpr (random)
+        store_by_chance<T, N>(w + c, to, chance.at<N>(c));
+      else
+        store_lane<T, N>(w + c, to);
+    }
+  });
+}
+
+// Calls fn with what `u` says at run time as constants.
+template <class T, class Fn>
+inline void by_rule(const RowUpdate<T>& u, Fn&& fn) {
+  if (u.cols == 0) return;  // no weights, and no mean of anything
+  auto with = [&]<Rule rule>() {
+    if constexpr (is_16bit_float<T>)
+      if (u.random) return fn.template operator()<rule, true>();
+    fn.template operator()<rule, false>();
+  };
+  switch (u.rule) {
+    case Rule::sgd:
+      return with.template operator()<Rule::sgd>();
+    case Rule::adagrad:
+      return with.template operator()<Rule::adagrad>();
+    case Rule::row_wise_adagrad:
+      return with.template operator()<Rule::row_wise_adagrad>();
+    case Rule::adam:
+      return with.template operator()<Rule::adam>();
+    case Rule::adamw:
+      return with.template operator()<Rule::adamw>();
+  }
+}
+
+template <class T>
+void update_named(const RowUpdate<T>& update, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
+                  std::int64_t ahead) {
+  const RowUpdate<T> u = update;  // a copy, which no store to a table can change
+  by_rule(u, [&]<Rule rule, bool random>() {
+    with_type(ids, [&](auto* id) {
+      const std::int64_t limit = ahead > 0 ? ids.size - ahead : 0;
+      for (std::int64_t i = begin; i < end; ++i, grad += u.cols) {
+        if (i < limit) prefetch_row(u, id[i + ahead]);
+        update_row<T, rule, true, random>(u, id[i], grad);
+      }
+    });
+  });
+}
+
+template <class T>
+void update_all(const RowUpdate<T>& update, const T* grad, std::int64_t first, std::int64_t last) {
+  const RowUpdate<T> u = update;
+  by_rule(u, [&]<Rule rule, bool random>() {
+    for (std::int64_t row = first; row < last; ++row)
+      update_row<T, rule, true, random>(u, row, grad + row * u.cols);
+  });
+}
+
+template <class T>
+void fade_rows(const RowUpdate<T>& update, std::int64_t first, std::int64_t last) {
+  const RowUpdate<T> u = update;
+  by_rule(u, [&]<Rule rule, bool random>() {
+    if constexpr (has_moments(rule))
+      for (std::int64_t row = first; row < last; ++row) update_row<T, rule, false, random>(u, row, nullptr);
+  });
+}
+
+template <class T>
+void fill(UpdateOps<T>& ops) {
+  ops = {update_named<T>, update_all<T>, fade_rows<T>};
+}
+
+}  // namespace
+
+#define ROWGRAD_JOIN_(a, b) a##b
+#define ROWGRAD_JOIN(a, b) ROWGRAD_JOIN_(a, b)
+
+void ROWGRAD_JOIN(fill_updates_, ROWGRAD_LEVEL)(RowTable& table) {
+  std::apply([](auto&... ops) { (fill(ops), ...); }, table.update);
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,286 @@
+"""Optimizers whose step costs what its gradient's rows cost: SGD, Adagrad, RowWiseAdagrad, Adam, AdamW.
+
+They are `torch.optim.Optimizer`s: parameter groups, schedulers, closures and `state_dict` work as ever. Gradients may
+be sparse (`nn.Embedding(sparse=True)`) or dense, for tables and for all other parameters. docs/optimizers.md has the
+rules.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+
+from ..errors import OpError, refuse
+from ..updates import RULES, Step, check_betas, check_count, check_number
+from .row_state import adopted, check_param, new_slots, step_with_bags, step_with_grad
+
+Tensor = Any
+_STATE = "initial_accumulator_value"
+
+
+class OptimizerOf:
+    """Which optimizer updates a fused parameter: called, it gives it, or None where that is gone.
+
+    A weak reference that can be copied and saved with the parameter; the copy knows no optimizer.
+    """
+
+    def __init__(self, optimizer: Any = None) -> None:
+        self._ref: Callable[[], Any] = (lambda: None) if optimizer is None else weakref.ref(optimizer)
+
+    def __call__(self) -> Any:
+        """The optimizer, or None."""
+        return self._ref()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OptimizerOf, ()
+
+
+class RowOptimizer(torch.optim.Optimizer):
+    """What the optimizers here share. Rows are along a parameter's first dimension.
+
+    **Fused parameters.** A module that computes bags may mark its table `param.rowgrad_fused = True` before the
+    optimizer is made. The protocol:
+
+    - the optimizer sets `param.rowgrad_optimizer`, which, called, gives the optimizer, or None where it is gone;
+    - in backward the module calls `optimizer.update_from_bags(param, …)` in place of leaving a gradient. That is one
+      whole step of the parameter, with the numbers of its group, and sets `param.rowgrad_pending = True`;
+    - `optimizer.step()` does nothing with such a parameter but set `param.rowgrad_pending = False`.
+
+    So a backward whose parameters are still pending is a second step before `step()`: gradients of fused parameters are
+    not accumulated.
+    """
+
+    rule: ClassVar[str]
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        for name, value in defaults.items():
+            _check(name, value)
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with numbers of their own."""
+        for name, value in param_group.items():
+            if name in self.defaults:
+                _check(name, value)
+        super().add_param_group(param_group)
+        with self._call("add_param_group"):
+            for param in self.param_groups[-1]["params"]:
+                check_param(param)
+        self._claim()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._claim()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a saved state, bit for bit: slots keep their own type, which is not always the parameter's."""
+        super().load_state_dict(state_dict)
+        saved = (i for group in state_dict["param_groups"] for i in group["params"])
+        for index, param in zip(saved, self._params(), strict=True):
+            for slot in RULES[self.rule].slots:
+                if slot.name in state_dict["state"].get(index, {}):
+                    self.state[param][slot.name] = adopted(state_dict["state"][index][slot.name], param)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient. Fused ones were updated in backward."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for index, (group, param) in enumerate(self._places()):
+            if getattr(param, "rowgrad_fused", False):
+                param.rowgrad_pending = False
+            elif param.grad is not None:
+                with self._call("step", param=param, grad=param.grad):
+                    step = self._next(group, param, index)
+                    step_with_grad(self.rule, param, self.state[param], param.grad, step)
+                    self.state[param]["step"] = step.step
+        return loss
+
+    @torch.no_grad()
+    def update_from_bags(
+        self,
+        param: Tensor,
+        grad: Tensor,
+        indices: Tensor | None,
+        segment_ids: Tensor | None,
+        combiner: str,
+        weights: Tensor | None = None,
+        plan: Any = None,
+        *,
+        accumulate: str = "float32",
+        order: str = "sequential",
+    ) -> None:
+        """One step of `param` with the gradient of bags of its rows, which are `combiner`: sum, mean or sqrtn.
+
+        `grad` has a row for every bag; `indices` and `segment_ids` name the rows and bags, or `plan`, a `rowgrad.Plan`,
+        does in their place. The result has the bits of `SparseSegment*GradV2` (with `weights`,
+        `WeightedSparseSegment*Grad`) and a step with that sparse gradient, which here is never stored.
+        """
+        with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
+            group, index = self._place_of(param)
+            if plan is None and (indices is None or segment_ids is None):
+                raise refuse("not_an_array", argument="indices", value="None, and no plan")
+            step = self._next(group, param, index)
+            ids = (indices, segment_ids) if plan is None else plan
+            slots, how = self.state[param], {"combiner": combiner, "accumulate": accumulate, "order": order}
+            step_with_bags(self.rule, param, slots, grad, ids, step, weights, **how)
+            slots["step"] = step.step
+        param.rowgrad_pending = True
+
+    def _params(self) -> Iterator[Tensor]:
+        return (param for _, param in self._places())
+
+    def _places(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        return ((group, param) for group in self.param_groups for param in group["params"])
+
+    def _place_of(self, param: Tensor) -> tuple[dict[str, Any], int]:
+        for index, (group, own) in enumerate(self._places()):
+            if own is param:
+                return group, index
+        raise refuse("number_unfit", argument="param", value="another tensor", bound="a parameter of this optimizer")
+
+    def _claim(self) -> None:
+        for param in self._params():
+            if getattr(param, "rowgrad_fused", False):
+                param.rowgrad_optimizer = OptimizerOf(self)
+
+    def _next(self, group: dict[str, Any], param: Tensor, index: int) -> Step:
+        """The numbers of a parameter's next step; its state, where this is the first."""
+        state = self.state[param]
+        if "step" not in state:
+            check_param(param)
+            state.update(step=0, **new_slots(self.rule, param, float(group.get(_STATE, 0.0))))
+        numbers = {k: group[k] for k in ("eps", "betas", "lazy") if k in group}
+        return Step(
+            lr=float(group["lr"]),
+            weight_decay=float(group["weight_decay"]),
+            stochastic_rounding=group["stochastic_rounding"],
+            seed=(group["seed"] + index) % 2**63,  # parameters of one shape are not rounded alike
+            step=int(state["step"]) + 1,
+            **numbers,
+        )
+
+    @contextmanager
+    def _call(self, method: str, **tensors: Tensor) -> Iterator[None]:
+        """Refusals say in which call of which optimizer."""
+        try:
+            yield
+        except OpError as error:
+            parts = (f"{k}={v.dtype}{list(v.shape)}" for k, v in tensors.items() if isinstance(v, torch.Tensor))
+            error.in_call(f"{type(self).__name__}.{method}", None, ", ".join(parts))
+            raise
+
+
+def _check(name: str, value: Any) -> None:
+    if name == "betas":
+        check_betas(value)
+    elif name == "seed":
+        check_count(name, value)
+    elif name in ("lr", "eps", "weight_decay", _STATE):
+        check_number(name, float(value), least=0.0)
+
+
+class SGD(RowOptimizer):
+    """w ← w − lr·g, with g ← g + weight_decay·w first."""
+
+    rule = "sgd"
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        *,
+        weight_decay: float = 0.0,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
+    ) -> None:
+        numbers = {"lr": lr, "weight_decay": weight_decay}
+        super().__init__(params, {**numbers, "stochastic_rounding": stochastic_rounding, "seed": seed})
+
+
+class Adagrad(RowOptimizer):
+    """a ← a + g²; w ← w − lr·g / (√a + eps). TensorFlow's rule."""
+
+    rule = "adagrad"
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        *,
+        eps: float = 1e-10,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
+    ) -> None:
+        numbers = {"lr": lr, "eps": eps, "weight_decay": weight_decay, _STATE: initial_accumulator_value}
+        super().__init__(params, {**numbers, "stochastic_rounding": stochastic_rounding, "seed": seed})
+
+
+class RowWiseAdagrad(RowOptimizer):
+    """a ← a + mean(g²), one number for every row; w ← w − (lr / (√a + eps))·g."""
+
+    rule = "row_wise_adagrad"
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        *,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
+    ) -> None:
+        numbers = {"lr": lr, "eps": eps, "weight_decay": weight_decay, _STATE: initial_accumulator_value}
+        super().__init__(params, {**numbers, "stochastic_rounding": stochastic_rounding, "seed": seed})
+
+
+class Adam(RowOptimizer):
+    """TensorFlow's sparse rule of Adam; `lazy=False` lets the moments of rows without a gradient fade as well."""
+
+    rule = "adam"
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        lazy: bool = True,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
+    ) -> None:
+        numbers = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "lazy": lazy}
+        super().__init__(params, {**numbers, "stochastic_rounding": stochastic_rounding, "seed": seed})
+
+
+class AdamW(RowOptimizer):
+    """Adam after w ← w − lr·weight_decay·w: the decay is no part of the gradient."""
+
+    rule = "adamw"
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        lazy: bool = True,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
+    ) -> None:
+        numbers = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "lazy": lazy}
+        super().__init__(params, {**numbers, "stochastic_rounding": stochastic_rounding, "seed": seed})

@@ -1,0 +1,118 @@
+"""Steps of one torch parameter: its memory lent to the kernels, its gradient in whatever form it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..errors import refuse
+from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
+
+Tensor = Any  # torch's own types say too little to be of help
+_NAME = {
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+_DTYPE = {name: dtype for dtype, name in _NAME.items()}
+
+
+def check_param(param: Tensor) -> None:
+    """Only dense float tables in this machine's memory can be updated in place."""
+    if param.device.type != "cpu":
+        raise refuse("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
+    if param.layout != torch.strided:
+        raise refuse("not_here", argument="param", value=f"a tensor of layout {param.layout}", bound="dense")
+    if not param.dtype.is_floating_point or param.dtype not in _NAME:
+        bound = "float16, bfloat16, float32, float64"
+        raise refuse("dtype_not_allowed", argument="param", value=param.dtype, bound=bound)
+
+
+def memory_of(tensor: Tensor, argument: str) -> Memory:
+    """Where a contiguous tensor lies; a scalar is a table of one row."""
+    if tensor.device.type != "cpu":
+        raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound="on the CPU")
+    if tensor.dtype not in _NAME:
+        raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
+    return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(tensor.shape) or (1,))
+
+
+def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
+    """A parameter's state at the start, by the names of the rule's slots."""
+    shapes = slot_shapes(rule, tuple(param.shape) or (1,))
+    dtype = _DTYPE[slot_dtype(_NAME[param.dtype])]
+    named = zip(RULES[rule].slots, shapes, strict=True)
+    return {slot.name: torch.full(shape, initial, dtype=dtype) for slot, shape in named}
+
+
+def adopted(saved: Tensor, param: Tensor) -> Tensor:
+    """A slot out of a saved state: its own memory, in the type arithmetic is done in and not in the parameter's."""
+    return saved.detach().to(device=param.device, dtype=_DTYPE[slot_dtype(_NAME[param.dtype])], copy=True).contiguous()
+
+
+def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> None:
+    """One step with a gradient as autograd leaves it: dense, or sparse by rows, whose equal rows are added in order."""
+    if grad.layout == torch.sparse_coo:
+        return _step_with_sparse(rule, param, slots, grad, step)
+    if grad.layout != torch.strided:
+        raise refuse(
+            "not_here", argument="grad", value=f"a tensor of layout {grad.layout}", bound="dense or sparse_coo"
+        )
+    grad = grad.detach().contiguous()
+    with _lent(rule, param, slots) as (table, state):
+        apply_all(rule, table, state, memory_of(grad, "grad"), step)
+    return None
+
+
+def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> None:
+    if grad.sparse_dim() != 1:
+        value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
+        raise refuse("not_here", argument="grad", value=value, bound="sparse in its rows alone")
+    ids, values = grad._indices()[0].contiguous(), grad._values().detach().contiguous()
+    with _lent(rule, param, slots) as (table, state):
+        memories = memory_of(values, "grad"), memory_of(ids, "grad")
+        if grad.is_coalesced():
+            return apply_rows(rule, table, state, *memories, step)
+        each = torch.arange(ids.shape[0])  # every entry is a bag of its own
+        return apply_bags(rule, table, state, *memories, memory_of(each, "segment_ids"), step)
+
+
+def step_with_bags(
+    rule: str,
+    param: Tensor,
+    slots: Mapping[str, Tensor],
+    grad: Tensor,
+    ids: tuple[Tensor, Tensor] | Any,
+    step: Step,
+    weights: Tensor | None,
+    **how: Any,
+) -> None:
+    """One step with the gradient of bags; `ids` are indices and segment ids, or a Plan."""
+    grad = grad.detach().contiguous()
+    if weights is not None:
+        weights = weights.detach().contiguous()
+        how["weights"] = memory_of(weights, "weights")
+    with _lent(rule, param, slots) as (table, state):
+        if not isinstance(ids, tuple):
+            return apply_planned(rule, table, state, memory_of(grad, "grad"), ids, step, **how)
+        indices, segment_ids = (i.contiguous() for i in ids)
+        named = memory_of(indices, "indices"), memory_of(segment_ids, "segment_ids")
+        return apply_bags(rule, table, state, memory_of(grad, "grad"), *named, step, **how)
+
+
+@contextmanager
+def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tuple[Memory, Sequence[Memory]]]:
+    """The memory of a parameter and its slots. One that is not contiguous is worked on as a copy and written back."""
+    check_param(param)
+    table = param.detach().contiguous()
+    yield memory_of(table, "param"), [memory_of(slots[s.name], s.name) for s in RULES[rule].slots]
+    if table.data_ptr() != param.data_ptr():
+        param.detach().copy_(table)
+    else:
+        torch.autograd.graph.increment_version(param)  # what autograd saved of it before is stale, and is told so

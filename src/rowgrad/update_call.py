@@ -1,0 +1,181 @@
+"""One call of a kernel that updates: admits arrays, refuses what does not fit, launches, words what is reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._core import Job, dtypes, kernels, update_kernels
+from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned
+from .errors import OpError, refuse, shape_text
+from .spec import PLAN
+from .update_rules import Step, rule_named, slot_dtype, slot_shapes
+
+_KERNEL = {name: len(kernels()) + i for i, (name, _) in enumerate(update_kernels())}
+_CODE = {name: i for i, name in enumerate(dtypes())}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int32", "int64")
+_GOOD = "a writable, contiguous, aligned array"
+
+
+class Memory(NamedTuple):
+    """C-contiguous memory of another library, which the caller keeps alive for the call."""
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class UpdateCall:
+    """Admits the arrays of one call, in the kernel's order, and runs it; refusals carry its name and arguments."""
+
+    def __init__(self, kernel: str, **arguments: Any) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+        self.inputs: list[tuple[str, Any, Memory]] = []  # name, what the kernel is handed, what it is
+
+    def __enter__(self) -> UpdateCall:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, OpError):
+            parts = (f"{k}={_value_text(v)}" for k, v in self.arguments.items() if v is not None)
+            error.in_call(self.kernel, None, ", ".join(parts))
+
+    def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
+        """The arrays that are updated: the table, whose dtype and rows the others follow, and the rule's slots."""
+        wanted = rule_named(rule).slots
+        self.table = _updated("table", table, None)
+        if self.table.dtype not in _FLOATS:
+            raise refuse("dtype_not_allowed", argument="table", value=self.table.dtype, bound=", ".join(_FLOATS))
+        if not self.table.shape:
+            raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
+        if len(slots) != len(wanted):
+            names = ", ".join(s.name for s in wanted) or "none"
+            raise refuse("slot_count", value=len(slots), bound=f"{len(wanted)}, {names}")
+        state = [("table", table, self.table)]
+        for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
+            aval = Memory(0, slot_dtype(self.table.dtype), shape)
+            state.append((slot.name, array, _updated(slot.name, array, aval)))
+        return state
+
+    def rows(self, name: str, value: Any) -> Memory:
+        """A gradient: of the table's dtype, with rows like the table's."""
+        grad = self._take(name, value)
+        if grad.dtype != self.table.dtype:
+            raise refuse(
+                "dtype_expected", argument=name, value=grad.dtype, bound=self.table.dtype, why=", as the table"
+            )
+        if not grad.shape or grad.shape[1:] != self.table.shape[1:]:
+            raise refuse(
+                "rows_match", argument=name, value=shape_text(grad.shape[1:]), bound=shape_text(self.table.shape[1:])
+            )
+        return grad
+
+    def ids(self, name: str, value: Any) -> Memory:
+        """A vector of int32 or int64."""
+        if isinstance(value, list | tuple) and not isinstance(value, Memory):
+            value = np.asarray(value, np.int64) if len(value) == 0 else np.asarray(value)
+        ids = self._take(name, value)
+        if ids.dtype not in _INTEGERS:
+            raise refuse("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
+        if len(ids.shape) != 1:
+            raise refuse("should_be_vector", argument=name)
+        return ids
+
+    def weights(self, value: Any, ids: int) -> None:
+        """A weight for every id, of any float dtype; or none."""
+        if value is None:
+            return
+        weights = self._take("weights", value)
+        if weights.dtype not in _FLOATS:
+            raise refuse("dtype_not_allowed", argument="weights", value=weights.dtype, bound=", ".join(_FLOATS))
+        if weights.shape != (ids,):
+            raise refuse("weights_match", value=shape_text(weights.shape), bound=ids)
+
+    def plan(self, plan: Any) -> None:
+        """A plan's arrays; what they hold is the kernel's to look at."""
+        for name in PLAN[:-1]:
+            array = self.ids(name, getattr(plan, name))
+            if name in ("starts", "positions", "counts") and array.dtype != "int64":
+                raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
+        length = {name: getattr(plan, name).shape[0] for name in PLAN[:-1]}
+        for name, other in (("starts", "rows"), ("positions", "segments")):
+            if length[name] != length[other]:
+                raise refuse("lengths_match", argument=name, value=length[name], bound=length[other])
+        self._take("num_rows", np.asarray(int(plan.num_rows), np.int64))
+
+    def run(self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()) -> None:
+        """Check that what is updated stands apart, and let the kernel do it."""
+        for name, _, memory in state:
+            for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
+                if _overlap(memory, second):
+                    raise refuse("updated_overlaps", argument=name, value=other)
+        numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
+        attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
+        self._take("numbers", np.array(step.numbers(), np.float64))
+        job = Job(_KERNEL[self.kernel], attrs, *_raw(self.inputs))
+        fault = job.fault or job.run(*_raw(state), False, (), b"")
+        if fault is not None:
+            key, position, value, bound = fault
+            raise refuse(key, has=tuple(self.arguments), position=position, value=value, bound=bound)
+
+    def _take(self, name: str, value: Any) -> Memory:
+        if not isinstance(value, Memory):
+            value = canonical(np.asarray(value), name)
+        memory = describe(value)
+        if memory.dtype not in _CODE:
+            raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")
+        self.inputs.append((name, value, memory))
+        return memory
+
+
+def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
+    """What is updated is taken as it is: nothing could be copied back."""
+    if isinstance(value, np.ndarray):
+        if not (value.flags.carray and is_aligned(value)):
+            raise refuse("updated_unfit", argument=name, value=_array_text(value), bound=_GOOD)
+    elif not isinstance(value, Memory):
+        raise refuse("updated_unfit", argument=name, value=type(value).__name__, bound="an array")
+    memory = describe(value)
+    if wanted is not None and (memory.dtype, memory.shape) != (wanted.dtype, wanted.shape):
+        raise refuse(
+            "updated_unfit",
+            argument=name,
+            value=f"{memory.dtype}{shape_text(memory.shape)}",
+            bound=f"{wanted.dtype}{shape_text(wanted.shape)}",
+        )
+    return memory
+
+
+def describe(value: Array | Memory) -> Memory:
+    """Where an array lies, and what it is."""
+    if isinstance(value, Memory):
+        return value
+    return Memory(value.__array_interface__["data"][0], aval_of(value).dtype, value.shape)
+
+
+def _overlap(a: Memory, b: Memory) -> bool:
+    return a.address < b.address + _bytes(b) and b.address < a.address + _bytes(a)
+
+
+def _bytes(memory: Memory) -> int:
+    return math.prod(memory.shape) * NUMPY_DTYPE[memory.dtype].itemsize
+
+
+def _raw(arrays: Sequence[tuple[str, Any, Memory]]) -> tuple[tuple[Any, ...], bytes]:
+    """Arrays by their addresses, and their dtype codes."""
+    return tuple((m.address, *m.shape) for _, _, m in arrays), bytes(_CODE[m.dtype] for _, _, m in arrays)
+
+
+def _array_text(array: Array) -> str:
+    state = "" if array.flags.writeable else "read-only "
+    return f"{state}{'' if array.flags.c_contiguous else 'strided '}{array.dtype}{shape_text(array.shape)}"
+
+
+def _value_text(value: Any) -> str:
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    return f"{dtype}{shape_text(shape)}" if isinstance(shape, tuple) else type(value).__name__

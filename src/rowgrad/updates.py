@@ -1,0 +1,158 @@
+"""Optimizer steps on tables, in place.
+
+A table and its slots are NumPy arrays, or `Memory` of another library; so are gradients and ids. Nothing is copied that
+is updated, and nothing is written by a call that is refused. docs/optimizers.md has the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .arrays import NUMPY_DTYPE, Array
+from .errors import refuse, shape_text
+from .spec import PLAN
+from .update_call import Memory, UpdateCall, describe
+from .update_rules import RULES, Step, check_betas, check_count, check_number, slot_dtype, slot_shapes
+
+__all__ = [
+    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_planned", "apply_rows", "check_betas",
+    "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
+]  # fmt: skip
+
+COMBINERS = ("sum", "mean", "sqrtn")
+_ACCUMULATE = ("T", "float32")
+_ORDERS = ("sequential", "blocked")
+
+
+def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[Array, ...]:
+    """Slots of a table at the start: zeros, or `initial` everywhere."""
+    dtype = NUMPY_DTYPE[slot_dtype(describe(table).dtype)]
+    return tuple(np.full(shape, initial, dtype) for shape in slot_shapes(rule, describe(table).shape))
+
+
+def apply_rows(
+    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
+) -> None:
+    """One step of the rows that `row_ids` names, which ascend strictly; row k of `grad` is the gradient of row_ids[k].
+
+    >>> import numpy as np
+    >>> from rowgrad import updates
+    >>> table = np.ones((4, 2), np.float32)
+    >>> updates.apply_rows("sgd", table, (), np.ones((2, 2), np.float32), [0, 3], updates.Step(lr=0.5))
+    >>> table[:, 0].tolist()
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    with UpdateCall("apply_rows", table=table, grad=grad, row_ids=row_ids) as call:
+        state = call.state(rule, table, slots)
+        grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
+        if ids.shape[0] != grads.shape[0]:
+            raise refuse("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
+        call.run(state, rule, step)
+
+
+def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
+    """One step of every row; `grad` has the table's shape.
+
+    >>> import numpy as np
+    >>> from rowgrad import updates
+    >>> table, slots = np.ones((2, 1)), (np.zeros((2, 1)),)
+    >>> updates.apply_all("adagrad", table, slots, np.array([[3.0], [4.0]]), updates.Step(lr=0.5, eps=0.0))
+    >>> table.ravel().tolist(), slots[0].ravel().tolist()
+    ([0.5, 0.5], [9.0, 16.0])
+    """
+    with UpdateCall("apply_all", table=table, grad=grad) as call:
+        state = call.state(rule, table, slots)
+        grads = call.rows("grad", grad)
+        if grads.shape != call.table.shape:
+            raise refuse(
+                "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
+            )
+        call.run(state, rule, step)
+
+
+def apply_bags(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    indices: Any,
+    segment_ids: Any,
+    step: Step,
+    *,
+    combiner: str = "sum",
+    weights: Any = None,
+    accumulate: str = "float32",
+    order: str = "sequential",
+) -> None:
+    """One step with the gradient of bags: `SparseSegment{Sum,Mean,SqrtN}GradV2` and `apply_rows`, bit for bit.
+
+    `grad` has a row for every bag. With `weights` the bags are those of `WeightedSparseSegment*`. The table's gradient
+    is never stored: its rows are summed some at a time, and each takes its step at once.
+
+    >>> import numpy as np
+    >>> from rowgrad import updates
+    >>> table, grad = np.ones((4, 1), np.float32), np.array([[2.0], [4.0]], np.float32)
+    >>> updates.apply_bags("sgd", table, (), grad, [3, 0, 3], [0, 0, 1], updates.Step(lr=0.5), combiner="mean")
+    >>> table.ravel().tolist()
+    [0.5, 1.0, 1.0, -1.5]
+    """
+    with UpdateCall(
+        "apply_bags", table=table, grad=grad, indices=indices, segment_ids=segment_ids, weights=weights
+    ) as call:
+        state = call.state(rule, table, slots)
+        call.rows("grad", grad)
+        ids, segments = call.ids("indices", indices), call.ids("segment_ids", segment_ids)
+        if segments.shape != ids.shape:
+            raise refuse("segments_match_indices")
+        call.weights(weights, ids.shape[0])
+        call.run(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
+
+
+def apply_planned(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    plan: Any,
+    step: Step,
+    *,
+    combiner: str = "sum",
+    weights: Any = None,
+    accumulate: str = "float32",
+    order: str = "sequential",
+) -> None:
+    """`apply_bags` with a `Plan` in place of the ids; the same bits.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> from rowgrad import updates
+    >>> table, plan = np.ones((4, 1), np.float32), rg.Plan([3, 0, 3], [0, 0, 1], num_rows=4)
+    >>> updates.apply_planned("sgd", table, (), np.ones((2, 1), np.float32), plan, updates.Step(lr=0.5))
+    >>> table.ravel().tolist()
+    [0.5, 1.0, 1.0, 0.0]
+    """
+    with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
+        state = call.state(rule, table, slots)
+        call.rows("grad", grad)
+        if any(not hasattr(plan, name) for name in PLAN):
+            raise refuse("not_a_plan", value=type(plan).__name__)
+        call.weights(weights, plan.segments.shape[0])
+        call.plan(plan)
+        call.run(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
+
+
+def _bag_constants(combiner: str, weights: Any, accumulate: str, order: str) -> list[int]:
+    return [
+        _chosen("combiner", combiner, COMBINERS),
+        int(weights is not None),
+        _chosen("accumulate", accumulate, _ACCUMULATE),
+        _chosen("order", order, _ORDERS),
+    ]
+
+
+def _chosen(argument: str, value: Any, choices: tuple[str, ...]) -> int:
+    if value not in choices:
+        raise refuse("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
+    return choices.index(value)

@@ -1,0 +1,99 @@
+"""Optimizers' rules once more, in NumPy: a row at a time, every step rounded to the accumulator's type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rowgrad.updates import Step
+
+Array = np.ndarray[Any, Any]
+_MASK = (1 << 64) - 1
+
+
+def sum_of_squares(g: Array) -> Any:
+    """In the order of inner products: eight interleaved sums, then their tree."""
+    lane = [g.dtype.type(0)] * 8
+    for c, x in enumerate(g):
+        lane[c % 8] = lane[c % 8] + x * x
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
+
+
+def update_row(rule: str, w: Array, slots: tuple[Array, ...], g: Array | None, step: Step) -> Array:
+    """The new weights of a row, in the accumulator's type; `slots` (the row's own) are changed."""
+    A = w.dtype.type
+    lr, eps, wd, rate = A(step.lr), A(step.eps), A(step.weight_decay), A(step.corrected())
+    b1, b2 = map(A, step.betas)
+    if g is not None and wd != 0 and rule != "adamw":
+        g = g + w * wd
+    if rule == "sgd":
+        return w - g * lr
+    if rule == "adagrad":
+        slots[0][...] += g * g
+        return w - g * lr / (np.sqrt(slots[0]) + eps)
+    if rule == "row_wise_adagrad":
+        slots[0][...] += sum_of_squares(g) / A(len(g))
+        return w - g * (lr / (np.sqrt(slots[0]) + eps))
+    m, v = slots
+    m[...] = m * b1 if g is None else m * b1 + g * (A(1) - b1)
+    v[...] = v * b2 if g is None else v * b2 + g * g * (A(1) - b2)
+    if rule == "adamw" and wd != 0:
+        w = w - w * (lr * wd)
+    return w - m * rate / (np.sqrt(v) + eps)
+
+
+def mixed(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def chances(seed: int, step: int, row: int, cols: int) -> Array:
+    """32 bits for every column of a row."""
+    bits = mixed(mixed(mixed(seed) ^ step) ^ row)
+    low, high = np.uint32(bits & 0xFFFFFFFF), np.uint32(bits >> 32)
+    with np.errstate(over="ignore"):
+        h = np.arange(cols, dtype=np.uint32) * np.uint32(0x9E3779B9) + low
+        h = (h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D)
+        h = h ^ high
+        h = (h ^ (h >> np.uint32(15))) * np.uint32(0x846CA68B)
+        return h ^ (h >> np.uint32(16))
+
+
+def rounded_by_chance(w: Array, dtype: np.dtype[Any], chance: Array) -> Array:
+    """Each weight becomes one of its two neighbours in `dtype`: the farther from 0 where chance and rest carry over."""
+    bits = 16 if dtype != np.float16 else 13
+    out = np.empty(w.shape, dtype)
+    for i, (x, h) in enumerate(zip(w.ravel(), chance.ravel(), strict=True)):
+        if not np.isfinite(x):
+            out.ravel()[i] = x
+            continue
+        smallest = -14 if dtype == np.float16 else -126
+        _, exponent = np.frexp(abs(np.float64(x)))
+        unit = 2.0 ** (max(int(exponent) - 1, smallest) - (10 if dtype == np.float16 else 7))
+        steps = int(np.floor(abs(float(x)) / unit * 2**bits)) + (int(h) >> (32 - bits))
+        magnitude = (steps >> bits) * unit
+        with np.errstate(over="ignore"):
+            out.ravel()[i] = dtype.type(np.copysign(magnitude, x))
+    return out
+
+
+def apply_rows(rule: str, table: Array, slots: tuple[Array, ...], grad: Array, ids: Any, step: Step) -> None:
+    """`updates.apply_rows` by the row."""
+    A = np.float64 if table.dtype == np.float64 else np.float32
+    at = {int(r): k for k, r in enumerate(ids)}
+    flat = table.reshape(len(table), -1)
+    grads = grad.reshape(len(grad), flat.shape[1])
+    for row in range(len(table)):
+        if row not in at and (step.lazy or not rule.startswith("adam")):
+            continue
+        g = grads[at[row]].astype(A) if row in at else None
+        own = tuple(s[row : row + 1] if rule == "row_wise_adagrad" else s.reshape(flat.shape)[row] for s in slots)
+        w = update_row(rule, flat[row].astype(A), own, g, step)
+        if step.stochastic_rounding and table.dtype.itemsize == 2:
+            flat[row] = rounded_by_chance(w, table.dtype, chances(step.seed, step.step, row, len(w)))
+        else:
+            with np.errstate(over="ignore"):
+                flat[row] = w.astype(table.dtype)

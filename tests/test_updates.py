@@ -1,0 +1,399 @@
+"""Optimizer steps in place: every rule against NumPy, fused against unfused, any number of threads, what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from golden_cases import same_bits
+from reference import updates as reference
+from rowgrad import _core, updates
+from rowgrad.updates import Memory, Step
+
+DTYPES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
+SHORT = DTYPES[:2]
+Array = np.ndarray[Any, Any]
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return rng.normal(size=shape).astype(dtype)
+
+
+class State:
+    """A table and its slots, and copies of them for another way to do the same."""
+
+    def __init__(self, rule: str, table: Array, slots: tuple[Array, ...] | None = None) -> None:
+        self.rule, self.table = rule, table
+        rng = np.random.default_rng(9)
+        fresh = updates.new_slots(rule, table)
+        self.slots = tuple(rng.random(s.shape).astype(s.dtype) for s in fresh) if slots is None else slots
+
+    def copy(self) -> State:
+        return State(self.rule, self.table.copy(), tuple(s.copy() for s in self.slots))
+
+    def apply(self, function: Any, *arguments: Any, **options: Any) -> State:
+        """A copy to which an update was done."""
+        after = self.copy()
+        function(self.rule, after.table, after.slots, *arguments, **options)
+        return after
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, State)
+        return same_bits(self.table, other.table) and all(map(same_bits, self.slots, other.slots))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def some_ids(rng: np.random.Generator, rows: int, k: int) -> Array:
+    return np.sort(rng.choice(rows, size=k, replace=False)).astype(rng.choice([np.int32, np.int64]))
+
+
+STEP = Step(lr=0.05, eps=1e-6, betas=(0.8, 0.95), step=3)
+STEPS = [
+    pytest.param(STEP, id="plain"),
+    pytest.param(Step(lr=0.05, eps=1e-6, weight_decay=0.1, betas=(0.8, 0.95), step=3), id="decay"),
+    pytest.param(Step(lr=0.05, eps=1e-6, weight_decay=0.1, lazy=False, step=7), id="all rows"),
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rule", updates.RULES)
+def test_rules(rule: str, dtype: np.dtype[Any], step: Step) -> None:
+    rng = np.random.default_rng(1)
+    for cols in (1, 2, 3, 7, 8, 16, 33, 67, 130):
+        rows, k = 23, 11
+        before = State(rule, numbers(rng, (rows, cols), dtype))
+        grad, ids = numbers(rng, (k, cols), dtype), some_ids(rng, rows, k)
+        expected = before.apply(reference.apply_rows, grad, ids, step)
+        assert before.apply(updates.apply_rows, grad, ids, step) == expected
+        everywhere = numbers(rng, (rows, cols), dtype)
+        expected = before.apply(reference.apply_rows, everywhere, np.arange(rows), step)
+        assert before.apply(updates.apply_all, everywhere, step) == expected
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 2, 3), (0, 3), (4, 0), (4, 3, 0)])
+@pytest.mark.parametrize("rule", updates.RULES)
+def test_shapes(rule: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(2)
+    before = State(rule, numbers(rng, shape, DTYPES[2]))
+    ids = np.arange(0, shape[0], 2)
+    grad = numbers(rng, (len(ids), *shape[1:]), DTYPES[2])
+    expected = before.apply(reference.apply_rows, grad, ids, STEP) if before.table.size else before
+    assert before.apply(updates.apply_rows, grad, ids, STEP) == expected
+    assert before.apply(updates.apply_bags, grad, ids, np.arange(len(ids)), STEP) == expected
+
+
+# -- fused ------------------------------------------------------------------------------------------------------------
+
+COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
+
+
+class Bags:
+    """The gradient of bags, and how the same step is done in two."""
+
+    def __init__(self, rng: np.random.Generator, dtype: np.dtype[Any], rows: int, cols: int, n: int, hot: bool = False):
+        self.rows, segments = rows, max(n // 3, 1)
+        self.grad = numbers(rng, (segments, cols), dtype)
+        self.indices = rng.integers(0, rows, n).astype(rng.choice([np.int32, np.int64]))
+        if hot:
+            self.indices[rng.random(n) < 0.9] = rows // 2
+        self.segment_ids = rng.integers(0, segments, n).astype(rng.choice([np.int32, np.int64]))
+        self.weights = numbers(rng, (n,), rng.choice(DTYPES))
+
+    def rows_of(self, combiner: str, weighted: bool, accumulate: str, order: str) -> tuple[Array, Array]:
+        name = f"SparseSegment{COMBINERS[combiner]}Grad"
+        if not weighted:
+            given = (self.grad, self.indices, self.segment_ids, self.rows)
+            result = getattr(rg.raw_ops, name + "V2")(*given, order=order)
+            return result.output, result.sorted_unique_indices
+        given = (self.grad, self.indices, self.segment_ids, self.weights, self.rows)
+        dense = getattr(rg.raw_ops, "Weighted" + name)(*given, accumulate=accumulate, order=order)
+        ids = np.unique(self.indices)
+        return dense[ids], ids
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rule", updates.RULES)
+def test_fused_gives_the_bits_of_two_steps(rule: str, dtype: np.dtype[Any], weighted: bool) -> None:
+    rng = np.random.default_rng(3)
+    for combiner in COMBINERS:
+        for rows, cols, n, hot in (
+            (50, 5, 200, False),
+            (50, 5, 700, True),
+            (300, 70, 150, False),
+            (3000, 4, 5000, False),
+        ):
+            bags = Bags(rng, dtype, rows, cols, n, hot)
+            before = State(rule, numbers(rng, (rows, cols), dtype))
+            step = Step(lr=0.1, weight_decay=float(rng.choice([0, 0.1])), lazy=bool(rng.integers(2)), step=2)
+            how: dict[str, Any] = {"combiner": combiner, "order": str(rng.choice(["sequential", "blocked"]))}
+            how["accumulate"] = str(rng.choice(["T", "float32"]))
+            grad, ids = bags.rows_of(combiner, weighted, how["accumulate"], how["order"])
+            expected = before.apply(updates.apply_rows, grad, ids, step)
+            if weighted:
+                how["weights"] = bags.weights
+            assert before.apply(updates.apply_bags, bags.grad, bags.indices, bags.segment_ids, step, **how) == expected
+            plan = rg.Plan(bags.indices, bags.segment_ids, rows)
+            assert before.apply(updates.apply_planned, bags.grad, plan, step, **how) == expected
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+@pytest.mark.parametrize("rule", updates.RULES)
+def test_nothing_in_the_batch(rule: str, lazy: bool) -> None:
+    before = State(rule, numbers(np.random.default_rng(4), (6, 3), DTYPES[2]))
+    step = Step(lr=0.1, lazy=lazy)
+    none, ids = np.zeros((0, 3), np.float32), np.zeros(0, np.int64)
+    expected = before.apply(reference.apply_rows, none, ids, step)
+    assert before.apply(updates.apply_rows, none, ids, step) == expected
+    assert before.apply(updates.apply_bags, np.ones((2, 3), np.float32), ids, ids, step) == expected
+    plan = rg.Plan(ids, ids, 6, num_segments=2)
+    assert before.apply(updates.apply_planned, np.ones((2, 3), np.float32), plan, step) == expected
+    assert (expected == before) == (lazy or not rule.startswith("adam"))
+
+
+# -- the same bits, whoever computes them -----------------------------------------------------------------------------
+
+
+def results() -> list[State]:
+    """Steps large enough to be shared out."""
+    found = []
+    for seed, dtype in enumerate(DTYPES):
+        for rule in updates.RULES:
+            rng = np.random.default_rng(seed)
+            bags = Bags(rng, dtype, 4000, 20, 30000)
+            before = State(rule, numbers(rng, (4000, 20), dtype))
+            step = Step(lr=0.1, lazy=False, stochastic_rounding=True, seed=5, step=2)
+            grad, ids = bags.rows_of("mean", False, "T", "sequential")
+            plan = rg.Plan(bags.indices, bags.segment_ids, 4000)
+            found += [
+                before.apply(updates.apply_rows, grad, ids, step),
+                before.apply(updates.apply_all, numbers(rng, (4000, 20), dtype), step),
+                before.apply(updates.apply_bags, bags.grad, bags.indices, bags.segment_ids, step, combiner="mean"),
+                before.apply(updates.apply_planned, bags.grad, plan, step, combiner="sqrtn", weights=bags.weights),
+            ]
+    return found
+
+
+def test_threads_change_nothing() -> None:
+    rg.set_num_threads(1)
+    expected = results()
+    for threads in (2, 3, 8):
+        rg.set_num_threads(threads)
+        assert results() == expected
+
+
+DIGEST = """
+import hashlib, sys
+sys.path.insert(0, sys.argv[1])
+from test_updates import results
+digest = hashlib.sha256()
+for state in results():
+    for array in (state.table, *state.slots):
+        digest.update(array.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_levels_change_nothing() -> None:
+    here = Path(__file__).parent
+    found = set()
+    for level in ("baseline", "x86-64-v3", "x86-64-v4"):  # a level the machine lacks gives the one below it
+        command = [sys.executable, "-c", DIGEST, str(here)]
+        env = {**os.environ, "ROWGRAD_LEVEL": level}
+        found.add(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 1
+
+
+# -- stochastic rounding ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("rule", updates.RULES)
+def test_chance_is_the_documented_hash(rule: str, dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(6)
+    step = Step(lr=0.01, stochastic_rounding=True, seed=2**62 + 3, step=4)
+    for cols in (1, 5, 40):
+        before = State(
+            rule, (numbers(rng, (9, cols), dtype).astype(np.float64) * 4.0 ** -np.arange(cols)).astype(dtype)
+        )
+        grad = numbers(rng, (9, cols), dtype)
+        assert before.apply(updates.apply_all, grad, step) == before.apply(
+            reference.apply_rows, grad, np.arange(9), step
+        )
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("weight", [1.0, -3.25, 1e-5, 250.0])
+def test_chance_has_the_mean_of_what_it_rounds(dtype: np.dtype[Any], weight: float) -> None:
+    n = 1 << 18
+    table = np.full((n // 16, 16), weight, dtype)
+    base = float(table[0, 0])
+    unit = abs(float(np.nextafter(table[0, 0], dtype.type(np.inf))) - base)
+    share = 0.3
+    updates.apply_all("sgd", table, (), np.ones_like(table), Step(lr=-share * unit, stochastic_rounding=True, seed=1))
+    moved = (table.astype(np.float64) - base) / unit
+    assert set(np.unique(moved).tolist()) == {0.0, 1.0}
+    assert abs(moved.mean() - share) < 5 * (share * (1 - share) / n) ** 0.5
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_small_steps_are_lost_without_chance(dtype: np.dtype[Any]) -> None:
+    grad = np.full((64, 8), 1.0, dtype)
+    plain, chance = np.ones((64, 8), dtype), np.ones((64, 8), dtype)
+    for t in range(1, 201):
+        updates.apply_all("sgd", plain, (), grad, Step(lr=1e-4, step=t))
+        updates.apply_all("sgd", chance, (), grad, Step(lr=1e-4, step=t, stochastic_rounding=True))
+    assert (plain == 1).all()
+    assert abs(chance.astype(np.float64).mean() - 0.98) < 0.002
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_chance_keeps_what_is_no_number(dtype: np.dtype[Any]) -> None:
+    table = np.array([[np.inf, -np.inf, np.nan, 0.0, -0.0]], dtype)
+    for t in range(1, 50):
+        updates.apply_all("sgd", table, (), np.zeros((1, 5), dtype), Step(lr=1.0, step=t, stochastic_rounding=True))
+    assert table[0, :2].tolist() == [np.inf, -np.inf]
+    assert np.isnan(table[0, 2])
+    assert table[0, 3:].tolist() == [0.0, 0.0]
+
+
+def test_chance_depends_on_seed_and_step_and_nothing_else() -> None:
+    def once(**how: int) -> Array:
+        table = np.ones((100, 8), DTYPES[1])
+        grad = np.full_like(table, 1e-3)
+        updates.apply_all("sgd", table, (), grad, Step(lr=1.0, stochastic_rounding=True, **how))
+        return table
+
+    first = once(seed=1, step=1)
+    assert same_bits(once(seed=1, step=1), first)
+    assert not same_bits(once(seed=2, step=1), first)
+    assert not same_bits(once(seed=1, step=2), first)
+
+
+def test_wide_tables_have_no_use_for_chance() -> None:
+    before = State("adam", numbers(np.random.default_rng(7), (9, 5), DTYPES[2]))
+    grad = np.ones((9, 5), np.float32)
+    plain = before.apply(updates.apply_all, grad, Step(lr=0.1))
+    assert before.apply(updates.apply_all, grad, Step(lr=0.1, stochastic_rounding=True)) == plain
+
+
+# -- memory of others -------------------------------------------------------------------------------------------------
+
+
+def test_memory_by_address() -> None:
+    rng = np.random.default_rng(8)
+    before = State("adam", numbers(rng, (9, 5), DTYPES[1]))
+    grad, ids = numbers(rng, (3, 5), DTYPES[1]), np.array([1, 4, 8], np.int32)
+    after = before.copy()
+
+    def memory(array: Array) -> Memory:
+        return Memory(array.ctypes.data, array.dtype.name, array.shape)
+
+    updates.apply_rows("adam", memory(after.table), [*map(memory, after.slots)], memory(grad), memory(ids), STEP)
+    assert after == before.apply(updates.apply_rows, grad, ids, STEP)
+    assert not same_bits(after.table, before.table)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+F4 = np.float32
+REFUSED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("apply_rows", r"row_ids\[1\] = 4", {"row_ids": [0, 4]}, {"argument": "row_ids", "position": 1, "bound": 4}),
+    ("apply_rows", r"row_ids\[0\] = -1", {"row_ids": [-1, 2]}, {"position": 0, "value": -1, "bound": 4}),
+    ("apply_rows", "ascend strictly", {"row_ids": [2, 2]}, {"position": 1, "value": 2}),
+    ("apply_rows", "row_ids must have length 2, got 1", {"row_ids": [1]}, {"argument": "row_ids"}),
+    ("apply_rows", "row_ids should be a vector", {"row_ids": [[1, 2]]}, {}),
+    ("apply_rows", "row_ids must be one of int32, int64", {"row_ids": np.array([1.0, 2.0])}, {}),
+    ("apply_rows", "grad must be float32, as the table; got float64", {"grad": np.zeros((2, 3))}, {}),
+    ("apply_rows", r"grad must have rows of shape \[3\], got \[2\]", {"grad": np.zeros((2, 2), F4)}, {}),
+    ("apply_rows", "rule must be one of 'sgd'", {"rule": "rprop"}, {"value": "'rprop'"}),
+    ("apply_rows", "slots must be 1, sum; got 0", {"slots": ()}, {"argument": "slots"}),
+    (
+        "apply_rows",
+        r"sum is updated in place and must be float32\[4,3\]; got float32\[4\]",
+        {"slots": (np.ones(4, F4),)},
+        {},
+    ),
+    ("apply_rows", r"sum .* must be float32\[4,3\]; got float64\[4,3\]", {"slots": (np.ones((4, 3)),)}, {}),
+    ("apply_rows", "table .* must be an array; got list", {"table": [[1.0] * 3] * 4}, {"argument": "table"}),
+    ("apply_rows", "table must be one of float16", {"table": np.zeros((4, 3), np.int32)}, {}),
+    ("apply_rows", r"got strided float32\[4,3\]", {"table": np.zeros((3, 4), F4).T}, {}),
+    ("apply_all", r"grad must have shape \[4,3\], got \[2,3\]", {}, {"argument": "grad"}),
+    ("apply_bags", "Index 4 out of range", {"indices": [0, 4, 1]}, {"argument": "indices", "position": 1, "bound": 4}),
+    ("apply_bags", "Segment id -1 out of range", {"segment_ids": [0, -1, 1]}, {"position": 1, "bound": 2}),
+    ("apply_bags", "Invalid number of segments", {"segment_ids": [0, 1, 2]}, {"position": 2, "value": 2, "bound": 2}),
+    ("apply_bags", "segment_ids and indices should have same size", {"segment_ids": [0, 1]}, {}),
+    ("apply_bags", "attribute combiner must be one of", {"combiner": "max"}, {"argument": "combiner"}),
+    ("apply_bags", r"weights and indices should have same size, got \[2\] and 3", {"weights": np.ones(2)}, {}),
+    ("apply_bags", "weights must be one of float16", {"weights": np.ones(3, np.int64)}, {"argument": "weights"}),
+    ("apply_planned", "plan must be a rowgrad.Plan", {"plan": 3}, {}),
+    ("apply_planned", "a table of 5 rows; this one has 4", {"plan": rg.Plan([1], [0], 5)}, {"argument": "plan"}),
+    ("apply_planned", "3 segments, grad only 2 rows", {"plan": rg.Plan([1], [2], 4)}, {"argument": "grad"}),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "changed", "facts"), REFUSED)
+def test_refused_with_nothing_written(name: str, words: str, changed: Any, facts: Any) -> None:
+    given: dict[str, Any] = {
+        "rule": "adagrad", "table": np.ones((4, 3), F4), "slots": (np.ones((4, 3), F4),), "grad": np.ones((2, 3), F4)
+    }  # fmt: skip
+    own = {
+        "apply_rows": {"row_ids": [0, 2]},
+        "apply_all": {},
+        "apply_bags": {"indices": [0, 1, 2], "segment_ids": [0, 0, 1]},
+        "apply_planned": {"plan": rg.Plan([0, 1, 2], [0, 0, 1], 4)},
+    }
+    given = {**given, **own[name], **changed, "step": STEP}
+    before = [np.array(a, copy=True) for a in (given["table"], *given["slots"])]
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words) as caught:
+        getattr(updates, name)(**given)
+    assert all(map(np.array_equal, (given["table"], *given["slots"]), before))
+    assert caught.value.op == name
+    assert {k: getattr(caught.value, k) for k in facts} == facts
+
+
+def test_what_is_updated_stands_apart() -> None:
+    table = np.ones((4, 3), F4)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="table is updated in place and shares memory with grad"):
+        updates.apply_all("sgd", table, (), table, STEP)
+    slot = np.ones((4, 3), F4)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="shares memory with exp_avg_sq"):
+        updates.apply_all("adam", table, (slot, slot), np.ones((4, 3), F4), STEP)
+    table.flags.writeable = False
+    with pytest.raises(rg.errors.InvalidArgumentError, match="read-only"):
+        updates.apply_all("sgd", table, (), np.ones((4, 3), F4), STEP)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"lr": float("nan")}, "lr must be a finite number; got nan"),
+        ({"lr": "fast"}, "lr must be a finite number; got 'fast'"),
+        ({"lr": 1.0, "eps": -1.0}, "eps must be a finite number of at least 0; got -1.0"),
+        ({"lr": 1.0, "weight_decay": -1.0}, "weight_decay must be"),
+        ({"lr": 1.0, "betas": (0.9, 1.0)}, r"betas must be two numbers in \[0, 1\)"),
+        ({"lr": 1.0, "betas": 0.9}, "betas must be two numbers"),
+        ({"lr": 1.0, "step": 0}, "step must be an int from 1"),
+        ({"lr": 1.0, "seed": -1}, "seed must be an int from 0"),
+        ({"lr": 1.0, "rate": float("inf")}, "rate must be a finite number"),
+    ],
+)
+def test_numbers_refused(numbers: dict[str, Any], words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        Step(**numbers)
+
+
+def test_the_kernels_are_listed_apart() -> None:
+    names = [name for name, _ in _core.update_kernels()]
+    assert names == ["apply_rows", "apply_all", "apply_bags", "apply_planned"]
+    assert not set(names) & {name for name, _ in _core.kernels()}

@@ -1,0 +1,511 @@
+"""The torch optimizers: against torch.optim where formulas coincide, and all that a training loop does with one."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import math
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import rowgrad as rg  # noqa: E402
+from reference import updates as reference  # noqa: E402
+from rowgrad.torch import optim  # noqa: E402
+from rowgrad.updates import Step  # noqa: E402
+
+CLASSES = [optim.SGD, optim.Adagrad, optim.RowWiseAdagrad, optim.Adam, optim.AdamW]
+Make = Callable[..., Any]
+
+
+def sparse(rows: list[int], values: Any, size: int, coalesce: bool = False) -> Any:
+    grad = torch.sparse_coo_tensor(torch.tensor([rows]), values, (size, *values.shape[1:]), check_invariants=False)
+    return grad.coalesce() if coalesce else grad
+
+
+def table(dtype: Any = torch.float64, shape: tuple[int, ...] = (12, 5), seed: int = 0) -> Any:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.nn.Parameter(made.to(dtype))
+
+
+def gradients(count: int, shape: tuple[int, ...] = (12, 5), dtype: Any = torch.float64) -> list[Any]:
+    g = torch.Generator().manual_seed(1)
+    return [torch.randn(shape, generator=g, dtype=torch.float64).to(dtype) for _ in range(count)]
+
+
+def train(param: Any, optimizer: Any, grads: list[Any]) -> Any:
+    for grad in grads:
+        param.grad = grad.clone()
+        optimizer.step()
+    return param.detach()
+
+
+# -- against torch.optim ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda p: optim.SGD(p, 0.1), lambda p: torch.optim.SGD(p, 0.1)),
+        (lambda p: optim.SGD(p, 0.1, weight_decay=0.2), lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.2)),
+        (
+            lambda p: optim.Adagrad(p, 0.1, initial_accumulator_value=0.3, weight_decay=0.1),
+            lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.3, weight_decay=0.1),
+        ),
+        # torch adds eps to √(v / (1 − β₂ᵗ)), here it is added to √v: without one they are the same.
+        (lambda p: optim.Adam(p, 0.1, eps=0.0), lambda p: torch.optim.Adam(p, 0.1, eps=0.0)),
+        (
+            lambda p: optim.Adam(p, 0.1, eps=0.0, weight_decay=0.1),
+            lambda p: torch.optim.Adam(p, 0.1, eps=0.0, weight_decay=0.1),
+        ),
+        (
+            lambda p: optim.AdamW(p, 0.1, eps=0.0, weight_decay=0.1, betas=(0.5, 0.7)),
+            lambda p: torch.optim.AdamW(p, 0.1, eps=0.0, weight_decay=0.1, betas=(0.5, 0.7)),
+        ),
+    ],
+)
+def test_dense_as_torch(ours: Make, theirs: Make) -> None:
+    a, b = table(), table()
+    torch.testing.assert_close(
+        train(a, ours([a]), gradients(7)), train(b, theirs([b]), gradients(7)), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda p: optim.SGD(p, 0.1), lambda p: torch.optim.SGD(p, 0.1)),
+        (lambda p: optim.Adagrad(p, 0.1), lambda p: torch.optim.Adagrad(p, 0.1)),
+        (lambda p: optim.Adam(p, 0.1, eps=1e-3), lambda p: torch.optim.SparseAdam(p, 0.1, eps=1e-3)),
+    ],
+)
+@pytest.mark.parametrize("coalesce", [False, True])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own, from within its Adagrad
+def test_sparse_as_torch(ours: Make, theirs: Make, coalesce: bool) -> None:
+    grads = [sparse([3, 0, 3, 7], g[:4], 12, coalesce) for g in gradients(5)]
+    a, b = table(), table()
+    torch.testing.assert_close(train(a, ours([a]), grads), train(b, theirs([b]), grads), rtol=1e-12, atol=1e-12)
+
+
+def test_adam_with_torchs_eps() -> None:
+    """The step before which torch's eps and ours meet: eps·√(1 − β₂ᵗ)."""
+    a, b = table(), table()
+    their = torch.optim.Adam([b], 0.1, eps=1e-2)
+    our = optim.Adam([a], 0.1)
+    for t, grad in enumerate(gradients(5), start=1):
+        our.param_groups[0]["eps"] = 1e-2 * math.sqrt(1 - 0.999**t)
+        train(a, our, [grad])
+        train(b, their, [grad])
+    torch.testing.assert_close(a.detach(), b.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_rows_without_a_gradient() -> None:
+    """Lazy: they stay. Else they are those of a dense gradient that is zero there."""
+    grads = [sparse([2, 5], g[:2], 12) for g in gradients(4)]
+    for make in (optim.Adam, optim.AdamW):
+        start, lazy, eager, dense = table(), table(), table(), table()
+        train(lazy, make([lazy], 0.1), grads)
+        rest = [r for r in range(12) if r not in (2, 5)]
+        assert torch.equal(lazy.detach()[rest], start.detach()[rest])
+        train(eager, make([eager], 0.1, lazy=False), grads)
+        train(dense, make([dense], 0.1), [g.to_dense() for g in grads])
+        torch.testing.assert_close(eager.detach(), dense.detach(), rtol=1e-12, atol=1e-12)
+        once = [
+            grads[0],
+            *[sparse([2], g[:1], 12) for g in gradients(3)],
+        ]  # row 5 has a gradient in the first step alone
+        rests, fades = table(), table()
+        train(rests, make([rests], 0.1), once)
+        train(fades, make([fades], 0.1, lazy=False), once)
+        assert not torch.equal(rests.detach()[5], fades.detach()[5])
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("make", CLASSES)
+def test_equal_rows_add_up_in_rowgrads_order(make: Make, dtype: Any) -> None:
+    n = 300
+    rows = torch.randint(0, 6, (n,), generator=torch.Generator().manual_seed(3))
+    values = torch.randn((n, 5), generator=torch.Generator().manual_seed(4)).to(dtype)
+    a, b = table(dtype, (6, 5)), table(dtype, (6, 5))
+    train(a, make([a], 0.1), [sparse(rows.tolist(), values, 6)])
+    wide = values.double().numpy() if dtype == torch.float64 else values.float().numpy()
+    total = np.zeros((6, 5), wide.dtype)
+    for row, value in zip(rows.tolist(), wide, strict=True):
+        total[row] = total[row] + value
+    train(b, make([b], 0.1), [torch.from_numpy(total).to(dtype)])
+    assert torch.equal(a.detach(), b.detach())
+
+
+@pytest.mark.parametrize("make", CLASSES)
+@pytest.mark.parametrize("shape", [(), (7,), (4, 3, 2), (0, 3), (3, 0)])
+def test_parameters_of_any_rank(make: Make, shape: tuple[int, ...]) -> None:
+    a, b = table(shape=shape), table(shape=shape)
+    grads = gradients(3, shape)
+    train(a, make([a], 0.1), grads)
+    if a.numel() and make is not optim.RowWiseAdagrad:
+        flat = torch.nn.Parameter(b.detach().reshape(-1))
+        train(flat, make([flat], 0.1), [g.reshape(-1) for g in grads])
+        assert torch.equal(a.detach().reshape(-1), flat.detach())
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_sparse_gradients_of_numbers_and_of_blocks(make: Make) -> None:
+    for shape in ((9,), (9, 2, 3)):
+        a, b = table(shape=shape), table(shape=shape)
+        values = gradients(1, (2, *shape[1:]))[0]
+        dense = torch.zeros(shape, dtype=torch.float64)
+        dense[[1, 4]] = values
+        train(a, make([a], 0.1), [sparse([1, 4], values, 9)])
+        train(b, make([b], 0.1), [dense])
+        assert torch.equal(a.detach()[[1, 4]], b.detach()[[1, 4]])
+        assert torch.equal(a.detach()[[0, 8]], table(shape=shape).detach()[[0, 8]])
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_strided_parameters(make: Make) -> None:
+    base = table(shape=(5, 12)).detach()
+    a, b = torch.nn.Parameter(base.clone().T), torch.nn.Parameter(base.T.contiguous())
+    assert not a.is_contiguous()
+    grads = [*gradients(2), sparse([2, 0, 2], gradients(1)[0][:3], 12)]
+    assert torch.equal(train(a, make([a], 0.1), grads), train(b, make([b], 0.1), grads))
+
+
+def test_accumulated_sparse_gradients() -> None:
+    """torch adds sparse gradients by listing both: the step sees them in that order."""
+    bag = torch.nn.EmbeddingBag(10, 4, mode="sum", sparse=True, dtype=torch.float64)
+    once = copy.deepcopy(bag)
+    ids = torch.tensor([[1, 2, 2], [3, 1, 9]])
+    for part in ids:
+        bag(part[None]).pow(2).sum().backward()
+    once(ids).pow(2).sum().backward()
+    for module in (bag, once):
+        optim.RowWiseAdagrad(module.parameters(), 0.1).step()
+    torch.testing.assert_close(bag.weight, once.weight, rtol=1e-12, atol=1e-12)
+
+
+def test_autograd_learns_that_a_parameter_changed() -> None:
+    w = table()
+    loss = (w * w).sum()
+    w.grad = torch.ones_like(w)
+    optim.SGD([w], 0.1).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+# -- the loop ---------------------------------------------------------------------------------------------------------
+
+
+class Model(torch.nn.Module):
+    """A table with a sparse gradient under a small dense network."""
+
+    def __init__(self, dtype: Any = torch.float32) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bag = torch.nn.EmbeddingBag(50, 8, mode="sum", sparse=True, dtype=dtype)
+        self.head = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def forward(self, ids: Any) -> Any:
+        return self.head(self.bag(ids).float())[:, 0]
+
+
+def batches(count: int, start: int = 0) -> list[tuple[Any, Any]]:
+    out = []
+    for i in range(start, start + count):
+        ids = torch.randint(0, 50, (16, 6), generator=torch.Generator().manual_seed(i))
+        out.append((ids, (ids % 3 == 0).float().mean(1)))
+    return out
+
+
+def fit(model: Any, optimizer: Any, data: list[tuple[Any, Any]], scheduler: Any = None) -> list[float]:
+    losses = []
+    for ids, wanted in data:
+
+        def closure(ids: Any = ids, wanted: Any = wanted) -> Any:
+            optimizer.zero_grad()
+            loss = (model(ids) - wanted).pow(2).mean()
+            loss.backward()
+            return loss
+
+        losses.append(float(optimizer.step(closure).detach()))
+        if scheduler is not None:
+            scheduler.step()
+    return losses
+
+
+def weights(model: Any) -> list[Any]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_a_model_learns(make: Make) -> None:
+    model = Model()
+    losses = fit(model, make(model.parameters(), 0.3 if make is optim.SGD else 0.03), batches(60))
+    assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:5])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("make", CLASSES)
+def test_resume_is_bit_identical(make: Make, dtype: Any) -> None:
+    def fresh() -> tuple[Any, Any, Any]:
+        model = Model(dtype)
+        options = {"stochastic_rounding": True, "seed": 3}
+        groups = [{"params": model.bag.parameters(), "lr": 0.05}, {"params": model.head.parameters()}]
+        optimizer = make(groups, 0.02, **options)
+        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    whole, optimizer, scheduler = fresh()
+    fit(whole, optimizer, batches(7), scheduler)
+
+    model, optimizer, scheduler = fresh()
+    fit(model, optimizer, batches(3), scheduler)
+    file = io.BytesIO()
+    torch.save([model.state_dict(), optimizer.state_dict(), scheduler.state_dict()], file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    kept = copy.deepcopy(saved[1])
+    model, optimizer, scheduler = fresh()
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    scheduler.load_state_dict(saved[2])
+    fit(model, optimizer, batches(4, start=3), scheduler)
+    assert all(map(torch.equal, weights(model), weights(whole)))
+    for before, after in zip(kept["state"].values(), saved[1]["state"].values(), strict=True):
+        assert all(torch.equal(before[k], after[k]) for k in before if k != "step")  # the saved state is not used up
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_slots_of_short_tables_are_float32(make: Make) -> None:
+    w = table(torch.bfloat16)
+    optimizer = make([w], 0.1)
+    train(w, optimizer, gradients(2, dtype=torch.bfloat16))
+    for state in (optimizer.state[w], copy.deepcopy(optimizer).state_dict()["state"].get(0, {})):
+        assert {v.dtype for k, v in state.items() if k != "step"} <= {torch.float32}
+    again = make([w], 0.1)
+    again.load_state_dict(optimizer.state_dict())
+    assert all(v.dtype == torch.float32 for k, v in again.state[w].items() if k != "step")
+    assert again.state[w]["step"] == 2
+
+
+def test_groups_and_schedulers() -> None:
+    a, b = table(), table()
+    optimizer = optim.SGD([{"params": [a], "lr": 1.0}, {"params": [b], "weight_decay": 0.5}], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(2):
+        a.grad, b.grad = torch.ones_like(a), torch.ones_like(b)
+        optimizer.step()
+        scheduler.step()
+    torch.testing.assert_close(a.detach(), table().detach() - 1.5, rtol=1e-12, atol=1e-12)
+    expected = table().detach()
+    for lr in (0.1, 0.05):
+        expected = expected - lr * (1 + 0.5 * expected)
+    torch.testing.assert_close(b.detach(), expected, rtol=1e-12, atol=1e-12)
+    c = table()
+    optimizer.add_param_group({"params": [c], "lr": 0.25})
+    c.grad = torch.ones_like(c)
+    optimizer.step()
+    torch.testing.assert_close(c.detach(), table().detach() - 0.25, rtol=1e-12, atol=1e-12)
+
+
+def test_parameters_without_a_gradient_stay() -> None:
+    a, b = table(), table()
+    optimizer = optim.Adam([a, b], 0.1)
+    train(a, optimizer, gradients(1))
+    assert torch.equal(b.detach(), table().detach())
+    assert b not in optimizer.state
+
+
+def test_stochastic_rounding() -> None:
+    def after(**how: Any) -> tuple[Any, Any]:
+        a, b = (torch.nn.Parameter(torch.ones((500, 8), dtype=torch.bfloat16)) for _ in range(2))
+        optimizer = optim.SGD([a, b], 1e-4, **how)
+        for _ in range(50):
+            a.grad, b.grad = torch.ones_like(a), torch.ones_like(b)
+            optimizer.step()
+        return a.detach(), b.detach()
+
+    assert after()[0].eq(1).all()
+    a, b = after(stochastic_rounding=True)
+    assert abs(float(a.double().mean()) - 0.995) < 5e-4
+    assert not torch.equal(a, b)  # each parameter has chances of its own
+    assert torch.equal(after(stochastic_rounding=True)[0], a)
+    assert not torch.equal(after(stochastic_rounding=True, seed=9)[0], a)
+
+
+# -- fused ------------------------------------------------------------------------------------------------------------
+
+
+def bags() -> tuple[Any, Any, Any, Any]:
+    g = torch.Generator().manual_seed(6)
+    indices, segment_ids = torch.randint(0, 12, (40,), generator=g), torch.randint(0, 7, (40,), generator=g)
+    return torch.randn((7, 5), generator=g), indices, segment_ids, torch.rand((40,), generator=g)
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("make", CLASSES)
+def test_update_from_bags(make: Make, combiner: str) -> None:
+    grad, indices, segment_ids, w = bags()
+    name = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}[combiner]
+    ids = indices.numpy(), segment_ids.numpy()
+    plan = rg.Plan(*ids, 12)
+    for weighted in (False, True):
+        if weighted:
+            op = getattr(rg.raw_ops, f"WeightedSparseSegment{name}Grad")
+            dense = torch.from_numpy(op(grad.numpy(), *ids, w.numpy(), 12))
+            rows = sorted(set(indices.tolist()))
+            plain = sparse(rows, dense[rows], 12, coalesce=True)
+        else:
+            found = getattr(rg.raw_ops, f"SparseSegment{name}GradV2")(grad.numpy(), *ids, 12)
+            rows = found.sorted_unique_indices.tolist()
+            plain = sparse(rows, torch.from_numpy(found.output), 12, coalesce=True)
+        a, b, c = (table(torch.float32) for _ in range(3))
+        train(a, make([a], 0.1), [plain, plain])
+        fused, planned = make([b], 0.1), make([c], 0.1)
+        for _ in range(2):
+            fused.update_from_bags(b, grad, indices, segment_ids, combiner, weights=w if weighted else None)
+            planned.update_from_bags(c, grad, None, None, combiner, weights=w if weighted else None, plan=plan)
+        assert torch.equal(a.detach(), b.detach())
+        assert torch.equal(a.detach(), c.detach())
+        assert fused.state[b]["step"] == 2
+
+
+def test_the_protocol_of_fused_parameters() -> None:
+    grad, indices, segment_ids, _ = bags()
+    a, b = table(torch.float32), table(torch.float32)
+    a.rowgrad_fused = True
+    optimizer = optim.Adagrad([a, b], 0.1)
+    assert a.rowgrad_optimizer() is optimizer
+    assert not hasattr(b, "rowgrad_optimizer")
+    optimizer.update_from_bags(a, grad, indices, segment_ids, "sum")
+    assert a.rowgrad_pending is True
+    after = a.detach().clone()
+    a.grad = torch.ones_like(a)
+    optimizer.step()
+    assert a.rowgrad_pending is False
+    assert torch.equal(a.detach(), after)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert a.rowgrad_optimizer() is optimizer
+    again = pickle.loads(pickle.dumps(a))
+    assert again.rowgrad_optimizer() is None
+    assert a.rowgrad_optimizer() is not None
+    del optimizer
+    gc.collect()
+    assert a.rowgrad_optimizer() is None
+
+
+def test_in_backward() -> None:
+    """As a module would: the update happens while gradients flow, the step counts once."""
+
+    class Bags(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, weight: Any, indices: Any, segment_ids: Any) -> Any:
+            ctx.ids, ctx.weight = (indices, segment_ids), weight
+            out = rg.raw_ops.SparseSegmentSumWithNumSegments(
+                weight.detach().numpy(), indices.numpy(), segment_ids.numpy(), 7
+            )
+            return torch.from_numpy(out)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            ctx.weight.rowgrad_optimizer().update_from_bags(ctx.weight, grad, *ctx.ids, "sum")
+            return None, None, None
+
+    _, indices, segment_ids, _ = bags()
+    segment_ids = segment_ids.sort().values
+    a, b = table(torch.float32), table(torch.float32)
+    a.rowgrad_fused = True
+    fused, plain = optim.RowWiseAdagrad([a], 0.1), optim.RowWiseAdagrad([b], 0.1)
+    for _ in range(3):
+        Bags.apply(a, indices, segment_ids).pow(2).sum().backward()
+        fused.step()
+        plain.zero_grad()
+        out = torch.zeros(7, 5).index_add(0, segment_ids, torch.nn.functional.embedding(indices, b, sparse=True))
+        out.pow(2).sum().backward()
+        plain.step()
+    torch.testing.assert_close(a.detach(), b.detach(), rtol=1e-5, atol=1e-6)
+    assert fused.state[a]["step"] == 3
+
+
+# -- a rule, a slot and a hash that are those of rowgrad.updates -------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_as_the_reference(make: Make) -> None:
+    w = table(torch.float32)
+    expected = w.detach().numpy().copy()
+    optimizer = make([w], 0.1)
+    group = optimizer.param_groups[0]
+    numbers = {k: group[k] for k in ("eps", "weight_decay", "betas") if k in group}
+    slots: tuple[Any, ...] = ()
+    for t, grad in enumerate(gradients(3, dtype=torch.float32), start=1):
+        train(w, optimizer, [grad])
+        if not slots:
+            slots = tuple(np.zeros(tuple(v.shape), np.float32) for k, v in optimizer.state[w].items() if k != "step")
+        reference.apply_rows(make.rule, expected, slots, grad.numpy(), np.arange(12), Step(lr=0.1, step=t, **numbers))
+    assert np.array_equal(w.detach().numpy(), expected)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda p: optim.SGD(p, -1.0), "lr must be a finite number of at least 0; got -1.0"),
+        (lambda p: optim.Adam(p, betas=(0.9, 1.0)), "betas must be two numbers"),
+        (lambda p: optim.Adagrad(p, eps=-1.0), "eps must be"),
+        (lambda p: optim.SGD(p, seed=-1), "seed must be an int"),
+        (lambda p: optim.SGD([{"params": p, "lr": float("nan")}]), "lr must be"),
+        (
+            lambda p: optim.SGD([torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))]),
+            "param must be one of float16",
+        ),
+    ],
+)
+def test_refused_when_made(make: Make, words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        make([table()])
+
+
+def test_parameters_elsewhere() -> None:
+    with pytest.raises(NotImplementedError, match="param must be on the CPU; got a tensor on meta"):
+        optim.SGD([torch.nn.Parameter(torch.ones(3, device="meta"))])
+
+
+def test_refused_gradients() -> None:
+    w = table()
+    optimizer = optim.SGD([w], 0.1)
+    w.grad = torch.eye(12, 5, dtype=torch.float64).to_sparse()
+    with pytest.raises(NotImplementedError, match=r"SGD.step: grad must be sparse in its rows alone"):
+        optimizer.step()
+    w.grad = None
+    grad, indices, segment_ids, _ = bags()
+    with pytest.raises(rg.errors.InvalidArgumentError, match="grad must be float64, as the table; got float32"):
+        optimizer.update_from_bags(w, grad, indices, segment_ids, "sum")
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"update_from_bags.*param must be a parameter of this"):
+        optimizer.update_from_bags(table(), grad.double(), indices, segment_ids, "sum")
+    with pytest.raises(rg.errors.InvalidArgumentError, match="None, and no plan"):
+        optimizer.update_from_bags(w, grad.double(), None, None, "sum")
+    with pytest.raises(rg.errors.InvalidArgumentError, match="Index 99 out of range"):
+        optimizer.update_from_bags(w, grad.double(), indices * 0 + 99, segment_ids, "sum")
+    assert torch.equal(w.detach(), table().detach())
+    assert optimizer.state[w]["step"] == 0
+
+
+def test_the_page_runs() -> None:
+    """Blocks for torch are marked py: where there is no torch, nobody runs them."""
+    page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
