@@ -146,6 +146,7 @@ class Job {
         kernel_->written());
   }
 
+  bool failed() const { return bool(status_); }
   nb::object fault() const { return as_python(status_); }
   std::int64_t rows() const { return kernel_->rows; }
   bool fills() const { return kernel_->fills(); }
@@ -176,6 +177,14 @@ class Job {
   Status status_;
 };
 
+// A whole call whose outputs' sizes are known beforehand: what a Job does in steps. Gives what went wrong, or None.
+nb::object run_kernel(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::tuple outputs,
+                      nb::bytes out_codes, bool zeros) {
+  Job job(kernel, std::move(attrs), arrays, codes);
+  if (job.failed()) return job.fault();
+  return job.run(outputs, out_codes, zeros, nb::make_tuple(), nb::bytes("", 0));
+}
+
 // An array of bytes that gives its memory back when the last view of it is gone.
 template <void* (*take)(std::int64_t), void (*give)(void*, std::int64_t) noexcept>
 auto bytes_from(std::int64_t bytes) {
@@ -204,6 +213,7 @@ NB_MODULE(_core, m) {
       .def("run", &Job::run)
       .def_prop_ro("wrote_all", &Job::wrote_all)
       .def("written", &Job::written);
+  m.def("run_kernel", &run_kernel);
   m.def("kernels", [] { return as_python(kernels()); });
   m.def("update_kernels", [] { return as_python(update_kernels()); });
   m.def("dtypes", [] {

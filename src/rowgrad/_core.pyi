@@ -20,6 +20,17 @@ class Job:
     def wrote_all(self) -> bool: ...
     def written(self) -> Any: ...
 
+def run_kernel(
+    kernel: int,
+    attrs: Sequence[int],
+    arrays: tuple[Any, ...],
+    codes: bytes,
+    outputs: tuple[Any, ...],
+    out_codes: bytes,
+    zeros: bool,
+) -> tuple[str, int, int, int] | None:
+    """A whole call, where the outputs' sizes are known beforehand."""
+
 def kernels() -> list[tuple[str, list[str]]]: ...
 def update_kernels() -> list[tuple[str, list[str]]]:
     """Their numbers for a Job follow those of `kernels()`."""

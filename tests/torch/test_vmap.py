@@ -34,13 +34,16 @@ raw = rg.raw_ops
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry per kernel call."""
     seen: list[int] = []
-    job = launching.Job
 
-    def counted(kernel: int, *rest: Any) -> Any:
-        seen.append(kernel)
-        return job(kernel, *rest)
+    def counted(function: Any) -> Any:
+        def call(*args: Any) -> Any:
+            seen.append(args[0])
+            return function(*args)
 
-    monkeypatch.setattr(launching, "Job", counted)
+        return call
+
+    for name in ("Job", "run_kernel"):
+        monkeypatch.setattr(launching, name, counted(getattr(launching, name)))
     return seen
 
 

@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import is_legacy_batchedtensor
 from torch._functorch.utils import unwrap_dead_wrappers
+from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 from ..spec import CATALOG, Op
 from . import dense, library
-from .kept import Kept, Like, is_float, is_traced, refuse_tangents
+from .kept import Kept, Like, is_float, is_plain, refuse_tangents, wanted
 from .launch import launch
 from .tensors import settled
 
@@ -30,8 +33,7 @@ class _Plain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], *_: Any) -> Any:
         outputs = launch(op, arguments, attrs)
-        asked = ctx.needs_input_grad[3:]
-        kept = Kept(op, attrs, frozenset(n for n, a in zip(op.differentiable, asked, strict=True) if a))
+        kept = Kept(op, attrs, wanted(op.differentiable, ctx.needs_input_grad[3:]))
         ctx.save_for_backward(*kept.keep(arguments, outputs))
         ctx.kept = kept
         ctx.set_materialize_grads(False)
@@ -61,7 +63,7 @@ class _Transformed(torch.autograd.Function):
         op, attrs, *values = inputs
         outputs = output if isinstance(output, tuple) else (output,)
         asked = dict(zip(op.input_names, ctx.needs_input_grad[2:], strict=True))
-        kept = Kept(op, attrs, frozenset(n for n in op.differentiable if asked[n]))
+        kept = Kept(op, attrs, wanted(op.differentiable, tuple(asked[n] for n in op.differentiable)))
         ctx.save_for_backward(*kept.keep(dict(zip(op.input_names, values, strict=True)), outputs))
         ctx.kept = kept
         ctx.set_materialize_grads(False)
@@ -88,17 +90,25 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
     """Run a kernel op on tensors, recorded wherever torch records."""
     if torch.compiler.is_compiling():
         return library.call(op, arguments, attrs)
-    refuse_tangents(arguments.values())
-    if torch._C._are_functorch_transforms_active():
+    if forward_ad._current_level >= 0:
+        refuse_tangents(arguments.values())
+    if _are_functorch_transforms_active():
         result = _Transformed.apply(op, attrs, *settled(op, arguments).values())
         return result if isinstance(result, tuple) else (result,)
-    if is_traced(arguments.values()):
+    recorded = False
+    for value in arguments.values():
+        kind = type(value)
+        if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
+            if value.requires_grad:
+                recorded = True
+            if (not value.is_cpu and value.is_meta) or not is_plain(kind):
+                return library.call(op, arguments, attrs)
+    if _len_torch_dispatch_stack():
         return library.call(op, arguments, attrs)
-    if torch.is_grad_enabled():
+    if recorded and torch.is_grad_enabled():
         differentiable = [arguments[name] for name in op.differentiable]
-        if any(isinstance(v, Tensor) and v.requires_grad for v in differentiable):
-            result = _Plain.apply(op, settled(op, arguments), attrs, *differentiable)
-            return result if isinstance(result, tuple) else (result,)
+        result = _Plain.apply(op, settled(op, arguments), attrs, *differentiable)
+        return result if isinstance(result, tuple) else (result,)
     return launch(op, arguments, attrs)
 
 

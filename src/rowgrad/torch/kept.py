@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,20 +32,24 @@ class Like:
         return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
 
+@cache
+def wanted(names: tuple[str, ...], asked: tuple[bool, ...]) -> frozenset[str]:
+    """The arguments whose gradient is asked for."""
+    return frozenset(n for n, a in zip(names, asked, strict=True) if a)
+
+
 class Kept:
-    """A call as the backward pass will see it: what autograd keeps apart from tensors.
+    """A call as the backward pass will see it: what autograd keeps apart from tensors, and which tensors it saves."""
 
-    `slots` says what stands for each argument and output: the number of a saved tensor, or the thing itself.
-    """
-
-    __slots__ = ("attrs", "inputs", "op", "outputs", "wanted")
+    __slots__ = ("arguments", "attrs", "names", "op", "outputs", "wanted")
 
     def __init__(self, op: Op, attrs: Mapping[str, Any], wanted: frozenset[str]) -> None:
         self.op = op
         self.attrs = attrs
         self.wanted = wanted
-        self.inputs: list[tuple[bool, Any]] = []
-        self.outputs: list[tuple[bool, Any]] = []
+        self.arguments: dict[str, Any] = {}
+        self.names: list[str] = []  # of the arguments that are saved; outputs come after them
+        self.outputs: list[Like | None] = []  # None: saved
 
     def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """Take note of the call; gives the tensors to save."""
@@ -52,16 +57,18 @@ class Kept:
         saved: list[Tensor] = []
         unseen = op.linear if self.wanted.issubset(op.linear) else ()
         for name, value in arguments.items():
-            if isinstance(value, Tensor) and name not in unseen:
-                self.inputs.append((True, len(saved)))
-                saved.append(value)
+            if not isinstance(value, Tensor):
+                self.arguments[name] = value
+            elif name in unseen:
+                self.arguments[name] = Like(value)
             else:
-                self.inputs.append((False, Like(value) if isinstance(value, Tensor) else value))
+                self.names.append(name)
+                saved.append(value)
         for output in outputs:
             if is_float(output):  # adjoints ask for ids and maps, never for results
-                self.outputs.append((False, Like(output)))
+                self.outputs.append(Like(output))
             else:
-                self.outputs.append((True, len(saved)))
+                self.outputs.append(None)
                 saved.append(output)
         return saved
 
@@ -69,10 +76,11 @@ class Kept:
         self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...], rows: bool
     ) -> tuple[Any, ...]:
         """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
-        arguments = [saved[v] if is_saved else v for is_saved, v in self.inputs]
-        outputs = tuple(saved[v] if is_saved else v for is_saved, v in self.outputs)
+        arguments = {**self.arguments, **dict(zip(self.names, saved, strict=False))}
+        rest = iter(saved[len(self.names) :])
+        outputs = tuple([next(rest) if o is None else o for o in self.outputs])
         attrs = {**self.attrs, **_DENSE} if _is_batching() else self.attrs
-        call = Call(dict(zip(self.op.input_names, arguments, strict=True)), attrs, outputs, self.wanted)
+        call = Call(arguments, attrs, outputs, self.wanted)
         cotangents = [o.zeros() if y is None and type(o) is Like else y for y, o in zip(ys, outputs, strict=True)]
         assert self.op.adjoint is not None
         gradients = self.op.adjoint(table, call, *cotangents)

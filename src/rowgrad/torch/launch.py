@@ -9,23 +9,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._core import Job
+from .._core import Job, run_kernel
 from ..check import infer
 from ..errors import refuse
 from ..native import CODE, CODE_NAME, KERNEL, check_size, constants_of, raise_fault, too_large
 from ..spec import Aval, Op
-from .tensors import CODE_OF, DTYPE, Host, admit_tensors, aval_of, new_tensor
+from .tensors import DTYPE, Host, admit_tensors, aval_of, new_tensor
 
 PLAIN = (Tensor, torch.nn.Parameter)
+_SMALL = 1 << 20  # bytes up to which torch's own memory serves
 
 
 class _Prepared(NamedTuple):
+    """What was found out about calls of one kind."""
+
     kernel: int
     constants: list[int]
     host: tuple[tuple[int, np.ndarray[Any, Any]], ...]  # by position
     codes: bytes
     outputs: tuple[tuple[tuple[Any, ...], torch.dtype], ...]
     out_codes: bytes
+    sized: bool  # whether all output sizes are known before the kernel has seen the data
+    fills: bool  # whether the kernel writes every element
+    small: bool
 
 
 _PREPARED: dict[Any, _Prepared] = {}
@@ -34,40 +40,58 @@ _MANY = 4096
 
 def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """Run a kernel op on real tensors, Python numbers and lists."""
-    key, given = _key(op, arguments, attrs)
-    prepared = _PREPARED.get(key) if key is not None else None
-    if prepared is None:
-        admitted = admit_tensors(op, arguments)
-        for arg in op.inputs:
-            value = admitted[arg.name]
-            if not isinstance(value, Host) and not value.is_cpu:
-                raise refuse("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu")
-        prepared = _prepare(op, admitted, attrs)
-        taken = [admitted[name] for name in op.input_names]
-        if key is not None and all(arg.host or t is v for arg, t, v in zip(op.inputs, taken, given, strict=True)):
-            if len(_PREPARED) >= _MANY:
-                _PREPARED.clear()
-            _PREPARED[key] = prepared
-        return _run(op, prepared, taken, judged=False)
-    return _run(op, prepared, given, judged=True)
-
-
-def _key(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """What decides a call apart from its data, or None where an argument is no plain CPU tensor or size."""
     key: list[Any] = [op.name]
-    given = list(arguments.values())
-    for arg, value in zip(op.inputs, given, strict=True):
-        kind = type(value)
-        if kind is int and arg.host:
-            key.append(value)
-        elif kind in PLAIN and not arg.host and value.is_cpu and value.layout is torch.strided:
-            key.append(value.dtype)
-            key.append(value.shape)
-        else:
-            return None, given
-    if attrs is not op.attrs:
-        key += attrs.values()
-    return tuple(key), given
+    raw: list[Any] = []
+    try:
+        for value in arguments.values():
+            kind = type(value)
+            if kind is int:
+                key.append(value)
+                raw.append(None)
+            elif (
+                kind in PLAIN and value.is_cpu and value.is_contiguous() and not value.is_neg() and not value.is_conj()
+            ):
+                shape = value.shape
+                key.append(value.dtype)
+                key.append(shape)
+                raw.append((value.data_ptr(), *shape))
+            else:
+                return _launch_first(op, arguments, attrs, None)
+        if attrs is not op.attrs:
+            key += attrs.values()
+        found = tuple(key)
+        prepared = _PREPARED.get(found)
+        if prepared is None:
+            return _launch_first(op, arguments, attrs, found)
+        for i, array in prepared.host:
+            raw[i] = array
+        return _run(op, prepared, tuple(raw))
+    except (RuntimeError, BufferError) as error:  # a sparse tensor, or memory that is not aligned
+        if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
+            raise
+        return _launch_first(op, arguments, attrs, None)
+
+
+def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], key: Any) -> tuple[Tensor, ...]:
+    """The long way: every argument is judged. What was found is kept under `key` for calls of the same kind."""
+    admitted = admit_tensors(op, arguments)
+    for arg in op.inputs:
+        value = admitted[arg.name]
+        if not isinstance(value, Host) and not value.is_cpu:
+            raise refuse("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu")
+    prepared = _prepare(op, admitted, attrs)
+    # Tensors that are copied for the call live until it is over.
+    held = [v if isinstance(v := admitted[name], Host) else readable(v) for name in op.input_names]
+    raw = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in held]
+    for i, array in prepared.host:
+        raw[i] = array
+    results, fills = _run_in_steps(op, prepared, tuple(raw))
+    as_came = (type(arguments[a.name]) is int if a.host else admitted[a.name] is arguments[a.name] for a in op.inputs)
+    if key is not None and all(as_came):
+        if len(_PREPARED) >= _MANY:
+            _PREPARED.clear()
+        _PREPARED[key] = prepared._replace(fills=fills)
+    return results
 
 
 def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _Prepared:
@@ -75,10 +99,11 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
     values = {name: value.value for name, value in admitted.items() if isinstance(value, Host)}
     outputs = infer(op, avals, values, attrs)
     host = tuple(
-        (i, np.array(values[arg.name], avals[arg.name].dtype).reshape([d or 0 for d in avals[arg.name].shape]))
-        for i, arg in enumerate(op.inputs)
-        if arg.host
+        (i, np.array(values[a.name], avals[a.name].dtype).reshape([d or 0 for d in avals[a.name].shape]))
+        for i, a in enumerate(op.inputs)
+        if a.host
     )
+    sized = not any(None in o.shape for o in outputs)
     return _Prepared(
         KERNEL[str(op.kernel)],
         constants_of(op, attrs),
@@ -86,29 +111,50 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
         bytes(CODE[avals[name].dtype] for name in op.input_names),
         tuple((o.shape, DTYPE[o.dtype]) for o in outputs),
         bytes(CODE[o.dtype] for o in outputs),
+        sized,
+        False,
+        sized and all(_bytes(o) < _SMALL for o in outputs),
     )
 
 
-def _run(op: Op, p: _Prepared, given: Sequence[Any], judged: bool) -> tuple[Tensor, ...]:
-    held = [v if isinstance(v, Host | int) else readable(v) for v in given]
-    raw: list[Any] = [None if isinstance(v, Host | int) else (v.data_ptr(), *v.shape) for v in held]
-    for i, array in p.host:
-        raw[i] = array
-    job = Job(p.kernel, p.constants, tuple(raw), p.codes)
-    if job.fault is not None:
-        raise_fault(op, job.fault)
-    results = []
-    for k, (shape, dtype) in enumerate(p.outputs):
-        open_rows = None in shape
-        if open_rows:
-            shape = tuple(job.rows if d is None else d for d in shape)
-        if open_rows or not judged:
-            check_size(Aval(CODE_NAME[p.out_codes[k]], shape))
-        results.append(allocate(shape, dtype, not job.fills, p.out_codes[k]))
-    fault = job.run(tuple((r.data_ptr(), *r.shape) for r in results), p.out_codes, not job.fills, (), b"")
+def _bytes(aval: Aval) -> int:
+    size = DTYPE[aval.dtype].itemsize
+    for d in aval.shape:
+        size *= d or 0
+    return size
+
+
+def _run(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    if not p.sized:
+        return _run_in_steps(op, p, raw)[0]
+    if p.small:
+        make = torch.empty if p.fills else torch.zeros
+        results = tuple([make(shape, dtype=dtype) for shape, dtype in p.outputs])
+    else:
+        results = tuple(_allocate(shape, dtype, not p.fills) for shape, dtype in p.outputs)
+    outputs = tuple([(r.data_ptr(), *r.shape) for r in results])
+    fault = run_kernel(p.kernel, p.constants, raw, p.codes, outputs, p.out_codes, not p.fills)
     if fault is not None:
         raise_fault(op, fault)
-    return tuple(results)
+    return results
+
+
+def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], bool]:
+    """The kernel says how many rows it will give, memory is found for them, and it writes them."""
+    job = Job(p.kernel, p.constants, raw, p.codes)
+    fault = job.fault
+    if fault is not None:
+        raise_fault(op, fault)
+    rows, fills = job.rows, job.fills
+    results = []
+    for (shape, dtype), code in zip(p.outputs, p.out_codes, strict=True):
+        full = tuple([rows if d is None else d for d in shape])
+        check_size(Aval(CODE_NAME[code], full))
+        results.append(_allocate(full, dtype, not fills))
+    fault = job.run(tuple([(r.data_ptr(), *r.shape) for r in results]), p.out_codes, not fills, (), b"")
+    if fault is not None:
+        raise_fault(op, fault)
+    return tuple(results), fills
 
 
 def readable(tensor: Tensor) -> Tensor:
@@ -118,14 +164,10 @@ def readable(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.data_ptr() % tensor.element_size() and tensor.numel() else tensor
 
 
-def allocate(shape: Sequence[int], dtype: torch.dtype, zeros: bool, code: int) -> Tensor:
+def _allocate(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
     """Memory for an output, or the refusal that says it does not fit."""
     try:
         return new_tensor(shape, dtype, zeros)
     except (MemoryError, ValueError, RuntimeError):
-        raise too_large(Aval(CODE_NAME[code], tuple(shape))) from None
-
-
-def code_of(tensor: Tensor) -> int:
-    """The kernels' number for a tensor's dtype."""
-    return CODE_OF[tensor.dtype]
+        name = next(n for n, d in DTYPE.items() if d == dtype)
+        raise too_large(Aval(name, tuple(shape))) from None

@@ -16,7 +16,7 @@ from torch._functorch.utils import enable_single_level_autograd_function, unwrap
 from ..check import check_attrs, infer
 from ..errors import OpError
 from ..spec import CATALOG, Arg, Aval, Derived, Op
-from .kept import Kept, is_float, refuse_tangents
+from .kept import Kept, is_float, refuse_tangents, wanted
 from .launch import launch
 from .tensors import DTYPE, NAME, is_size
 
@@ -138,7 +138,10 @@ class _Dim:
         return _Dim(self.size - _bare(other))
 
     def __mod__(self, other: Any) -> _Dim:
-        return _Dim(self.size)  # only asked for by arithmetic in 64 bits, which sizes do not leave
+        divisor = _bare(other)
+        if isinstance(divisor, int) and divisor >= 1 << 63:  # arithmetic in 64 bits, which sizes do not leave
+            return _Dim(self.size)
+        return _Dim(self.size % divisor)
 
     __rmul__, __radd__ = __mul__, __add__
 
@@ -209,7 +212,7 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
             outputs = result if isinstance(result, tuple) else (result,)
             arguments, attrs = _arguments(op, args)
             asked = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
-            kept = Kept(op, attrs, frozenset(n for n in op.differentiable if asked[n]))
+            kept = Kept(op, attrs, wanted(op.differentiable, tuple(asked[n] for n in op.differentiable)))
             ctx.save_for_backward(*kept.keep(arguments, outputs))
             ctx.kept, ctx.count = kept, len(args)
             ctx.set_materialize_grads(False)
