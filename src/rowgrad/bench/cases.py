@@ -85,6 +85,46 @@ def _power_law(rng: np.random.Generator, n: int, rows: int, exponent: float) -> 
 
 
 @dataclass(frozen=True)
+class TablesCase:
+    """A batch of bags for each of many tables of one size, feature by feature."""
+
+    name: str
+    tables: int
+    rows: int
+    cols: int
+    bags: int
+    length: float
+    group: str = "tables"
+
+    @property
+    def title(self) -> str:
+        """Sizes in one line."""
+        size = f"{self.tables} tables of V {self.rows:,}, D {self.cols}"
+        return f"{size}, {self.bags:,} bags × {self.length:g} each, zipf 1.05, float32, int64"
+
+    def arrays(self) -> Arrays:
+        """Ids and offsets of all features one after the other, one table for all to begin with, and the gradient."""
+        each = [
+            Case(self.name, self.rows, 1, self.bags, self.length, ids="int64", seed=s).arrays()
+            for s in range(self.tables)
+        ]
+        starts = np.cumsum([0, *(len(x["ids"]) for x in each)])
+        rng = np.random.default_rng(7)
+        return {
+            "table": rng.standard_normal((self.rows, self.cols), np.float32),
+            "grad": rng.standard_normal((self.bags, self.tables, self.cols), np.float32),
+            "ids": np.concatenate([x["ids"] for x in each]),
+            "offsets": np.concatenate(
+                [*(x["offsets"][:-1] + s for x, s in zip(each, starts, strict=False)), starts[-1:]]
+            ),
+            "rows": self.rows,
+            "bags": self.bags,
+            "tables": self.tables,
+            "dtype": "float32",
+        }
+
+
+@dataclass(frozen=True)
 class SparseCase:
     """A sorted sparse matrix of nnz entries, `empty` of its rows without any, and a second one that overlaps it."""
 
@@ -157,6 +197,7 @@ VARIANTS = (
     *(replace(case, name=f"{case.name}_int64", ids="int64") for case in SIX[:3]),
 )
 SPARSE = (SparseCase("sparse", 4_000_000, 1_000_000), SparseCase("sparse_small", 20_000, 5_000))
-_EVERY: tuple[Workload, ...] = (*SIX, *SHAPES, *VARIANTS, *SPARSE, TinyCase())
+TABLES = TablesCase("tables", 26, 100_000, 64, 2_048, 10)
+_EVERY: tuple[Workload, ...] = (*SIX, *SHAPES, *VARIANTS, TABLES, *SPARSE, TinyCase())
 ALL: dict[str, Workload] = {case.name: case for case in _EVERY}
-USUAL = (*(case.name for case in SIX), "sparse", "tiny")
+USUAL = (*(case.name for case in SIX), "tables", "sparse", "tiny")

@@ -30,6 +30,8 @@ _EVERY = (
     Kind("rows_planned", "bags", "the same with the ids sorted beforehand by a Plan; peers as in rows", "rows"),
     Kind("weighted_dense", "bags", "gradient of the weighted mean, a fresh table"),
     Kind("page_touch", "bags", "probe: a fresh zeroed table, one write to every page the gradient's rows lie on"),
+    Kind("train", "bags", "a training step: forward, backward, row-wise Adagrad (torch: Adagrad), by torch modules"),
+    Kind("train_tables", "tables", "the same on many tables: one Embeddings module, peers with theirs"),
     Kind("slice", "sparse", "SparseSlice"),
     Kind("slice_grad", "sparse", "SparseSliceGrad"),
     Kind("fill", "sparse", "SparseFillEmptyRows"),
@@ -37,5 +39,9 @@ _EVERY = (
     Kind("add", "sparse", "SparseAdd"),
     Kind("add_grad", "sparse", "SparseAddGrad"),
     Kind("tiny", "tiny", "a thousand calls of SparseSegmentMeanGrad from NumPy"),
+    Kind("tiny_torch", "tiny", "a thousand calls of SparseSegmentMean from torch; torch: F.embedding_bag"),
+    Kind("tiny_torch_grad", "tiny", "the same on a table that requires a gradient"),
+    Kind("tiny_torch_backward", "tiny", "a thousand backward passes of one such call, to a dense gradient"),
+    Kind("tiny_module", "tiny", "a thousand calls of EmbeddingBag modules with offsets, gradient recorded"),
 )
 KINDS = {kind.name: kind for kind in _EVERY}

@@ -74,10 +74,10 @@ def measure(peers: list[Peer], kind: Kind, rounds: int, repeats: int, scratch: P
     if not having or having[0].name != "rowgrad":
         return {}
     seconds: dict[str, list[float]] = {p.name: [] for p in having}
-    if len(having) > 1 and kind.name != "tiny":
+    if len(having) > 1 and kind.group != "tiny":
         _each(having, lambda p: p.ask("save", kind=kind.asked_of(p.name), to=str(scratch / f"{p.name}.npz")))
     others = [p.name for p in having[1:] if not p.ended]
-    agrees = {name: kind.name == "tiny" or same_answer(scratch, name, close) for name in others}
+    agrees = {name: kind.group == "tiny" or same_answer(scratch, name, close) for name in others}
     for _ in range(rounds):  # round the peers in turn: a slow spell of the machine hits all of them
         timed = _each(having, lambda p: p.ask("time", kind=kind.asked_of(p.name), repeats=repeats))
         for name, answer in timed.items():

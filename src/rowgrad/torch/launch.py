@@ -82,7 +82,7 @@ def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]
     prepared = _prepare(op, admitted, attrs)
     # Tensors that are copied for the call live until it is over.
     held = [v if isinstance(v := admitted[name], Host) else readable(v) for name in op.input_names]
-    raw = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in held]
+    raw: list[Any] = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in held]
     for i, array in prepared.host:
         raw[i] = array
     results, fills = _run_in_steps(op, prepared, tuple(raw))

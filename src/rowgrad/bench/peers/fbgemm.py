@@ -1,4 +1,4 @@
-"""FBGEMM's table-batched embeddings on the CPU: the forward. Its gradient exists only fused with an optimizer."""
+"""FBGEMM's table-batched embeddings on the CPU: the forward, and a step: its gradient exists only fused with one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     ComputeDevice,
@@ -37,4 +38,26 @@ def forward(x: Arrays) -> Callable[[], Any] | None:
     return run
 
 
-KINDS = {"forward": forward}
+def train(x: Arrays, tables: int = 1) -> Callable[[], Any] | None:
+    rows, cols = x["table"].shape
+    if cols % 4 or x["dtype"] != "float32":
+        return None
+    place = (rows, cols, EmbeddingLocation.HOST, ComputeDevice.CPU)
+    bags = SplitTableBatchedEmbeddingBagsCodegen(
+        [place] * tables, pooling_mode=PoolingMode.MEAN, optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        learning_rate=1e-4, eps=1e-8,
+    )  # fmt: skip
+    for weight in bags.split_embedding_weights():
+        weight.data.copy_(torch.from_numpy(x["table"]))
+    ids, offsets = torch.from_numpy(x["ids"]).long(), torch.from_numpy(x["offsets"])
+    grad = torch.from_numpy(x["grad"]).flatten(1)
+
+    def run() -> Any:
+        out = bags(ids, offsets)
+        out.backward(grad)
+        return out
+
+    return run
+
+
+KINDS = {"forward": forward, "train": train, "train_tables": lambda x: train(x, x["tables"])}

@@ -135,9 +135,92 @@ def tiny(x: Arrays) -> Callable[[], Any]:
     return thousand
 
 
+LR, EPS = 1e-4, 1e-8  # of the training steps: small, so that answers stay comparable
+
+
+def train(x: Arrays) -> Callable[[], Any] | None:
+    if x["dtype"] != "float32":
+        return None
+    import torch
+
+    import rowgrad.torch as rgt
+
+    module = rgt.nn.EmbeddingBag(*x["table"].shape, include_last_offset=True, fused=True)
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(x["table"]))
+    optimizer = rgt.optim.RowWiseAdagrad(module.parameters(), lr=LR, eps=EPS)
+    ids, grad = torch.from_numpy(x["ids"]), torch.from_numpy(x["grad"])
+    offsets = torch.from_numpy(x["offsets"]).to(ids.dtype)
+
+    def run() -> Any:
+        out = module(ids, offsets)
+        out.backward(grad)
+        optimizer.step()
+        return [out.detach().numpy()]
+
+    return run
+
+
+def train_tables(x: Arrays) -> Callable[[], Any]:
+    import torch
+
+    import rowgrad.torch as rgt
+
+    tables = [rgt.nn.Table(f"t{k}", *x["table"].shape) for k in range(x["tables"])]
+    module = rgt.nn.Embeddings(tables, fused=True, output="stacked")
+    with torch.no_grad():
+        for table in tables:
+            module.weight(table.name).copy_(torch.from_numpy(x["table"]))
+    optimizer = rgt.optim.RowWiseAdagrad(module.parameters(), lr=LR, eps=EPS)
+    ids, offsets, grad = (torch.from_numpy(x[name]) for name in ("ids", "offsets", "grad"))
+
+    def run() -> Any:
+        out = module(ids, offsets)
+        out.backward(grad)
+        optimizer.step()
+        return [out.detach().flatten(1).numpy()]
+
+    return run
+
+
+def tiny_torch(x: Arrays, recorded: bool = False) -> Callable[[], Any]:
+    import torch
+
+    table, ids = torch.ones(100, 16, requires_grad=recorded), torch.arange(16)
+    return thousand(lambda: OPS["SparseSegmentMean"](table, ids, ids))
+
+
+def tiny_torch_backward(x: Arrays) -> Callable[[], Any]:
+    import torch
+
+    table, ids, grad = torch.ones(100, 16, requires_grad=True), torch.arange(16), torch.ones(16, 16)
+    out = OPS["SparseSegmentMean"](table, ids, ids)
+    return thousand(lambda: torch.autograd.grad(out, table, grad, retain_graph=True))
+
+
+def tiny_module(x: Arrays) -> Callable[[], Any]:
+    import torch
+
+    import rowgrad.torch as rgt
+
+    module, ids = rgt.nn.EmbeddingBag(100, 16), torch.arange(16)
+    return thousand(lambda: module(ids, ids))
+
+
+def thousand(call: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        for _ in range(1000):
+            result = call()
+        return result
+
+    return run
+
+
 KINDS: dict[str, Callable[[Arrays], Callable[[], Any] | None]] = {
     "forward": forward, "weighted": weighted, "dense": dense, "dense_kept": dense_kept, "rows": rows,
     "rows_planned": rows_planned, "weighted_dense": weighted_dense, "page_touch": page_touch,
     "slice": slice_, "slice_grad": slice_grad, "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad,
-    "tiny": tiny,
+    "tiny": tiny, "train": train, "train_tables": train_tables, "tiny_torch": tiny_torch,
+    "tiny_torch_grad": lambda x: tiny_torch(x, recorded=True), "tiny_torch_backward": tiny_torch_backward,
+    "tiny_module": tiny_module,
 }  # fmt: skip
