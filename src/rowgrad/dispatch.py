@@ -64,7 +64,7 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict
         return dict(zip(names, args, strict=True)), op.attrs
     if len(args) > len(names) + len(op.attrs):
         raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
-    given = dict(zip((*names, *op.attrs), args, strict=False))
+    given = dict(zip((*names, *op.attrs)[: len(args)], args, strict=True))
     for key, value in kwargs.items():
         if key in given:
             raise TypeError(f"{op.name} got argument {key!r} twice")

@@ -169,6 +169,8 @@ def test_dtypes(op: Op, dtype: Any) -> None:
     ],
 )
 def test_dtypes_without_gradient(name: str, dtype: str) -> None:
+    if dtype == "uint32" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9):
+        pytest.skip("this torch cannot choose between numbers of that type")
     op = CATALOG[name]
     batched = floats(op)
     given = tensors(op, batched)

@@ -157,9 +157,13 @@ def _bare(value: Any) -> Any:
 
 
 def _decide(condition: Any) -> bool:
-    from torch.fx.experimental.symbolic_shapes import guard_or_false  # sympy comes with it, and takes its time
+    """Whether it holds; what only data could tell is taken to be false."""
+    from torch.fx.experimental import symbolic_shapes  # sympy comes with it, and takes its time
 
-    return bool(guard_or_false(condition))
+    try:
+        return bool(condition)
+    except symbolic_shapes.GuardOnDataDependentSymNode:
+        return False
 
 
 def wrap_sizes(value: Any) -> Any:

@@ -25,9 +25,12 @@ _INT32 = np.iinfo(np.int32)
 _LARGE = 1 << 20  # bytes from which rowgrad's own pages are cheaper than torch's
 
 
+_SIZES = (int, torch.SymInt)  # not a union: old tracers do not know those
+
+
 def is_size(value: Any) -> bool:
     """Whether a value is an integer, or torch's symbol for one."""
-    return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+    return isinstance(value, _SIZES) and not isinstance(value, bool)
 
 
 def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
