@@ -18,7 +18,13 @@ def loaded_after(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import rowgrad", "import rowgrad.cli", "import rowgrad.checkpoint", "import rowgrad as rg; rg.catalog()"],
+    [
+        "import rowgrad",
+        "import rowgrad.cli",
+        "import rowgrad.checkpoint",
+        "import rowgrad.updates",
+        "import rowgrad as rg; rg.catalog()",
+    ],
 )
 def test_nothing_optional_is_loaded(statement: str) -> None:
     assert not loaded_after(statement) & set(OPTIONAL)
@@ -33,3 +39,19 @@ def test_only_the_declared_dependencies() -> None:
     before = loaded_after("import sys")
     third_party = loaded_after("import rowgrad") - before - set(sys.stdlib_module_names)
     assert {m for m in third_party if not m.startswith("_")} <= {"rowgrad", "numpy", "ml_dtypes"}
+
+
+def test_a_missing_torch_answers_with_the_line_that_helps() -> None:
+    statement = "import sys; sys.modules['torch'] = None; import rowgrad.torch"
+    done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ImportError: rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'" in done.stderr
+
+
+def test_torch_is_loaded_by_its_tensors_alone() -> None:
+    """Calls on NumPy arrays do not load the room; a tensor does."""
+    call = "import rowgrad as rg, numpy as np; rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), [0], [0])"
+    assert "torch" not in loaded_after(call)
+    with_tensor = "import sys, torch, rowgrad as rg; assert 'rowgrad.torch' not in sys.modules; "
+    with_tensor += "rg.raw_ops.SparseSegmentSum(torch.ones(2, 2), [0], [0]); assert 'rowgrad.torch' in sys.modules"
+    assert "torch" in loaded_after(with_tensor)
