@@ -8,6 +8,9 @@ class Job:
 
     def __init__(self, kernel: int, attrs: Sequence[int], arrays: tuple[Any, ...], codes: bytes) -> None: ...
     @property
+    def measured(self) -> tuple[tuple[str, int, int, int] | None, int, bool]:
+        """Fault, rows and fills together."""
+    @property
     def fault(self) -> tuple[str, int, int, int] | None: ...
     @property
     def rows(self) -> int: ...

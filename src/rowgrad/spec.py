@@ -105,6 +105,7 @@ class Call:
         outputs: tuple[Any, ...],
         wanted: frozenset[str] | None = None,
     ) -> None:
+        self.__dict__.update(arguments)  # adjoints write c.indices
         self.arguments = arguments
         self.attrs = attrs
         self.outputs = outputs
@@ -119,10 +120,7 @@ class Call:
         return Call({**self.arguments, **arguments}, self.attrs, self.outputs, self.wanted)
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.arguments[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        raise AttributeError(f"this call has no argument {name!r}")
 
 
 ShapeRule = Callable[[Known], tuple[Shape, ...]]

@@ -7,7 +7,7 @@ export, fake tensors) goes to `torch.ops.rowgrad`, which library.py registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import is_legacy_batchedtensor
 from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 from torch.nn import Parameter
 
 from ..spec import CATALOG, Op
@@ -27,18 +28,20 @@ from .tensors import settled
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
-class _Plain(torch.autograd.Function):
-    """One call on plain tensors. Only differentiable arguments are handed to torch; the rest come in a mapping."""
+class _Plain(_SingleLevelFunction):
+    """One call on plain tensors. Only differentiable arguments are handed to torch; the rest come in a mapping.
+
+    No transform is at work where it is called, so what `torch.autograd.Function.apply` does for those is left out.
+    """
 
     @staticmethod
     def forward(ctx: Any, op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], *_: Any) -> Any:
         outputs = launch(op, arguments, attrs)
-        kept = Kept(op, attrs, wanted(op.differentiable, ctx.needs_input_grad[3:]))
+        ctx.kept = kept = Kept(op, attrs, wanted(op.differentiable, ctx.needs_input_grad[3:]))
         ctx.save_for_backward(*kept.keep(arguments, outputs))
-        ctx.kept = kept
-        ctx.set_materialize_grads(False)
         if len(outputs) == 1:
             return outputs[0]
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
         return outputs
 
@@ -95,7 +98,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
     if _are_functorch_transforms_active():
         result = _Transformed.apply(op, attrs, *settled(op, arguments).values())
         return result if isinstance(result, tuple) else (result,)
-    recorded = False
+    recorded = loose = False
     for value in arguments.values():
         kind = type(value)
         if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
@@ -103,49 +106,39 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
                 recorded = True
             if (not value.is_cpu and value.is_meta) or not is_plain(kind):
                 return library.call(op, arguments, attrs)
+        elif kind is not int:
+            loose = True
     if _len_torch_dispatch_stack():
         return library.call(op, arguments, attrs)
     if recorded and torch.is_grad_enabled():
-        differentiable = [arguments[name] for name in op.differentiable]
-        result = _Plain.apply(op, settled(op, arguments), attrs, *differentiable)
-        return result if isinstance(result, tuple) else (result,)
+        given = settled(op, arguments) if loose else arguments
+        result = _Plain.apply(op, given, attrs, *[given[name] for name in op.differentiable])
+        return result if type(result) is tuple else (result,)
     return launch(op, arguments, attrs)
 
 
-class _Table(Mapping[str, Any]):
+def _table(run: Run) -> dict[str, Any]:
     """The catalogue as adjoints call it, on tensors."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._functions: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._functions:
-            self._functions[name] = _function(CATALOG[name], self._run)
-        return self._functions[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(CATALOG)
-
-    def __len__(self) -> int:
-        return len(CATALOG)
+    return {name: _function(op, run) for name, op in CATALOG.items()}
 
 
 def _function(op: Op, run: Run) -> Any:
     run = dense.call if op.kernel is None else run
     names, several = op.input_names, len(op.outputs) > 1
+    for_shapes = op.name.endswith("FillEmptyRowsGradGrad")  # takes a tensor to know how many there are
 
     def function(*args: Any, **attrs: Any) -> Any:
         chosen = {**op.attrs, **attrs} if attrs else op.attrs
-        given = [a.zeros() if type(a) is Like else a for a in args]
-        outputs = run(op, dict(zip(names, given, strict=True)), chosen)
+        if for_shapes:
+            args = tuple(a.zeros(args) if type(a) is Like else a for a in args)
+        outputs = run(op, dict(zip(names, args, strict=True)), chosen)
         return outputs if several else outputs[0]
 
     return function
 
 
-TABLE = _Table(call)
-_BY_TORCH = _Table(library.call)
+TABLE = _table(call)
+_BY_TORCH = _table(library.call)
 
 
 def table_for(ys: tuple[Any, ...]) -> Mapping[str, Any]:
@@ -154,4 +147,7 @@ def table_for(ys: tuple[Any, ...]) -> Mapping[str, Any]:
     `torch.autograd.grad(is_grads_batched=True)` brings batched tensors that torch.func knows nothing of: torch loops
     over them by itself, if it is handed its own operators.
     """
-    return _BY_TORCH if any(y is not None and is_legacy_batchedtensor(y) for y in ys) else TABLE
+    for y in ys:
+        if y is not None and is_legacy_batchedtensor(y):
+            return _BY_TORCH
+    return TABLE

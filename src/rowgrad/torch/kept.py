@@ -13,29 +13,42 @@ from torch.autograd import forward_ad
 
 from ..errors import refuse
 from ..rows import IndexedRows
-from ..spec import Call, Op
+from ..spec import CATALOG, Call, Op
 from .launch import PLAIN
 
 
 class Like:
     """The shape and dtype of a tensor whose values no adjoint will ask for."""
 
-    __slots__ = ("device", "dtype", "shape")
+    __slots__ = ("dtype", "shape")
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tensor.shape
         self.dtype = tensor.dtype
-        self.device = tensor.device
 
-    def zeros(self) -> Tensor:
+    def zeros(self, beside: Iterable[Any]) -> Tensor:
         """Such a tensor, for an op that takes it to know a shape, or for a cotangent nobody gave."""
-        return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        device = next(v.device for v in beside if isinstance(v, Tensor))
+        return torch.zeros(self.shape, dtype=self.dtype, device=device)
 
 
 @cache
 def wanted(names: tuple[str, ...], asked: tuple[bool, ...]) -> frozenset[str]:
     """The arguments whose gradient is asked for."""
     return frozenset(n for n, a in zip(names, asked, strict=True) if a)
+
+
+@cache
+def _facts(op_name: str, wanted: frozenset[str]) -> tuple[Any, ...]:
+    """What to do with an op's arguments: whose shape alone is kept, which are saved, which are sizes.
+
+    And whether no output is looked at: a linear op's adjoint knows the size of its one result from its cotangent.
+    """
+    op = CATALOG[op_name]
+    unseen = op.linear if wanted.issubset(op.linear) else ()
+    saved = tuple(a.name for a in op.inputs if not a.host and a.name not in unseen)
+    hosts = tuple(a.name for a in op.inputs if a.host)
+    return unseen, saved, hosts, len(op.outputs) == 1 and op.linear == op.differentiable
 
 
 class Kept:
@@ -47,43 +60,40 @@ class Kept:
         self.op = op
         self.attrs = attrs
         self.wanted = wanted
-        self.arguments: dict[str, Any] = {}
-        self.names: list[str] = []  # of the arguments that are saved; outputs come after them
-        self.outputs: list[Like | None] = []  # None: saved
 
     def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
-        """Take note of the call; gives the tensors to save."""
-        op = self.op
-        saved: list[Tensor] = []
-        unseen = op.linear if self.wanted.issubset(op.linear) else ()
-        for name, value in arguments.items():
-            if not isinstance(value, Tensor):
-                self.arguments[name] = value
-            elif name in unseen:
-                self.arguments[name] = Like(value)
-            else:
-                self.names.append(name)
-                saved.append(value)
-        for output in outputs:
-            if is_float(output):  # adjoints ask for ids and maps, never for results
-                self.outputs.append(Like(output))
-            else:
-                self.outputs.append(None)
-                saved.append(output)
+        """Take note of the call; gives the tensors to save: arguments, then outputs."""
+        unseen, self.names, hosts, single = _facts(self.op.name, self.wanted)
+        self.arguments = {name: Like(arguments[name]) for name in unseen}
+        for name in hosts:
+            self.arguments[name] = arguments[name]
+        saved = [arguments[name] for name in self.names]
+        self.outputs: tuple[Like | None, ...] = ()  # None: saved
+        if not single:
+            # adjoints ask for ids and maps, never for results
+            self.outputs = tuple(Like(o) if is_float(o) else None for o in outputs)
+            saved += [o for o in outputs if not is_float(o)]
         return saved
 
     def backward(
         self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...], rows: bool
     ) -> tuple[Any, ...]:
         """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
-        arguments = {**self.arguments, **dict(zip(self.names, saved, strict=False))}
-        rest = iter(saved[len(self.names) :])
-        outputs = tuple([next(rest) if o is None else o for o in self.outputs])
+        arguments = self.arguments.copy()
+        arguments.update(zip(self.names, saved, strict=False))
+        outputs: tuple[Any, ...] = self.outputs
+        if None in outputs:
+            rest = iter(saved[len(self.names) :])
+            outputs = tuple([next(rest) if o is None else o for o in outputs])
         attrs = {**self.attrs, **_DENSE} if _is_batching() else self.attrs
         call = Call(arguments, attrs, outputs, self.wanted)
-        cotangents = [o.zeros() if y is None and type(o) is Like else y for y, o in zip(ys, outputs, strict=True)]
+        cotangents: Iterable[Any] = ys
+        if outputs and any(y is None for y in ys):
+            cotangents = [o.zeros(ys) if y is None and type(o) is Like else y for y, o in zip(ys, outputs, strict=True)]
         assert self.op.adjoint is not None
         gradients = self.op.adjoint(table, call, *cotangents)
+        if len(gradients) == 1 and type(gradients[0]) is Tensor:
+            return gradients
         return tuple(
             _as_torch(table, g, rows) if name in self.wanted else None
             for name, g in zip(self.op.differentiable, gradients, strict=True)
@@ -95,6 +105,8 @@ _DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 def _is_batching() -> bool:
     """Whether torch.func.vmap is at work: it has no sparse tensors, and no rows whose number differs."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
     return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
