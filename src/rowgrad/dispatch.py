@@ -23,11 +23,14 @@ PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> e
 def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Call an op with TensorFlow's argument names, by position or keyword; `name=` appears in errors."""
     name = out = None
-    if kwargs:
+    attrs: Mapping[str, Any]
+    if not kwargs and len(args) == len(op.input_names):  # most calls
+        arguments, attrs = dict(zip(op.input_names, args, strict=True)), op.attrs
+    else:
         name, out = kwargs.pop("name", None), kwargs.pop("out", None)
         if "plan" in kwargs:
             op = planned(op, args, kwargs)
-    arguments, attrs = bind(op, args, kwargs)
+        arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
             check_attrs(op, attrs)
@@ -60,8 +63,6 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
 def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Arguments by name in the record's order, and attributes with their defaults."""
     names = op.input_names
-    if not kwargs and len(args) == len(names):  # most calls
-        return dict(zip(names, args, strict=True)), op.attrs
     if len(args) > len(names) + len(op.attrs):
         raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
     given = dict(zip((*names, *op.attrs)[: len(args)], args, strict=True))

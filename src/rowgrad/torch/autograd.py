@@ -112,7 +112,11 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
         return library.call(op, arguments, attrs)
     if recorded and torch.is_grad_enabled():
         given = settled(op, arguments) if loose else arguments
-        result = _Plain.apply(op, given, attrs, *[given[name] for name in op.differentiable])
+        names = op.differentiable
+        if len(names) == 1:  # most ops
+            result = _Plain.apply(op, given, attrs, given[names[0]])
+        else:
+            result = _Plain.apply(op, given, attrs, *[given[name] for name in names])
         return result if type(result) is tuple else (result,)
     return launch(op, arguments, attrs)
 

@@ -75,7 +75,8 @@ def _of_offsets(ids: Tensor, offsets: Any, closed: bool, num_bags: Any, weights:
     bags = offsets.shape[0] - (1 if closed else 0)
     if num_bags is not None and num_bags != bags:
         raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, as offsets say")
-    segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=closed)
+    options = {"include_last_offset": True} if closed else {}
+    segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], **options)
     return Bags(ids, segments, bags, weights)
 
 

@@ -101,12 +101,9 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None)
     """One op on bags that are ready."""
     if rows and weight.is_leaf and weight.requires_grad:
         stay_coalesced(weight)
-    if bags.weights is None:
-        result = OPS[f"SparseSegment{kind}WithNumSegments"](
-            weight, bags.indices, bags.segment_ids, bags.num_bags, sparse_gradient=rows, plan=plan
-        )
-    else:
-        result = OPS[f"WeightedSparseSegment{kind}WithNumSegments"](
-            weight, bags.indices, bags.segment_ids, bags.weights, bags.num_bags, sparse_gradient=rows, plan=plan
-        )
+    prefix = "" if bags.weights is None else "Weighted"
+    op = OPS[f"{prefix}SparseSegment{kind}WithNumSegments"]
+    weights = () if bags.weights is None else (bags.weights,)
+    options: dict[str, Any] = {} if not rows and plan is None else {"sparse_gradient": rows, "plan": plan}
+    result: Tensor = op(weight, bags.indices, bags.segment_ids, *weights, bags.num_bags, **options)
     return result

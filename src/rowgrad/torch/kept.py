@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,23 +38,31 @@ def wanted(names: tuple[str, ...], asked: tuple[bool, ...]) -> frozenset[str]:
     return frozenset(n for n, a in zip(names, asked, strict=True) if a)
 
 
-@cache
-def _facts(op_name: str, wanted: frozenset[str]) -> tuple[Any, ...]:
-    """What to do with an op's arguments: whose shape alone is kept, which are saved, which are sizes.
+class _Facts(NamedTuple):
+    """What becomes of an op's arguments in the backward pass, for a set of wanted gradients."""
 
-    And whether no output is looked at: a linear op's adjoint knows the size of its one result from its cotangent.
-    """
+    unseen: tuple[str, ...]  # whose shape alone is kept
+    saved: tuple[str, ...]
+    sizes: tuple[str, ...]
+    single: bool  # no output is looked at: a linear op's adjoint knows its one result's size from its cotangent
+
+
+@cache
+def _facts(op_name: str, wanted: frozenset[str]) -> _Facts:
     op = CATALOG[op_name]
     unseen = op.linear if wanted.issubset(op.linear) else ()
-    saved = tuple(a.name for a in op.inputs if not a.host and a.name not in unseen)
-    hosts = tuple(a.name for a in op.inputs if a.host)
-    return unseen, saved, hosts, len(op.outputs) == 1 and op.linear == op.differentiable
+    return _Facts(
+        unseen,
+        tuple(a.name for a in op.inputs if not a.host and a.name not in unseen),
+        tuple(a.name for a in op.inputs if a.host),
+        len(op.outputs) == 1 and op.linear == op.differentiable,
+    )
 
 
 class Kept:
     """A call as the backward pass will see it: what autograd keeps apart from tensors, and which tensors it saves."""
 
-    __slots__ = ("arguments", "attrs", "names", "op", "outputs", "wanted")
+    __slots__ = ("attrs", "facts", "likes", "op", "outputs", "sizes", "wanted")
 
     def __init__(self, op: Op, attrs: Mapping[str, Any], wanted: frozenset[str]) -> None:
         self.op = op
@@ -63,13 +71,12 @@ class Kept:
 
     def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """Take note of the call; gives the tensors to save: arguments, then outputs."""
-        unseen, self.names, hosts, single = _facts(self.op.name, self.wanted)
-        self.arguments = {name: Like(arguments[name]) for name in unseen}
-        for name in hosts:
-            self.arguments[name] = arguments[name]
-        saved = [arguments[name] for name in self.names]
+        self.facts = facts = _facts(self.op.name, self.wanted)
+        self.likes = [Like(arguments[name]) for name in facts.unseen]
+        self.sizes = [arguments[name] for name in facts.sizes]
+        saved = [arguments[name] for name in facts.saved]
         self.outputs: tuple[Like | None, ...] = ()  # None: saved
-        if not single:
+        if not facts.single:
             # adjoints ask for ids and maps, never for results
             self.outputs = tuple(Like(o) if is_float(o) else None for o in outputs)
             saved += [o for o in outputs if not is_float(o)]
@@ -79,11 +86,13 @@ class Kept:
         self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...], rows: bool
     ) -> tuple[Any, ...]:
         """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
-        arguments = self.arguments.copy()
-        arguments.update(zip(self.names, saved, strict=False))
+        facts = self.facts
+        arguments: dict[str, Any] = dict(zip(facts.saved, saved, strict=False))
+        arguments.update(zip(facts.unseen, self.likes, strict=True))
+        arguments.update(zip(facts.sizes, self.sizes, strict=True))
         outputs: tuple[Any, ...] = self.outputs
         if None in outputs:
-            rest = iter(saved[len(self.names) :])
+            rest = iter(saved[len(facts.saved) :])
             outputs = tuple([next(rest) if o is None else o for o in outputs])
         attrs = {**self.attrs, **_DENSE} if _is_batching() else self.attrs
         call = Call(arguments, attrs, outputs, self.wanted)
