@@ -187,10 +187,30 @@ inline void each_run(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t
   }
 }
 
+template <class T, class P, class TermsAt>
+inline void each_listed(const SortedRows<T, P>& r, const std::int64_t* starts, std::int64_t runs, TermsAt terms_at) {
+  for (std::int64_t k = 0; k < runs; ++k)
+    accumulate_row(r.out + k * r.cols, r.grad, r.cols, terms_at(starts[k]), starts[k + 1] - starts[k],
+                   r.size - starts[k + 1], r.order);
+}
+
 template <class T, class P>
 void accumulate_runs(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first) {
   using At = EntryAt<P>;
   each_run(r, begin, end, first, [&](std::int64_t i) { return ScaledTerms<T, At>{At{r.entries + i}, r.scale}; });
+}
+
+template <class T, class P>
+void accumulate_listed(const SortedRows<T, P>& r, const std::int64_t* starts, std::int64_t runs) {
+  using At = EntryAt<P>;
+  each_listed(r, starts, runs, [&](std::int64_t i) { return ScaledTerms<T, At>{At{r.entries + i}, r.scale}; });
+}
+
+template <class T, class P>
+void weighted_listed(const SortedRows<T, P>& r, const WeightedIds<T>& ids, const std::int64_t* starts,
+                     std::int64_t runs) {
+  using At = EntryAt<P>;
+  each_listed(r, starts, runs, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.entries + i}, ids}; });
 }
 
 template <class T, class P>

@@ -295,6 +295,8 @@ template <class T>
 void fill(GradOps<T>& ops) {
   ops = {accumulate_runs<T, std::uint32_t>,
          accumulate_runs<T, std::uint64_t>,
+         accumulate_listed<T, std::uint32_t>,
+         accumulate_listed<T, std::uint64_t>,
          accumulate_planned<T, std::int32_t>,
          accumulate_planned<T, std::int64_t>,
          accumulate_narrow<T>,
@@ -302,6 +304,8 @@ void fill(GradOps<T>& ops) {
          weighted_row<T>,
          weighted_runs<T, std::uint32_t>,
          weighted_runs<T, std::uint64_t>,
+         weighted_listed<T, std::uint32_t>,
+         weighted_listed<T, std::uint64_t>,
          weighted_planned<T>,
          dot<T>};
 }

@@ -142,6 +142,10 @@ struct GradOps {
                               std::int64_t first);
   void (*accumulate_runs_u64)(const SortedRows<T, std::uint64_t>&, std::int64_t begin, std::int64_t end,
                               std::int64_t first);
+  // The same for a list of runs: the row of run k, which begins at starts[k] and ends at starts[k + 1], is row k of the
+  // output.
+  void (*accumulate_listed_u32)(const SortedRows<T, std::uint32_t>&, const std::int64_t* starts, std::int64_t runs);
+  void (*accumulate_listed_u64)(const SortedRows<T, std::uint64_t>&, const std::int64_t* starts, std::int64_t runs);
   // The same for rows [first, last) of a plan.
   void (*accumulate_planned_i32)(const PlannedRows<T, std::int32_t>&, std::int64_t first, std::int64_t last);
   void (*accumulate_planned_i64)(const PlannedRows<T, std::int64_t>&, std::int64_t first, std::int64_t last);
@@ -152,17 +156,21 @@ struct GradOps {
   void (*weighted_bags)(const WeightedBags<T>&, std::int64_t begin, std::int64_t end);
   // out = contribution of one id: grad_row / total · weight; total may be null.
   void (*weighted_row)(T* out, const T* grad_row, std::int64_t cols, A weight, const A* total);
-  // Runs, and rows of a plan, of such contributions summed from zero.
+  // Runs, listed runs, and rows of a plan, of such contributions summed from zero.
   void (*weighted_runs_u32)(const SortedRows<T, std::uint32_t>&, const WeightedIds<T>&, std::int64_t begin,
                             std::int64_t end);
   void (*weighted_runs_u64)(const SortedRows<T, std::uint64_t>&, const WeightedIds<T>&, std::int64_t begin,
                             std::int64_t end);
+  void (*weighted_listed_u32)(const SortedRows<T, std::uint32_t>&, const WeightedIds<T>&, const std::int64_t* starts,
+                              std::int64_t runs);
+  void (*weighted_listed_u64)(const SortedRows<T, std::uint64_t>&, const WeightedIds<T>&, const std::int64_t* starts,
+                              std::int64_t runs);
   void (*weighted_planned)(const PlannedRows<T, std::int64_t>&, const WeightedIds<T>&, std::int64_t first,
                            std::int64_t last);
   // Σ a[c]·b[c]: eight interleaved partial sums, then their pairwise tree.
   A (*dot)(const T* a, const T* b, std::int64_t cols);
 
-  // The three families by the type of their entries.
+  // The families by the type of their entries.
   void accumulate_runs(const SortedRows<T, std::uint32_t>& r, std::int64_t begin, std::int64_t end,
                        std::int64_t first) const {
     accumulate_runs_u32(r, begin, end, first);
@@ -170,6 +178,12 @@ struct GradOps {
   void accumulate_runs(const SortedRows<T, std::uint64_t>& r, std::int64_t begin, std::int64_t end,
                        std::int64_t first) const {
     accumulate_runs_u64(r, begin, end, first);
+  }
+  void accumulate_listed(const SortedRows<T, std::uint32_t>& r, const std::int64_t* starts, std::int64_t runs) const {
+    accumulate_listed_u32(r, starts, runs);
+  }
+  void accumulate_listed(const SortedRows<T, std::uint64_t>& r, const std::int64_t* starts, std::int64_t runs) const {
+    accumulate_listed_u64(r, starts, runs);
   }
   void accumulate_planned(const PlannedRows<T, std::int32_t>& r, std::int64_t first, std::int64_t last) const {
     accumulate_planned_i32(r, first, last);
@@ -184,6 +198,14 @@ struct GradOps {
   void weighted_runs(const SortedRows<T, std::uint64_t>& r, const WeightedIds<T>& ids, std::int64_t begin,
                      std::int64_t end) const {
     weighted_runs_u64(r, ids, begin, end);
+  }
+  void weighted_listed(const SortedRows<T, std::uint32_t>& r, const WeightedIds<T>& ids, const std::int64_t* starts,
+                       std::int64_t runs) const {
+    weighted_listed_u32(r, ids, starts, runs);
+  }
+  void weighted_listed(const SortedRows<T, std::uint64_t>& r, const WeightedIds<T>& ids, const std::int64_t* starts,
+                       std::int64_t runs) const {
+    weighted_listed_u64(r, ids, starts, runs);
   }
 };
 

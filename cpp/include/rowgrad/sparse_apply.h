@@ -103,11 +103,12 @@ class ApplyAll : public RowOptimizer {
   }
 };
 
-// Memory for some rows of gradient per part of the work: few enough to stay near the processor.
+// Memory for some rows of gradient per part of the work: few, so that while they are summed the rows they belong to are
+// on their way, and enough to make use of that time.
 template <class T>
 class RowChunks {
  public:
-  static constexpr std::int64_t kMost = 64;  // rows
+  static constexpr std::int64_t kMost = 32;  // rows
 
   RowChunks(std::int64_t parts, std::int64_t cols)
       : rows_(std::clamp<std::int64_t>(kBytes / (std::max<std::int64_t>(cols, 1) * std::int64_t(sizeof(T))), 1, kMost)),
@@ -118,56 +119,62 @@ class RowChunks {
   T* of(std::int64_t part) { return memory_.data() + part * stride_; }
 
  private:
-  static constexpr std::int64_t kBytes = 8 << 10, kLine = 64;
+  static constexpr std::int64_t kBytes = 2 << 10, kLine = 64;
   std::int64_t rows_, stride_;
   Scratch<T> memory_;
 };
 
-// The distinct rows of a sorted batch from the run that begins at `i` on, a chunk at a time.
+// The runs of a sorted batch that begin in [at, end), some at a time.
 template <class P>
-class RunRows {
+class RunList {
  public:
-  RunRows(const Entries<P>& entries, std::int64_t begin, std::int64_t end)
-      : e_(entries.data()), n_(entries.size()), i_(begin), end_(end) {
-    while (i_ > 0 && i_ < end_ && e_[i_].row == e_[i_ - 1].row) ++i_;  // began before
-  }
+  RunList(const Entries<P>& entries, std::int64_t begin, std::int64_t end)
+      : e_(entries.data()), n_(entries.size()), at_(begin), end_(end) {}
 
-  // The rows of the next runs that begin before the end, at most `most`; returns how many.
-  std::int64_t next(std::int64_t* rows, std::int64_t most) {
+  bool done() const { return at_ >= end_; }
+
+  // Rows and starts of the runs that begin among the next `most` entries, the starts closed by the end of the last;
+  // returns how many. No branches: whether a row has another id is a toss-up.
+  std::int64_t next(std::int64_t most, std::int64_t* rows, std::int64_t* starts) {
+    const std::int64_t stop = std::min(at_ + most, end_);
     std::int64_t k = 0;
-    for (; k < most && i_ < end_; ++k) {
-      const P row = e_[i_].row;
-      rows[k] = std::int64_t(row);
-      while (++i_ < n_ && e_[i_].row == row) {
-      }
+    for (std::int64_t i = at_; i < stop; ++i) {
+      rows[k] = std::int64_t(e_[i].row);
+      starts[k] = i;
+      k += i == 0 || e_[i].row != e_[i - 1].row;
     }
+    at_ = stop;
+    if (k == 0) return 0;
+    while (at_ < n_ && e_[at_].row == e_[at_ - 1].row) ++at_;
+    starts[k] = at_;
     return k;
   }
 
-  // Where the next run begins.
-  std::int64_t at() const { return i_; }
-
  private:
   const Entry<P>* e_;
-  std::int64_t n_, i_, end_;
+  std::int64_t n_, at_, end_;
 };
 
-// The runs of a sorted batch that begin in [begin, end), a chunk at a time: `sum(from, to)` sums the runs that begin
-// there into `gradient`, and the rule takes them; meanwhile the rows of the next chunk are fetched.
+// The runs of a sorted batch that begin in [begin, end), a chunk at a time: `sum(starts, k)` sums k runs into `gradient`,
+// and the rule takes them; meanwhile the rows of the next chunk are fetched.
 template <class T, class P, class Sum>
 void update_runs(const RowUpdate<T>& u, const Entries<P>& entries, std::int64_t begin, std::int64_t end,
                  const T* gradient, std::int64_t chunk, const Sum& sum) {
-  std::int64_t rows[2 * RowChunks<T>::kMost];  // of this chunk, then of the next
-  RunRows<P> runs(entries, begin, end);
-  std::int64_t from = runs.at(), k = runs.next(rows, chunk);
-  for (std::int64_t j = 0; j < k; ++j) prefetch_row(u, rows[j]);
-  while (k > 0) {
-    const std::int64_t to = runs.at(), more = runs.next(rows + k, chunk);
-    sum(from, to);
-    update_ops<T>().named(u, gradient, IdList{rows, k + more, true}, 0, k, k);
+  constexpr std::int64_t most = RowChunks<T>::kMost;
+  std::int64_t rows[2 * most + 1], list[2][most + 1];  // rows of this chunk, then of the next
+  std::int64_t *starts = list[0], *later = list[1];
+  RunList<P> runs(entries, begin, end);
+  for (std::int64_t k = 0, more;; k = more) {
+    const bool last = runs.done();
+    more = last ? 0 : runs.next(chunk, rows + k, later);
+    if (k > 0) {
+      sum(starts, k);
+      update_ops<T>().named(u, gradient, IdList{rows, k + more, true}, 0, k, k);
+    }
+    for (std::int64_t j = 2 * k; j < k + more; ++j) prefetch_row(u, rows[j]);  // where the next chunk has more
+    if (last) return;
     std::copy_n(rows + k, more, rows);
-    from = to;
-    k = more;
+    std::swap(starts, later);
   }
 }
 
@@ -212,8 +219,8 @@ class ApplyBags : public BagOptimizer {
   void plain(const RowUpdate<T>& u, const Entries<P>& entries) const {
     const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), sorted_, in[0].rows(), kind());
     const auto* scale = scales.empty() ? nullptr : scales.data();
-    in_chunks(u, entries, scale, [](const SortedRows<T, P>& batch, std::int64_t from, std::int64_t to) {
-      grad_ops<T>().accumulate_runs(batch, from, to, 0);
+    in_chunks(u, entries, scale, [](const SortedRows<T, P>& batch, const std::int64_t* starts, std::int64_t runs) {
+      grad_ops<T>().accumulate_listed(batch, starts, runs);
     });
   }
 
@@ -222,8 +229,8 @@ class ApplyBags : public BagOptimizer {
     const Ids segments(in[2]);
     const Weights<Accumulator<T>> weights(in[3], segments, in[0].rows(), kind());
     const WeightedIds<T> ids{segments, weights.values(), weights.totals(), rounding()};
-    in_chunks(u, entries, nullptr, [&](const SortedRows<T, P>& batch, std::int64_t from, std::int64_t to) {
-      grad_ops<T>().weighted_runs(batch, ids, from, to);
+    in_chunks(u, entries, nullptr, [&](const SortedRows<T, P>& batch, const std::int64_t* starts, std::int64_t runs) {
+      grad_ops<T>().weighted_listed(batch, ids, starts, runs);
     });
   }
 
@@ -235,7 +242,7 @@ class ApplyBags : public BagOptimizer {
       const SortedRows<T, P> batch{chunks.of(part), in[0].as<const T>(), u.cols, entries.data(), n, scale, true,
                                    order(), 0};
       update_runs(u, entries, begin, end, chunks.of(part), chunks.rows(),
-                  [&](std::int64_t from, std::int64_t to) { sum(batch, from, to); });
+                  [&](const std::int64_t* starts, std::int64_t runs) { sum(batch, starts, runs); });
     });
   }
 
