@@ -80,7 +80,9 @@ class Buffers {
     shape.reserve(array.size() - 1);
     for (std::size_t d = 1; d < array.size(); ++d) shape.push_back(nb::cast<std::int64_t>(array[d]));
     check_aligned(memory, dtype);
-    views.push_back({memory, dtype, shape});
+    const Array view{memory, dtype, shape};
+    if (!memory && view.size() > 0) throw nb::buffer_error("no memory");
+    views.push_back(view);
   }
 
   static void check_aligned(const void* memory, DType dtype) {

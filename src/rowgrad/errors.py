@@ -164,6 +164,8 @@ WORDS: dict[str, Words] = {
     "fused_gradient": Words(
         "a fused table has no gradient to read, clip or set: backward has used it up; use fused=False"
     ),
+    "ids_of_sample": Words("sample {position}: {argument} holds numbers of dtype {value}; ids are whole numbers"),
+    "feature_unfit": Words("feature {argument}: {value}"),
     "id_of_sample": Words("sample {position}: {argument} holds {value}, which is not in [0, {bound})"),
     "row_outside": Words("{argument} = {value} is not a row of a table of {bound}"),
     "plan_num_rows": Words("the plan is for a table of {value} rows; this one has {bound}", ("plan",)),
@@ -314,6 +316,16 @@ WORDS: dict[str, Words] = {
     "checkpoint_no_tensor": Words("{file}: no {value} among {bound} tensors{why}", (), TensorNotFoundError),
     "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),
     # elsewhere
+    "no_memory": Words("{argument} has no memory: its storage was given away or freed"),
+    "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),
+    "fused_waiting": Words(
+        "a fused table is looked up again while an earlier lookup still waits for its backward pass; look it up once a"
+        " step, evaluate under torch.no_grad(), or use fused=False"
+    ),
+    "fused_changed": Words(
+        "a fused table was changed between forward and backward, so the gradient of per_sample_weights is lost"
+    ),
+    "plan_unfit": Words("the plan is of {value}, the bags have {bound}", ("plan",)),
     "no_kernel_for_device": Words("{argument} is on {value}; this op has kernels for {bound}", (), UnimplementedError),
     "forward_mode": Words(
         "forward-mode differentiation is not implemented; use reverse mode (backward, torch.func.vjp, jacrev)",

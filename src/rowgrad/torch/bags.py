@@ -44,6 +44,8 @@ def read_bags(
         return _of_nested(ids, offsets, segment_ids, weights)
     _check_integers(ids, "ids")
     if ids.ndim == 2:
+        if num_bags is not None and num_bags != ids.shape[0]:
+            raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{ids.shape[0]}, the rows of ids")
         return _of_matrix(ids, offsets, segment_ids, weights)
     if ids.ndim != 1:
         raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
@@ -118,6 +120,9 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, weights: Any) 
 
 def without_padding(bags: Bags, padding_idx: int) -> Bags:
     """The bags without the ids that only fill space."""
+    if bags.weights is not None and bags.weights.shape != bags.indices.shape:
+        raise refuse("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
+                     bound=tuple(bags.indices.shape))  # fmt: skip
     kept = bags.indices != padding_idx
     weights = None if bags.weights is None else bags.weights[kept]
     return Bags(bags.indices[kept], bags.segment_ids[kept], bags.num_bags, weights)

@@ -22,13 +22,13 @@ def clip_grad_norm_(
     values = _values(parameters)
     if not values:
         return torch.tensor(0.0)
-    norms = torch.stack([torch.linalg.vector_norm(v, norm_type) for v in values])
+    norms = torch.stack([torch.linalg.vector_norm(v, norm_type).to(values[0].device) for v in values])
     total = torch.linalg.vector_norm(norms, norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
     scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
     for v in values:
-        v.mul_(scale.to(v.dtype))
+        v.mul_(scale.to(v.device, v.dtype))
     return total
 
 

@@ -66,14 +66,15 @@ class Collate:
         return batch
 
     def _bags(self, key: str, rows: int, samples: Sequence[Mapping[str, Any]]) -> BagBatch:
-        vectors = [torch.as_tensor(sample[key], dtype=self.dtype).reshape(-1) for sample in samples]
+        vectors = [_ids(key, k, sample[key]) for k, sample in enumerate(samples)]
         lengths = torch.tensor([v.shape[0] for v in vectors], dtype=self.dtype)
-        indices = torch.cat(vectors) if vectors else torch.zeros(0, dtype=self.dtype)
+        wide = torch.cat(vectors) if vectors else torch.zeros(0, dtype=torch.int64)
         segments = torch.arange(len(vectors), dtype=self.dtype).repeat_interleave(lengths)
-        bad = torch.nonzero((indices < 0) | (indices >= rows))
+        bad = torch.nonzero((wide < 0) | (wide >= rows))
         if len(bad):
             at = int(bad[0])
-            raise refuse("id_of_sample", argument=key, position=int(segments[at]), value=int(indices[at]), bound=rows)
+            raise refuse("id_of_sample", argument=key, position=int(segments[at]), value=int(wide[at]), bound=rows)
+        indices = wide.to(self.dtype)
         offsets = torch.cumsum(lengths, 0) - lengths
         return BagBatch(
             indices, offsets, segments, len(vectors), self._numbers(key, samples, lengths),
@@ -89,3 +90,13 @@ class Collate:
             if found.shape[0] != wanted:
                 raise refuse("lengths_match", argument=name, position=k, value=found.shape[0], bound=wanted)
         return torch.cat(numbers) if numbers else torch.zeros(0)
+
+
+def _ids(key: str, sample: int, value: Any) -> Tensor:
+    """A sample's ids as a vector of int64; what is no whole number is refused."""
+    ids = torch.as_tensor(value, device="cpu").reshape(-1)
+    if ids.numel() == 0:
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
+    if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+        raise refuse("ids_of_sample", argument=key, position=sample, value=ids.dtype)
+    return ids.to(torch.int64)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import refuse
+from ..errors import OpError, refuse
 from ..raw_ops import OPS
 from . import functional
 from .bags import Bags, read_bags
@@ -48,8 +48,8 @@ class _Group:
         self.rows = rows
         self.features = [f for t in tables for f in t.read_by]
         read = [t for t in tables for _ in t.read_by]
-        self.feature_rows = torch.tensor([t.num_embeddings for t in read])
-        self.feature_first = torch.tensor([self.first[t.name] for t in read])
+        self.feature_rows = torch.tensor([t.num_embeddings for t in read], device="cpu")
+        self.feature_first = torch.tensor([self.first[t.name] for t in read], device="cpu")
 
 
 class Embeddings(torch.nn.Module):
@@ -136,6 +136,9 @@ class Embeddings(torch.nn.Module):
 
     def _lookup(self, group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Tensor:
         weight = getattr(self, group.key)
+        if weights is not None and tuple(weights.shape) != tuple(ids.shape):
+            shapes = tuple(weights.shape), tuple(ids.shape)
+            raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
         stacked, segments, positions = OPS["StackBags"](
             ids, offsets, group.feature_rows, group.feature_first, positions=weights is not None
         )
@@ -157,6 +160,7 @@ class Embeddings(torch.nn.Module):
         total = len(self.features)
         if (offsets.shape[0] - 1) % total:
             raise refuse("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
+        OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # checks all of them
         bags, start = (offsets.shape[0] - 1) // total, 0
         parts = []
         for group in self._groups:
@@ -164,9 +168,15 @@ class Embeddings(torch.nn.Module):
             begin, end = int(cut[0]), int(cut[-1])
             parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
             start += len(group.features)
+        if weights is not None and tuple(weights.shape) != tuple(ids.shape):
+            shapes = tuple(weights.shape), tuple(ids.shape)
+            raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
         return parts
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for group in self._groups:  # by table, not as they lie together
+            destination.pop(prefix + group.key, None)
         for table in self.tables:
             rows = self.weight(table.name)
             destination[f"{prefix}{table.name}.weight"] = rows if keep_vars else rows.detach()
@@ -182,6 +192,13 @@ class Embeddings(torch.nn.Module):
         error_msgs: list[str],
     ) -> None:
         known = {f"{prefix}{table.name}.weight": table for table in self.tables}
+        missing: list[str] = []
+        rest = {k: v for k, v in state_dict.items() if k not in known}
+        super()._load_from_state_dict(rest, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs)
+        missing_keys += [k for k in missing if k not in {prefix + group.key for group in self._groups}]
+        if any(getattr(self, group.key).is_meta for group in self._groups):
+            error_msgs.append(f"{prefix}: tables on the meta device hold no rows; call to_empty(device=...) first")
+            return
         for key, table in known.items():
             if key not in state_dict:
                 if strict:
@@ -193,8 +210,6 @@ class Embeddings(torch.nn.Module):
                 continue
             with torch.no_grad():
                 rows.copy_(state_dict[key])
-        if strict:
-            unexpected_keys += [k for k in state_dict if k.startswith(prefix) and k not in known]
 
     def extra_repr(self) -> str:
         """What the module's repr shows."""
@@ -215,35 +230,40 @@ def _joined(
     group: _Group, ids: Mapping[str, Any], weights: Any, features: Sequence[str]
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Ids given by feature as one vector, feature by feature, with the offsets of all bags."""
-    if set(ids) != set(features):
-        raise refuse(
-            "bags_unfit", argument="ids", value=f"features {sorted(ids)}", bound=f"features {sorted(features)}"
-        )
+    for argument, given in (("ids", ids), ("per_sample_weights", weights)):
+        if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
+            found = f"features {sorted(given)}" if isinstance(given, Mapping) else type(given).__name__
+            raise refuse("bags_unfit", argument=argument, value=found, bound=f"features {sorted(features)}")
     vectors, starts, numbers, start, bags = [], [], [], 0, None
     for feature in group.features:
-        given = ids[feature]
-        pair = given if isinstance(given, tuple) else (given, None)
-        own = None if weights is None else weights[feature]
-        values, begin, end = _vector(pair, own)
+        values, begin = _vector(feature, ids[feature], None if weights is None else weights[feature])
         if bags is not None and begin.shape[0] != bags:
-            raise refuse(
-                "bags_unfit", argument=f"ids[{feature!r}]", value=f"{begin.shape[0]} bags", bound=f"{bags} bags"
-            )
+            raise refuse("feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, others have {bags}")
         bags = begin.shape[0]
         vectors.append(values.indices)
         starts.append(begin + start)
-        start += end
+        start += values.indices.shape[0]
         if values.weights is not None:
             numbers.append(values.weights)
-    offsets = torch.cat([*starts, torch.full((1,), start, dtype=starts[0].dtype)])
-    return torch.cat(vectors), offsets, torch.cat(numbers) if numbers else None
+    end = torch.full((1,), start, dtype=starts[0].dtype, device=starts[0].device)
+    return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(numbers) if numbers else None
 
 
-def _vector(pair: tuple[Any, Any], weights: Any) -> tuple[Bags, Tensor, int]:
-    """A feature's ids as a vector, where its bags begin, and how many ids there are."""
-    ids, offsets = pair
+def _vector(feature: str, given: Any, weights: Any) -> tuple[Bags, Tensor]:
+    """A feature's ids as a vector, and where its bags begin."""
+    ids, offsets = given if isinstance(given, tuple) else (given, None)
+    try:
+        bags = read_bags(ids, offsets, weights=weights)
+        if weights is not None and (bags.weights is None or bags.weights.shape != bags.indices.shape):
+            raise refuse("same_shape", argument="weights", value=tuple(weights.shape), bound=tuple(bags.indices.shape))
+    except OpError as error:
+        error.argument = f"ids[{feature!r}]"
+        raise refuse("feature_unfit", argument=feature, value=error.message) from error
     if offsets is not None:
-        return Bags(ids, ids, offsets.shape[0], weights), offsets, ids.shape[0]
-    bags = read_bags(ids, weights=weights)
+        return bags, offsets
+    if isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_nested:
+        return bags, torch.arange(ids.shape[0], device=ids.device) * ids.shape[1]
+    if isinstance(ids, Tensor) and ids.is_nested:
+        return bags, ids.offsets()[:-1]
     counts = torch.bincount(bags.segment_ids, minlength=bags.num_bags)
-    return bags, torch.cumsum(counts, 0) - counts, bags.indices.shape[0]
+    return bags, torch.cumsum(counts, 0) - counts

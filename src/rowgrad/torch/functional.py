@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..embedding import COMBINERS, clip_rows
 from ..errors import refuse
@@ -44,11 +45,13 @@ def embedding_bag(
     longer rows for this lookup, as TensorFlow does: the table stays as it is, and gradients pass through.
     """
     kind, rows = checked(combiner, grad)
+    padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
+    default_id = row_number("default_id", default_id, weight.shape[0])
     bags = prepare(
-        ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset, padding_idx, default_id
+        ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset, padding_idx, default_id, plan
     )
-    if plan is not None and not (padding_idx is None and default_id is None and max_norm is None):
-        raise refuse("plan_of_other_ids", bound="padding_idx, default_id or max_norm")
+    if plan is not None and max_norm is not None:
+        raise refuse("plan_of_other_ids", bound="max_norm")
     if max_norm is None:
         return lookup(weight, bags, kind, rows, plan)
     unique, place = torch.unique(bags.indices, return_inverse=True)
@@ -65,13 +68,25 @@ def prepare(
     include_last_offset: bool,
     padding_idx: int | None,
     default_id: int | None,
+    plan: Plan | None,
 ) -> Bags:
     """The bags as they are looked up: read, without padding, empty ones filled."""
+    if plan is not None and not (padding_idx is None and default_id is None):
+        raise refuse("plan_of_other_ids", bound="padding_idx or default_id")
     bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
                      include_last_offset=include_last_offset)  # fmt: skip
     if padding_idx is not None:
         bags = without_padding(bags, padding_idx)
     return bags if default_id is None else filled(bags, default_id)
+
+
+def row_number(argument: str, row: int | None, rows: int) -> int | None:
+    """A row given by its number; negative ones count from the end."""
+    if row is None:
+        return None
+    if not -rows <= row < rows:
+        raise refuse("row_outside", argument=argument, value=row, bound=rows)
+    return row % rows
 
 
 def checked(combiner: str, grad: str) -> tuple[str, bool]:
@@ -83,10 +98,20 @@ def checked(combiner: str, grad: str) -> tuple[str, bool]:
     return COMBINERS[combiner], grad == "rows"
 
 
+def is_in_ddp() -> bool:
+    """Whether this is the forward pass of a DistributedDataParallel."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return False
+    return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None
+
+
+_MARKED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not on the tensor, which may be pickled
+
+
 def stay_coalesced(weight: Tensor) -> None:
     """Have the gradient of a leaf marked as coalesced where it is: torch drops the mark when it stores one."""
-    if not torch.compiler.is_compiling() and not hasattr(weight, "rowgrad_marks"):
-        weight.rowgrad_marks = weight.register_post_accumulate_grad_hook(_mark)
+    if not torch.compiler.is_compiling() and weight not in _MARKED and not getattr(weight, "rowgrad_fused", False):
+        _MARKED[weight] = weight.register_post_accumulate_grad_hook(_mark)
 
 
 def _mark(weight: Tensor) -> None:
@@ -99,8 +124,11 @@ def _mark(weight: Tensor) -> None:
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
     """One op on bags that are ready."""
-    if rows and weight.is_leaf and weight.requires_grad:
+    rows = rows and not is_in_ddp()  # which knows sparse gradients of torch's own modules alone
+    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
         stay_coalesced(weight)
+    if plan is not None and plan.num_segments != bags.num_bags:
+        raise refuse("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     prefix = "" if bags.weights is None else "Weighted"
     op = OPS[f"{prefix}SparseSegment{kind}WithNumSegments"]
     weights = () if bags.weights is None else (bags.weights,)

@@ -6,6 +6,7 @@ The protocol with `rowgrad.torch.optim`: an optimizer's constructor puts a refer
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..errors import refuse
 from ..plan import Plan
 from .autograd import TABLE
 from .bags import Bags
-from .functional import lookup
+from .functional import is_in_ddp, lookup
 
 
 class FusedWeight(torch.nn.Parameter):
@@ -25,6 +26,7 @@ class FusedWeight(torch.nn.Parameter):
     rowgrad_fused = True
     rowgrad_pending = False
     rowgrad_optimizer: Any = None
+    rowgrad_waiting: Any = None  # a weak reference to the lookup that has not come back
 
     @property
     def grad(self) -> None:
@@ -37,11 +39,24 @@ class FusedWeight(torch.nn.Parameter):
         if value is not None:
             raise refuse("fused_gradient")
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # torch would make it a plain parameter; what is between two steps stays behind.
+        return _restored, (self.data, self.requires_grad)
+
+
+def _restored(data: Tensor, requires_grad: bool) -> FusedWeight:
+    return FusedWeight(data, requires_grad)
+
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: FusedWeight, weights: Tensor | None, bags: Bags, kind: str, plan: Plan | None) -> Any:
+        waiting = weight.rowgrad_waiting() if weight.rowgrad_waiting is not None else None
+        if waiting is not None:
+            raise refuse("fused_waiting")
+        weight.rowgrad_waiting = weakref.ref(ctx)
         ctx.weight, ctx.kind, ctx.plan, ctx.num_bags = weight, kind, plan, bags.num_bags
+        ctx.version = weight._version
         ctx.save_for_backward(bags.indices, bags.segment_ids, weights)
         return lookup(weight.detach(), bags, kind, False, None)
 
@@ -57,9 +72,12 @@ class _Fused(torch.autograd.Function):
             raise refuse("fused_unfit", value="create_graph=True")
         if weight.rowgrad_pending:
             raise refuse("fused_twice")
+        weight.rowgrad_waiting = None
         to_weights = None
         if weights is not None and ctx.needs_input_grad[1]:
             # Of the table as it was in the forward pass, so before it changes.
+            if weight._version != ctx.version:
+                raise refuse("fused_changed")
             to_weights = _weights_gradient(weight, weights, indices, segment_ids, ctx.num_bags, kind, y)
         combiner = next(name for name, k in COMBINERS.items() if k == kind)
         optimizer.update_from_bags(
@@ -83,6 +101,14 @@ def _weights_gradient(
 def fused_bags(weight: FusedWeight, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     """One lookup whose backward pass is the update."""
     _refuse_surroundings(weight)
+    if plan is not None:
+        for what, value, bound in (
+            ("ids", plan.num_ids, bags.indices.shape[0]),
+            ("bags", plan.num_segments, bags.num_bags),
+            ("rows", plan.num_rows, weight.shape[0]),
+        ):
+            if value != bound:
+                raise refuse("plan_unfit", value=f"{value} {what}", bound=bound)
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
@@ -91,8 +117,5 @@ def _refuse_surroundings(weight: FusedWeight) -> None:
         raise refuse("fused_unfit", value="torch.compile")
     if torch._C._are_functorch_transforms_active():
         raise refuse("fused_unfit", value="torch.func")
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        from torch.nn.parallel import DistributedDataParallel
-
-        if DistributedDataParallel._get_active_ddp_module() is not None:
-            raise refuse("fused_unfit", value="DistributedDataParallel")
+    if is_in_ddp():
+        raise refuse("fused_unfit", value="DistributedDataParallel")

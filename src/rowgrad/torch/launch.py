@@ -78,8 +78,12 @@ def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]
     admitted = admit_tensors(op, arguments)
     for arg in op.inputs:
         value = admitted[arg.name]
-        if not isinstance(value, Host) and not value.is_cpu:
+        if isinstance(value, Host):
+            continue
+        if not value.is_cpu:
             raise refuse("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu")
+        if value.data_ptr() == 0 and value.numel() and not value._is_zerotensor():
+            raise refuse("no_memory", argument=arg.name)
     prepared = _prepare(op, admitted, attrs)
     # Tensors that are copied for the call live until it is over.
     held = [v if isinstance(v := admitted[name], Host) else readable(v) for name in op.input_names]
@@ -130,7 +134,7 @@ def _run(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return _run_in_steps(op, p, raw)[0]
     if p.small:
         make = torch.empty if p.fills else torch.zeros
-        results = tuple([make(shape, dtype=dtype) for shape, dtype in p.outputs])
+        results = tuple([make(shape, dtype=dtype, device="cpu") for shape, dtype in p.outputs])
     else:
         results = tuple(_allocate(shape, dtype, not p.fills) for shape, dtype in p.outputs)
     outputs = tuple([(r.data_ptr(), *r.shape) for r in results])
@@ -150,7 +154,9 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
     for (shape, dtype), code in zip(p.outputs, p.out_codes, strict=True):
         full = [rows if d is None else d for d in shape]
         if prod(full) * 16 < _SMALL:  # sixteen bytes are the widest number
-            results.append(torch.empty(full, dtype=dtype) if fills else torch.zeros(full, dtype=dtype))
+            results.append(
+                torch.empty(full, dtype=dtype, device="cpu") if fills else torch.zeros(full, dtype=dtype, device="cpu")
+            )
             continue
         check_size(Aval(CODE_NAME[code], tuple(full)))
         results.append(_allocate(full, dtype, not fills))
@@ -162,6 +168,8 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
 
 def readable(tensor: Tensor) -> Tensor:
     """The tensor as kernels read it: contiguous, with no conjugation or sign left to do, aligned."""
+    if tensor._is_zerotensor():
+        return tensor.clone()
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         return tensor.resolve_conj().resolve_neg().contiguous()
     return tensor.clone() if tensor.data_ptr() % tensor.element_size() and tensor.numel() else tensor

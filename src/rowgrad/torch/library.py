@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 
 from ..check import check_attrs, infer
-from ..errors import OpError
+from ..errors import OpError, refuse
 from ..spec import CATALOG, Arg, Aval, Derived, Op
 from .kept import Kept, is_float, refuse_tangents, wanted
 from .launch import launch
@@ -49,6 +49,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
     """Tensors and sizes; numbers and lists in the dtype of the tensors beside them."""
     bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
+    device = next((v.device for v in arguments.values() if isinstance(v, Tensor)), None)
     given: list[Any] = []
     for arg in op.inputs:
         value = arguments[arg.name]
@@ -61,7 +62,7 @@ def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
             wanted = bound.get(arg.type, DTYPE.get(arg.type))
             if wanted is None and isinstance(listed, Derived) and listed.of in bound:
                 wanted = DTYPE[listed[NAME[bound[listed.of]]]]
-            given.append(torch.as_tensor(value, dtype=wanted))
+            given.append(torch.as_tensor(value, dtype=wanted, device=device))
     return given
 
 
@@ -183,7 +184,9 @@ def _fake(op: Op) -> Callable[..., Any]:
             value = arguments[arg.name]
             if isinstance(value, Tensor):
                 avals[arg.name] = Aval(NAME[value.dtype], wrap_sizes(tuple(value.shape)))
-                device = device or value.device
+                if device is not None and device != value.device:
+                    raise refuse("mixed_devices", argument=arg.name, value=value.device, bound=device)
+                device = value.device
             else:
                 dtype = arg.type if arg.type not in op.types else "int64"
                 avals[arg.name] = Aval(dtype, (len(value),) if isinstance(value, list | tuple) else ())

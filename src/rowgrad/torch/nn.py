@@ -23,8 +23,9 @@ class EmbeddingBag(torch.nn.Module):
     module's names for `combiner` and `grad="rows"`. See `rowgrad.torch.functional.embedding_bag` for the forms of ids
     and for every option.
 
-    `fused=True` lets the optimizer that holds `weight` update it inside `backward`: no gradient is stored. One
-    backward pass per `optimizer.step()`, a rowgrad optimizer, no DDP, no clipping.
+    `fused=True` lets the optimizer that holds `weight` update it inside `backward`: no gradient is stored. That takes a
+    rowgrad optimizer and one lookup and one backward pass per `optimizer.step()`; it cannot go with DDP, clipping,
+    GradScaler, create_graph, or a step that is to be skipped. A backward pass for other inputs alone updates it too.
 
     >>> import torch, rowgrad.torch as rgt
     >>> bag = rgt.nn.EmbeddingBag(10, 4, combiner="sqrtn", grad="rows")
@@ -60,8 +61,8 @@ class EmbeddingBag(torch.nn.Module):
         sparse_grad = None if sparse is None else "rows" if sparse else "dense"
         self.grad = _one_of("grad", grad, "sparse", sparse_grad, "rows" if fused else "dense")
         functional.checked(self.combiner, self.grad)
-        self.padding_idx = _row("padding_idx", padding_idx, num_embeddings)
-        self.default_id = _row("default_id", default_id, num_embeddings)
+        self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
+        self.default_id = functional.row_number("default_id", default_id, num_embeddings)
         self.include_last_offset = include_last_offset
         self.fused = fused
         if fused and max_norm is not None:
@@ -96,7 +97,7 @@ class EmbeddingBag(torch.nn.Module):
         if self.fused and self.weight.requires_grad and torch.is_grad_enabled():
             bags = functional.prepare(
                 input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset, self.padding_idx,
-                self.default_id,
+                self.default_id, plan,
             )  # fmt: skip
             return fused_bags(self.weight, bags, functional.checked(self.combiner, self.grad)[0], plan)
         return functional.embedding_bag(
@@ -139,12 +140,3 @@ def _one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
     if value is not None and other is not None and value != other:
         raise refuse("bags_unfit", argument=name, value=f"{value!r}, and {alias} says {other!r}", bound="one of them")
     return value if value is not None else other if other is not None else default
-
-
-def _row(argument: str, row: int | None, rows: int) -> int | None:
-    """A row given by its number; negative ones count from the end."""
-    if row is None:
-        return None
-    if not -rows <= row < rows:
-        raise refuse("row_outside", argument=argument, value=row, bound=rows)
-    return row % rows

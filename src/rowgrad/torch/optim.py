@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import OpError, refuse
-from ..updates import RULES, Step, check_betas, check_count, check_number
+from ..updates import RULES, Step, check_betas, check_count, check_number, slot_shapes
 from .row_state import adopted, check_param, new_slots, step_with_bags, step_with_grad
 
 Tensor = Any
@@ -67,9 +67,13 @@ class RowOptimizer(torch.optim.Optimizer):
             if name in self.defaults:
                 _check(name, value)
         super().add_param_group(param_group)
-        with self._call("add_param_group"):
-            for param in self.param_groups[-1]["params"]:
-                check_param(param)
+        try:
+            with self._call("add_param_group"):
+                for param in self.param_groups[-1]["params"]:
+                    check_param(param)
+        except OpError:
+            self.param_groups.pop()
+            raise
         self._claim()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -78,12 +82,30 @@ class RowOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a saved state, bit for bit: slots keep their own type, which is not always the parameter's."""
-        super().load_state_dict(state_dict)
-        saved = (i for group in state_dict["param_groups"] for i in group["params"])
+        taken: dict[str, Any] = {}
+        handle = self.register_load_state_dict_pre_hook(lambda _, given: taken.update(given))  # after all others
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+        saved = (i for group in taken["param_groups"] for i in group["params"])
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)  # of a state another optimizer saved
         for index, param in zip(saved, self._params(), strict=True):
-            for slot in RULES[self.rule].slots:
-                if slot.name in state_dict["state"].get(index, {}):
-                    self.state[param][slot.name] = adopted(state_dict["state"][index][slot.name], param)
+            state = taken["state"].get(index, {})
+            shapes = slot_shapes(self.rule, tuple(param.shape) or (1,))
+            for slot, shape in zip(RULES[self.rule].slots, shapes, strict=True):
+                if state and slot.name not in state:
+                    raise ValueError(f"{type(self).__name__}.load_state_dict: parameter {index} has no {slot.name!r}")
+                if state and tuple(state[slot.name].shape) != tuple(shape):
+                    found = tuple(state[slot.name].shape)
+                    raise ValueError(
+                        f"{type(self).__name__}.load_state_dict: {slot.name!r} of parameter {index} has shape {found},"
+                        f" wanted {tuple(shape)}"
+                    )
+                if state:
+                    self.state[param][slot.name] = adopted(state[slot.name], param)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -101,6 +123,13 @@ class RowOptimizer(torch.optim.Optimizer):
                     step_with_grad(self.rule, param, self.state[param], param.grad, step)
                     self.state[param]["step"] = step.step
         return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients. Fused parameters have none; a step that was skipped is over for them too."""
+        for param in self._params():
+            if getattr(param, "rowgrad_fused", False):
+                param.rowgrad_pending = False
+        super().zero_grad(set_to_none)
 
     @torch.no_grad()
     def update_from_bags(

@@ -10,6 +10,7 @@ import torch
 
 from ..errors import refuse
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
+from .launch import readable
 
 Tensor = Any  # torch's own types say too little to be of help
 _NAME = {
@@ -40,6 +41,8 @@ def memory_of(tensor: Tensor, argument: str) -> Memory:
         raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound="on the CPU")
     if tensor.dtype not in _NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
+    if tensor.data_ptr() == 0 and tensor.numel():
+        raise refuse("no_memory", argument=argument)
     return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(tensor.shape) or (1,))
 
 
@@ -48,7 +51,7 @@ def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
     shapes = slot_shapes(rule, tuple(param.shape) or (1,))
     dtype = _DTYPE[slot_dtype(_NAME[param.dtype])]
     named = zip(RULES[rule].slots, shapes, strict=True)
-    return {slot.name: torch.full(shape, initial, dtype=dtype) for slot, shape in named}
+    return {slot.name: torch.full(shape, initial, dtype=dtype, device="cpu") for slot, shape in named}
 
 
 def adopted(saved: Tensor, param: Tensor) -> Tensor:
@@ -64,7 +67,7 @@ def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: 
         raise refuse(
             "not_here", argument="grad", value=f"a tensor of layout {grad.layout}", bound="dense or sparse_coo"
         )
-    grad = grad.detach().contiguous()
+    grad = readable(grad.detach())
     with _lent(rule, param, slots) as (table, state):
         apply_all(rule, table, state, memory_of(grad, "grad"), step)
     return None
@@ -74,12 +77,12 @@ def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], gra
     if grad.sparse_dim() != 1:
         value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
         raise refuse("not_here", argument="grad", value=value, bound="sparse in its rows alone")
-    ids, values = grad._indices()[0].contiguous(), grad._values().detach().contiguous()
+    ids, values = grad._indices()[0].contiguous(), readable(grad._values().detach())
     with _lent(rule, param, slots) as (table, state):
         memories = memory_of(values, "grad"), memory_of(ids, "grad")
         if grad.is_coalesced():
             return apply_rows(rule, table, state, *memories, step)
-        each = torch.arange(ids.shape[0])  # every entry is a bag of its own
+        each = torch.arange(ids.shape[0], device="cpu")  # every entry is a bag of its own
         return apply_bags(rule, table, state, *memories, memory_of(each, "segment_ids"), step)
 
 
@@ -94,9 +97,9 @@ def step_with_bags(
     **how: Any,
 ) -> None:
     """One step with the gradient of bags; `ids` are indices and segment ids, or a Plan."""
-    grad = grad.detach().contiguous()
+    grad = readable(grad.detach())
     if weights is not None:
-        weights = weights.detach().contiguous()
+        weights = readable(weights.detach())
         how["weights"] = memory_of(weights, "weights")
     with _lent(rule, param, slots) as (table, state):
         if not isinstance(ids, tuple):

@@ -158,7 +158,7 @@ def aval_of(value: Any) -> Aval:
 def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
     """A tensor of zeros, or of anything; large ones in pages the process keeps, or the system gives when touched."""
     if math.prod(shape) * dtype.itemsize < _LARGE:
-        return torch.zeros(shape, dtype=dtype) if zeros else torch.empty(shape, dtype=dtype)
+        return (torch.zeros if zeros else torch.empty)(shape, dtype=dtype, device="cpu")
     if dtype == torch.bfloat16:
         return torch.from_numpy(new_array(tuple(shape), np.dtype(np.uint16), zeros)).view(dtype)
     return torch.from_numpy(new_array(tuple(shape), NUMPY_DTYPE[NAME[dtype]], zeros))
