@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests/golden/README.md"])
+FOLDERS = ("*.md", "docs/**/*.md", "examples/*.md", "tests/golden/README.md")
+PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
 WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the pages of docs/ops are executed by their generator
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -44,8 +45,10 @@ def run_block(source: str, names: dict[str, Any], page: str, line: int) -> str:
     return "".join(complaints)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
-def test_code_runs(page: Path) -> None:
+def test_code_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {"__name__": "page"}  # blocks of a page follow from one another
     for line, source in python_blocks(page):
         complaint = run_block(source, names, name_of(page), line)
@@ -54,7 +57,8 @@ def test_code_runs(page: Path) -> None:
 
 def test_there_is_code_to_run() -> None:
     assert len(python_blocks(ROOT / "README.md")) >= 3
-    assert len(python_blocks(ROOT / "docs/guide.md")) >= 10
+    for page in ("docs/guide.md", "docs/torch.md", "examples/from_tensorflow.md"):
+        assert len(python_blocks(ROOT / page)) >= 10
 
 
 def test_a_wrong_page_would_fail() -> None:
