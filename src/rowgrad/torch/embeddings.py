@@ -14,6 +14,7 @@ from ..raw_ops import OPS
 from . import functional
 from .bags import Bags, read_bags
 from .fused import FusedWeight, fused_bags
+from .tensors import new_table
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Embeddings(torch.nn.Module):
             raise refuse("bags_unfit", argument="output", value="tables of several widths or combiners",
                          bound="tables of one width and combiner for 'stacked'")  # fmt: skip
         for group in self._groups:
-            data = torch.empty((group.rows, group.columns), device=device, dtype=dtype)
+            data = new_table(group.rows, group.columns, device, dtype)
             self.register_parameter(group.key, FusedWeight(data) if fused else torch.nn.Parameter(data))
         self.reset_parameters()
 

@@ -14,6 +14,7 @@ from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
 from .fused import FusedWeight, fused_bags
+from .tensors import new_table
 
 
 class EmbeddingBag(torch.nn.Module):
@@ -67,7 +68,7 @@ class EmbeddingBag(torch.nn.Module):
         self.fused = fused
         if fused and max_norm is not None:
             raise refuse("fused_unfit", value="max_norm")
-        data = torch.empty((num_embeddings, embedding_dim), device=device, dtype=dtype) if _weight is None else _weight
+        data = new_table(num_embeddings, embedding_dim, device, dtype) if _weight is None else _weight
         if tuple(data.shape) != (num_embeddings, embedding_dim):
             raise refuse(
                 "same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim)

@@ -155,6 +155,15 @@ def aval_of(value: Any) -> Aval:
     return value.aval if isinstance(value, Host) else Aval(NAME[value.dtype], tuple(value.shape))
 
 
+def new_table(rows: int, columns: int, device: Any, dtype: torch.dtype | None) -> Tensor:
+    """Memory for a table's rows, on large pages where this process allocates it: rows are read at random."""
+    dtype = dtype or torch.get_default_dtype()
+    place = torch.device(device) if device is not None else torch.get_default_device()
+    if place.type != "cpu" or dtype not in NAME:
+        return torch.empty((rows, columns), device=place, dtype=dtype)
+    return new_tensor((rows, columns), dtype, zeros=True)
+
+
 def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
     """A tensor of zeros, or of anything; large ones in pages the process keeps, or the system gives when touched."""
     if math.prod(shape) * dtype.itemsize < _LARGE:
