@@ -49,6 +49,8 @@ BAG_BYTES: dict[str, Callable[[BagSizes], int]] = {
     "dense_kept": lambda s: s.N * s.D * s.w + 2 * s.N * s.i + 2 * s.U * s.D * s.w,
     "dense": lambda s: s.N * s.D * s.w + 2 * s.N * s.i + (s.U + s.V) * s.D * s.w,
     "weighted_dense": lambda s: s.N * s.D * s.w + s.N * (2 * s.i + 4) + (s.U + s.V) * s.D * s.w,
+    # forward, gradient rows read, then every named row and its one number of state read and written
+    "train": lambda s: 2 * (s.N * s.D * s.w + 2 * s.N * s.i) + s.B * s.D * s.w + s.U * (2 * s.D * s.w + 8),
     "page_touch": lambda s: s.U * s.D * s.w,
 }
 SPARSE_BYTES: dict[str, Callable[[SparseSizes], int]] = {

@@ -91,7 +91,8 @@ class RowOptimizer(torch.optim.Optimizer):
         saved = (i for group in taken["param_groups"] for i in group["params"])
         for group in self.param_groups:
             for name, value in self.defaults.items():
-                group.setdefault(name, value)  # of a state another optimizer saved
+                if name != "differentiable":  # which torch adds by itself, to some states and not to others
+                    group.setdefault(name, value)  # of a state another optimizer saved
         for index, param in zip(saved, self._params(), strict=True):
             state = taken["state"].get(index, {})
             shapes = slot_shapes(self.rule, tuple(param.shape) or (1,))
