@@ -129,11 +129,10 @@ def _table(run: Run) -> dict[str, Any]:
 def _function(op: Op, run: Run) -> Any:
     run = dense.call if op.kernel is None else run
     names, several = op.input_names, len(op.outputs) > 1
-    for_shapes = op.name.endswith("FillEmptyRowsGradGrad")  # takes a tensor to know how many there are
 
     def function(*args: Any, **attrs: Any) -> Any:
         chosen = {**op.attrs, **attrs} if attrs else op.attrs
-        if for_shapes:
+        if Like in map(type, args):  # an op that takes a tensor to know how many there are
             args = tuple(a.zeros(args) if type(a) is Like else a for a in args)
         outputs = run(op, dict(zip(names, args, strict=True)), chosen)
         return outputs if several else outputs[0]
