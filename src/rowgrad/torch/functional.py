@@ -124,7 +124,8 @@ def _mark(weight: Tensor) -> None:
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
     """One op on bags that are ready."""
-    rows = rows and not is_in_ddp()  # which knows sparse gradients of torch's own modules alone
+    # Traced gradients are dense, and DDP knows sparse ones of torch's own modules alone.
+    rows = rows and not torch.compiler.is_compiling() and not is_in_ddp()
     if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
         stay_coalesced(weight)
     if plan is not None and plan.num_segments != bags.num_bags:

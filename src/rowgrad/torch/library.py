@@ -49,7 +49,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
     """Tensors and sizes; numbers and lists in the dtype of the tensors beside them."""
     bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
-    device = next((v.device for v in arguments.values() if isinstance(v, Tensor)), None)
+    devices = [v.device for v in arguments.values() if isinstance(v, Tensor)]
+    device = devices[0] if devices else None
     given: list[Any] = []
     for arg in op.inputs:
         value = arguments[arg.name]
