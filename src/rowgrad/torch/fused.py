@@ -100,7 +100,7 @@ def _weights_gradient(
 
 def fused_bags(weight: FusedWeight, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     """One lookup whose backward pass is the update."""
-    _refuse_surroundings(weight)
+    _refuse_surroundings()
     if plan is not None:
         for what, value, bound in (
             ("ids", plan.num_ids, bags.indices.shape[0]),
@@ -112,7 +112,7 @@ def fused_bags(weight: FusedWeight, bags: Bags, kind: str, plan: Plan | None) ->
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
-def _refuse_surroundings(weight: FusedWeight) -> None:
+def _refuse_surroundings() -> None:
     if torch.compiler.is_compiling():
         raise refuse("fused_unfit", value="torch.compile")
     if torch._C._are_functorch_transforms_active():

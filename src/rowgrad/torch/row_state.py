@@ -9,19 +9,14 @@ from typing import Any
 import torch
 
 from ..errors import refuse
+from ..spec import FLOATS, INDEX
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
 from .launch import readable
+from .tensors import DTYPE
 
 Tensor = Any  # torch's own types say too little to be of help
-_NAME = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.int32: "int32",
-    torch.int64: "int64",
-}
-_DTYPE = {name: dtype for dtype, name in _NAME.items()}
+_DTYPE = {name: DTYPE[name] for name in (*FLOATS, *INDEX)}  # tables, gradients and slots; ids
+_NAME = {dtype: name for name, dtype in _DTYPE.items()}
 
 
 def check_param(param: Tensor) -> None:

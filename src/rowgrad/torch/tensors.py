@@ -14,13 +14,11 @@ from torch import Tensor
 from ..arrays import NUMPY_DTYPE, admit, fit
 from ..errors import refuse
 from ..memory import new_array
-from ..native import CODE
-from ..spec import Arg, Aval, Op
+from ..spec import QUANTIZED, Arg, Aval, Op
 
-NAMES = tuple(name for name in NUMPY_DTYPE if isinstance(getattr(torch, name, None), torch.dtype) and name in CODE)
-DTYPE: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES if "q" not in name}
+# torch's quantized tensors are another thing than TensorFlow's quantized numbers.
+DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string")}
 NAME: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPE.items()}
-CODE_OF: dict[torch.dtype, int] = {dtype: CODE[name] for dtype, name in NAME.items()}
 _INT32 = np.iinfo(np.int32)
 _LARGE = 1 << 20  # bytes from which rowgrad's own pages are cheaper than torch's
 
@@ -41,7 +39,7 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         value = arguments[arg.name]
         if isinstance(value, Tensor):
             admitted[arg.name] = _checked(value, arg.name)
-            others[arg.name] = _stand_in(value, arg)
+            others[arg.name] = _stand_in(value)
         elif arg.host and (is_size(value) or _are_sizes(value)):
             admitted[arg.name] = value if is_size(value) else tuple(value)
             others[arg.name] = np.zeros(0 if not is_size(value) else (), np.int32)
@@ -83,7 +81,7 @@ def _checked(tensor: Tensor, argument: str) -> Tensor:
     return tensor
 
 
-def _stand_in(tensor: Tensor, arg: Arg) -> np.ndarray[Any, Any]:
+def _stand_in(tensor: Tensor) -> np.ndarray[Any, Any]:
     """An empty array of the tensor's dtype: what numbers beside it take theirs from."""
     return np.zeros((0,) * tensor.ndim, NUMPY_DTYPE[NAME[tensor.dtype]])
 
