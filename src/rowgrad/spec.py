@@ -25,12 +25,16 @@ class Aval:
 class Arg:
     """An input or output: its name, its type (a dtype, or a type variable such as T) and its role.
 
-    A *host* input's value decides shapes: torch sees a SymInt, jax a static int, an editor a field.
+    A *host* input's value decides shapes: torch sees a SymInt, jax a static int, an editor a field. `many`: a list of
+    tensors; `ref`: a Variable itself, not its value; `optional`: may be left out (both of graph ops only).
     """
 
     name: str
     type: str
     host: bool = False
+    many: bool = False
+    ref: bool = False
+    optional: bool = False
 
     @property
     def role(self) -> str:
@@ -153,6 +157,7 @@ class Op:
     category: str = ""
     tensorflow: bool = True  # whether TensorFlow has a raw op of this name
     unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
+    aliases: tuple[str, ...] = ()  # other names, such as those of TensorFlow's C++ client: Subtract for Sub
     input_names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,22 +176,26 @@ class Op:
         return listed
 
 
-_ARG = re.compile(r"\s*(\w+)\s*:\s*(host\s+)?(\w+)\s*")
+_ARG = re.compile(r"\s*(\w+)\s*:\s*((?:(?:host|list|ref|optional)\s+)*)(\w+)\s*")
 
 
 def _parse_args(text: str) -> Iterator[Arg]:
-    for part in text.split(","):
+    for part in filter(str.strip, text.split(",")):
         match = _ARG.fullmatch(part)
         if match is None:
             raise ValueError(f"not an argument: {part!r}")
-        yield Arg(match[1], match[3], match[2] is not None)
+        marks = match[2].split()
+        yield Arg(match[1], match[3], "host" in marks, "list" in marks, "ref" in marks, "optional" in marks)
 
 
 CATALOG: dict[str, Op] = {}
 
 
 def declare(name: str, signature: str, **fields: Any) -> Op:
-    """Put an op into the catalogue. Signature: `grad: T, output_dim0: host int32 -> output: T`."""
+    """Put an op into the catalogue. Signature: `grad: T, output_dim0: host int32 -> output: T`.
+
+    A type may be marked `host`, `list`, `ref` or `optional`; `Arg` says what that means.
+    """
     inputs, outputs = signature.split("->")
     if name in CATALOG:
         raise ValueError(f"{name} is declared twice")
