@@ -121,6 +121,31 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
         return canonical(array.astype(target), argument)
 
 
+def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
+    """A value as an array of one dtype, if it can be so without loss; None: whichever dtype it has or suggests."""
+    is_weak = isinstance(value, _PYTHON) and not isinstance(value, np.generic)
+    array = _weak(value, argument, dtype) if is_weak else _strong(value, argument)
+    if dtype is None or aval_of(array).dtype == dtype:
+        return array
+    target, kind = NUMPY_DTYPE[dtype], array.dtype.kind
+    if dtype in QUANTIZED and kind in "iu":
+        return fit(array, argument, target[0]).view(target)
+    if _is_inexact(target) and (kind in "iubf" or (kind == "c" and target.kind == "c") or _is_inexact(array.dtype)):
+        with np.errstate(over="ignore"):
+            return array.astype(target)
+    if target.kind in "iub" and kind in "iubf" and array.dtype.names is None:
+        whole = array.astype(np.int64) if kind == "b" else array
+        if kind == "f":
+            with np.errstate(invalid="ignore"):
+                whole = array.astype(np.int64)
+            uneven = np.flatnonzero(whole.ravel() != array.ravel())
+            if len(uneven):
+                at = int(uneven[0])
+                raise refuse("integer_does_not_fit", argument=argument, position=at, value=array.ravel()[at], bound=dtype)
+        return fit(whole, argument, np.dtype(np.uint8)).astype(bool) if dtype == "bool" else fit(whole, argument, target)
+    raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
+
+
 def _exact(items: Array, guess: Array) -> Array:
     """Strings to the last NUL, and integers that NumPy would have made floats."""
     if guess.dtype.kind in "SU":

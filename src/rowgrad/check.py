@@ -21,6 +21,12 @@ def infer(op: Op, avals: Mapping[str, Aval], host: Mapping[str, Any], attrs: Map
     return tuple(Aval(bound.get(o.type, o.type), s) for o, s in zip(op.outputs, shapes, strict=True))
 
 
+def output_dtypes(op: Op, avals: Mapping[str, Aval], attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The dtypes of a call's outputs, which take no shapes to know."""
+    bound = bind_types(op, avals)
+    return tuple(bound.get(o.type, o.type) for o in op.outputs)
+
+
 def bind_types(op: Op, avals: Mapping[str, Aval]) -> dict[str, str]:
     """Type variables to dtypes, in the order of the arguments."""
     bound: dict[str, str] = {}

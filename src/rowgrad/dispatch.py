@@ -105,6 +105,11 @@ def runner_of(kind: type) -> str:
     return runner
 
 
+def load_runner(kind: type) -> Any:
+    """The runner's module for values of one type, for callers that choose once and call often."""
+    return _LOADED[runner_of(kind)]
+
+
 # A compiler that traces a call may take the answer as a constant: a type's runner does not change.
 runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

@@ -315,6 +315,32 @@ WORDS: dict[str, Words] = {
     "checkpoint_memory": Words("{file}: {value} bytes; this machine has {bound}", (), ResourceExhaustedError),
     "checkpoint_no_tensor": Words("{file}: no {value} among {bound} tensors{why}", (), TensorNotFoundError),
     "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),
+    # graphs
+    "pin_missing": Words("{argument} is neither wired nor typed in"),
+    "pin_unknown": Words("{op} has no input {argument}; it has {bound}"),
+    "attr_unknown": Words("{op} has no attribute {argument}; it has {bound}"),
+    "attr_kind": Words("attribute {argument} must be {bound}; got {value}"),
+    "pin_unclear": Words("{argument} is a {value} with several outputs: name one of {bound}"),
+    "pin_kind": Words("{argument} takes {bound}; got {value}"),
+    "pin_of_other_graph": Words("{argument} comes from another graph: {value}"),
+    "not_a_variable": Words("{argument} must be wired to a Variable; got {value}"),
+    "name_unfit": Words("a name is letters, digits and _ . \\ / > -; got {value}"),
+    "value_unfit": Words("{argument} must be {bound}; got {value}"),
+    "initial_value_varies": Words(
+        "{argument} must be typed in, or computed from constants and random numbers; {value} needs a run"
+    ),
+    "fed_not_a_placeholder": Words("only placeholders are fed; {value} is not one"),
+    "fed_varies": Words("{argument} must be a value that is known before the run; {value} is computed in it"),
+    "not_fed": Words("{value} is not fed, and {bound} needs it"),
+    "updated_twice": Words("{value} is updated twice in one run, by {bound}"),
+    "unconnected": Words(
+        "no gradient flows from outputs to {argument} ({value}); "
+        'unconnected_gradients="zero" gives zeros'
+    ),
+    "gradient_of_nothing": Words("{argument} ({value}) is of dtype {bound}, which has no gradient"),
+    "fetch_unknown": Words("there is no {argument} in this graph{why}"),
+    "engine_unknown": Words("there is no engine {value}; there are {bound}"),
+    "rank_unknown": Words("{argument}: its rank must be known here; give the Placeholder a shape (-1 for open sizes)"),
     # elsewhere
     "no_memory": Words("{argument} has no memory: its storage was given away or freed"),
     "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),

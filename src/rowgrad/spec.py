@@ -204,6 +204,12 @@ def declare(name: str, signature: str, **fields: Any) -> Op:
     return op
 
 
+def find_op(name: str) -> Op | None:
+    """The op of a name, or of another name it goes by."""
+    found = CATALOG.get(name)
+    return found if found is not None else next((op for op in CATALOG.values() if name in op.aliases), None)
+
+
 def catalog() -> list[dict[str, Any]]:
     """Every record as plain data, ready for JSON: what an editor's palette or a generator needs."""
 

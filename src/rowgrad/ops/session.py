@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import refuse, shape_text
 from ..shape import differ
-from ..spec import ALL_DTYPES, COMPLEX, FLOATS, INDEX, NUMBERS, Known, Shape, declare
+from ..spec import ALL_DTYPES, FLOATS, INDEX, NUMBERS, Known, Shape, declare
 
 CATEGORY = "Session"
 STATE = "State"
@@ -226,7 +226,7 @@ def _update(name: str, signature: str, *like: str, doc: str, example: str, scala
     _graph(name, signature, doc, example, STATE, shape=rule, **fields)
 
 
-_FLOATING = {"T": (*FLOATS, *COMPLEX)}
+_FLOATING = {"T": FLOATS}
 _STEP = "x = ops.Variable(root, [1.0, 2.0])\nsession = ClientSession(root)\n"
 for _name, _sign, _word in (("Assign", "", "takes"), ("AssignAdd", "+", "grows by"), ("AssignSub", "-", "falls by")):
     _update(

@@ -1,0 +1,47 @@
+"""Pages of blocks, as graphs that run: `Scope`, `ops`, `ClientSession`, in the manner of TensorFlow's C++ client.
+
+>>> from rowgrad.graph import ClientSession, Const, Scope, ops
+>>> root = Scope.new_root_scope()
+>>> grad = Const(root, [[1.0, 2.0], [3.0, 4.0]])
+>>> g = ops.SparseSegmentMeanGrad(root.with_op_name("g"), grad, [0, 2, 2], [0, 0, 1], 3)
+>>> g.output
+<g.output float32[3,2]>
+>>> ClientSession(root).run(g.output).tolist()
+[[0.5, 1.0], [0.0, 0.0], [3.5, 5.0]]
+"""
+
+from . import ops
+from .build import build, check
+from .engine import engine_names, open_engine
+from .io import dumps, load, loads, save
+from .loop import Loop
+from .nodes import Output, Scope
+from .page import Block, End, Note, Page, PageError, Project
+from .session import ClientSession
+
+Const = ops.Const
+AddSymbolicGradients = ops.AddSymbolicGradients
+
+__all__ = [
+    "AddSymbolicGradients",
+    "Block",
+    "ClientSession",
+    "Const",
+    "End",
+    "Loop",
+    "Note",
+    "Output",
+    "Page",
+    "PageError",
+    "Project",
+    "Scope",
+    "build",
+    "check",
+    "dumps",
+    "engine_names",
+    "load",
+    "loads",
+    "open_engine",
+    "ops",
+    "save",
+]

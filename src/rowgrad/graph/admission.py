@@ -1,0 +1,269 @@
+"""What a block is given, judged by its record: wires as they are, typed values as arrays, sparse tensors taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..arrays import NUMPY_DTYPE, Array, admit, aval_of
+from ..check import check_attrs, infer, output_dtypes
+from ..dispatch import describe_value
+from ..errors import refuse
+from ..sparse_tensor import SparseTensor
+from ..spec import Arg, Aval, Op
+from .nodes import Graph, Operation, Output, Placed, Sparse, describe
+
+# -- what is given -----------------------------------------------------------------------------------------------------
+
+
+def bind_call(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and attributes of a call by name; a sparse tensor fills its indices, values and shape."""
+    names = list(op.input_names)
+    values = list(args)
+    for position, value in enumerate(args):
+        if sparse_triple(op, names[position] if position < len(names) else "") and is_sparse(value):
+            values[position + 1 : position + 1] = [None, None]  # the bundle stands for three inputs
+    order = (*names, *op.attrs)
+    if len(values) > len(order):
+        raise TypeError(f"{op.name} takes {len(order)} arguments, got {len(values)}")
+    given = {k: v for k, v in zip(order, values, strict=False) if v is not None}
+    for key, value in kwargs.items():
+        if key in given:
+            raise TypeError(f"{op.name} got argument {key!r} twice")
+        if key not in order:
+            raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join(order)}")
+        if value is not None:
+            given[key] = value
+    return {k: v for k, v in given.items() if k in names}, {k: v for k, v in given.items() if k in op.attrs}
+
+
+def sparse_triple(op: Op, first: str) -> tuple[str, str, str] | None:
+    """The inputs a sparse tensor on input `first` fills: indices, values and shape."""
+    names = op.input_names
+    if not first.endswith("indices") or op.name == "SparseTensor":
+        return None
+    three = names[names.index(first) : names.index(first) + 3]
+    if len(three) == 3 and three[1].endswith("values") and three[2].endswith("shape"):
+        return three[0], three[1], three[2]
+    return None
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether a value is a sparse tensor in one piece."""
+    return isinstance(value, Sparse | SparseTensor) or (isinstance(value, Placed) and value.op.name == "SparseTensor")
+
+
+def as_sparse(value: Any) -> Sparse:
+    """The parts of a sparse tensor."""
+    if isinstance(value, Placed):
+        sparse: Sparse = value.pins["tensor"]
+        return sparse
+    return value if isinstance(value, Sparse) else Sparse(value.indices, value.values, value.dense_shape)
+
+
+def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Sparse tensors taken apart, where an op wants them in three."""
+    spread = dict(given)
+    for name, value in given.items():
+        three = sparse_triple(op, name)
+        if three is not None and is_sparse(value):
+            parts = as_sparse(value)
+            for pin, part in zip(three, (parts.indices, parts.values, parts.dense_shape), strict=True):
+                if pin != name and pin in given:
+                    raise refuse("pin_kind", argument=pin, bound=f"nothing, as {name} is a sparse tensor", value="more")
+                spread[pin] = part
+    return spread
+
+
+def one_value(value: Any, argument: str) -> Any:
+    """A block with one output stands for it."""
+    if isinstance(value, Placed):
+        value = value.only
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Output):
+        return value[0]  # a list of one wire
+    if isinstance(value, Operation | Sparse) or (isinstance(value, list) and any(is_wire(v) for v in value)):
+        raise refuse("pin_kind", argument=argument, bound="one value", value=kind_of(value))
+    return value
+
+
+def many_values(value: Any, argument: str) -> list[Any]:
+    """A list pin takes wires, lists of wires, and blocks that stand for either, in order."""
+    items: list[Any] = []
+    for item in value if isinstance(value, list | tuple) else [value]:
+        found = item.only if isinstance(item, Placed) and len(item.pins) == 1 else item
+        items += found if isinstance(found, list) and any(is_wire(v) for v in found) else [found]
+    for k, item in enumerate(items):
+        if isinstance(item, Placed):
+            item.only  # noqa: B018  refuses, naming its outputs
+        if isinstance(item, Sparse):
+            raise refuse("pin_kind", argument=f"{argument}[{k}]", bound="one value", value=kind_of(item))
+    return items
+
+
+def is_wire(value: Any) -> bool:
+    return isinstance(value, Output | Placed | Sparse)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words."""
+    if isinstance(value, Output):
+        return f"{value.name} ({describe(value.dtype, value.shape)})"
+    words = {Operation: "an operation", Sparse: "a sparse tensor", list: "a list of wires"}
+    return next((w for t, w in words.items() if isinstance(value, t)), describe_value(value))
+
+
+# -- judgement ---------------------------------------------------------------------------------------------------------
+
+
+class Admitted:
+    """Inputs as a node keeps them, and what is known of them."""
+
+    __slots__ = ("avals", "host", "inputs")
+
+    def __init__(self, inputs: dict[str, Any], avals: dict[str, Any], host: dict[str, Any]) -> None:
+        self.inputs = inputs
+        self.avals = avals
+        self.host = host
+
+
+def admit_inputs(graph: Graph, op: Op, given: Mapping[str, Any]) -> Admitted:
+    """Wires as they are; what is typed in, in the dtype its neighbours give it."""
+    inputs: dict[str, Any] = {}
+    typed: set[str] = set()
+    for arg in op.inputs:
+        if arg.name not in given:
+            raise refuse("pin_missing", argument=arg.name)
+        value = given[arg.name]
+        if arg.many:
+            inputs[arg.name] = items = tuple(many_values(value, arg.name))
+            loose = [v for v in items if not isinstance(v, Output)]
+        else:
+            inputs[arg.name] = value if isinstance(value, Output) else one_value(value, arg.name)
+            items, loose = (inputs[arg.name],), [v for v in (inputs[arg.name],) if not isinstance(v, Output)]
+        if loose:
+            typed.add(arg.name)
+        for wire in items:
+            if isinstance(wire, Output) and not _belongs(graph, wire):
+                raise refuse("pin_of_other_graph", argument=arg.name, value=wire.name)
+    if typed:
+        stand_ins = {n: each(v, _stand_in) for n, v in inputs.items()}
+        arrays = admit(op, stand_ins)
+        for name in typed:
+            inputs[name] = _pick(inputs[name], arrays[name])
+    avals = {arg.name: each(inputs[arg.name], lambda v, arg=arg: _aval(arg, op, v)) for arg in op.inputs}  # type: ignore[misc]
+    host = {arg.name: host_value(inputs[arg.name]) for arg in op.inputs if arg.host}
+    return Admitted(inputs, avals, host)
+
+
+def _belongs(graph: Graph, wire: Output) -> bool:
+    order = wire.node.order
+    return order < len(graph.nodes) and graph.nodes[order] is wire.node
+
+
+def each(value: Any, function: Callable[[Any], Any]) -> Any:
+    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
+
+
+@cache
+def _empty(dtype: str, rank: int) -> Array:
+    return np.zeros((0,) * rank, NUMPY_DTYPE[dtype])
+
+
+def _stand_in(value: Any) -> Any:
+    """An empty array of the wire's dtype: what numbers beside it take theirs from."""
+    if isinstance(value, Output):
+        return _empty(value.dtype, 1 if value.shape is None else len(value.shape))
+    return value
+
+
+def _pick(value: Any, array: Any) -> Any:
+    """Wires stay wires; what was typed becomes an array nobody else can change."""
+    if isinstance(value, tuple):
+        return tuple(_pick(v, a) for v, a in zip(value, array, strict=True))
+    return value if isinstance(value, Output) else frozen(array, value)
+
+
+def frozen(array: Array, given: Any = None) -> Array:
+    """A read-only array; the caller's own is copied."""
+    array = np.array(array) if array is given or array.base is not None else array
+    array.flags.writeable = False
+    return array
+
+
+def _aval(arg: Arg, op: Op, value: Any) -> Aval:
+    if not isinstance(value, Output):
+        return aval_of(value)
+    dtype = value.dtype
+    if arg.type not in op.types and dtype != arg.type and is_integer(dtype) and is_integer(arg.type):
+        dtype = arg.type  # an input of one integer dtype takes any integers that fit it; the run looks at them
+    return Aval(dtype, value.shape)  # type: ignore[arg-type]
+
+
+def is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint"))
+
+
+def known_value(value: Any) -> Array | None:
+    """The array behind an input, where it never changes."""
+    return value.value if isinstance(value, Output) else value
+
+
+def host_value(value: Any) -> Any:
+    """The number or the tuple of numbers behind a host input, or None where only a run can tell."""
+    array = known_value(value)
+    if array is None or array.dtype.kind not in "iu":
+        return None
+    return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
+
+
+def judge(op: Op, known: Admitted, attrs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Dtype and shape of every output. Where an input's rank is not known, nor are those of the outputs."""
+    flat = [a for v in known.avals.values() for a in (v if isinstance(v, tuple) else (v,))]
+    if any(a.shape is None for a in flat):
+        return [(dtype, None) for dtype in output_dtypes(op, known.avals, attrs)]
+    return [(a.dtype, a.shape) for a in infer(op, known.avals, known.host, attrs)]
+
+
+def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with their defaults, each of the kind its default is of."""
+    for name, value in attrs.items():
+        if name not in op.attrs:
+            raise refuse("attr_unknown", op=op.name, argument=name, bound=", ".join(op.attrs) or "none")
+        default = op.attrs[name]
+        if name not in op.choices and not _is_of_kind(value, default):
+            wanted = "a list of whole numbers" if default is None or isinstance(default, tuple) else type(default).__name__
+            raise refuse("attr_kind", argument=name, bound=wanted, value=repr(value)[:80])
+    full = {k: _plain(attrs.get(k, default)) for k, default in op.attrs.items()}
+    check_attrs(op, full)
+    return full
+
+
+def _is_of_kind(value: Any, default: Any) -> bool:
+    if default is None or isinstance(default, tuple):
+        listed = value is None or isinstance(value, list | tuple)
+        return listed and all(isinstance(v, int) and not isinstance(v, bool) for v in value or ())
+    if isinstance(default, bool) or isinstance(default, str):
+        return isinstance(value, type(default))
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def describe_given(given: Mapping[str, Any]) -> str:
+    """Every input that was given, as errors show it."""
+    return ", ".join(f"{k}={_brief(v)}" for k, v in given.items()) or "nothing"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Placed) and len(value.pins) == 1:
+        value = value.only
+    if isinstance(value, list | tuple) and any(is_wire(v) for v in value):
+        return f"[{', '.join(map(_brief, value))}]"
+    return f"{describe(value.dtype, value.shape)} from {value.name}" if isinstance(value, Output) else kind_of(value)

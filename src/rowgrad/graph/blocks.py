@@ -1,0 +1,286 @@
+"""What becomes of the blocks of the graph layer: constants, placeholders, variables, lists, feeds and sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, in_dtype
+from ..errors import OpError, refuse, shape_text
+from ..shape import check_elements, differ
+from ..spec import ALL_DTYPES, CATALOG
+from .admission import admit_inputs, as_sparse, frozen, is_sparse, judge, kind_of, many_values, one_value
+from .nodes import Feed, Node, Operation, Output, Placed, SessionBlock, Sparse
+from .placing import Placing, expands
+
+Pins = dict[str, Any]
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def checked_dtype(p: Placing) -> str | None:
+    """The attribute `dtype`, or None where it is left empty."""
+    dtype: str = p.attrs["dtype"]
+    if dtype and dtype not in ALL_DTYPES:
+        raise refuse("attr_not_allowed", argument="dtype", value=repr(dtype), bound=", ".join(ALL_DTYPES))
+    return dtype or None
+
+
+def checked_shape(p: Placing, is_open: bool = False) -> tuple[int | None, ...] | None:
+    """The attribute `shape`; sizes of -1 are open where that may be."""
+    shape = p.attrs["shape"]
+    if shape is None:
+        return None
+    for position, d in enumerate(shape):
+        if d < (-1 if is_open else 0):
+            raise refuse("dimension_negative", argument="shape", position=position, value=d, bound=0)
+    found = tuple(None if d == -1 else d for d in shape)
+    check_elements(found)
+    return found
+
+
+def typed_value(p: Placing, pin: str) -> Array:
+    """The array a constant holds: of the dtype asked for, in the shape asked for; one number fills it."""
+    value = one_value(p.given[pin], pin)
+    if isinstance(value, Output):
+        if value.value is None:
+            raise refuse("value_unfit", argument=pin, bound="a value that is known before any run", value=value.name)
+        value = value.value
+    array = in_dtype(value, pin, checked_dtype(p))
+    return in_shape(array, pin, checked_shape(p), value)
+
+
+def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
+    """The array in a shape of as many elements; a single number fills any."""
+    if shape is None or array.shape == shape:
+        return frozen(array, given)
+    if array.ndim == 0:
+        return np.broadcast_to(frozen(array, given), shape)
+    if array.size != np.prod(shape, dtype=object):
+        raise refuse("elements_match", argument=pin, value=shape_text(array.shape), bound=shape_text(shape))
+    return frozen(array.reshape(shape))
+
+
+def constant(p: Placing, array: Array, own: bool = False) -> Output:
+    """A node that holds an array; `own`: it is the block's own."""
+    from ..arrays import aval_of
+
+    name = p.name if own else p.graph.unique(f"{p.name}/Const")
+    aval = aval_of(array)
+    node = p.graph.add(Node(name, p.name, CATALOG["Const"], (array,), {}), [(aval.dtype, aval.shape)])
+    node.outputs[0].value = array
+    return node.outputs[0]
+
+
+def wire(p: Placing, value: Any, pin: str, dtype: str | None = None) -> Output:
+    """A wire as it is; anything typed becomes a constant."""
+    value = one_value(value, pin)
+    return value if isinstance(value, Output) else constant(p, frozen(in_dtype(value, pin, dtype), value))
+
+
+@expands("Const")
+@expands("Const_ex")
+def _const(p: Placing) -> Pins:
+    return {"output": constant(p, typed_value(p, "val"), own=True)}
+
+
+@expands("Tensor")
+def _tensor(p: Placing) -> Pins:
+    return {"output": constant(p, typed_value(p, "initvalues"), own=True)}
+
+
+@expands("Input")
+def _input(p: Placing) -> Pins:
+    given = one_value(p.given["initvalues"], "initvalues")
+    if isinstance(given, Output) and given.value is None:
+        return {"input": given}
+    return {"input": constant(p, typed_value(p, "initvalues"), own=True)}
+
+
+@expands("Input_Initializer")
+def _initializer(p: Placing) -> Pins:
+    return {"output": constant(p, typed_value(p, "t"), own=True)}
+
+
+@expands("SparseTensor")
+def _sparse(p: Placing) -> Pins:
+    indices, values, shape = (
+        wire(p, p.given[n], n, "int64" if n != "values" else None) for n in ("indices", "values", "dense_shape")
+    )
+    for pin, given, rank in (("indices", indices, 2), ("values", values, 1), ("dense_shape", shape, 1)):
+        if given.shape is not None and len(given.shape) != rank:
+            kind = "must_be_matrix" if rank == 2 else "must_be_vector"
+            raise refuse(kind, argument=pin, shape=shape_text(given.shape))
+        if pin != "values" and given.dtype != "int64":
+            raise refuse("dtype_expected", argument=pin, value=given.dtype, bound="int64", why="")
+    if indices.shape is not None:
+        for pin, given, wanted in (("values", values, indices.shape[0]), ("dense_shape", shape, indices.shape[1])):
+            if given.shape is not None and differ(given.shape[0], wanted):
+                raise refuse("lengths_match", argument=pin, value=given.shape[0], bound=wanted)
+    return {"indices": indices, "values": values, "dense_shape": shape, "tensor": Sparse(indices, values, shape)}
+
+
+# -- what changes from run to run --------------------------------------------------------------------------------------
+
+
+@expands("Placeholder")
+def _placeholder(p: Placing) -> Pins:
+    dtype = checked_dtype(p)
+    if dtype is None:
+        raise refuse("attr_not_allowed", argument="dtype", value="''", bound=", ".join(ALL_DTYPES))
+    return {"output": p.node((), [(dtype, checked_shape(p, is_open=True))], steady=False).outputs[0]}
+
+
+@expands("Variable")
+def _variable(p: Placing) -> Pins:
+    value = one_value(p.given["initvalues"], "initvalues")
+    if isinstance(value, Output) and value.value is None:
+        _needs_no_run(value)
+        dtype, shape = checked_dtype(p) or value.dtype, checked_shape(p)
+        if dtype != value.dtype:
+            raise refuse("dtype_expected", argument="initvalues", value=value.dtype, bound=dtype, why="")
+        if value.shape is None or None in value.shape:
+            if shape is None:
+                raise refuse("rank_unknown", argument="initvalues")
+        elif shape not in (None, value.shape):
+            raise refuse(
+                "same_shape", argument="initvalues", value=shape_text(value.shape), bound=shape_text(shape or ())
+            )
+        shape = shape or value.shape
+    else:
+        value = typed_value(p, "initvalues")
+        output = constant(p, value)
+        value, dtype, shape = output, output.dtype, output.shape
+    return {"ref": p.node((value,), [(dtype, shape)], steady=False).outputs[0]}
+
+
+def _needs_no_run(value: Output) -> None:
+    """Initial values may be computed, but not from what only a run has."""
+    seen, waiting = set(), [value]
+    while waiting:
+        node = waiting.pop().node
+        if node.op.name in ("Placeholder", "Variable", "Assign"):
+            raise refuse("initial_value_varies", argument="initvalues", value=node.name)
+        if node not in seen:
+            seen.add(node)
+            waiting += node.sources()
+
+
+@expands("RandomUniform")
+@expands("RandomNormal")
+def _random(p: Placing) -> Pins:
+    known = admit_inputs(p.graph, p.op, p.given)
+    for name in ("seed", "seed2"):
+        if not -(1 << 63) <= p.attrs[name] < 1 << 64:
+            raise refuse("integer_does_not_fit", argument=name, value=p.attrs[name], bound="64 bits")
+    if known.avals["shape"].shape is None:
+        raise refuse("rank_unknown", argument="shape")
+    ((_, shape),) = judge(p.op, known, p.attrs)
+    if known.host["shape"] is None and known.avals["shape"].shape == (None,):
+        shape = None
+    return {"output": p.node(tuple(known.inputs.values()), [(p.attrs["dtype"], shape)], steady=False).outputs[0]}
+
+
+@expands("NoOp")
+def _no_op(p: Placing) -> Pins:
+    return {"output": Operation(p.node((), []))}
+
+
+# -- lists, feeds, sessions --------------------------------------------------------------------------------------------
+
+
+@expands("InputList")
+def _list(p: Placing) -> Pins:
+    items = many_values(p.given["outputlist"], "outputlist")
+    return {"output": [wire(p, v, f"outputlist[{k}]") for k, v in enumerate(items)]}
+
+
+@expands("Output")
+def _output(p: Placing) -> Pins:
+    value = p.given["output_op"]
+    if isinstance(value, Placed) and value.pins:
+        value = next(iter(value.pins.values()))
+    value = wire(p, value, "output_op")
+    index, outputs = p.attrs["index"], value.node.outputs
+    if not 0 <= index < len(outputs):
+        raise refuse("value_unfit", argument="index", bound=f"in [0, {len(outputs)}), the outputs of {value.node.name}",
+                     value=index)  # fmt: skip
+    return {"output": outputs[index] if index else value}
+
+
+def as_operation(value: Any, argument: str) -> Operation:
+    """What is run where an operation is asked for: any block that does something."""
+    if isinstance(value, Placed):
+        found = [v for v in value.pins.values() if isinstance(v, Output | Operation)]
+        value = found[0] if found else value
+    if isinstance(value, Output):
+        return Operation(value.node)
+    if isinstance(value, Operation):
+        return value
+    raise refuse("pin_kind", argument=argument, bound="an operation", value=kind_of(value))
+
+
+@expands("Operation")
+def _operation(p: Placing) -> Pins:
+    return {"output": as_operation(p.given["operation"], "operation")}
+
+
+@expands("FeedType")
+def _feed(p: Placing) -> Pins:
+    target, value = one_value(p.given["input"], "input"), one_value(p.given["initializer"], "initializer")
+    if not isinstance(target, Output) or target.node.op.name != "Placeholder":
+        raise refuse("fed_not_a_placeholder", argument="input", value=kind_of(target))
+    if isinstance(value, Output):
+        if value.value is None:
+            raise refuse("fed_varies", argument="initializer", value=value.name)
+        value = value.value
+    return {"output": Feed(target, fed_value(target, value, "initializer"))}
+
+
+def fed_value(target: Output, value: Any, argument: str) -> Array:
+    """A value as its placeholder takes it."""
+    array = in_dtype(value, argument, target.dtype)
+    shape = target.shape
+    if shape is not None and (len(shape) != array.ndim or any(map(differ, array.shape, shape))):
+        wanted = shape_text(tuple(-1 if d is None else d for d in shape))
+        raise refuse("same_shape", argument=argument, value=shape_text(array.shape), bound=wanted)
+    return array
+
+
+@expands("ClientSession")
+def _session(p: Placing) -> Pins:
+    feeds = [_a_feed(v, k) for k, v in enumerate(_items(p.given.get("inputs", ())))]
+    fetches: list[Output] = []
+    runs = [as_operation(v, f"run_outputs[{k}]") for k, v in enumerate(_items(p.given.get("run_outputs", ())))]
+    for k, value in enumerate(_items(p.given["fetch_outputs"])):
+        if is_sparse(value):
+            parts = as_sparse(value)
+            fetches += [parts.indices, parts.values, parts.dense_shape]
+        elif isinstance(value, Placed) and len(value.pins) > 1:
+            fetches += [v for v in value.pins.values() if isinstance(v, Output)]
+        else:
+            for item in many_values(value, f"fetch_outputs[{k}]"):
+                if isinstance(item, Operation):
+                    runs.append(item)
+                elif isinstance(item, Output):
+                    fetches.append(item)
+                else:
+                    raise refuse("pin_kind", argument=f"fetch_outputs[{k}]", bound="a wire", value=kind_of(item))
+    p.graph.sessions[p.name] = SessionBlock(p.name, feeds, fetches, runs, p.attrs)
+    return {}
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _a_feed(value: Any, k: int) -> Feed:
+    found = value.only if isinstance(value, Placed) and len(value.pins) == 1 else value
+    if not isinstance(found, Feed):
+        raise refuse("pin_kind", argument=f"inputs[{k}]", bound="a feed, such as a FeedType gives", value=kind_of(found))
+    return found
+
+
+__all__ = ["OpError", "as_operation", "constant", "fed_value", "in_shape", "wire"]

@@ -1,0 +1,80 @@
+"""The embedding lookups as blocks: the compositions of `rowgrad.embedding`, for ids that only a run knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..embedding import COMBINERS
+from ..errors import refuse, shape_text
+from .admission import as_sparse, is_sparse, kind_of, one_value
+from .blocks import wire
+from .nodes import Output
+from .placing import Placing, expands
+
+
+@expands("EmbeddingLookupSparse")
+def _lookup_block(p: Placing) -> dict[str, Any]:
+    params, indices, ids, _ = _arguments(p)
+    return {"output": _lookup(p, params, indices, ids, _weights(p, ids))}
+
+
+@expands("SafeEmbeddingLookupSparse")
+def _safe_lookup_block(p: Placing) -> dict[str, Any]:
+    ops = p.ops
+    params, indices, ids, dense_shape = _arguments(p)
+    weights = _weights(p, ids)
+    kept = ops["Flatnonzero"](ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
+    if weights is not None and p.attrs["combiner"] != "sum":
+        positive = ops["Greater"](weights, ops["FullLike"](weights, value=0.0))
+        fine = ops["LogicalAnd"](positive, ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
+        kept = ops["Flatnonzero"](fine)
+    indices, ids = (ops["GatherRows"](x, kept, gradient="dense") for x in (indices, ids))
+    default = p.attrs["default_id"]
+    filled = ops["SparseFillEmptyRows"](indices, ids, dense_shape, max(default, 0))
+    if weights is not None:
+        weights = ops["GatherRows"](weights, kept, gradient="dense")
+        weights = ops["SparseFillEmptyRows"](indices, weights, dense_shape, 1.0).output_values
+    result = _lookup(p, params, filled.output_indices, filled.output_values, weights)
+    return {"output": result if default >= 0 else ops["MaskRows"](result, filled.empty_row_indicator)}
+
+
+def _arguments(p: Placing) -> tuple[Output, Output, Output, Output]:
+    given = p.given["ids"]
+    if not is_sparse(given):
+        raise refuse("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
+    parts = as_sparse(given)
+    indices, shape = (wire(p, v, "ids", "int64") for v in (parts.indices, parts.dense_shape))
+    ids = wire(p, parts.values, "ids")
+    if indices.shape is not None and (len(indices.shape) != 2 or indices.shape[1] not in (2, None)):
+        raise refuse("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
+    if ids.dtype not in ("int32", "int64"):
+        raise refuse("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
+    return wire(p, p.given["params"], "params"), indices, ids, shape
+
+
+def _weights(p: Placing, ids: Output) -> Output | None:
+    if "weights" not in p.given:
+        return None
+    given = p.given["weights"]
+    return wire(p, as_sparse(given).values if is_sparse(given) else one_value(given, "weights"), "weights")
+
+
+def _lookup(p: Placing, params: Output, indices: Output, ids: Output, weights: Output | None) -> Output:
+    ops, kind = p.ops, COMBINERS[p.attrs["combiner"]]
+    segments = ops["Column"](indices, index=0)
+    if p.attrs["max_norm"] > 0:
+        params = _clipped(p, ops["GatherRows"](params, ids, gradient="dense"))
+        ids = ops["Positions"](ids)
+    if weights is None:
+        result: Output = ops[f"SparseSegment{kind}"](params, ids, segments)
+    else:
+        result = ops[f"WeightedSparseSegment{kind}"](params, ids, segments, weights)
+    return result
+
+
+def _clipped(p: Placing, rows: Output) -> Output:
+    """Rows shortened to at most `max_norm`."""
+    ops, bound = p.ops, float(p.attrs["max_norm"])
+    length = ops["AtLeast"](ops["Sqrt"](ops["RowDot"](rows, rows)), bound=bound)
+    result: Output = ops["DivRows"](ops["ScaleRows"](rows, ops["FullLike"](length, value=bound)), length)
+    return result

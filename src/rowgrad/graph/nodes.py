@@ -1,0 +1,267 @@
+"""The graph: nodes, the values between them, and the scope that names what is put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import refuse
+from ..spec import Op
+from .page import NAME, Block, End
+
+Array = np.ndarray[Any, Any]
+
+
+class Output:
+    """One value on a wire: which output of which node, and what is known of it before anything runs.
+
+    `shape` is None where not even the rank is known; `value` is the array itself where it never changes.
+    """
+
+    __slots__ = ("dtype", "index", "node", "shape", "value")
+
+    def __init__(self, node: Node, index: int, dtype: str, shape: tuple[int | None, ...] | None) -> None:
+        self.node = node
+        self.index = index
+        self.dtype = dtype
+        self.shape = shape
+        self.value: Array | None = None
+
+    @property
+    def name(self) -> str:
+        """`v.product`."""
+        return f"{self.node.name}.{self.node.op.outputs[self.index].name}"
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {describe(self.dtype, self.shape)}>"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.name} has no value before a session runs: ClientSession(scope).run(…) gives it")
+
+    __array_ufunc__ = None
+    __iter__ = None  # an Output is one value, though it has a shape
+
+
+def describe(dtype: str, shape: tuple[int | None, ...] | None) -> str:
+    """`float32[2,?]`, or `float32[…]` where the rank is not known."""
+    return f"{dtype}[{'…' if shape is None else ','.join('?' if d is None else str(d) for d in shape)}]"
+
+
+class Node:
+    """One step of a computation: an op, where its inputs come from, its outputs.
+
+    `inputs` stand in the record's order: an Output, an array that was typed in, or a tuple of these where the input is a
+    list. `steady` says that the outputs are the same in every run.
+    """
+
+    __slots__ = ("attrs", "block", "inputs", "name", "op", "order", "outputs", "steady")
+
+    def __init__(self, name: str, block: str, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
+        self.name = name
+        self.block = block
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.order = -1
+        self.outputs: tuple[Output, ...] = ()
+        self.steady = all(output.node.steady for output in self.sources())
+
+    def sources(self) -> Iterator[Output]:
+        """Every Output among the inputs."""
+        for value in self.inputs:
+            if isinstance(value, Output):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (v for v in value if isinstance(v, Output))
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} {self.name}>"
+
+
+class Sparse:
+    """A sparse tensor in one wire."""
+
+    __slots__ = ("dense_shape", "indices", "values")
+
+    def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
+        self.indices = indices
+        self.values = values
+        self.dense_shape = dense_shape
+
+
+class Feed:
+    """A value for a placeholder."""
+
+    __slots__ = ("placeholder", "value")
+
+    def __init__(self, placeholder: Output, value: Array) -> None:
+        self.placeholder = placeholder
+        self.value = value
+
+
+class Operation:
+    """Something to run that has no value."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node | None) -> None:
+        self.node = node
+
+
+class Placed:
+    """A block in a graph. Its output pins are attributes; a block with one output stands for that output.
+
+    >>> from rowgrad.graph import Const, Scope
+    >>> Const(Scope.new_root_scope().with_op_name("a"), [[1.0, 2.0]]).output
+    <a.output float32[1,2]>
+    """
+
+    def __init__(self, block: Block, op: Op, pins: dict[str, Any]) -> None:
+        self.block = block
+        self.op = op
+        self.pins = pins
+
+    @property
+    def name(self) -> str:
+        """The block's id."""
+        return self.block.id
+
+    def __getattr__(self, pin: str) -> Any:
+        try:
+            return self.__dict__["pins"][pin]
+        except KeyError:
+            raise AttributeError(f"{self.__dict__['op'].name} has no output {pin!r}; it has {_names(self)}") from None
+
+    def __iter__(self) -> Iterator[Any]:
+        values = list(self.pins.values())
+        return iter(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index: int) -> Any:
+        return list(self)[index]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.pins]
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} {self.name}: {_names(self) or 'no outputs'}>"
+
+    @property
+    def only(self) -> Any:
+        """The single output."""
+        if len(self.pins) != 1:
+            raise refuse("pin_unclear", argument=self.name, value=self.op.name, bound=_names(self) or "none")
+        return next(iter(self.pins.values()))
+
+
+def _names(placed: Placed) -> str:
+    return ", ".join(placed.pins)
+
+
+class SessionBlock:
+    """What a ClientSession block of a page asks for."""
+
+    __slots__ = ("attrs", "feeds", "fetches", "name", "runs")
+
+    def __init__(self, name: str, feeds: list[Feed], fetches: list[Any], runs: list[Operation], attrs: Mapping[str, Any]):
+        self.name = name
+        self.feeds = feeds
+        self.fetches = fetches
+        self.runs = runs
+        self.attrs = attrs
+
+
+class Graph:
+    """Nodes in an order in which each comes after what it needs, and the blocks they were made for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nodes: list[Node] = []
+        self.blocks: dict[str, Placed] = {}
+        self.sessions: dict[str, SessionBlock] = {}
+        self.ends: dict[Any, End] = {}  # which pin of which block a value comes out of
+        self._names: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """The name, or the first of name_1, name_2, … that nothing has."""
+        while True:
+            count = self._names.get(name)
+            self._names[name] = 1 if count is None else count + 1
+            if count is None:
+                return name
+            longer = f"{name}_{count}"
+            if longer not in self._names:
+                self._names[longer] = 1
+                return longer
+
+    def has(self, name: str) -> bool:
+        """Whether a node or block has this name."""
+        return name in self._names
+
+    def release(self, name: str) -> None:
+        """Give a name back, and those inside it."""
+        for taken in [n for n in self._names if n == name or n.startswith(f"{name}/")]:
+            del self._names[taken]
+
+    def add(self, node: Node, avals: Any) -> Node:
+        """Put a node at the end; `avals` are what is known of its outputs, as (dtype, shape)."""
+        node.order = len(self.nodes)
+        node.outputs = tuple(Output(node, i, dtype, shape) for i, (dtype, shape) in enumerate(avals))
+        self.nodes.append(node)
+        return node
+
+
+
+
+class Scope:
+    """Where ops are put, and how they are called: the first argument of every op.
+
+    >>> root = Scope.new_root_scope()
+    >>> root.new_sub_scope("layer").with_op_name("w").name
+    'layer/w'
+    """
+
+    __slots__ = ("_name", "_prefix", "graph")
+
+    def __init__(self, graph: Graph, prefix: str = "", name: str = "") -> None:
+        self.graph = graph
+        self._prefix = prefix
+        self._name = name
+
+    @classmethod
+    def new_root_scope(cls, name: str = "page") -> Scope:
+        """A scope with an empty graph; `name` is that of the page it will be saved as."""
+        return cls(Graph(name))
+
+    def new_sub_scope(self, name: str) -> Scope:
+        """The same graph, in which names begin with `name/`."""
+        return Scope(self.graph, self._join(name), "")
+
+    def with_op_name(self, name: str) -> Scope:
+        """The same scope, in which the next op is called `name`; where that is taken, name_1, name_2, …"""
+        return Scope(self.graph, self._prefix, self._check(name))
+
+    @property
+    def name(self) -> str:
+        """How the next op will be called, or the prefix of names."""
+        return self._join(self._name) if self._name else self._prefix
+
+    def take_name(self, default: str) -> str:
+        """A name nothing has, from the one asked for or from the op's."""
+        return self.graph.unique(self._join(self._name or default))
+
+    def _join(self, name: str) -> str:
+        return f"{self._prefix}/{self._check(name)}" if self._prefix else self._check(name)
+
+    @staticmethod
+    def _check(name: str) -> str:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise refuse("name_unfit", argument="name", value=repr(name), bound=NAME.pattern)
+        return name
+
+    def __repr__(self) -> str:
+        return f"<Scope {self.name or self.graph.name!r} of {len(self.graph.nodes)} nodes>"

@@ -1,0 +1,55 @@
+"""Every op of the catalogue as a function that puts a block into a scope: `ops.MatMul(scope, a, b, transpose_b=True)`.
+
+The first argument is the scope, then come the op's inputs and attributes, by position or by keyword. An input is an
+output of another block, a block with one output, a NumPy array, or Python numbers that take the dtype around them. What
+comes back has the op's outputs as attributes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .. import ops as _declarations  # noqa: F401  importing it fills the catalogue
+from ..spec import CATALOG, Op, find_op
+from . import blocks, gradients, lookups, updates  # noqa: F401  importing them says what blocks of the graph layer become
+from .admission import bind_call
+from .nodes import Placed, Scope
+from .placing import place
+
+_FUNCTIONS: dict[str, Callable[..., Placed]] = {}
+
+
+def _function(op: Op) -> Callable[..., Placed]:
+    def function(scope: Scope, *args: Any, **kwargs: Any) -> Placed:
+        if not isinstance(scope, Scope):
+            raise TypeError(f"{op.name}: the first argument is a Scope, got {type(scope).__name__}")
+        given, attrs = bind_call(op, args, kwargs)
+        return place(scope, op, given, attrs)
+
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter("scope", either)]
+    parameters += [inspect.Parameter(n, either) for n in op.input_names]
+    parameters += [inspect.Parameter(k, either, default=v) for k, v in op.attrs.items()]
+    try:
+        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    except ValueError:  # an input and an attribute of one name, or no order that Python's rules allow
+        pass
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.doc
+    function.__module__ = __name__
+    return function
+
+
+def __getattr__(name: str) -> Callable[..., Placed]:
+    op = find_op(name)
+    if op is None:
+        raise AttributeError(f"no op named {name!r}; `rowgrad ops` lists them all")
+    if name not in _FUNCTIONS:
+        _FUNCTIONS[name] = _function(op)
+    return _FUNCTIONS[name]
+
+
+def __dir__() -> list[str]:
+    return [n for op in CATALOG.values() for n in (op.name, *op.aliases)]

@@ -1,0 +1,147 @@
+"""What a run has to do: the nodes its fetches need, in order, with a place for every value between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..dispatch import describe
+from ..errors import OpError, refuse
+from .engine import Engine
+from .nodes import Graph, Node, Output
+from .updates import variable_of
+
+Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # random numbers for a node, given its shape
+Slots = tuple[Any, ...]  # places of values; a tuple of places where an input is a list
+
+
+class Step(NamedTuple):
+    """One node's work: a function, where its arguments are and where its results go."""
+
+    run: Callable[[list[Any]], tuple[Any, ...]]
+    arguments: Slots
+    results: tuple[int, ...]
+    node: Node
+    has_lists: bool
+
+
+class Update(NamedTuple):
+    """A Variable, and where its next value is."""
+
+    variable: Node
+    slot: int
+    by: Node
+
+
+class Program:
+    """A run, ready to be repeated. `start` holds the values that never change, once `once` has been done."""
+
+    def __init__(
+        self, graph: Graph, engine: Engine, draw: Draw, fetches: Iterable[Output], runs: Iterable[Node]
+    ) -> None:
+        self.engine = engine
+        self.draw = draw
+        self.fetches = tuple(fetches)
+        self.start: list[Any] = []
+        self.once: list[Step] = []
+        self.each: list[Step] = []
+        self.placeholders: list[tuple[Node, int]] = []
+        self.variables: list[tuple[Node, int]] = []
+        self.updates: list[Update] = []
+        self.slots: dict[Output, int] = {}
+        self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
+        for node in self.nodes:
+            self._add(node)
+        _refuse_two_updates(self.updates)
+
+    def _add(self, node: Node) -> None:
+        name = node.op.name
+        for output in node.outputs:
+            self._slot(output)
+        places = tuple(self.slots[o] for o in node.outputs)
+        if name == "Const":
+            self.start[places[0]] = self.engine.put(node.inputs[0])
+        elif name == "Placeholder":
+            self.placeholders.append((node, places[0]))
+        elif name == "Variable":
+            self.variables.append((node, places[0]))
+        elif name in ("RandomUniform", "RandomNormal"):
+            draw = partial(self.draw, node)
+            self.each.append(Step(draw, (self._argument(node.inputs[0]),), places, node, False))
+        elif name == "Assign":
+            variable = variable_of(node.inputs[0])
+            assert variable is not None  # no other Assign is ever made
+            slot = self._argument(node.inputs[1])
+            self.slots[node.outputs[0]] = slot  # what it gives is what it takes
+            self.updates.append(Update(variable, slot, node))
+        elif name != "NoOp":
+            arguments = tuple(self._argument(v) for v in node.inputs)
+            step = Step(
+                self.engine.bind(node.op, node.attrs), arguments, places, node, any(isinstance(a, tuple) for a in arguments)
+            )
+            (self.once if node.steady else self.each).append(step)
+
+    def _slot(self, output: Output) -> int:
+        self.slots[output] = len(self.start)
+        self.start.append(None)
+        return self.slots[output]
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self._argument(v) for v in value)
+        if isinstance(value, Output):
+            return self.slots[value]
+        self.start.append(self.engine.put(value))
+        return len(self.start) - 1
+
+
+def _needed(graph: Graph, wanted: set[Node]) -> list[Node]:
+    """Everything upstream, in the graph's order. A block that changes several Variables changes them together."""
+    together: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.name == "Assign":
+            together.setdefault(node.block, []).append(node)
+    found: set[Node] = set()
+    waiting = list(wanted)
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if node.op.name == "Assign":
+            waiting += together[node.block]
+        if node.op.name != "Variable":  # where its first value came from is no part of a run
+            waiting += [o.node for o in node.sources()]
+    return sorted(found, key=lambda n: n.order)
+
+
+def _refuse_two_updates(updates: list[Update]) -> None:
+    seen: dict[Node, Node] = {}
+    for variable, _, by in updates:
+        other = seen.setdefault(variable, by)
+        if other is not by:
+            raise refuse("updated_twice", value=variable.name, bound=f"{other.block} and {by.block}")
+
+
+def run_steps(steps: list[Step], values: list[Any]) -> None:
+    """Do the work, one node after the other."""
+    for run, arguments, results, node, has_lists in steps:
+        try:
+            if has_lists:
+                found = run([[values[j] for j in i] if type(i) is tuple else values[i] for i in arguments])
+            else:
+                found = run([values[i] for i in arguments])
+        except Exception as error:
+            raise _named(error, node, values, arguments) from error.__cause__
+        for place, value in zip(results, found, strict=True):
+            values[place] = value
+
+
+def _named(error: Exception, node: Node, values: list[Any], arguments: Slots) -> Exception:
+    """The error, with the block it happened in."""
+    if isinstance(error, OpError):
+        given = {n: values[i] if isinstance(i, int) else [values[j] for j in i] for n, i in zip(node.op.input_names, arguments, strict=True)}  # fmt: skip
+        return error.in_call(node.op.name, node.block, describe(node.op, given, node.attrs))
+    error.add_note(f"in block {node.block} ({node.op.name} {node.name})")
+    return error

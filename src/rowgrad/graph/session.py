@@ -1,0 +1,287 @@
+"""ClientSession: runs what fetches need, keeps Variables between runs, remembers the last value of every pin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array
+from ..errors import OpError, refuse
+from .blocks import as_operation, fed_value
+from .engine import Engine, open_engine
+from .nodes import Graph, Node, Operation, Output, Placed, Scope, SessionBlock, Sparse
+from .page import End, PageError
+from .random import advance, random_array
+from .schedule import Program, run_steps
+from .state import State
+
+
+class ClientSession:
+    """Runs a scope's graph.
+
+    A run sees every Variable as it was when the run began; updates take effect together when it ends, and not at all
+    if anything fails. Values come back as NumPy arrays, whatever the engine.
+
+    >>> from rowgrad.graph import Const, Scope, ops
+    >>> root = Scope.new_root_scope()
+    >>> v = ops.MatMul(root, Const(root, [[3.0, 2.0], [-1.0, 0.0]]), Const(root, [[3.0, 5.0]]), transpose_b=True)
+    >>> ClientSession(root).run(v).tolist()
+    [[19.0], [-3.0]]
+    """
+
+    def __init__(self, scope: Scope, engine: str | Engine = "numpy") -> None:
+        self.graph: Graph = scope.graph
+        self.engine = open_engine(engine)
+        self.state = State(self.graph, self.engine)
+        self._programs: dict[Any, Program] = {}
+        self._last: dict[Program, list[Any]] = {}  # what each program computed, the latest at the end
+        self._counters: dict[str, int] = {}  # of the run in progress
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        fetches: Any = (),
+        feeds: Mapping[Any, Any] | Iterable[Mapping[Any, Any]] | None = None,
+        run_outputs: Iterable[Any] = (),
+    ) -> Any:
+        """The values of `fetches`, in the form they are given: one, a list, a dict.
+
+        A fetch is an output, a block with one output, or a name (`"v.product"`, or `"v"` where there is one output).
+        `feeds` gives placeholders their values; an iterable of such mappings is run one after the other, and gives a list
+        of results. `run_outputs` are run for what they do.
+        """
+        wanted: list[Output] = []
+        form = self._collect(fetches, wanted)
+        runs = [n for k, v in enumerate(run_outputs) if (n := self._operation(v, k).node) is not None]
+        program = self._program(wanted, runs)
+        if feeds is not None and not isinstance(feeds, Mapping):
+            return [_in_form(form, self._run(program, batch)) for batch in feeds]
+        return _in_form(form, self._run(program, feeds or {}))
+
+    def run_block(self, name: str | None = None, feeds: Mapping[Any, Any] | None = None) -> dict[str, Array]:
+        """Run a ClientSession block of the page, with the feeds wired to it; without a name, the only one."""
+        block = self.block(name)
+        given = {f.placeholder: f.value for f in block.feeds}
+        for key, value in (feeds or {}).items():
+            given[self._output(key, "feeds")] = value
+        program = self._program(block.fetches, [r.node for r in block.runs if r.node is not None])
+        values = self._run(program, given)
+        return {self.pin_name(o): v for o, v in zip(block.fetches, values, strict=True)}
+
+    def block(self, name: str | None = None) -> SessionBlock:
+        """A ClientSession block by its name, or the only one."""
+        sessions = self.graph.sessions
+        if name is None and len(sessions) == 1:
+            return next(iter(sessions.values()))
+        if name not in sessions:
+            there = ", ".join(sessions) or "none"
+            raise PageError(name or self.graph.name, f"name a ClientSession block of the page; there are: {there}")
+        return sessions[name]
+
+    def _program(self, fetches: Iterable[Output], runs: Iterable[Node]) -> Program:
+        key = (tuple(fetches), frozenset(runs))
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = Program(self.graph, self.engine, self._draw, *key)
+        return program
+
+    def _run(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
+        self._settle(program)
+        values = program.start.copy()
+        fed = self._feed(program, values, feeds)
+        for node, slot in program.variables:
+            values[slot] = self.state.value(node, self._first_value)
+        self._counters = {}
+        run_steps(program.each, values)
+        kept = {}
+        for variable, slot, by in program.updates:
+            try:
+                self.state.check_new(variable, values[slot])
+            except OpError as error:
+                raise error.in_call(by.op.name, by.block, f"a value for {variable.name}") from None
+            kept[variable.name] = self.engine.keep(values[slot], fed)
+        results = [self._out(values[program.slots[o]]) for o in program.fetches]
+        self.state.values.update(kept)
+        self.state.counters.update(self._counters)
+        self._last.pop(program, None)
+        self._last[program] = values
+        return results
+
+    def _settle(self, program: Program) -> None:
+        """Values that are the same in every run are worked out in the first, and kept."""
+        if not program.once:
+            return
+        run_steps(program.once, program.start)
+        for step in program.once:
+            for slot in step.results:
+                program.start[slot] = self.engine.keep(program.start[slot], [])
+        program.once = []
+
+    def _feed(self, program: Program, values: list[Any], feeds: Mapping[Any, Any]) -> list[Any]:
+        given = {self._output(key, "feeds"): value for key, value in feeds.items()}
+        for target in given:
+            if target.node.op.name != "Placeholder":
+                raise refuse("fed_not_a_placeholder", argument="feeds", value=target.name)
+        fed = []
+        for node, slot in program.placeholders:
+            target = node.outputs[0]
+            if target not in given:
+                needing = next(n for n in program.nodes if target in n.sources() or n is node)
+                raise refuse("not_fed", argument="feeds", value=node.name, bound=needing.name)
+            try:
+                values[slot] = self.engine.put(fed_value(target, given[target], node.name))
+            except OpError as error:
+                raise error.in_call("Placeholder", node.name, f"{target!r}") from None
+            fed.append(values[slot])
+        return fed
+
+    def _first_value(self, variable: Node) -> Any:
+        """A Variable's initial value; random nodes in it begin at their seeds."""
+        (source,) = variable.inputs
+        program = Program(self.graph, self.engine, self._draw_first, [source], [])
+        self._settle(program)
+        values = program.start.copy()
+        run_steps(program.each, values)
+        value = values[program.slots[source]]
+        self.state.check_new(variable, value)
+        return self.engine.keep(value, [])
+
+    def _draw(self, node: Node, arguments: list[Any]) -> tuple[Any, ...]:
+        shape = tuple(np.asarray(self.engine.get(arguments[0])).tolist())
+        counter = self.state.counters.get(node.name, 0)
+        self._counters[node.name] = counter + advance(shape)
+        return (self._random(node, shape, counter),)
+
+    def _draw_first(self, node: Node, arguments: list[Any]) -> tuple[Any, ...]:
+        return (self._random(node, tuple(np.asarray(self.engine.get(arguments[0])).tolist()), 0),)
+
+    def _random(self, node: Node, shape: tuple[int, ...], counter: int) -> Any:
+        attrs = node.attrs
+        return self.engine.put(
+            random_array(node.op.name, attrs["dtype"], shape, attrs["seed"], attrs["seed2"], counter)
+        )
+
+    def _out(self, value: Any) -> Array:
+        """A result the caller may change without changing what the session keeps."""
+        array = self.engine.get(value)
+        return array if array.flags.writeable else array.copy()
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def pin_name(self, output: Output) -> str:
+        """`block.pin`, as the page has it."""
+        end = self.graph.ends.get(output)
+        return output.name if end is None else str(end)
+
+    def find(self, name: str) -> Any:
+        """What a name means: a pin's value, or a block."""
+        blocks = self.graph.blocks
+        if name in blocks:
+            return blocks[name]
+        try:
+            end = End.parse(name)
+        except PageError:
+            end = End(name, "")
+        pins = blocks[end.block].pins if end.block in blocks else {}
+        if end.pin in pins:
+            value = pins[end.pin]
+            if end.index is None:
+                return value
+            if isinstance(value, list) and end.index < len(value):
+                return value[end.index]
+        near = get_close_matches(name, [*blocks, *(f"{b}.{p}" for b, placed in blocks.items() for p in placed.pins)], 1)
+        raise refuse("fetch_unknown", argument=repr(name), why=f"; did you mean {near[0]!r}?" if near else "")
+
+    def _output(self, value: Any, argument: str) -> Output:
+        value = self.find(value) if isinstance(value, str) else value
+        value = value.only if isinstance(value, Placed) else value
+        if not isinstance(value, Output):
+            raise refuse("pin_kind", argument=argument, bound="an output or its name", value=type(value).__name__)
+        self._is_ours(value, argument)
+        return value
+
+    def _is_ours(self, output: Output, argument: str) -> None:
+        order = output.node.order
+        if order >= len(self.graph.nodes) or self.graph.nodes[order] is not output.node:
+            raise refuse("pin_of_other_graph", argument=argument, value=output.name)
+
+    def _operation(self, value: Any, k: int) -> Operation:
+        return as_operation(self.find(value) if isinstance(value, str) else value, f"run_outputs[{k}]")
+
+    def _collect(self, fetches: Any, wanted: list[Output]) -> Any:
+        """The form of the fetches, with places in `wanted` where values will stand."""
+        if isinstance(fetches, str):
+            fetches = self.find(fetches)
+        if isinstance(fetches, Placed):
+            pins = {k: v for k, v in fetches.pins.items() if not isinstance(v, Sparse)}
+            fetches = next(iter(pins.values())) if len(pins) == 1 else pins
+        if isinstance(fetches, Sparse):
+            fetches = {n: getattr(fetches, n) for n in ("indices", "values", "dense_shape")}
+        if isinstance(fetches, Mapping):
+            return {k: self._collect(v, wanted) for k, v in fetches.items()}
+        if isinstance(fetches, list | tuple):
+            return [self._collect(v, wanted) for v in fetches]
+        wanted.append(self._output(fetches, "fetches"))
+        return len(wanted) - 1
+
+    # -- what was seen, and what is kept -------------------------------------------------------------------------------
+
+    def result(self, block: str, pin: str) -> Array | list[Array] | None:
+        """The last value of a block's output pin, or None where no run has computed it."""
+        if block not in self.graph.blocks or pin not in self.graph.blocks[block].pins:
+            self.find(f"{block}.{pin}")
+        value = self.graph.blocks[block].pins[pin]
+        if isinstance(value, list):
+            found = [self._latest(v) for v in value]
+            return None if any(f is None for f in found) else [f for f in found if f is not None]
+        return self._latest(value) if isinstance(value, Output) else None
+
+    def _latest(self, output: Output) -> Array | None:
+        for program in reversed(self._last):
+            if output in program.slots:
+                view = self.engine.get(self._last[program][program.slots[output]]).view()
+                view.flags.writeable = False
+                return view
+        return None
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The last value of every pin some run has computed, as `result_<pin>`, by block."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, placed in self.graph.blocks.items():
+            for pin in placed.pins:
+                value = self.result(name, pin)
+                if value is not None:
+                    found.setdefault(name, {})[f"result_{pin}"] = value
+        return found
+
+    @property
+    def variables(self) -> dict[str, Array]:
+        """Every Variable's value, as it is between runs."""
+        nodes = [n for n in self.graph.nodes if n.op.name == "Variable"]
+        return {n.name: self._out(self.state.value(n, self._first_value)) for n in nodes}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write Variables and the counters of random numbers into one file."""
+        self.variables  # noqa: B018  those no run has needed are worked out, so that the file is whole
+        self.state.save(path)
+
+    def restore(self, path: str | PathLike[str]) -> None:
+        """Go on from what `save` wrote."""
+        self.state.restore(path)
+
+    def reset(self) -> None:
+        """Variables have their initial values again, random numbers begin again, results are forgotten."""
+        self.state.reset()
+        self._last.clear()
+
+
+def _in_form(form: Any, values: list[Array]) -> Any:
+    if isinstance(form, dict):
+        return {k: _in_form(v, values) for k, v in form.items()}
+    return [_in_form(v, values) for v in form] if isinstance(form, list) else values[form]

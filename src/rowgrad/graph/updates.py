@@ -1,0 +1,103 @@
+"""Blocks that change Variables. Each works out the new value with dense ops; `Assign` is the one node that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import refuse
+from ..spec import CATALOG
+from .admission import admit_inputs, judge, kind_of, one_value
+from .nodes import Node, Output
+from .placing import Placing, expands
+
+Pins = dict[str, Any]
+
+
+def variable_of(value: Any) -> Node | None:
+    """The Variable behind a wire: its own output, or what an update of it will leave there."""
+    while isinstance(value, Output):
+        if value.node.op.name == "Variable":
+            return value.node
+        value = value.node.inputs[0] if value.node.op.name == "Assign" else None
+    return None
+
+
+def _keep(p: Placing, target: Any, value: Any, own: bool = True) -> Output:
+    """The node by which a Variable takes a value when the run ends."""
+    name = p.name if own else p.graph.unique(f"{p.name}/Assign")
+    dtype, shape = target.dtype, target.shape
+    node = Node(name, p.name, CATALOG["Assign"], (target, value), {})
+    node.steady = False
+    return p.graph.add(node, [(dtype, shape)]).outputs[0]
+
+
+def _arguments(p: Placing) -> dict[str, Any]:
+    """Inputs that were judged by the record; those that are changed lead to Variables."""
+    for arg in p.op.inputs:
+        if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
+            raise refuse("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
+    known = admit_inputs(p.graph, p.op, p.given)
+    judge(p.op, known, p.attrs)
+    return known.inputs
+
+
+def _simple(rule: Callable[[Any, Any, Any], Any]) -> Callable[[Placing], Pins]:
+    def expansion(p: Placing) -> Pins:
+        x = _arguments(p)
+        return {"output_ref": _keep(p, x["ref"], rule(p.ops, x["ref"], x["value"]))}
+
+    return expansion
+
+
+expands("Assign")(_simple(lambda ops, old, value: value))
+expands("AssignAdd")(_simple(lambda ops, old, value: ops["Add"](old, value)))
+expands("AssignSub")(_simple(lambda ops, old, value: ops["Sub"](old, value)))
+
+
+@expands("ApplyGradientDescent")
+def _descend(p: Placing) -> Pins:
+    x, ops = _arguments(p), p.ops
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], ops["Mul"](x["alpha"], x["delta"])))}
+
+
+@expands("ApplyMomentum")
+def _momentum(p: Placing) -> Pins:
+    x, ops = _arguments(p), p.ops
+    accum = ops["Add"](ops["Mul"](x["accum"], x["momentum"]), x["grad"])
+    step = ops["Mul"](accum, x["lr"])
+    if p.attrs["use_nesterov"]:
+        ahead = ops["Mul"](ops["Mul"](accum, x["momentum"]), x["lr"])
+        step = ops["Add"](ops["Mul"](x["grad"], x["lr"]), ahead)
+    _keep(p, x["accum"], accum, own=False)
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step))}
+
+
+@expands("ApplyAdagrad")
+def _adagrad(p: Placing) -> Pins:
+    x, ops = _arguments(p), p.ops
+    accum = x["accum"]
+    if p.attrs["update_slots"]:
+        accum = ops["Add"](accum, ops["Mul"](x["grad"], x["grad"]))
+        _keep(p, x["accum"], accum, own=False)
+    step = ops["Div"](ops["Mul"](x["grad"], x["lr"]), ops["Sqrt"](accum))
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step))}
+
+
+@expands("ApplyAdam")
+def _adam(p: Placing) -> Pins:
+    x, ops = _arguments(p), p.ops
+
+    def rest(value: Any) -> Any:
+        """1 − value."""
+        return ops["Sub"](ops["FullLike"](value, value=1.0), value)
+
+    grad, m, v = x["grad"], x["m"], x["v"]
+    m = ops["Add"](m, ops["Mul"](ops["Sub"](grad, m), rest(x["beta1"])))
+    v = ops["Add"](v, ops["Mul"](ops["Sub"](ops["Mul"](grad, grad), v), rest(x["beta2"])))
+    rate = ops["Div"](ops["Mul"](x["lr"], ops["Sqrt"](rest(x["beta2_power"]))), rest(x["beta1_power"]))
+    ahead = ops["Add"](ops["Mul"](m, x["beta1"]), ops["Mul"](grad, rest(x["beta1"]))) if p.attrs["use_nesterov"] else m
+    step = ops["Div"](ops["Mul"](rate, ahead), ops["Add"](ops["Sqrt"](v), x["epsilon"]))
+    _keep(p, x["m"], m, own=False)
+    _keep(p, x["v"], v, own=False)
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step))}
