@@ -1,0 +1,7 @@
+"""Pages and projects as JSON files: docs/pages.md has the format."""
+
+from .files import write_atomically as write_atomically
+from .store import dumps as dumps
+from .store import load as load
+from .store import loads as loads
+from .store import save as save

@@ -1,0 +1,190 @@
+"""Arrays as objects of JSON: `dtype`, `shape` and one of `data` (readable), `hex` (bit for bit) and `file`."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from ...arrays import NUMPY_DTYPE, Array, aval_of, canonical
+from ...errors import InvalidArgumentError
+from ..page import PageError
+from . import array_files, elements, fields
+from .strict_json import MAX_DEPTH, parse_bytes
+
+INLINE = 1024  # bytes; a larger array gets a file
+FORMS = ("data", "hex", "file")
+FIELDS = ("dtype", "shape", *FORMS)
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+class Writer:
+    """Turns arrays into objects; where `apart`, large ones go to `files` and the object only names theirs."""
+
+    def __init__(self, apart: bool) -> None:
+        self.apart = apart
+        self.files: dict[str, array_files.Content] = {}
+
+    def encode(self, array: Array, place: str) -> dict[str, Any]:
+        """The object of one array."""
+        array = _admitted(array, place)
+        dtype = aval_of(array).dtype
+        told = {"dtype": dtype, "shape": list(array.shape)}
+        if dtype == "string":
+            data = _nested(elements.to_plain(dtype, array.reshape(-1)), array.shape)
+            text = _ENCODE(data)
+            return told | (
+                self._kept(array_files.json_content(text)) if self._large(len(text.encode())) else {"data": data}
+            )
+        if self._large(array.nbytes):
+            return told | self._kept(array_files.npy_content(dtype, array))
+        plain = array_files.stored(dtype, array)
+        made = told | {"data": _nested(elements.to_plain(dtype, array.reshape(-1)), array.shape)}
+        # Text tells numbers, not bits: a NaN with a sign or a payload is one of many.
+        if array_files.stored(dtype, decode(made, place, None)).tobytes() != plain.tobytes():
+            return told | {"hex": plain.tobytes().hex()}
+        return made
+
+    def _large(self, size: int) -> bool:
+        return self.apart and size > INLINE
+
+    def _kept(self, content: array_files.Content) -> dict[str, Any]:
+        self.files[content.name] = content  # one file for all arrays of this content
+        return {"file": content.name}
+
+
+def _admitted(array: Array, place: str) -> Array:
+    """The array as the catalogue has it, strings as objects."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise PageError(place, "a masked array cannot be written: its mask would be lost")
+    try:
+        made = canonical(np.asarray(array), place)
+        if made.dtype.kind == "T":
+            made = canonical(made.astype(object), place)
+    except InvalidArgumentError as error:
+        raise PageError(place, str(error)) from None
+    if made.dtype == object:
+        for i, item in enumerate(made.reshape(-1).tolist()):
+            if isinstance(item, str):
+                fields.text(item, _element(place, made.shape, i))
+    return made
+
+
+def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
+    """Lists in lists as the shape says; of an array without elements always []."""
+    if not shape:
+        return flat[0]
+    if not flat:
+        return []
+    for size in shape[:0:-1]:
+        flat = [flat[i : i + size] for i in range(0, len(flat), size)]
+    return flat
+
+
+def decode(value: Any, place: str, folder: array_files.Folder | None) -> Array:
+    """The array of such an object, not to be written to; `folder` has the files that objects may name."""
+    told = fields.record(value, place, ("dtype", "shape"), FORMS)
+    dtype = fields.text(told["dtype"], fields.under(place, "dtype"))
+    if dtype not in NUMPY_DTYPE:
+        meant = fields.nearest(dtype, NUMPY_DTYPE) or f"; known are {', '.join(NUMPY_DTYPE)}"
+        raise PageError(fields.under(place, "dtype"), f"there is no dtype {fields.described(dtype)}{meant}")
+    shape = shape_of(told["shape"], dtype, fields.under(place, "shape"))
+    forms = [form for form in FORMS if form in told]
+    if len(forms) != 1:
+        got = " and ".join(forms) or "none of them"
+        raise PageError(place, f"an array has one of data, hex and file; got {got}")
+    where = fields.under(place, forms[0])
+    if forms[0] == "data":
+        array = _from_data(told["data"], dtype, shape, where)
+    elif forms[0] == "hex":
+        array = _from_hex(told["hex"], dtype, shape, where)
+    else:
+        array = _from_file(told["file"], dtype, shape, where, folder)
+    array.flags.writeable = False  # arrays of one file share their memory
+    return array
+
+
+def shape_of(value: Any, dtype: str, place: str) -> tuple[int, ...]:
+    """A shape whose array can be."""
+    listed = fields.items(value, place)
+    if len(listed) > MAX_DEPTH:
+        raise PageError(place, f"an array has at most {MAX_DEPTH} dimensions; got {len(listed)}")
+    for i, size in enumerate(listed):
+        if fields.whole(size, fields.under(place, i)) < 0:
+            raise fields.refuse(fields.under(place, i), "at least 0", size)
+    # NumPy counts a dimension of 0 as 1 here: even an empty array's strides must be numbers it has.
+    if math.prod(max(size, 1) for size in listed) * NUMPY_DTYPE[dtype].itemsize > sys.maxsize:
+        raise PageError(place, "an array of this shape has more bytes than can be counted")
+    return tuple(listed)
+
+
+def _element(place: str, shape: tuple[int, ...], position: int) -> str:
+    """The place of an element given by its position in the flat array."""
+    indices = []
+    for size in reversed(shape):
+        position, index = divmod(position, size)
+        indices.append(index)
+    return place + "".join(f"[{i}]" for i in reversed(indices))
+
+
+def _from_data(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Array:
+    flat: list[Any] = []
+    if value != [] or 0 not in shape:
+        _flatten(value, shape, place, flat)
+
+    def refuse(position: int, wanted: str, found: Any) -> PageError:
+        return fields.refuse(_element(place, shape, position), wanted, found)
+
+    return elements.from_plain(dtype, flat, refuse).reshape(shape)
+
+
+def _flatten(value: Any, shape: tuple[int, ...], place: str, flat: list[Any]) -> None:
+    if not shape:
+        flat.append(value)
+        return
+    listed = fields.items(value, place)
+    if len(listed) != shape[0]:
+        raise PageError(place, f"must be a list of {shape[0]}, as the shape says; got {len(listed)}")
+    if len(shape) == 1:
+        flat.extend(listed)
+        return
+    for i, item in enumerate(listed):
+        _flatten(item, shape[1:], fields.under(place, i), flat)
+
+
+def _from_hex(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Array:
+    text = fields.text(value, place)
+    if dtype == "string":
+        raise PageError(place, "strings are not written as hex")
+    plain = elements.stored_dtype(dtype)
+    size = math.prod(shape) * plain.itemsize
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raise fields.refuse(place, "hexadecimal digits, two for a byte", text) from None
+    if len(raw) != size or len(text) != 2 * size:
+        raise PageError(place, f"must be {2 * size} digits, as dtype and shape say; got {len(text)}")
+    try:
+        return array_files.from_stored(dtype, np.frombuffer(raw, dtype=plain).reshape(shape))
+    except ValueError as error:
+        raise PageError(place, str(error)) from None
+
+
+def _from_file(value: Any, dtype: str, shape: tuple[int, ...], place: str, folder: array_files.Folder | None) -> Array:
+    name = fields.text(value, place)
+    ending = ".json" if dtype == "string" else ".npy"
+    if not array_files.NAME.fullmatch(name) or not name.endswith(ending):
+        raise fields.refuse(place, f"64 hexadecimal digits and {ending}, without a folder", name)
+    if folder is None:
+        raise PageError(place, "a page's text alone has no array files; give the page's file, or data in place of this")
+    if dtype != "string":
+        return folder.numbers(name, dtype, shape, place)
+    try:
+        return _from_data(parse_bytes(folder.strings(name, math.prod(shape), place)), dtype, shape, "")
+    except PageError as error:
+        if error.place.startswith(place):
+            raise
+        raise PageError(place, f"{folder.path / name}: {error}") from None

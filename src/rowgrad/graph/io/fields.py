@@ -1,0 +1,122 @@
+"""Parsed JSON looked at field by field: the type each must have, and the place where one has not."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ..page import PageError
+from .strict_json import Unreadable
+
+_PLAIN_KEY = re.compile(r"\w+", re.ASCII)
+_LONGEST = 60  # characters of anything a message repeats
+_MOST = 2000  # names a misspelt one is compared with
+
+
+def under(place: str, key: str | int) -> str:
+    """The place of a member: `blocks` and 3 give `blocks[3]`, that and `id` give `blocks[3].id`."""
+    if isinstance(key, int):
+        return f"{place}[{key}]"
+    if _PLAIN_KEY.fullmatch(key) and len(key) <= _LONGEST:
+        return f"{place}.{key}" if place else key
+    return f"{place}[{json.dumps(shortened(key))}]"
+
+
+def shortened(text: str) -> str:
+    """The text, or the beginning of a long one."""
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def described(value: Any) -> str:
+    """What stands there, in words fit for a message."""
+    if isinstance(value, Unreadable):
+        return value.why
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a number beyond float64"
+    if isinstance(value, str):
+        return ascii(shortened(value))
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    if value is None or isinstance(value, bool | int | float):
+        return shortened(json.dumps(value))
+    return f"a value of type {type(value).__name__}"  # of a page about to be written
+
+
+def refuse(place: str, wanted: str, value: Any) -> PageError:
+    """The error for a field that is not what it must be."""
+    return PageError(place, f"must be {wanted}; got {described(value)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing where no known name is near."""
+    names = {k[:_LONGEST]: None for _, k in zip(range(_MOST), known, strict=False)}
+    close = difflib.get_close_matches(name[:_LONGEST], list(names), 1, 0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def text(value: Any, place: str) -> str:
+    """A string. Half a surrogate pair, which JSON can spell and UTF-8 cannot, is none."""
+    if not isinstance(value, str):
+        raise refuse(place, "a string", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise refuse(place, "a string without lone surrogates", value) from None
+    return value
+
+
+def items(value: Any, place: str) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        raise refuse(place, "a list", value)
+    return value
+
+
+def whole(value: Any, place: str, wanted: str = "an integer") -> int:
+    """An integer; true and false are none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise refuse(place, wanted, value)
+    return value
+
+
+def number(value: Any, place: str) -> float:
+    """A finite number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise refuse(place, "a number", value)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise refuse(place, "a number", math.inf)
+    return found
+
+
+def mapping(value: Any, place: str) -> dict[str, Any]:
+    """An object whose keys are names the page chooses."""
+    if not isinstance(value, dict):
+        raise refuse(place or "the whole text", "an object", value)
+    for key in value:
+        text(key, under(place, key) if isinstance(key, str) else place)
+    return value
+
+
+def record(value: Any, place: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An object whose keys the format knows."""
+    found = mapping(value, place)
+    known = (*required, *optional)
+    for key in found:
+        if key not in known:
+            meant = nearest(key, known) or f"; known are {', '.join(known)}"
+            raise PageError(under(place, key), f"an unknown field{meant}")
+    for key in required:
+        if key not in found:
+            raise PageError(under(place, key), "this field is missing")
+    return found

@@ -1,0 +1,115 @@
+"""Files that are there whole or not at all: written beside under another name, then renamed over the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ..page import PageError
+
+Content = bytes | Callable[[BinaryIO], object]
+_STALE = 3600.0  # seconds after which a temporary file is nobody's any more
+
+
+def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
+    """Write a file (bytes, or what a function writes) so that a crash at any moment leaves the old or the new one."""
+    target = Path(os.path.realpath(path))
+    commit(prepare(target, content), target)
+
+
+def prepare(target: Path, content: Content) -> Path:
+    """Write the content to a temporary file beside the target, down to the disk; nothing is left where that fails."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    # Not mkstemp: the file is to have the rights any new file has, or those of the one it takes the place of.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with contextlib.suppress(OSError):
+                os.fchmod(handle, stat.S_IMODE(os.stat(target).st_mode))
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                content(file)
+            file.flush()
+            os.fsync(handle)
+    except BaseException:
+        remove(temporary)
+        raise
+    return temporary
+
+
+def commit(temporary: Path, target: Path) -> None:
+    """Rename over the target and bring the folder to the disk."""
+    rename(temporary, target)
+    sync_folder(target.parent)
+
+
+def rename(temporary: Path, target: Path) -> None:
+    """Rename over the target; where that fails the temporary file goes."""
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Hold off others that write here: what one has written but not committed, another would take for left over."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks; one writer is the rule there
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing does not do it while a forked process has the handle too
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Delete a file if that can be done; it is harmless where it cannot."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def remove_stale(folder: Path, name: str) -> None:
+    """Delete temporary files for names matching `name` (a regular expression) that a crash has left in a folder."""
+    pattern = re.compile(rf"\.(?:{name})\.[0-9a-f]{{16}}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            if pattern.fullmatch(entry.name) and time.time() - entry.stat(follow_symlinks=False).st_mtime > _STALE:
+                remove(folder / entry.name)
+
+
+def read_regular(path: Path, fits: Callable[[int], bool] = lambda size: True) -> bytes | None:
+    """The bytes of a plain file; None, and nothing read, where its size does not fit. A folder, pipe… is refused."""
+    # Without O_NONBLOCK a pipe of that name would wait for a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise PageError(str(path), "this is a folder" if stat.S_ISDIR(status.st_mode) else "this is no plain file")
+        if not fits(status.st_size):
+            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)

@@ -1,0 +1,120 @@
+"""Pages in files: one JSON file whose renaming commits a save, and a folder of large arrays beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Container
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from ..page import Page, PageError, Project
+from . import array_files, arrays, files
+from .decode import decode
+from .encode import encode
+from .layout import text_of
+from .strict_json import parse, parse_bytes
+
+_TRIES = 100  # of a reader that a writer overtakes
+
+
+def dumps(what: Page | Project) -> str:
+    """The text of a page or project with every array in it: for a browser, the clipboard, a test."""
+    return text_of(encode(what, arrays.Writer(apart=False)))
+
+
+def loads(text: str) -> Page | Project:
+    """The page or project of such a text. Arrays are not to be written to."""
+    return decode(parse(text), partial(arrays.decode, folder=None))
+
+
+def load(path: str | os.PathLike[str]) -> Page | Project:
+    """The page or project in a file. Arrays are not to be written to; PageError says what is wrong and where."""
+    real = Path(os.path.realpath(path))
+    raw = _bytes(real)
+    for _ in range(_TRIES):
+        try:
+            return decode(parse_bytes(raw), partial(arrays.decode, folder=array_files.Folder(folder_of(real))))
+        except PageError as error:
+            # Somebody may have saved since the first byte was read, and deleted the old page's arrays.
+            newer = _bytes(real)
+            if newer == raw:
+                error.add_note(f"in {os.fspath(path)}")
+                raise
+            raw = newer
+    raise PageError(str(path), "the file is written faster than it can be read")
+
+
+def save(what: Page | Project, path: str | os.PathLike[str]) -> None:
+    """Write a page or project: a crash or an error at any moment leaves the old one or the new one, whole."""
+    real = Path(os.path.realpath(path))
+    if real.is_dir():
+        raise PageError(str(path), "this is a folder")
+    writer = arrays.Writer(apart=True)
+    text = text_of(encode(what, writer)).encode()
+    with files.one_writer(real.parent):
+        folder = folder_of(real)
+        made: list[Path] = []
+        try:
+            _put_arrays(folder, list(writer.files.values()), made)
+            temporary = files.prepare(real, text)
+        except BaseException:
+            for array in made:
+                files.remove(array)
+            _remove_if_empty(folder)
+            raise
+        # From here on the new arrays stay: an error does not tell for certain that nothing was renamed.
+        files.commit(temporary, real)
+        _sweep(real, folder, writer.files.keys())
+
+
+def folder_of(path: Path) -> Path:
+    """Where a page's large arrays are."""
+    return path.with_name(path.name + ".arrays")
+
+
+def _bytes(path: Path) -> bytes:
+    raw = files.read_regular(path)
+    assert raw is not None
+    return raw
+
+
+def _put_arrays(folder: Path, contents: list[array_files.Content], made: list[Path]) -> None:
+    """Bring array files to the disk; `made` gets those that were not there."""
+    missing = [content for content in contents if not array_files.is_there(folder / content.name, content)]
+    if not missing:
+        return
+    if not folder.is_dir():
+        os.mkdir(folder)
+        files.sync_folder(folder.parent)
+    for content in missing:
+        target = folder / content.name
+        temporary = files.prepare(target, partial(_write, buffers=content.buffers))
+        made.append(target)
+        files.rename(temporary, target)
+    files.sync_folder(folder)
+
+
+def _write(file: BinaryIO, buffers: tuple[array_files.Buffer, ...]) -> None:
+    for buffer in buffers:
+        file.write(buffer)
+
+
+def _sweep(path: Path, folder: Path, named: Container[str]) -> None:
+    """Delete arrays the page no longer names, and what crashes have left."""
+    files.remove_stale(path.parent, re.escape(path.name))
+    if not folder.is_dir():
+        return
+    files.remove_stale(folder, array_files.NAME.pattern)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if array_files.NAME.fullmatch(name) and name not in named:
+                files.remove(folder / name)
+    _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
