@@ -141,8 +141,12 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
             uneven = np.flatnonzero(whole.ravel() != array.ravel())
             if len(uneven):
                 at = int(uneven[0])
-                raise refuse("integer_does_not_fit", argument=argument, position=at, value=array.ravel()[at], bound=dtype)
-        return fit(whole, argument, np.dtype(np.uint8)).astype(bool) if dtype == "bool" else fit(whole, argument, target)
+                raise refuse(
+                    "integer_does_not_fit", argument=argument, position=at, value=array.ravel()[at], bound=dtype
+                )
+        return (
+            fit(whole, argument, np.dtype(np.uint8)).astype(bool) if dtype == "bool" else fit(whole, argument, target)
+        )
     raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
 
 

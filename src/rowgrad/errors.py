@@ -334,8 +334,7 @@ WORDS: dict[str, Words] = {
     "not_fed": Words("{value} is not fed, and {bound} needs it"),
     "updated_twice": Words("{value} is updated twice in one run, by {bound}"),
     "unconnected": Words(
-        "no gradient flows from outputs to {argument} ({value}); "
-        'unconnected_gradients="zero" gives zeros'
+        'no gradient flows from outputs to {argument} ({value}); unconnected_gradients="zero" gives zeros'
     ),
     "gradient_of_nothing": Words("{argument} ({value}) is of dtype {bound}, which has no gradient"),
     "fetch_unknown": Words("there is no {argument} in this graph{why}"),

@@ -1,4 +1,4 @@
-"""What a block is given, judged by its record: wires as they are, typed values as arrays, sparse tensors taken apart."""
+"""What a block is given, judged by its record: wires as they are, typed values as arrays, sparse tensors in parts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from .nodes import Graph, Operation, Output, Placed, Sparse, describe
 def bind_call(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and attributes of a call by name; a sparse tensor fills its indices, values and shape."""
     names = list(op.input_names)
-    values = list(args)
-    for position, value in enumerate(args):
-        if sparse_triple(op, names[position] if position < len(names) else "") and is_sparse(value):
-            values[position + 1 : position + 1] = [None, None]  # the bundle stands for three inputs
+    values: list[Any] = []
+    for value in args:
+        at = len(values)
+        values.append(value)
+        if is_sparse(value) and at < len(names) and sparse_triple(op, names[at]):
+            values += [None, None]  # it stands for three inputs
     order = (*names, *op.attrs)
     if len(values) > len(order):
         raise TypeError(f"{op.name} takes {len(order)} arguments, got {len(values)}")
@@ -104,6 +106,7 @@ def many_values(value: Any, argument: str) -> list[Any]:
 
 
 def is_wire(value: Any) -> bool:
+    """Whether a value comes out of a block."""
     return isinstance(value, Output | Placed | Sparse)
 
 
@@ -164,6 +167,7 @@ def _belongs(graph: Graph, wire: Output) -> bool:
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The function of an input, or of each entry where the input is a list."""
     return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
 
 
@@ -203,6 +207,7 @@ def _aval(arg: Arg, op: Op, value: Any) -> Aval:
 
 
 def is_integer(dtype: str) -> bool:
+    """Whether a dtype is of whole numbers."""
     return dtype.startswith(("int", "uint"))
 
 
@@ -234,7 +239,9 @@ def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
             raise refuse("attr_unknown", op=op.name, argument=name, bound=", ".join(op.attrs) or "none")
         default = op.attrs[name]
         if name not in op.choices and not _is_of_kind(value, default):
-            wanted = "a list of whole numbers" if default is None or isinstance(default, tuple) else type(default).__name__
+            wanted = (
+                "a list of whole numbers" if default is None or isinstance(default, tuple) else type(default).__name__
+            )
             raise refuse("attr_kind", argument=name, bound=wanted, value=repr(value)[:80])
     full = {k: _plain(attrs.get(k, default)) for k, default in op.attrs.items()}
     check_attrs(op, full)
@@ -245,7 +252,7 @@ def _is_of_kind(value: Any, default: Any) -> bool:
     if default is None or isinstance(default, tuple):
         listed = value is None or isinstance(value, list | tuple)
         return listed and all(isinstance(v, int) and not isinstance(v, bool) for v in value or ())
-    if isinstance(default, bool) or isinstance(default, str):
+    if isinstance(default, bool | str):
         return isinstance(value, type(default))
     if isinstance(default, float):
         return isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, in_dtype
-from ..errors import OpError, refuse, shape_text
+from ..arrays import Array, aval_of, in_dtype
+from ..errors import refuse, shape_text
 from ..shape import check_elements, differ
 from ..spec import ALL_DTYPES, CATALOG
 from .admission import admit_inputs, as_sparse, frozen, is_sparse, judge, kind_of, many_values, one_value
@@ -65,8 +65,6 @@ def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
 
 def constant(p: Placing, array: Array, own: bool = False) -> Output:
     """A node that holds an array; `own`: it is the block's own."""
-    from ..arrays import aval_of
-
     name = p.name if own else p.graph.unique(f"{p.name}/Const")
     aval = aval_of(array)
     node = p.graph.add(Node(name, p.name, CATALOG["Const"], (array,), {}), [(aval.dtype, aval.shape)])
@@ -279,8 +277,7 @@ def _items(value: Any) -> list[Any]:
 def _a_feed(value: Any, k: int) -> Feed:
     found = value.only if isinstance(value, Placed) and len(value.pins) == 1 else value
     if not isinstance(found, Feed):
-        raise refuse("pin_kind", argument=f"inputs[{k}]", bound="a feed, such as a FeedType gives", value=kind_of(found))
+        raise refuse(
+            "pin_kind", argument=f"inputs[{k}]", bound="a feed, such as a FeedType gives", value=kind_of(found)
+        )
     return found
-
-
-__all__ = ["OpError", "as_operation", "constant", "fed_value", "in_shape", "wire"]

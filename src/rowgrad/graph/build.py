@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..spec import CATALOG, Op, find_op
 from . import ops as _ops  # noqa: F401  importing it says what blocks become
-from .nodes import Placed, Scope
+from .nodes import Scope
 from .page import Block, End, Page, PageError
 from .placing import place
 
@@ -19,7 +19,7 @@ from .placing import place
 class Checked:
     """A page that was judged: the scope with all blocks that hold, and what is wrong with the others.
 
-    `errors` has one entry per faulty block; `waiting` are blocks that could not be judged because they need one of those.
+    `errors` has one entry per faulty block; `waiting` are blocks that cannot be judged because they need one of those.
     """
 
     page: Page
@@ -118,7 +118,9 @@ def _place(scope: Scope, block: Block) -> None:
         raise PageError(block.id, f"there is no block {block.op!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     for pin in (*block.wires, *block.values):
         if pin not in op.input_names:
-            raise PageError(f"{block.id}.{pin}", f"{op.name} has no input {pin!r}; it has {', '.join(op.input_names) or 'none'}")
+            raise PageError(
+                f"{block.id}.{pin}", f"{op.name} has no input {pin!r}; it has {', '.join(op.input_names) or 'none'}"
+            )
         if pin in block.wires and pin in block.values:
             raise PageError(f"{block.id}.{pin}", "it is both wired and typed in")
     given: dict[str, Any] = {}
@@ -161,6 +163,3 @@ def _value(scope: Scope, block: Block, op: Op, pin: str, end: End) -> Any:
     if end.index >= len(value):
         raise PageError(place_, f"{end} is not there: {end.block}.{end.pin} has {len(value)} entries")
     return value[end.index]
-
-
-__all__ = ["Checked", "Placed", "build", "check", "in_order"]

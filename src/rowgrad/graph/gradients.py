@@ -21,7 +21,7 @@ from .placing import InnerOps, Placing, expands
 _FLOATING = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
 
-class Dims(tuple[Any, ...]):
+class Dims(tuple):  # type: ignore[type-arg]
     """A shape as an adjoint reads it: a size that only a run knows is, when asked for by its place, a wire."""
 
     seen: Seen
@@ -97,7 +97,11 @@ def unseen(value: Any) -> Any:
     """The wire itself."""
     if isinstance(value, Seen):
         return value.output
-    return [unseen(v) for v in value] if isinstance(value, list | tuple) and any(isinstance(v, Seen) for v in value) else value
+    return (
+        [unseen(v) for v in value]
+        if isinstance(value, list | tuple) and any(isinstance(v, Seen) for v in value)
+        else value
+    )
 
 
 @expands("AddSymbolicGradients")
@@ -106,7 +110,9 @@ def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
     inputs = _wires(p, "inputs")
     seeds: list[Any] = [None] * len(outputs)
     if "grad_inputs" in p.given:
-        seeds = [wire(p, v, f"grad_inputs[{k}]") for k, v in enumerate(many_values(p.given["grad_inputs"], "grad_inputs"))]
+        seeds = [
+            wire(p, v, f"grad_inputs[{k}]") for k, v in enumerate(many_values(p.given["grad_inputs"], "grad_inputs"))
+        ]
         if len(seeds) != len(outputs):
             raise refuse("lengths_match", argument="grad_inputs", value=len(seeds), bound=len(outputs))
         for k, (seed, output) in enumerate(zip(seeds, outputs, strict=True)):
@@ -206,7 +212,9 @@ class Backward:
         )
         cotangents = [self._zero(o) if y is None else self._dense(y) for y, o in zip(ys, node.outputs, strict=True)]
         assert op.adjoint is not None  # by _between
-        for name, asked, gradient in zip(op.differentiable, wanted, op.adjoint(self.ops, made, *cotangents), strict=True):
+        for name, asked, gradient in zip(
+            op.differentiable, wanted, op.adjoint(self.ops, made, *cotangents), strict=True
+        ):
             if not asked or gradient is None:
                 continue
             target = arguments[name]
@@ -217,9 +225,7 @@ class Backward:
 
     def _add(self, target: Output, gradient: Any) -> None:
         before = self.sums.get(target)
-        self.sums[target] = (
-            gradient if before is None else self.ops["Add"](self._dense(before), self._dense(gradient))
-        )
+        self.sums[target] = gradient if before is None else self.ops["Add"](self._dense(before), self._dense(gradient))
 
     def _dense(self, gradient: Any) -> Any:
         if isinstance(gradient, IndexedRows):

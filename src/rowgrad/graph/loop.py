@@ -83,11 +83,13 @@ class Loop:
 
     def _may_go_on(self) -> bool:
         with self._change:
-            self._change.wait_for(lambda: self._cancelled or self._is_over() or self._allowed is None or self._allowed > 0)
+            self._change.wait_for(
+                lambda: self._cancelled or self._is_over() or self._allowed is None or self._allowed > 0
+            )
             return not (self._cancelled or self._is_over())
 
     def _is_over(self) -> bool:
-        return self.steps is not None and self.done >= self.steps
+        return self._cancelled or (self.steps is not None and self.done >= self.steps)
 
     def _rest(self, due: float) -> None:
         """Until the next step is due, or something changes."""

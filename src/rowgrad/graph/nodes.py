@@ -52,8 +52,8 @@ def describe(dtype: str, shape: tuple[int | None, ...] | None) -> str:
 class Node:
     """One step of a computation: an op, where its inputs come from, its outputs.
 
-    `inputs` stand in the record's order: an Output, an array that was typed in, or a tuple of these where the input is a
-    list. `steady` says that the outputs are the same in every run.
+    `inputs` stand in the record's order: an Output, an array that was typed in, or a tuple of these where the input is
+    a list. `steady` says that the outputs are the same in every run.
     """
 
     __slots__ = ("attrs", "block", "inputs", "name", "op", "order", "outputs", "steady")
@@ -66,7 +66,7 @@ class Node:
         self.attrs = attrs
         self.order = -1
         self.outputs: tuple[Output, ...] = ()
-        self.steady = all(output.node.steady for output in self.sources())
+        self.steady: bool = all(output.node.steady for output in self.sources())
 
     def sources(self) -> Iterator[Output]:
         """Every Output among the inputs."""
@@ -167,7 +167,9 @@ class SessionBlock:
 
     __slots__ = ("attrs", "feeds", "fetches", "name", "runs")
 
-    def __init__(self, name: str, feeds: list[Feed], fetches: list[Any], runs: list[Operation], attrs: Mapping[str, Any]):
+    def __init__(
+        self, name: str, feeds: list[Feed], fetches: list[Any], runs: list[Operation], attrs: Mapping[str, Any]
+    ):
         self.name = name
         self.feeds = feeds
         self.fetches = fetches
@@ -213,8 +215,6 @@ class Graph:
         node.outputs = tuple(Output(node, i, dtype, shape) for i, (dtype, shape) in enumerate(avals))
         self.nodes.append(node)
         return node
-
-
 
 
 class Scope:

@@ -32,10 +32,7 @@ def _function(op: Op) -> Callable[..., Placed]:
     parameters = [inspect.Parameter("scope", either)]
     parameters += [inspect.Parameter(n, either) for n in op.input_names]
     parameters += [inspect.Parameter(k, either, default=v) for k, v in op.attrs.items()]
-    try:
-        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    except ValueError:  # an input and an attribute of one name, or no order that Python's rules allow
-        pass
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc
     function.__module__ = __name__

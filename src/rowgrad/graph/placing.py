@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -63,11 +64,9 @@ def _work_out(node: Node) -> None:
         inputs: list[Any] = [np.broadcast_to(np.zeros((), dtype), given.shape)]
     else:
         shape = node.outputs[0].shape
-        if shape is None or None in shape or np.prod(shape, dtype=object) > _SMALL:
+        if shape is None or None in shape or math.prod(d for d in shape if d is not None) > _SMALL:
             return
         inputs = [each(v, known_value) for v in node.inputs]
-        if any(v is None or (isinstance(v, tuple) and None in map(type, v)) for v in inputs):
-            return
     if any(v is None for i in inputs for v in (i if isinstance(i, tuple) else (i,))):
         return
     node.outputs[0].value = frozen(np.asarray(OPS[op.name](*map(_listed, inputs), **node.attrs)))

@@ -1,8 +1,8 @@
-"""Random numbers from a counter: Philox 4x32 with ten rounds, the layout of TensorFlow's RandomUniform and RandomNormal.
+"""Random numbers from a counter: Philox 4x32 with ten rounds, in the layout of TensorFlow's random ops.
 
 Block k of the stream is a function of (seed, seed2, k) alone, so any part of it can be made anywhere. Uniform numbers
 have TensorFlow's bits. Normal ones come by Box and Muller's formula from a logarithm, a sine and a cosine written out
-here in additions, products and quotients, which every machine rounds alike; they differ from TensorFlow's in the last bit.
+here in additions, products and quotients, which every machine rounds alike; they are TensorFlow's to the last bits.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _uniform(words: Array, dtype: str) -> Array:
     one = {"float32": 127 << 23, "float16": 15 << 10, "bfloat16": 127 << 7}[dtype]
     number = NUMPY_DTYPE[dtype]
     made = ((words & np.uint64((1 << bits) - 1)) | np.uint64(one)).astype(plain).view(number)
-    return made - number.type(1)
+    return np.asarray(made - number.type(1))
 
 
 def _wide_fraction(first: Array, second: Array) -> Array:
@@ -90,7 +90,7 @@ def logarithm(x: Array) -> Array:
     mantissa, exponent = np.where(low, mantissa * 2.0, mantissa), np.where(low, exponent - 1, exponent)
     s = (mantissa - 1.0) / (mantissa + 1.0)
     z = s * s
-    return 2.0 * s * _polynomial(z, [1.0 / (2 * k + 1) for k in range(13)]) + exponent * 0.6931471805599453
+    return np.asarray(2.0 * s * _polynomial(z, [1.0 / (2 * k + 1) for k in range(13)]) + exponent * 0.6931471805599453)
 
 
 def sine_and_cosine(turns: Array) -> tuple[Array, Array]:

@@ -78,7 +78,11 @@ class Program:
         elif name != "NoOp":
             arguments = tuple(self._argument(v) for v in node.inputs)
             step = Step(
-                self.engine.bind(node.op, node.attrs), arguments, places, node, any(isinstance(a, tuple) for a in arguments)
+                self.engine.bind(node.op, node.attrs),
+                arguments,
+                places,
+                node,
+                any(isinstance(a, tuple) for a in arguments),
             )
             (self.once if node.steady else self.each).append(step)
 
@@ -141,7 +145,8 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
 def _named(error: Exception, node: Node, values: list[Any], arguments: Slots) -> Exception:
     """The error, with the block it happened in."""
     if isinstance(error, OpError):
-        given = {n: values[i] if isinstance(i, int) else [values[j] for j in i] for n, i in zip(node.op.input_names, arguments, strict=True)}  # fmt: skip
+        found = [values[i] if isinstance(i, int) else [values[j] for j in i] for i in arguments]
+        given = dict(zip(node.op.input_names, found, strict=True))
         return error.in_call(node.op.name, node.block, describe(node.op, given, node.attrs))
     error.add_note(f"in block {node.block} ({node.op.name} {node.name})")
     return error

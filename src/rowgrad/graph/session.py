@@ -52,8 +52,8 @@ class ClientSession:
         """The values of `fetches`, in the form they are given: one, a list, a dict.
 
         A fetch is an output, a block with one output, or a name (`"v.product"`, or `"v"` where there is one output).
-        `feeds` gives placeholders their values; an iterable of such mappings is run one after the other, and gives a list
-        of results. `run_outputs` are run for what they do.
+        `feeds` gives placeholders their values; an iterable of such mappings is run one after the other, and gives a
+        list of results. `run_outputs` are run for what they do.
         """
         wanted: list[Output] = []
         form = self._collect(fetches, wanted)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from ..arrays import Array
+from ..arrays import Array, aval_of
 from ..errors import refuse, shape_text
 from .engine import Engine
-from .io import PageError, load_state, save_state
+from .io.state_file import load_state, save_state
 from .nodes import Graph, Node
+from .page import PageError
 
 
 class State:
@@ -52,8 +53,6 @@ class State:
         self.counters = dict(saved.counters)
 
     def _check(self, path: Any, known: dict[str, Node], name: str, array: Array) -> None:
-        from ..arrays import aval_of
-
         if name not in known or known[name].op.name != "Variable":
             raise PageError(f"{path}", f"it has a value for {name}, which is no Variable of this page")
         output, given = known[name].outputs[0], aval_of(array)

@@ -178,7 +178,7 @@ ClientSession(root).run(ops.SafeEmbeddingLookupSparse(root, [[1.0, 2.0], [3.0, 4
 _graph(
     "Placeholder",
     "-> output: any",
-    "A value given when the session runs. Dimensions of `shape` may be left open with -1; without it any shape will do.",
+    "A value given when the session runs. Sizes of `shape` may be left open with -1; without it any shape will do.",
     """x = ops.Placeholder(root, dtype="float32", shape=[-1])
 ClientSession(root).run(ops.Square(root, x), {x: [1.0, 2.0]})
 """,
@@ -213,7 +213,9 @@ def _same_as(first: str, *others: str) -> Any:
     return rule
 
 
-def _update(name: str, signature: str, *like: str, doc: str, example: str, scalars: tuple[str, ...] = (), **fields: Any) -> None:  # fmt: skip
+def _update(
+    name: str, signature: str, *like: str, doc: str, example: str, scalars: tuple[str, ...] = (), **fields: Any
+) -> None:
     """A change of the Variable on the first pin; the arguments `like` have its shape, `scalars` are numbers."""
     first, *others = like
 
@@ -221,7 +223,8 @@ def _update(name: str, signature: str, *like: str, doc: str, example: str, scala
         for scalar in scalars:
             if len(x.shape(scalar)) != 0:
                 raise refuse("should_be_scalar", argument=scalar, shape=shape_text(x.shape(scalar)))
-        return _same_as(first, *others)(x)
+        shapes: tuple[Shape, ...] = _same_as(first, *others)(x)
+        return shapes
 
     _graph(name, signature, doc, example, STATE, shape=rule, **fields)
 
@@ -258,7 +261,8 @@ _update(
     "grad",
     scalars=("lr", "momentum"),
     doc="accum ← accum · momentum + grad; var ← var − lr · accum (Nesterov: var − lr · (grad + momentum · accum)).",
-    example=_STEP + "m = ops.Variable(root, [0.0, 0.0])\nsession.run(ops.ApplyMomentum(root, x, m, 0.5, [2.0, 2.0], 0.9))\n",
+    example=_STEP
+    + "m = ops.Variable(root, [0.0, 0.0])\nsession.run(ops.ApplyMomentum(root, x, m, 0.5, [2.0, 2.0], 0.9))\n",
     types=_FLOATING,
     attrs={"use_locking": False, "use_nesterov": False},
 )
