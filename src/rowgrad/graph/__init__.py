@@ -15,12 +15,12 @@ from .build import build, check
 from .engine import engine_names, open_engine
 from .io import dumps, load, loads, save
 from .loop import Loop
-from .nodes import Output, Scope
+from .nodes import Output, Placed, Scope
 from .page import Block, End, Note, Page, PageError, Project
 from .session import ClientSession
 
-Const = ops.Const
-AddSymbolicGradients = ops.AddSymbolicGradients
+Const = ops.function_of("Const")
+AddSymbolicGradients = ops.function_of("AddSymbolicGradients")
 
 __all__ = [
     "AddSymbolicGradients",
@@ -33,6 +33,7 @@ __all__ = [
     "Output",
     "Page",
     "PageError",
+    "Placed",
     "Project",
     "Scope",
     "build",

@@ -39,13 +39,18 @@ def _function(op: Op) -> Callable[..., Placed]:
     return function
 
 
-def __getattr__(name: str) -> Callable[..., Placed]:
+def function_of(name: str) -> Callable[..., Placed]:
+    """The function of an op."""
     op = find_op(name)
     if op is None:
         raise AttributeError(f"no op named {name!r}; `rowgrad ops` lists them all")
     if name not in _FUNCTIONS:
         _FUNCTIONS[name] = _function(op)
     return _FUNCTIONS[name]
+
+
+def __getattr__(name: str) -> Any:
+    return function_of(name)
 
 
 def __dir__() -> list[str]:
