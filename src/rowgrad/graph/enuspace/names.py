@@ -9,10 +9,9 @@ from ..page import NAME
 
 # What its library or its code call differently from the op. A name the record has itself is never looked up here.
 _PINS = {
-    "SparseSegmentSqrtNGrad": {"data": "grad"},
     "SparseSegmentMeanGrad": {"data": "grad"},
+    "SparseSegmentSqrtNGrad": {"data": "grad"},
     "ClientSession": {"SHOW_DEBUG": "show_debug", "INFINITE_LOOP": "infinite_loop"},
-    "Output": {"output": "output_op"},
 }
 # A page is a Scope and needs no wire for it; a session's status says nothing that its errors do not.
 NO_VALUE = ("scope", "status")

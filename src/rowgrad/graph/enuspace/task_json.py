@@ -41,14 +41,18 @@ def read_task(text: str, report: Report) -> Drawing:
 
 def _cross_check(wires: list[DrawnWire], far_ends: list[DrawnWire], report: Report) -> None:
     """Every wire stands twice, with its input and with its output. The inputs' order rules; none gets lost."""
-    missing = Counter(far_ends)
-    missing.subtract(wires)
-    for wire, times in missing.items():
-        if times > 0:
-            report.warn(
-                wire.target.block, f"pin {wire.target.pin} does not list its wire from {wire.source}; it is kept"
-            )
-            wires.extend([wire] * times)
+    listed = Counter(map(_ends, wires))
+    for wire in far_ends:
+        if listed[_ends(wire)] > 0:
+            listed[_ends(wire)] -= 1
+        else:
+            report.warn(wire.target.block, f"{wire.target.pin} does not list its wire from {wire.source}; it is kept")
+            wires.append(wire)
+
+
+def _ends(wire: DrawnWire) -> tuple[str, ...]:
+    """A wire without the indices of its ends, which may stand at one place only."""
+    return wire.source.block, wire.source.pin, wire.target.block, wire.target.pin
 
 
 def _wire(pin: Any, place: str, block: str, is_input: bool, wires: list[DrawnWire]) -> None:

@@ -71,7 +71,7 @@ class _Wires:
             source = self._source(wire)
             if pin is None or source is None:
                 no = wire.source if pin else wire.target
-                self._leave_out(block, wire, f"there is no pin {no.pin} of {no.block}")
+                self._leave_out(block, wire, f"there is no pin {no}")
             elif by_pin.get(pin) and not many[pin]:
                 if by_pin[pin][0][1] != source:
                     self._leave_out(block, wire, f"{pin} takes one wire, and has one from {by_pin[pin][0][1]}")
@@ -89,7 +89,8 @@ class _Wires:
         assert op is not None
         many = {arg.name: arg.many for arg in op.outputs}
         pin = pin_of(op, wire.source.pin, many)
-        if pin is None and len(many) == 1 and not wire.source.pin.startswith("result_"):
+        another = wire.source.pin.isidentifier() and not wire.source.pin.startswith("result_")
+        if pin is None and another and list(many.values()) == [False]:
             (pin,) = many  # the one output there is, under a name the catalogue does not use
             self._report.count(f"output {wire.source.pin} of {op.name} is called {pin} here")
         if pin is None or (wire.source.index is not None and not many[pin]):
