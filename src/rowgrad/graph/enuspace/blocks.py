@@ -1,0 +1,87 @@
+"""One block: which of its pins are values, which attributes, and what they hold."""
+
+from __future__ import annotations
+
+from ...spec import ALL_DTYPES, Arg, Op
+from ..literal import parse_attrs, parse_dtype
+from ..literal_elements import shown
+from ..page import Block
+from .binary import DataFile
+from .drawn import DrawnBlock, DrawnPin, placed
+from .names import NO_VALUE, pin_of
+from .report import Report
+from .typed import attribute_of, declared, value_of
+
+_NOTHING = ("", "false", "0", "0.0", "none", "{}")  # an attribute nobody knows is no loss where it says this
+_CONSTANTS = ("Const", "Const_ex")
+
+
+def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Report) -> None:
+    """Put what is typed into a drawn block's pins into `block`, which has its wires already."""
+    inputs = {arg.name: arg for arg in op.inputs}
+    values: dict[str, DrawnPin] = {}
+    for pin in drawn.pins:
+        if pin.name in NO_VALUE or pin.name.startswith("result_"):
+            continue
+        place = f"{drawn.id}.{pin.name}"
+        if pin.name == "attrs" and "attrs" not in inputs:
+            _attributes(pin, place, op, block, report)
+        elif name := pin_of(op, pin.name, inputs):
+            if name in values:
+                report.warn(block.id, f"pin {pin.name} is there twice; the last one is read")
+            values[name] = pin
+        elif name := pin_of(op, pin.name, op.attrs):
+            if pin.text.strip():
+                with placed(place):
+                    block.attrs[name] = attribute_of(op, name, pin.text)
+        elif pin_of(op, pin.name, (arg.name for arg in op.outputs)) is None and pin.filled:
+            report.warn(
+                block.id, f"{op.name} has no pin {pin.name}; what is typed there is left out: {shown(pin.text)}"
+            )
+    for name, pin in values.items():
+        if name in block.wires:
+            if pin.filled:
+                report.count("values typed into pins that have a wire, which are not used")
+            continue
+        with placed(f"{drawn.id}.{pin.name}"):
+            _value(inputs[name], pin, op, block, data, report)
+
+
+def _attributes(pin: DrawnPin, place: str, op: Op, block: Block, report: Report) -> None:
+    with placed(place):
+        for name, text in parse_attrs(pin.text).items():
+            known = pin_of(op, name, op.attrs)
+            if known is None and text.lower() in _NOTHING:
+                report.count(f"attribute {name} of {op.name}, at its default, left out")
+            elif known is None:
+                report.warn(block.id, f"{op.name} has no attribute {name}; left out, with its value {shown(text)}")
+            elif text:
+                block.attrs[known] = attribute_of(op, known, text)
+
+
+def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report: Report) -> None:
+    if arg.many:
+        if pin.filled:
+            report.warn(block.id, f"pin {pin.name} takes wires; what is typed there is left out: {shown(pin.text)}")
+        return
+    dtype = parse_dtype(pin.dtype) if pin.dtype.strip() else None
+    if _keeps_a_value(op):
+        dtype = block.attrs.get("dtype") or dtype
+    elif dtype is None and pin.type == "string" and arg.type in ALL_DTYPES:
+        dtype = arg.type
+    texts = op.name in _CONSTANTS or (_keeps_a_value(op) and bool(pin.shape.strip()))
+    array = value_of(pin, dtype, texts and dtype in (None, "string"), data)
+    if array is None:
+        return
+    shape = block.attrs.get("shape")
+    if _keeps_a_value(op) and shape is not None:
+        fitting = declared(array, shape)
+        if fitting.shape != array.shape:
+            report.note(block.id, f"{pin.name} is written with shape {list(array.shape)}, and has the block's, {shape}")
+        array = fitting
+    block.values[arg.name] = array
+
+
+def _keeps_a_value(op: Op) -> bool:
+    """Whether dtype and shape of the block are those of its one input: Const, Variable, Tensor and their like."""
+    return len(op.inputs) == 1 and "dtype" in op.attrs and "shape" in op.attrs

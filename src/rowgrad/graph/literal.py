@@ -1,0 +1,154 @@
+"""Values as text: `5` is a number, `{5, 3}` a vector, `{{1, 2}, {3, 4}}` a matrix; braces give the shape.
+
+Where no dtype is given a double quote means string, `j` complex128, a last `f` float32, `.` or `e` float64 and anything
+else int32 (int64 where int32 is too small). A dtype that is given beats all of these.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NoReturn
+
+import numpy as np
+
+from ..arrays import Array, aval_of
+from ..spec import ALL_DTYPES, QUANTIZED
+from .literal_elements import QUOTED, parse_words, shown, unquoted, write_word
+from .page import PageError
+
+MAX_DEPTH = 32
+# An open quote takes the rest of the text, so that no text is scanned twice.
+_TOKEN = re.compile(rf'[{{}},]|{QUOTED.pattern}|".*|[^{{}},"\s](?:[^{{}},"]*[^{{}},"\s])?', re.DOTALL)
+_SHAPE = re.compile(r"(?:\[\s*-?\d{1,18}\s*\]\s*)+|\{\s*-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*\}|\{\s*\}|", re.ASCII)
+_NUMBER = re.compile(r"-?\d+")
+_ATTR = re.compile(rf'((?:[^;"]|{QUOTED.pattern})*)(?:;|\Z)', re.DOTALL)
+_SAID_OTHERWISE = {"half": "float16", "float": "float32", "double": "float64", "int": "int32"}
+
+
+def parse_literal(text: str, dtype: str | None = None) -> Array:
+    """The array a text stands for, in `dtype` or the dtype its spelling says."""
+    words, shape = _structure(text)
+
+    def where(position: int) -> str:
+        starts = (m.start() for m in _TOKEN.finditer(text) if m[0] not in "{},")
+        return f" at character {next(s for i, s in enumerate(starts) if i == position) + 1}"
+
+    return parse_words(words, None if dtype is None else parse_dtype(dtype), where).reshape(shape)
+
+
+def _structure(text: str) -> tuple[list[str], list[int]]:
+    """The elements in order, and the shape the braces around them give."""
+    words: list[str] = []
+    counts: list[int] = []  # entries so far, of each brace that is open
+    sizes: list[int | None] = []  # entries of the braces at each depth, once one of them has closed
+    depth_of_words = -1
+    before = ""
+
+    def fail(token: int, message: str) -> NoReturn:
+        starts = [m.start() for m in _TOKEN.finditer(text)]
+        place = starts[token] + 1 if token < len(starts) else len(text) + 1
+        raise PageError("", f"{message}, at character {place} of {shown(text)}")
+
+    tokens = _TOKEN.findall(text)
+    for i, token in enumerate(tokens):
+        if token == ",":
+            if not counts or before in ("", ",", "{"):
+                fail(i, "a comma where a value should be" if counts else "a comma outside of braces")
+        elif token == "}":
+            if not counts or before == ",":
+                fail(i, "a value should follow the comma" if counts else "a brace closes that was not opened")
+            count = counts.pop()
+            size = sizes[len(counts)]
+            if size is None:
+                sizes[len(counts)] = count
+            elif size != count:
+                fail(i, f"braces hold {count} where those beside them hold {size}")
+        else:
+            if before not in ("", ",", "{") or (i and not counts):
+                fail(i, "a comma should stand before this" if counts else "nothing may follow the value")
+            if counts:
+                counts[-1] += 1
+            if token == "{":
+                if depth_of_words >= 0 and len(counts) >= depth_of_words:
+                    fail(i, "braces beside values")
+                counts.append(0)
+                if len(counts) > len(sizes):
+                    sizes.append(None)
+                    if len(sizes) > MAX_DEPTH:
+                        fail(i, f"more than {MAX_DEPTH} braces inside one another")
+            else:
+                if len(counts) != depth_of_words:
+                    if depth_of_words >= 0 or len(counts) < len(sizes):
+                        fail(i, "a value beside braces")
+                    depth_of_words = len(counts)
+                if token[0] == '"' and not QUOTED.fullmatch(token):
+                    fail(i, "a quote that does not end")
+                words.append(token)
+        before = token
+    if not tokens:
+        raise PageError("", "there is no value: the text is empty")
+    if counts:
+        fail(len(tokens), "a brace is not closed")
+    return words, [size or 0 for size in sizes]
+
+
+def parse_shape(text: str) -> list[int]:
+    """`[2][2]` and `{2,2}` are [2, 2], an empty text is []; -1 is a dimension left open."""
+    text = text.strip()
+    sizes = [int(n) for n in _NUMBER.findall(text)] if _SHAPE.fullmatch(text) else None
+    if sizes is None or any(size < -1 for size in sizes):
+        raise PageError("", f"{shown(text)} is no shape; write [2][2] or {{2,2}}")
+    if len(sizes) > MAX_DEPTH:
+        raise PageError("", f"{shown(text)} has {len(sizes)} dimensions, and {MAX_DEPTH} are allowed")
+    return sizes
+
+
+def parse_dtype(text: str) -> str:
+    """The catalogue's name of a dtype: `DT_INT64`, `int64`, `DT_HALF`, `double`."""
+    name = text.strip().lower().removeprefix("dt_")
+    name = _SAID_OTHERWISE.get(name, name)
+    if name not in ALL_DTYPES:
+        raise PageError("", f"{shown(text)} is no dtype; allowed are {', '.join(ALL_DTYPES)}")
+    return name
+
+
+def parse_attrs(text: str) -> dict[str, str]:
+    """`transpose_a_ = false; transpose_b_ = true;`: values by name, without the underscores that names end in."""
+    attrs: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _ATTR.match(text, at)
+        name, equals, value = match[1].partition("=") if match else ("", "", "")
+        name, value = name.strip(), value.strip()
+        if match is None or (match[1].strip() and not (equals and name.isidentifier())):
+            raise PageError("", f"{shown(text[at:])} at character {at + 1} is no attribute; write name = value;")
+        at = match.end()
+        if not name:
+            continue
+        name = name.rstrip("_") or name
+        if name in attrs:
+            raise PageError("", f"attribute {name} is given twice")
+        try:
+            attrs[name] = unquoted(value).decode() if QUOTED.fullmatch(value) else value
+        except ValueError as error:
+            raise PageError("", f"{shown(value)} of attribute {name} is no text: {error}") from None
+    return attrs
+
+
+def format_literal(array: Array) -> str:
+    """The text `parse_literal` reads as this array, if it is told the dtype; int32, float32 and float64 tell it."""
+    dtype = aval_of(array).dtype
+    if 0 in array.shape[:-1]:
+        raise PageError("", f"no text has the shape {list(array.shape)}: braces without entries have none inside")
+    if dtype in QUANTIZED:
+        array = array.view(array.dtype[0])
+    if dtype == "bfloat16":
+        array = array.astype(np.float32)
+    words = [write_word(value, dtype) for value in array.ravel()]
+    shape = array.shape
+    if array.size == 0:
+        words, shape = ["{}"] * math.prod(shape[:-1]), shape[:-1]
+    for size in reversed(shape):
+        words = ["{" + ",".join(words[i : i + size]) + "}" for i in range(0, len(words), size)]
+    return words[0]
