@@ -14,6 +14,7 @@ from . import ops
 from .build import build, check
 from .engine import engine_names, open_engine
 from .io import dumps, load, loads, save
+from .io.results_file import save_arrays
 from .loop import Loop
 from .nodes import Output, Placed, Scope
 from .page import Block, End, Note, Page, PageError, Project
@@ -45,4 +46,5 @@ __all__ = [
     "open_engine",
     "ops",
     "save",
+    "save_arrays",
 ]

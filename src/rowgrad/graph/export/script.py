@@ -1,0 +1,200 @@
+"""A page as a Python script: one statement per block, in the words a person would use, and the same bits.
+
+Large arrays stand in .npy files beside the script, named after their content, as beside a page.
+"""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arrays import QUANTIZED, aval_of
+from ...spec import find_op
+from ..build import in_order
+from ..io.array_files import npy_content
+from ..io.files import write_atomically
+from ..nodes import Placed
+from ..page import Block, End, Page, PageError
+
+_HEAD = '''"""{name}: {count} blocks, written out by rowgrad."""
+
+{imports}
+
+root = Scope.new_root_scope({name!r})
+'''
+_MAIN = """
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description={name!r})
+    parser.add_argument("--steps", type=int, default=1, help="how often each session runs")
+    parser.add_argument("--out", help="an .npz file for the last results")
+    arguments = parser.parse_args()
+    session = ClientSession(root)
+    results = {{}}
+    for _ in range(arguments.steps):
+        for block in {sessions!r}:
+            results.update(session.run_block(block))
+    for name, value in results.items():
+        print(f"{{name}}: {{value.dtype}}{{list(value.shape)}}", np.array2string(value, threshold=20, prefix="  "), sep="\\n  ")
+    if arguments.out:
+        save_arrays(arguments.out, results)
+
+
+if __name__ == "__main__":
+    main()
+"""
+_TAKEN = {
+    "root",
+    "np",
+    "ops",
+    "Scope",
+    "ClientSession",
+    "array",
+    "main",
+    "argparse",
+    "ml_dtypes",
+    "save_arrays",
+    "weights",
+}
+
+
+def save_python(page: Page, path: str | os.PathLike[str]) -> None:
+    """Write the script, and the files of its large arrays into the folder `<script>.arrays`."""
+    folder = Path(f"{os.fspath(path)}.arrays")
+
+    def outside(value: np.ndarray[Any, Any]) -> str:
+        dtype = aval_of(value).dtype
+        content = npy_content(dtype, value)
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / content.name, lambda file: file.writelines(content.buffers))
+        seen_as = f".view({_dtype_text(dtype)})" if dtype == "bfloat16" else ""
+        return f'np.load(f"{{__file__}}.arrays/{content.name}"){seen_as}'
+
+    write_atomically(path, to_python(page, outside).encode())
+
+
+def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None = None) -> str:
+    """The text of the script; `outside` says how to come by an array that is too large to be written out."""
+    names = _names(page)
+    body = [_statement(page, block, names, outside) for block in in_order(page)]
+    sessions = [b.id for b in page.blocks if b.op == "ClientSession"]
+    text = "\n".join(body)
+    imports = [
+        "import argparse",
+        "",
+        "import numpy as np",
+        "",
+        "from rowgrad.graph import ClientSession, Scope, ops, save_arrays",
+    ]
+    if "ml_dtypes." in text:
+        imports.insert(2, "import ml_dtypes")
+    notes = "".join(f"# {line}\n" for n in page.notes for line in n.text.strip().splitlines())
+    head = _HEAD.format(name=page.name, count=len(page.blocks), imports="\n".join(imports))
+    return head + notes + "\n" + text + "\n" + _MAIN.format(name=page.name, sessions=sessions)
+
+
+def _names(page: Page) -> dict[str, str]:
+    """A Python name for every block, near its id."""
+    names: dict[str, str] = {}
+    taken = set(_TAKEN)
+    for block in page.blocks:
+        plain = re.sub(r"\W", "_", block.id)
+        name = plain if plain.isidentifier() else f"block_{plain}"
+        while name in taken or keyword.iskeyword(name):
+            name += "_"
+        taken.add(name)
+        names[block.id] = name
+    return names
+
+
+def _statement(page: Page, block: Block, names: dict[str, str], outside: Any) -> str:
+    op = find_op(block.op)
+    if op is None:
+        raise PageError(block.id, f"there is no block {block.op!r}")
+    arguments = [f'root.with_op_name("{block.id}")'.replace("\\", "\\\\")]
+    for arg in op.inputs:
+        if arg.name in block.wires:
+            ends = [_end(page, e, names) for e in block.wires[arg.name]]
+            arguments.append(f"{arg.name}={'[' + ', '.join(ends) + ']' if arg.many else ends[0]}")
+        elif arg.name in block.values:
+            value = block.values[arg.name]
+            is_large = outside is not None and _is_large(value)
+            arguments.append(f"{arg.name}={outside(value) if is_large else value_text(value)}")
+    arguments += [f"{k}={v!r}" for k, v in block.attrs.items()]
+    call = f"ops.{block.op}({', '.join(arguments)})"
+    if len(call) + len(names[block.id]) > 110:
+        call = f"ops.{block.op}(\n    " + ",\n    ".join(arguments) + ",\n)"
+    return f"{names[block.id]} = {call}" if op.outputs else call
+
+
+def _end(page: Page, end: End, names: dict[str, str]) -> str:
+    index = "" if end.index is None else f"[{end.index}]"
+    return f"{names[end.block]}.{_attribute(end.pin)}{index}"
+
+
+def _attribute(pin: str) -> str:
+    """A pin as an attribute; those a block has already are reached through its table."""
+    return f"pins[{pin!r}]" if hasattr(Placed, pin) or keyword.iskeyword(pin) or pin in ("block", "op", "pins") else pin
+
+
+def value_text(value: Any) -> str:
+    """A value as Python: numbers as they are, arrays with their dtype, to the last bit."""
+    if not isinstance(value, np.ndarray):
+        return _plain_text(value)
+    dtype = aval_of(value).dtype
+    if dtype == "string":
+        return f"np.array({_plain_text(value.tolist())}, dtype=object).reshape({value.shape!r})"
+    if dtype in QUANTIZED or not _survives(value):
+        spelled = f"np.dtype({value.dtype.descr!r})" if dtype in QUANTIZED else _dtype_text(dtype)
+        return f"np.frombuffer(bytes.fromhex({value.tobytes().hex()!r}), {spelled}).reshape({value.shape!r})"
+    plain = value.astype(np.float64) if dtype in ("bfloat16", "float16", "float32") else value
+    text = _plain_text(plain.tolist()) if dtype != "float32" else _short_floats(value)
+    shaped = f".reshape({value.shape!r})" if value.size == 0 else ""
+    return f"np.array({text}, {_dtype_text(dtype)}){shaped}"
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.nbytes > 1024 and aval_of(value).dtype not in ("string", *QUANTIZED)
+
+
+def _dtype_text(dtype: str) -> str:
+    return "ml_dtypes.bfloat16" if dtype == "bfloat16" else f"np.{dtype if dtype != 'bool' else 'bool_'}"
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_plain_text, value))}]"
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f'float("{value}")'
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _short_floats(value: np.ndarray[Any, Any]) -> str:
+    """float32 with as few digits as tell it apart."""
+    if value.ndim:
+        return (
+            f"[{', '.join(_short_floats(v) for v in value)}]"
+            if value.ndim > 1
+            else f"[{', '.join(map(_float, value))}]"
+        )
+    return _float(value[()])
+
+
+def _float(value: Any) -> str:
+    text = str(value)
+    return f'float("{text}")' if text in ("nan", "inf", "-inf") else text
+
+
+def _survives(value: np.ndarray[Any, Any]) -> bool:
+    """Whether the text gives the same bits: all but NaNs with something inside do."""
+    if value.dtype.kind not in "fcV" and value.dtype.name != "bfloat16":
+        return True
+    wide = np.complex128 if value.dtype.kind == "c" else np.float64
+    again = np.array(value.astype(wide).tolist(), wide).astype(value.dtype).reshape(value.shape)
+    return again.tobytes() == value.tobytes()

@@ -1,0 +1,106 @@
+"""A page as a picture: blocks with their pins, wires between them, notes. Plain SVG, nothing in it moves or runs."""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape, quoteattr
+
+from ...spec import find_op
+from ..page import Block, Page
+from .layout import PIN, ROW, WIDTH, height_of, positions
+
+_COLOURS = {
+    "box": "#2a2a2a",
+    "edge": "#ffbf28",
+    "title": "#00aeee",
+    "in": "#ffff31",
+    "out": "#8acf57",
+    "wire": "#0077bd",
+}
+_STYLE = "font-family: sans-serif; font-size: 11px"
+
+
+def to_svg(page: Page) -> str:
+    """The page as the text of an SVG file."""
+    pins = {b.id: _pins(b, page) for b in page.blocks}
+    heights = {name: height_of(max(len(i), len(o))) for name, (i, o) in pins.items()}
+    at = positions(page, heights)
+    parts = [_block(b, at[b.id], heights[b.id], *pins[b.id]) for b in page.blocks]
+    wires = [
+        _wire(
+            _pin_at(at[e.block], pins[e.block][1], e.pin, WIDTH),
+            _pin_at(at[b.id], pins[b.id][0], pin, 0.0),
+            pin in b.hidden,
+        )
+        for b in page.blocks
+        for pin, ends in b.wires.items()
+        for e in ends
+        if e.block in at
+    ]
+    notes = [f'<text x="{n.at[0]:g}" y="{n.at[1]:g}" fill="#555">{_lines(n.text, n.at[0])}</text>' for n in page.notes]
+    corners = [(x, y, x + WIDTH, y + heights[b]) for b, (x, y) in at.items()]
+    corners += [(*n.at, n.at[0] + 7.0 * max(map(len, n.text.splitlines() or [""])), n.at[1] + 14.0) for n in page.notes]
+    left, top = (min((c[k] for c in corners), default=0.0) - 20.0 for k in (0, 1))
+    right, bottom = (max((c[k] for c in corners), default=100.0) + 20.0 for k in (2, 3))
+    box = f"{left:g} {top:g} {right - left:g} {bottom - top:g}"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" width="{right - left:g}" height="{bottom - top:g}"'
+            f' style="{_STYLE}" role="img">',
+            f"<title>{escape(page.name)}</title>",
+            *wires,
+            *parts,
+            *notes,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _pins(block: Block, page: Page) -> tuple[list[str], list[str]]:
+    """Input and output pins: those of the record, and whatever wires speak of besides."""
+    op = find_op(block.op)
+    inputs = list(op.input_names) if op else []
+    outputs = [o.name for o in op.outputs] if op else []
+    inputs += [p for p in block.wires if p not in inputs]
+    spoken = {e.pin for b in page.blocks for ends in b.wires.values() for e in ends if e.block == block.id}
+    return inputs, outputs + sorted(spoken.difference(outputs))
+
+
+def _block(block: Block, at: tuple[float, float], height: float, inputs: list[str], outputs: list[str]) -> str:
+    x, y = at
+    parts = [
+        f'<g id={quoteattr(block.id)} transform="translate({x:g} {y:g})">',
+        f'<rect width="{WIDTH:g}" height="{height:g}" rx="6" fill="{_COLOURS["box"]}" stroke="{_COLOURS["edge"]}"/>',
+        f'<text x="8" y="16" fill="{_COLOURS["title"]}">{escape(_short(block.op, 22))}</text>',
+        f"<title>{escape(f'{block.op} {block.id}')}</title>",
+    ]
+    for names, side, colour in ((inputs, 0.0, "in"), (outputs, WIDTH, "out")):
+        for k, name in enumerate(names):
+            anchor, dx = ("start", 8.0) if side == 0.0 else ("end", -8.0)
+            cy = ROW + PIN * (k + 0.5)
+            parts.append(f'<circle cx="{side:g}" cy="{cy:g}" r="4" fill="{_COLOURS[colour]}"/>')
+            parts.append(
+                f'<text x="{side + dx:g}" y="{cy + 4:g}" fill="#ddd" text-anchor="{anchor}">{escape(_short(name, 12))}</text>'
+            )
+    parts.append(f'<text x="8" y="-4" fill="#555">{escape(_short(block.id, 24))}</text></g>')
+    return "".join(parts)
+
+
+def _pin_at(at: tuple[float, float], names: list[str], pin: str, side: float) -> tuple[float, float]:
+    k = names.index(pin) if pin in names else 0
+    return at[0] + side, at[1] + ROW + PIN * (k + 0.5)
+
+
+def _wire(begin: tuple[float, float], end: tuple[float, float], hidden: bool) -> str:
+    bend = max(30.0, abs(end[0] - begin[0]) / 2)
+    dashes = ' stroke-dasharray="4 3" opacity="0.5"' if hidden else ""
+    path = f"M{begin[0]:g} {begin[1]:g}C{begin[0] + bend:g} {begin[1]:g} {end[0] - bend:g} {end[1]:g} {end[0]:g} {end[1]:g}"
+    return f'<path d="{path}" fill="none" stroke="{_COLOURS["wire"]}" stroke-width="1.5"{dashes}/>'
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _lines(text: str, x: float) -> str:
+    return "".join(f'<tspan x="{x:g}" dy="1.2em">{escape(line)}</tspan>' for line in text.splitlines())
