@@ -338,6 +338,7 @@ WORDS: dict[str, Words] = {
     ),
     "gradient_of_nothing": Words("{argument} ({value}) is of dtype {bound}, which has no gradient"),
     "fetch_unknown": Words("there is no {argument} in this graph{why}"),
+    "engine_unfit": Words("engine {value} cannot be used here: {why}"),
     "engine_unknown": Words("there is no engine {value}; there are {bound}"),
     "rank_unknown": Words("{argument}: its rank must be known here; give the Placeholder a shape (-1 for open sizes)"),
     # elsewhere

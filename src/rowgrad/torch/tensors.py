@@ -53,7 +53,7 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arg.host:
             admitted[arg.name] = _host(arg, value)
         elif isinstance(value, np.ndarray):
-            admitted[arg.name] = _from_numpy(value, arg.name)
+            admitted[arg.name] = from_numpy(value, arg.name)
         elif arg.type not in op.types:
             admitted[arg.name] = _as_fixed(value, arg)
     return admitted
@@ -90,7 +90,8 @@ def _are_sizes(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(is_size(v) for v in value)
 
 
-def _from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
+def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
+    """A tensor that shares the array's memory where that may be written to."""
     name = array.dtype.name
     if name == "bfloat16":
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import QUANTIZED, aval_of
-from ...spec import find_op
+from ...arrays import aval_of
+from ...spec import QUANTIZED, find_op
 from ..build import in_order
 from ..io.array_files import npy_content
 from ..io.files import write_atomically
@@ -41,7 +41,8 @@ def main() -> None:
         for block in {sessions!r}:
             results.update(session.run_block(block))
     for name, value in results.items():
-        print(f"{{name}}: {{value.dtype}}{{list(value.shape)}}", np.array2string(value, threshold=20, prefix="  "), sep="\\n  ")
+        print(f"{{name}}  {{value.dtype}}{{list(value.shape)}}")
+        print(value)
     if arguments.out:
         save_arrays(arguments.out, results)
 

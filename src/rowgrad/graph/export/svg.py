@@ -44,8 +44,8 @@ def to_svg(page: Page) -> str:
     box = f"{left:g} {top:g} {right - left:g} {bottom - top:g}"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" width="{right - left:g}" height="{bottom - top:g}"'
-            f' style="{_STYLE}" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" style="{_STYLE}" role="img"'
+            f' width="{right - left:g}" height="{bottom - top:g}">',
             f"<title>{escape(page.name)}</title>",
             *wires,
             *parts,
@@ -79,9 +79,8 @@ def _block(block: Block, at: tuple[float, float], height: float, inputs: list[st
             anchor, dx = ("start", 8.0) if side == 0.0 else ("end", -8.0)
             cy = ROW + PIN * (k + 0.5)
             parts.append(f'<circle cx="{side:g}" cy="{cy:g}" r="4" fill="{_COLOURS[colour]}"/>')
-            parts.append(
-                f'<text x="{side + dx:g}" y="{cy + 4:g}" fill="#ddd" text-anchor="{anchor}">{escape(_short(name, 12))}</text>'
-            )
+            where = f'x="{side + dx:g}" y="{cy + 4:g}" text-anchor="{anchor}"'
+            parts.append(f'<text {where} fill="#ddd">{escape(_short(name, 12))}</text>')
     parts.append(f'<text x="8" y="-4" fill="#555">{escape(_short(block.id, 24))}</text></g>')
     return "".join(parts)
 
@@ -94,7 +93,8 @@ def _pin_at(at: tuple[float, float], names: list[str], pin: str, side: float) ->
 def _wire(begin: tuple[float, float], end: tuple[float, float], hidden: bool) -> str:
     bend = max(30.0, abs(end[0] - begin[0]) / 2)
     dashes = ' stroke-dasharray="4 3" opacity="0.5"' if hidden else ""
-    path = f"M{begin[0]:g} {begin[1]:g}C{begin[0] + bend:g} {begin[1]:g} {end[0] - bend:g} {end[1]:g} {end[0]:g} {end[1]:g}"
+    (x, y), (u, v) = begin, end
+    path = f"M{x:g} {y:g}C{x + bend:g} {y:g} {u - bend:g} {v:g} {u:g} {v:g}"
     return f'<path d="{path}" fill="none" stroke="{_COLOURS["wire"]}" stroke-width="1.5"{dashes}/>'
 
 

@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...arrays import QUANTIZED, aval_of
+from ...arrays import aval_of
+from ...spec import QUANTIZED
 from .files import write_atomically
 
 

@@ -1,0 +1,70 @@
+"""Sessions of graphs on torch: found by the entry point `torch` of the group `rowgrad.engines`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..arrays import Array, canonical
+from ..dispatch import load_runner
+from ..errors import refuse
+from ..spec import Op
+from . import runner
+from .tensors import DTYPE, from_numpy
+
+
+class TorchEngine:
+    """Values are tensors on one device. What torch has no dtype for stays NumPy's, and so do the ops it meets."""
+
+    def __init__(self, device: str) -> None:
+        self.name = f"torch:{device}" if device else "torch"
+        try:
+            self.device = torch.device(device or "cpu")
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            text = str(error).splitlines()[0]
+            raise refuse("engine_unfit", argument="engine", value=self.name, why=text) from None
+        self._numpy = load_runner(np.ndarray).call
+
+    def put(self, array: Array) -> Any:
+        """A tensor of its own memory."""
+        array = canonical(array, "value")
+        return from_numpy(np.array(array), "value").to(self.device) if array.dtype.name in DTYPE else array
+
+    def get(self, value: Any) -> Array:
+        """The tensor as a NumPy array."""
+        if not isinstance(value, torch.Tensor):
+            return np.asarray(value)
+        tensor = value.detach().cpu()
+        if tensor.dtype == torch.bfloat16:
+            import ml_dtypes
+
+            return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
+
+    def keep(self, value: Any, fed: list[Any]) -> Any:
+        """The tensor itself: ops never write into what they are given, and what is fed was copied."""
+        return value
+
+    def bind(self, op: Op, attrs: Mapping[str, Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
+        """The runner's call, without a record for gradients: those are nodes of the graph."""
+        names = op.input_names
+        usual = op.attrs if attrs == op.attrs else attrs
+
+        def run(arguments: list[Any]) -> tuple[Any, ...]:
+            if any(isinstance(a, np.ndarray) for a in arguments):
+                given = [[self.get(v) for v in a] if isinstance(a, list) else self.get(a) for a in arguments]
+                found = self._numpy(op, dict(zip(names, given, strict=True)), usual, None)
+                return tuple(self.put(f) for f in found)
+            with torch.no_grad():
+                return runner.call(op, dict(zip(names, arguments, strict=True)), usual, None)
+
+        return run
+
+
+def open_engine(device: str) -> TorchEngine:
+    """The engine of a device: "", "cpu", "cuda", "cuda:1"."""
+    return TorchEngine(device)
