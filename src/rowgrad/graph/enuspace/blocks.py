@@ -64,7 +64,7 @@ def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report
         if pin.filled:
             report.warn(block.id, f"pin {pin.name} takes wires; what is typed there is left out: {shown(pin.text)}")
         return
-    dtype = parse_dtype(pin.dtype) if pin.dtype.strip() else None
+    dtype = parse_dtype(pin.dtype) if pin.dtype.strip() and pin.filled else None
     if _keeps_a_value(op):
         dtype = block.attrs.get("dtype") or dtype
     elif dtype is None and pin.type == "string" and arg.type in ALL_DTYPES:
