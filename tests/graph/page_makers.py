@@ -6,12 +6,13 @@ import copy
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rowgrad.arrays import NUMPY_DTYPE, Array
-from rowgrad.graph.io import dumps
+from rowgrad.graph.io import dumps, load, loads, save
 from rowgrad.graph.page import Block, End, Note, Page, Project
 
 
@@ -21,7 +22,7 @@ def array_of(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
     count = int(np.prod(shape))
     if dtype == "string":
         made = np.empty(count, dtype=object)
-        made[:] = [("é" * (i % 5) + str(i)) if i % 3 else bytes([i % 256, 255, 0]) for i in range(count)]
+        made[:] = [("é" * (i % 5) + str(i + seed)) if i % 3 else bytes([i % 256, 255, 0]) for i in range(count)]
         return made.reshape(shape)
     if dtype == "bool":
         return draw.integers(0, 2, shape).astype(bool)
@@ -57,6 +58,31 @@ def same_blocks(one: Page, other: Page) -> bool:
         and len(one.blocks) == len(other.blocks)
         and all(same(row(a), row(b)) for a, b in zip(one.blocks, other.blocks, strict=True))
     )
+
+
+def page_of(value: Any) -> Page:
+    """A page of one value."""
+    return Page("p", [Block("c", "Const", {"val": value})])
+
+
+def loaded(text: str) -> Page:
+    """The page of a text, which is no project's."""
+    page = loads(text)
+    assert isinstance(page, Page)
+    return page
+
+
+def loaded_file(path: Path) -> Page:
+    """The page of a file, which is no project's."""
+    page = load(path)
+    assert isinstance(page, Page)
+    return page
+
+
+def through_file(value: Any, path: Path) -> Any:
+    """The value as it comes back from a file."""
+    save(page_of(value), path)
+    return loaded_file(path)["c"].values["val"]
 
 
 def basic() -> Page:

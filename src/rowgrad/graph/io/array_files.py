@@ -89,6 +89,15 @@ def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[in
     return stream.tell()
 
 
+def npy_head_size(first: bytes) -> int:
+    """How long the header is, of a .npy file's first 12 bytes."""
+    return (
+        10 + int.from_bytes(first[8:10], "little")
+        if first[6:7] == b"\1"
+        else 12 + int.from_bytes(first[8:12], "little")
+    )
+
+
 def from_stored(dtype: str, plain: Array) -> Array:
     """An array of the catalogue's dtype from the form files have; ValueError where bytes are no truth values."""
     if dtype == "bool" and plain.size and plain.view(np.uint8).max() > 1:

@@ -30,22 +30,21 @@ class Writer:
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
         """The object of one array."""
-        array = _admitted(array, place)
+        array = admitted(array, place)
         dtype = aval_of(array).dtype
         told = {"dtype": dtype, "shape": list(array.shape)}
         if dtype == "string":
-            data = _nested(elements.to_plain(dtype, array.reshape(-1)), array.shape)
-            text = _ENCODE(data)
-            return told | (
-                self._kept(array_files.json_content(text)) if self._large(len(text.encode())) else {"data": data}
-            )
-        if self._large(array.nbytes):
+            text = strings_text(array)
+            if self._large(len(text.encode())):
+                return told | self._kept(array_files.json_content(text))
+        elif self._large(array.nbytes):
             return told | self._kept(array_files.npy_content(dtype, array))
-        plain = array_files.stored(dtype, array)
         made = told | {"data": _nested(elements.to_plain(dtype, array.reshape(-1)), array.shape)}
         # Text tells numbers, not bits: a NaN with a sign or a payload is one of many.
-        if array_files.stored(dtype, decode(made, place, None)).tobytes() != plain.tobytes():
-            return told | {"hex": plain.tobytes().hex()}
+        if dtype != "string":
+            bits = array_files.stored(dtype, array).tobytes()
+            if array_files.stored(dtype, decode(made, place, None)).tobytes() != bits:
+                return told | {"hex": bits.hex()}
         return made
 
     def _large(self, size: int) -> bool:
@@ -56,7 +55,12 @@ class Writer:
         return {"file": content.name}
 
 
-def _admitted(array: Array, place: str) -> Array:
+def strings_text(array: Array) -> str:
+    """The text of a file of strings."""
+    return _ENCODE(_nested(elements.to_plain("string", array.reshape(-1)), array.shape))
+
+
+def admitted(array: Array, place: str) -> Array:
     """The array as the catalogue has it, strings as objects."""
     if isinstance(array, np.ma.MaskedArray):
         raise PageError(place, "a masked array cannot be written: its mask would be lost")
@@ -87,18 +91,14 @@ def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
 def decode(value: Any, place: str, folder: array_files.Folder | None) -> Array:
     """The array of such an object, not to be written to; `folder` has the files that objects may name."""
     told = fields.record(value, place, ("dtype", "shape"), FORMS)
-    dtype = fields.text(told["dtype"], fields.under(place, "dtype"))
-    if dtype not in NUMPY_DTYPE:
-        meant = fields.nearest(dtype, NUMPY_DTYPE) or f"; known are {', '.join(NUMPY_DTYPE)}"
-        raise PageError(fields.under(place, "dtype"), f"there is no dtype {fields.described(dtype)}{meant}")
-    shape = shape_of(told["shape"], dtype, fields.under(place, "shape"))
+    dtype, shape = dtype_and_shape(told, place)
     forms = [form for form in FORMS if form in told]
     if len(forms) != 1:
         got = " and ".join(forms) or "none of them"
         raise PageError(place, f"an array has one of data, hex and file; got {got}")
     where = fields.under(place, forms[0])
     if forms[0] == "data":
-        array = _from_data(told["data"], dtype, shape, where)
+        array = from_data(told["data"], dtype, shape, where)
     elif forms[0] == "hex":
         array = _from_hex(told["hex"], dtype, shape, where)
     else:
@@ -107,9 +107,15 @@ def decode(value: Any, place: str, folder: array_files.Folder | None) -> Array:
     return array
 
 
-def shape_of(value: Any, dtype: str, place: str) -> tuple[int, ...]:
-    """A shape whose array can be."""
-    listed = fields.items(value, place)
+def dtype_and_shape(told: dict[str, Any], place: str) -> tuple[str, tuple[int, ...]]:
+    """A dtype of the catalogue, and a shape whose array can be."""
+    where = fields.under(place, "dtype")
+    dtype = fields.text(told["dtype"], where)
+    if dtype not in NUMPY_DTYPE:
+        meant = fields.nearest(dtype, NUMPY_DTYPE) or f"; known are {', '.join(NUMPY_DTYPE)}"
+        raise PageError(where, f"there is no dtype {fields.described(dtype)}{meant}")
+    place = fields.under(place, "shape")
+    listed = fields.items(told["shape"], place)
     if len(listed) > MAX_DEPTH:
         raise PageError(place, f"an array has at most {MAX_DEPTH} dimensions; got {len(listed)}")
     for i, size in enumerate(listed):
@@ -118,7 +124,7 @@ def shape_of(value: Any, dtype: str, place: str) -> tuple[int, ...]:
     # NumPy counts a dimension of 0 as 1 here: even an empty array's strides must be numbers it has.
     if math.prod(max(size, 1) for size in listed) * NUMPY_DTYPE[dtype].itemsize > sys.maxsize:
         raise PageError(place, "an array of this shape has more bytes than can be counted")
-    return tuple(listed)
+    return dtype, tuple(listed)
 
 
 def _element(place: str, shape: tuple[int, ...], position: int) -> str:
@@ -130,7 +136,8 @@ def _element(place: str, shape: tuple[int, ...], position: int) -> str:
     return place + "".join(f"[{i}]" for i in reversed(indices))
 
 
-def _from_data(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Array:
+def from_data(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Array:
+    """The array of lists in lists."""
     flat: list[Any] = []
     if value != [] or 0 not in shape:
         _flatten(value, shape, place, flat)
@@ -183,7 +190,7 @@ def _from_file(value: Any, dtype: str, shape: tuple[int, ...], place: str, folde
     if dtype != "string":
         return folder.numbers(name, dtype, shape, place)
     try:
-        return _from_data(parse_bytes(folder.strings(name, math.prod(shape), place)), dtype, shape, "")
+        return from_data(parse_bytes(folder.strings(name, math.prod(shape), place)), dtype, shape, "")
     except PageError as error:
         if error.place.startswith(place):
             raise

@@ -114,7 +114,7 @@ def _at(value: Any, place: str) -> tuple[float, float]:
     listed = fields.items(value, place)
     if len(listed) != 2:
         raise fields.refuse(place, "[x, y]", listed)
-    x, y = (fields.number(v, fields.under(place, i)) for i, v in enumerate(listed))
+    x, y = (fields.number(v, fields.under(place, i)) + 0.0 for i, v in enumerate(listed))  # a place has no -0.0
     return x, y
 
 

@@ -23,8 +23,7 @@ from .strict_json import MAX_DIGITS
 SAFE = 2**53  # beyond it a browser's numbers skip integers
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _DIGITS = re.compile(r"-?[0-9]+")
-# Digits that always survive a trip through the dtype, digits that always tell its values apart, its least normal value.
-_PRECISION = {"float16": (3, 5, 2.0**-14), "bfloat16": (2, 4, 2.0**-126), "float32": (6, 9, 2.0**-126)}
+_BFLOAT16 = NUMPY_DTYPE["bfloat16"].type
 _PART = {"complex64": "float32", "complex128": "float64"}
 
 Refuse = Callable[[int, str, Any], Exception]  # (which element, what it must be, what it is)
@@ -75,32 +74,23 @@ def to_plain(dtype: str, flat: Array) -> list[Any]:
 
 
 def _plain_floats(dtype: str, flat: Array) -> list[Any]:
-    wide: list[float] = flat.astype(np.float64).tolist()
-    if dtype != "float64":
-        wide = _shortest(dtype, flat, wide)
-    if np.isfinite(flat).all():
-        return list(wide)
-    return [x if math.isfinite(x) else special_text(x) for x in wide]
+    with np.errstate(invalid="ignore"):  # signaling NaNs are data here
+        wide: list[float] = flat.astype(np.float64).tolist()
+        finite = bool(np.isfinite(flat).all())
+    if dtype == "bfloat16":
+        wide = [_shortest_bfloat16(x) for x in wide]
+    elif dtype != "float64":
+        wide = [float(str(x)) for x in flat]  # NumPy's text of a number is the shortest that gives it back
+    return list(wide) if finite else [x if math.isfinite(x) else special_text(x) for x in wide]
 
 
-def _shortest(dtype: str, flat: Array, wide: list[float]) -> list[float]:
-    """For each element the float64 of the fewest digits that rounds to it."""
-    safe, enough, tiny = _PRECISION[dtype]
-    result = list(wide)
-    waiting = [i for i, x in enumerate(wide) if math.isfinite(x)]
-    for digits in range(1, enough + 1):
-        # Below `safe` digits only subnormal numbers are worth a try: the others' short texts survive `safe` digits.
-        tried = waiting if digits >= safe else [i for i in waiting if abs(wide[i]) < tiny]
-        texts = [float(f"{wide[i]:.{digits}g}") for i in tried]
-        with np.errstate(all="ignore"):
-            same = np.array(texts, dtype=np.float64).astype(flat.dtype) == flat[tried] if tried else ()
-        done = set()
-        for i, x, fits in zip(tried, texts, same, strict=True):
-            if fits:
-                result[i] = x
-                done.add(i)
-        waiting = [i for i in waiting if i not in done]
-    return result
+def _shortest_bfloat16(exact: float) -> float:
+    """The float64 of the fewest digits that rounds to this bfloat16; 4 digits tell all of them apart."""
+    for digits in range(1, 4):
+        short = float(f"{exact:.{digits}g}")
+        if float(_BFLOAT16(short)) == exact:
+            return short
+    return float(f"{exact:.4g}")
 
 
 def from_plain(dtype: str, items: list[Any], refuse: Refuse) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-WIDTH = 160  # characters; a block whose line would be longer is spread over lines
+WIDTH = 160  # characters with the comma; a block whose line would be longer is spread over lines
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _LISTS = ("pages", "blocks", "notes")
 
@@ -31,7 +31,7 @@ def _container(tree: dict[str, Any], indent: int) -> str:
 def _spread(value: Any, indent: int, before: int = 0) -> str:
     """A value on one line where that is short enough, else a line for each of its entries; `before` stands left."""
     line = _ENCODE(value)
-    if indent + before + len(line) <= WIDTH or not value or not isinstance(value, dict | list):
+    if indent + before + len(line) < WIDTH or not value or not isinstance(value, dict | list):
         return line
     pad = " " * (indent + 1)
     if isinstance(value, dict):
@@ -43,7 +43,9 @@ def _spread(value: Any, indent: int, before: int = 0) -> str:
     if any(isinstance(entry, dict | list) for entry in value):
         entries = [pad + _spread(entry, indent + 1) for entry in value]
     else:
-        entries = [pad + entry for entry in _filled([_ENCODE(entry) for entry in value], WIDTH - indent - 1)]
+        strings = any(isinstance(entry, str) for entry in value)  # which may hold what parts entries
+        texts = [_ENCODE(entry) for entry in value] if strings else line[1:-1].split(", ")
+        entries = [pad + entry for entry in _filled(texts, WIDTH - indent - 2)]
     return "[\n" + ",\n".join(entries) + "\n" + " " * indent + "]"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Container
@@ -91,15 +92,19 @@ def _put_arrays(folder: Path, contents: list[array_files.Content], made: list[Pa
         files.sync_folder(folder.parent)
     for content in missing:
         target = folder / content.name
-        temporary = files.prepare(target, partial(_write, buffers=content.buffers))
+        temporary = files.prepare(target, partial(_write, content=content))
         made.append(target)
         files.rename(temporary, target)
     files.sync_folder(folder)
 
 
-def _write(file: BinaryIO, buffers: tuple[array_files.Buffer, ...]) -> None:
-    for buffer in buffers:
+def _write(file: BinaryIO, content: array_files.Content) -> None:
+    digest = hashlib.sha256()
+    for buffer in content.buffers:
         file.write(buffer)
+        digest.update(buffer)
+    if not content.name.startswith(digest.hexdigest()):
+        raise PageError(content.name, "an array was changed while the page was saved")
 
 
 def _sweep(path: Path, folder: Path, named: Container[str]) -> None:

@@ -1,0 +1,172 @@
+"""A session's variables and counters in one file: a zip of plain .npy members under a header in JSON.
+
+NumPy opens it too: `numpy.load(path)["variables/0"]`, with bfloat16 as uint16 and quantized numbers as integers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ...arrays import Array, aval_of
+from ..page import PageError
+from . import array_files, arrays, elements, fields, plain
+from .files import write_atomically
+from .strict_json import parse_bytes
+
+FORMAT = "rowgrad-state"
+VERSION = 1
+_HEADER = "state.json"
+_LONGEST_HEAD = 1 << 16  # of a .npy member
+_PIECE = 1 << 20
+Path = str | os.PathLike[str]
+Member = tuple[str, tuple[array_files.Buffer, ...]]
+
+
+@dataclass(slots=True)
+class State:
+    """What a state file holds. The arrays are the reader's own, free to be written to."""
+
+    page: str
+    variables: dict[str, Array] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+def save_state(path: Path, variables: Mapping[str, Array], counters: Mapping[str, int], page: str) -> None:
+    """Write variables (of any dtype of the catalogue) and counters; a crash leaves the old file or the new one."""
+    told: list[dict[str, Any]] = []
+    members: list[Member] = []
+    for i, (name, given) in enumerate(variables.items()):
+        array = arrays.admitted(given, fields.under("variables", fields.text(name, "variables")))
+        dtype = aval_of(array).dtype
+        if dtype == "string":
+            buffers: tuple[array_files.Buffer, ...] = (arrays.strings_text(array).encode(),)
+        else:
+            buffers = array_files.npy_buffers(array_files.stored(dtype, array))
+        members.append((_member(i, dtype), buffers))
+        told.append({"name": name, "dtype": dtype, "shape": list(array.shape), "member": members[-1][0]})
+    counted = {}
+    for name, count in counters.items():
+        place = fields.under("counters", fields.text(name, "counters"))
+        counted[name] = plain.encode_attr(fields.whole(count, place), place)
+    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "page": fields.text(page, "page")}
+    head |= {"counters": counted, "variables": told}
+    text = json.dumps(head, ensure_ascii=False, indent=1) + "\n"
+    write_atomically(path, partial(_write, members=[(_HEADER, (text.encode(),)), *members]))
+
+
+def _member(position: int, dtype: str) -> str:
+    return f"variables/{position}." + ("json" if dtype == "string" else "npy")
+
+
+def _write(file: BinaryIO, members: list[Member]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, buffers in members:
+            # A ZipInfo of its own has a fixed date: the same state is the same file.
+            with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
+                for buffer in buffers:
+                    member.write(buffer)
+
+
+def load_state(path: Path) -> State:
+    """The state in a file; PageError names the file and the member that is damaged or does not belong."""
+    if os.path.isdir(path):
+        raise PageError(os.fspath(path), "this is a folder")
+    with open(path, "rb") as file:
+        with _naming(path):
+            archive = zipfile.ZipFile(file)
+            members = _members(archive, os.fstat(file.fileno()).st_size)
+        with _naming(path, _HEADER):
+            state, told = _header(archive.read(members.pop(_HEADER)))
+        for i, (name, dtype, shape) in enumerate(told):
+            with _naming(path, _member(i, dtype)):
+                info = members.pop(_member(i, dtype))
+                state.variables[name] = _array(archive, info, dtype, shape)
+        for name in members:
+            raise PageError(f"{os.fspath(path)}: {fields.shortened(name)}", "the header does not name this member")
+    return state
+
+
+@contextlib.contextmanager
+def _naming(path: Path, member: str = "") -> Iterator[None]:
+    """Whatever is made of a damaged file becomes one kind of error that names the file and the member."""
+    place = f"{os.fspath(path)}: {member}" if member else os.fspath(path)
+    try:
+        yield
+    except PageError as error:
+        raise PageError(place, error.message) from None
+    except MemoryError:
+        raise
+    except KeyError:
+        raise PageError(place, "this member is missing") from None
+    except Exception as error:  # zipfile lets many kinds through: BadZipFile, struct.error, NotImplementedError…
+        raise PageError(place, f"damaged, or no state file: {str(error) or type(error).__name__}") from None
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members by name, none of which tells of more bytes than the file has."""
+    members = {info.filename: info for info in archive.infolist()}
+    if len(members) != len(archive.infolist()):
+        raise PageError("", "a member is there twice")
+    for name, info in members.items():
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.file_size != info.compress_size:
+            raise PageError(
+                "", f"{fields.shortened(name)} is compressed or encrypted; a state file's members are neither"
+            )
+    if sum(info.file_size for info in members.values()) > size:
+        raise PageError("", "its members tell of more bytes than it has")
+    return members
+
+
+def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
+    tree = fields.mapping(parse_bytes(raw), "")
+    if tree.get("format") != FORMAT:
+        raise fields.refuse("format", repr(FORMAT), tree.get("format"))
+    version = fields.whole(tree.get("version"), "version")
+    if version > VERSION:
+        newer = fields.described(version)
+        raise PageError("version", f"written by a newer rowgrad: version {newer}, this one reads up to {VERSION}")
+    fields.record(tree, "", ("format", "version", "page", "counters", "variables"))
+    state = State(fields.text(tree["page"], "page"))
+    for name, count in fields.mapping(tree["counters"], "counters").items():
+        place = fields.under("counters", name)
+        state.counters[name] = fields.whole(plain.decode_attr(count, place), place)
+    told: dict[str, tuple[str, str, tuple[int, ...]]] = {}
+    for i, value in enumerate(fields.items(tree["variables"], "variables")):
+        place = fields.under("variables", i)
+        entry = fields.record(value, place, ("name", "dtype", "shape", "member"))
+        dtype, shape = arrays.dtype_and_shape(entry, place)
+        name = fields.text(entry["name"], fields.under(place, "name"))
+        if entry["member"] != _member(i, dtype):
+            raise fields.refuse(fields.under(place, "member"), repr(_member(i, dtype)), entry["member"])
+        if name in told:
+            raise PageError(fields.under(place, "name"), f"{fields.described(name)} is there already")
+        told[name] = (name, dtype, shape)
+    return state, list(told.values())
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: tuple[int, ...]) -> Array:
+    if dtype == "string":
+        return arrays.from_data(parse_bytes(archive.read(info)), dtype, shape, "data")
+    kept = elements.stored_dtype(dtype)
+    with archive.open(info) as member:
+        head = member.read(12)
+        head += member.read(max(min(array_files.npy_head_size(head), _LONGEST_HEAD) - len(head), 0))
+        array_files.npy_data_start(head, info.file_size, kept, shape)  # before anything is allocated
+        made = np.empty(shape, dtype=kept)
+        room = made.reshape(-1).view(np.uint8)
+        at = 0
+        while piece := member.read(_PIECE):  # to the end, where the checksum is compared
+            room[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+            at += len(piece)
+        if at != made.nbytes:
+            raise PageError("", f"it ends after {at} of {made.nbytes} bytes")
+    return array_files.from_stored(dtype, made)
