@@ -6,26 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import OpError, refuse
-from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op
+from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread
 
 
-def infer(op: Op, avals: Mapping[str, Aval], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
-    """The outputs of a call; dimensions that depend on data are None."""
+def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
+    """The outputs of a call; dimensions that depend on data are None. Of a list there is a tuple of avals."""
     bound = bind_types(op, avals)
     try:
         shapes = op.shape(Known(avals, host, attrs))
     except OpError as error:
-        if error.argument is not None and error.argument not in avals:
+        if error.argument is not None and error.argument.partition("[")[0] not in avals:
             error.argument = None
         raise
+    bound |= {o.type: attrs[o.type] for o in op.outputs if o.type in attrs}  # outputs whose dtype an attribute names
     return tuple(Aval(bound.get(o.type, o.type), s) for o, s in zip(op.outputs, shapes, strict=True))
 
 
-def bind_types(op: Op, avals: Mapping[str, Aval]) -> dict[str, str]:
+def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
     """Type variables to dtypes, in the order of the arguments."""
     bound: dict[str, str] = {}
-    for arg in op.inputs:
-        given = avals[arg.name].dtype
+    inputs, flat = spread(op, avals) if op.has_lists else (op.inputs, avals)
+    for arg in inputs:
+        given = flat[arg.name].dtype
         listed = op.types.get(arg.type)
         if listed is None:
             if given != arg.type:
