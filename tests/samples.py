@@ -156,12 +156,85 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "MaskRows": lambda m: {"rows": m.floats(4, 3), "mask": np.array([True, False, False, True])},
     "ConcatRows": lambda m: {"x": m.floats(2, 3), "y": m.floats(4, 3)},
     "SplitRows": lambda m: {"rows": m.floats(6, 3), "x": m.floats(2, 3), "y": m.floats(4, 3)},
-    "Reshape": lambda m: {"x": m.floats(6, 2), "shape": (3, 4)},
-    "Maximum": lambda m: {"x": m.floats(8), "bound": 0.1},
+    "AtLeast": lambda m: {"x": m.floats(8), "bound": 0.1},
     "MaskBelow": lambda m: {"x": m.floats(8), "bound": 0.1},
     "FullLike": lambda m: {"x": m.floats(8), "value": 0.5},
-    "Sqrt": lambda m: {"x": m.weights(4)},
-    "Neg": lambda m: {"x": m.floats(4)},
+}  # fmt: skip
+
+
+def _pair(m: _Maker) -> Inputs:
+    """Two arrays that broadcast."""
+    return {"x": m.floats(2, 1, 3), "y": m.floats(4, 1)}
+
+
+def _reduced(m: _Maker) -> Inputs:
+    return {"input": m.floats(2, 3, 4), "axis": [0, -1]}
+
+
+def _truth(m: _Maker, *shape: int) -> np.ndarray:
+    return m.rng.random(shape) < 0.6
+
+
+def _labels(m: _Maker) -> np.ndarray:
+    return m.weights(12).reshape(4, 3)
+
+
+_DENSE: dict[str, Callable[[_Maker], Inputs]] = {
+    **dict.fromkeys(
+        ("Add", "Sub", "Mul", "Div", "RealDiv", "DivNoNan", "Mod", "FloorMod", "FloorDiv", "Maximum", "Minimum",
+         "SquaredDifference", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"), _pair),
+    **dict.fromkeys(
+        ("Neg", "Abs", "Sign", "Square", "Reciprocal", "Exp", "Expm1", "Sin", "Cos", "Sigmoid", "Tanh", "Softplus",
+         "Floor", "Ceil", "Round", "ZerosLike", "OnesLike"), lambda m: {"x": m.floats(3, 2)}),
+    **dict.fromkeys(("Sqrt", "Rsqrt", "Log", "Log1p"), lambda m: {"x": m.weights(4)}),
+    **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min"), _reduced),
+    **dict.fromkeys(("All", "Any"), lambda m: {"input": _truth(m, 3, 4), "axis": 1, "keep_dims": True}),
+    **dict.fromkeys(("ArgMax", "ArgMin"), lambda m: {"input": m.floats(3, 4), "dimension": -2}),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), lambda m: {"logits": m.floats(2, 3)}),
+    **dict.fromkeys(("Shape", "Size", "Rank"), lambda m: {"input": m.floats(2, 3)}),
+    **dict.fromkeys(("Identity", "StopGradient"), lambda m: {"input": m.floats(2, 3)}),
+    **dict.fromkeys(("LogicalAnd", "LogicalOr"), lambda m: {"x": _truth(m, 3, 1), "y": _truth(m, 4)}),
+    **dict.fromkeys(("Transpose", "TransposeBack"), lambda m: {"x": m.floats(2, 3, 4), "perm": [2, 0, 1]}),
+    "AddN": lambda m: {"inputs": [m.floats(2, 3) for _ in range(3)]},
+    "Pow": lambda m: {"x": m.weights(6).reshape(2, 3), "y": m.floats(3)},
+    "SumLike": lambda m: {"x": m.floats(2, 3, 4), "like": m.floats(3, 1)},
+    "BroadcastLike": lambda m: {"x": m.floats(3, 1), "like": m.floats(2, 3, 4)},
+    "Relu": lambda m: {"features": m.floats(5)},
+    "ReluGrad": lambda m: {"gradients": m.floats(5), "features": m.floats(5)},
+    "LogicalNot": lambda m: {"x": _truth(m, 4)},
+    "Select": lambda m: {"condition": _truth(m, 2, 1), "x": m.floats(3), "y": m.floats(2, 3)},
+    "Cast": lambda m: {"x": m.floats(4), "DstT": "float64"},
+    "SpreadLike": lambda m: {"x": m.floats(3), "axis": [0, 2], "like": m.floats(2, 3, 4), "mean": True},
+    "L2Loss": lambda m: {"t": m.floats(2, 3)},
+    "SoftmaxCrossEntropyWithLogits": lambda m: {"features": m.floats(4, 3), "labels": _labels(m)},
+    "SigmoidCrossEntropyWithLogits": lambda m: {"logits": m.floats(4), "labels": m.weights(4)},
+    "BiasAdd": lambda m: {"value": m.floats(2, 4, 3), "bias": m.floats(3)},
+    "MatMul": lambda m: {"a": m.floats(3, 2), "b": m.floats(4, 3), "transpose_a": True, "transpose_b": True},
+    "Reshape": lambda m: {"tensor": m.floats(6, 2), "shape": [3, -1]},
+    "ReshapeLike": lambda m: {"x": m.floats(6, 2), "like": np.zeros((3, 4), np.int8)},
+    "MergeDims": lambda m: {"x": m.floats(2, 3, 4), "count": 2},
+    "ExpandDims": lambda m: {"input": m.floats(2, 3), "dim": 1},
+    "Squeeze": lambda m: {"input": m.floats(2, 1, 3, 1), "axis": (1,)},
+    "Concat": lambda m: {"values": [m.floats(2, n) for n in (1, 3, 2)], "axis": -1},
+    "ConcatPart": lambda m: {
+        "x": m.floats(2, 6), "axis": 1, "values": [m.floats(2, n) for n in (1, 3, 2)], "index": 1,
+    },
+    "Pack": lambda m: {"values": [m.floats(2, 3) for _ in range(3)], "axis": 1},
+    "PartAt": lambda m: {"x": m.floats(2, 3, 4), "axis": 1, "index": 2},
+    "PlaceAt": lambda m: {"x": m.floats(2, 4), "like": m.floats(2, 3, 4), "axis": 1, "index": 1},
+    "Column": lambda m: {"x": m.floats(4, 3), "index": 1},
+    "Slice": lambda m: {"input": m.floats(4, 5), "begin": [1, 2], "size": [2, -1]},
+    "SliceLike": lambda m: {"x": m.floats(4, 5), "begin": [1, 2], "like": m.floats(2, 3)},
+    "PadLike": lambda m: {"x": m.floats(2, 3), "begin": [1, 2], "like": m.floats(4, 5)},
+    "Gather": lambda m: {"params": m.floats(ROWS, COLUMNS), "indices": m.ids(6, ROWS).reshape(2, 3)},
+    "OneHot": lambda m: {
+        "indices": np.array([[0, 2], [3, -1]]), "depth": 3, "on_value": m.floats(), "off_value": m.floats(), "axis": 1,
+    },
+    "Where": lambda m: {"condition": _truth(m, 3, 4)},
+    "Flatnonzero": lambda m: {"mask": _truth(m, 9)},
+    "Dimension": lambda m: {"x": m.floats(4, 3), "axis": 1},
+    "Fill": lambda m: {"dims": [2, 3], "value": m.floats()},
+    "Range": lambda m: {"start": 3, "limit": 18, "delta": 4},
 }  # fmt: skip
 _BY_ENDING: tuple[tuple[str, str, Callable[[str, _Maker], Inputs]], ...] = (
     ("Planned", "", _planned),
@@ -182,9 +255,9 @@ _BY_ENDING: tuple[tuple[str, str, Callable[[str, _Maker], Inputs]], ...] = (
 
 
 def _find(name: str) -> Callable[[str, _Maker], Inputs]:
-    if name in _OWN:
-        return lambda _, m: _OWN[name](m)
+    if name in _OWN or name in _DENSE:
+        return lambda _, m: (_OWN | _DENSE)[name](m)
     for part, ending, make in _BY_ENDING:
         if part in name and name.endswith(ending):
             return make
-    return lambda _, m: {"x": m.floats(4), "y": m.floats(4)}
+    raise KeyError(name)

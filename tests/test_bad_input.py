@@ -68,7 +68,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      {"grad": np.ones((2, 2)), "data": np.ones((2, 3)), "indices": [0], "segment_ids": [0]}, "data must have rows of"),
     ("RowDot", {"x": np.ones((2, 2)), "y": np.ones((3, 2))}, "y must have shape"),
     ("RowDot", {"x": F(1), "y": F(1)}, "at least rank 1"),
-    ("Reshape", {"x": np.ones(3), "shape": (2, 2)}, "as many elements as"),
+    ("Reshape", {"tensor": np.ones(3), "shape": (2, 2)}, "as many elements as"),
 ]  # fmt: skip
 
 

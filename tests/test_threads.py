@@ -83,6 +83,8 @@ def test_same_bits_at_any_number_of_threads(dtype: Any) -> None:
 
 def test_same_bits_on_small_calls_of_every_op() -> None:
     for op in CATALOG.values():
+        if op.layer == "graph":
+            continue
         x = sample(op.name, np.random.default_rng(5))
         outcomes = []
         for count in COUNTS:

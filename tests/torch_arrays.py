@@ -35,7 +35,9 @@ def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any
     drawn = sample(op.name, np.random.default_rng(seed), dtype)
     given = {k: v for k, v in drawn.items() if k in op.input_names}
     attrs = {k: v for k, v in drawn.items() if k in op.attrs}
-    return {a.name: _argument(given[a.name], a.host) for a in op.inputs}, attrs
+    return {
+        a.name: [to_torch(v) for v in given[a.name]] if a.many else _argument(given[a.name], a.host) for a in op.inputs
+    }, attrs
 
 
 def _argument(value: Any, host: bool) -> Any:

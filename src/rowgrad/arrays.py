@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from .errors import refuse
-from .spec import QUANTIZED, Aval, Derived, Op
+from .spec import QUANTIZED, Aval, Derived, Op, regroup, spread
 
 Array = np.ndarray[Any, Any]
 
@@ -30,30 +31,47 @@ def aval_of(array: Array) -> Aval:
     return Aval(_NAME.get(array.dtype, "string"), array.shape)
 
 
-def admit(op: Op, arguments: dict[str, Any]) -> dict[str, Array]:
-    """Arrays as they are, Python numbers and lists in the dtype their neighbours give them."""
+def avals_of(op: Op, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The catalogue's view of admitted arguments; of a list, a tuple."""
+    if not op.has_lists:
+        return {name: aval_of(a) for name, a in arrays.items()}
+    return {k: tuple(map(aval_of, a)) if isinstance(a, tuple) else aval_of(a) for k, a in arrays.items()}
+
+
+def host_value(array: Array) -> Any:
+    """What a host input says: a number, or a tuple of numbers."""
+    return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
+
+
+def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays as they are, Python numbers and lists in the dtype their neighbours give them.
+
+    An argument that is a list of arrays becomes a tuple of them.
+    """
+    inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     arrays: dict[str, Array] = {}
     bound: dict[str, str] = {}
     weak: list[str] = []
-    for arg in op.inputs:
-        value = arguments[arg.name]
+    for arg in inputs:
+        value = given[arg.name]
         # NumPy's scalars have a dtype of their own, though some of them are Python floats or strings too.
         if isinstance(value, _PYTHON) and not isinstance(value, np.generic):
             weak.append(arg.name)
             continue
         arrays[arg.name] = array = _strong(value, arg.name)
         bound.setdefault(arg.type, aval_of(array).dtype)
-    for arg in op.inputs:
+    for arg in inputs:
         if arg.name in weak:
             listed = op.types.get(arg.type)
             wanted = arg.type if listed is None else bound.get(arg.type)
             if wanted is None and isinstance(listed, Derived) and listed.of in bound:
                 wanted = listed[bound[listed.of]]
-            arrays[arg.name] = array = _weak(arguments[arg.name], arg.name, wanted)
+            arrays[arg.name] = array = _weak(given[arg.name], arg.name, wanted)
             bound.setdefault(arg.type, aval_of(array).dtype)
         if arg.type not in op.types:
             arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
-    return {arg.name: arrays[arg.name] for arg in op.inputs}  # kernels know them by their order
+    ordered = {arg.name: arrays[arg.name] for arg in inputs}  # kernels know them by their order
+    return regroup(op, ordered) if op.has_lists else ordered
 
 
 def _strong(value: Any, argument: str) -> Array:

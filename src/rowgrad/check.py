@@ -6,32 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import OpError, refuse
-from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op
+from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread
 
 
-def infer(op: Op, avals: Mapping[str, Aval], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
-    """The outputs of a call; dimensions that depend on data are None."""
-    bound = bind_types(op, avals)
+def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
+    """The outputs of a call; dimensions that depend on data are None. Of a list there is a tuple of avals."""
+    dtypes = output_dtypes(op, avals, attrs)
     try:
         shapes = op.shape(Known(avals, host, attrs))
     except OpError as error:
-        if error.argument is not None and error.argument not in avals:
+        if error.argument is not None and error.argument.partition("[")[0] not in avals:
             error.argument = None
         raise
-    return tuple(Aval(bound.get(o.type, o.type), s) for o, s in zip(op.outputs, shapes, strict=True))
+    return tuple(map(Aval, dtypes, shapes))
 
 
-def output_dtypes(op: Op, avals: Mapping[str, Aval], attrs: Mapping[str, Any]) -> tuple[str, ...]:
+def output_dtypes(op: Op, avals: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[str, ...]:
     """The dtypes of a call's outputs, which take no shapes to know."""
     bound = bind_types(op, avals)
-    return tuple(bound.get(o.type, o.type) for o in op.outputs)
+    # An output's type may be the name of an attribute, which holds its dtype.
+    return tuple(bound.get(o.type) or attrs.get(o.type, o.type) for o in op.outputs)
 
 
-def bind_types(op: Op, avals: Mapping[str, Aval]) -> dict[str, str]:
+def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
     """Type variables to dtypes, in the order of the arguments."""
     bound: dict[str, str] = {}
-    for arg in op.inputs:
-        given = avals[arg.name].dtype
+    inputs, flat = spread(op, avals) if op.has_lists else (op.inputs, avals)
+    for arg in inputs:
+        given = flat[arg.name].dtype
         listed = op.types.get(arg.type)
         if listed is None:
             if given != arg.type:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .spec import CATALOG, Derived, Op, catalog
+from .spec import CATALOG, Derived, Op, catalog, snake
 from .tour import run_tour
 
 
@@ -62,11 +62,14 @@ def _list_ops() -> None:
 
 
 def _describe(name: str) -> int:
-    op = next((o for o in CATALOG.values() if name in (o.name, o.snake_name)), None)
+    names = ((o, n) for o in CATALOG.values() for n in (o.name, *o.aliases))
+    op = next((o for o, n in names if name in (n, snake(n))), None)
     if op is None:
         print(f"rowgrad ops: no operator {name!r}; `rowgrad ops` lists them all", file=sys.stderr)
         return 2
     print(f"{signature(op)}\n\n{op.doc}\n")
+    if op.aliases:
+        print(f"Also called {', '.join(op.aliases)}.\n")
     for variable, listed in op.types.items():
         rule = f"follows {listed.of}" if isinstance(listed, Derived) else ", ".join(listed)
         print(f"  {variable}: {rule}")

@@ -1,12 +1,13 @@
-"""The dense layer's ops as functions: the elementwise steps that gradients of weights are written in."""
+"""The dense layer's ops as functions, under TensorFlow's names, their aliases and the snake_case form of both."""
 
 from __future__ import annotations
 
 from .raw_ops import OPS
-from .spec import CATALOG
+from .spec import CATALOG, snake
 
 __all__ = []
 for _op in CATALOG.values():
     if _op.layer == "dense":
-        globals()[_op.name] = globals()[_op.snake_name] = OPS[_op.name]
-        __all__ += [_op.name, _op.snake_name]
+        for _name in (_op.name, *_op.aliases):
+            globals()[_name] = globals()[snake(_name)] = OPS[_op.name]
+            __all__ += [_name, snake(_name)]

@@ -14,12 +14,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .arrays import admit
 from .dispatch import describe_value, invoke
 from .errors import refuse, shape_text
 from .raw_ops import OPS
 from .rows import IndexedRows
 from .sparse_tensor import SparseTensor
-from .spec import Call, Op
+from .spec import Call, Op, regroup, spread
 
 _levels = itertools.count()
 
@@ -68,12 +69,27 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
     """The runner of traced values: run on what is inside the youngest tape, and write it down."""
     if out is not None:
         raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent under vjp", value="an array")
-    tape = max((v.tape for v in arguments.values() if isinstance(v, Traced)), key=lambda t: t.level)
-    inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in arguments.items()}
+    flat = spread(op, arguments)[1] if op.has_lists else arguments
+    tape = max((v.tape for v in flat.values() if isinstance(v, Traced)), key=lambda t: t.level)
+    inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in flat.items()}
+    if op.has_lists:
+        inside = regroup(op, inside)
+    if op.layer == "dense":
+        inside = _settled(op, inside)
     outputs = invoke(op, (), {**inside, **attrs})
     results = tuple(Traced(tape, o) if is_differentiable(o) else o for o in outputs)
     tape.nodes.append((op, arguments, Call(inside, attrs, outputs), results))
     return results
+
+
+def _settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Python numbers and lists as arrays, in the dtype of what they stand beside: adjoints meet them alone."""
+    plain = [a.name for a in op.inputs if not a.host and not a.many and not hasattr(arguments[a.name], "dtype")]
+    if not plain:
+        return arguments
+    beside = {k: np.zeros(0, v.dtype) if isinstance(v, Traced) else v for k, v in arguments.items()}
+    admitted = admit(op, beside)
+    return {**arguments, **{name: admitted[name] for name in plain}}
 
 
 def is_differentiable(value: Any) -> bool:
@@ -114,7 +130,7 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
 def _trace(tape: Tape, value: Any) -> Any:
     if isinstance(value, SparseTensor):
         return SparseTensor(value.indices, _trace(tape, value.values), value.dense_shape)
-    if isinstance(value, list) and value and all(hasattr(v, "dtype") for v in value):
+    if isinstance(value, list | tuple) and value and all(hasattr(v, "dtype") for v in value):
         return [_trace(tape, v) for v in value]
     if isinstance(value, list | tuple) and value and np.asarray(value).dtype.kind == "f":
         value = np.asarray(value, np.float32)  # what the ops make of Python numbers
@@ -150,16 +166,24 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
         if op.adjoint is None or all(y is None for y in ys):
             continue
         ys = [densify(y) if y is not None else _zero(r) for y, r in zip(ys, produced, strict=True)]
-        wanted = [isinstance(arguments[n], Traced) and arguments[n].tape is tape for n in op.differentiable]
+        wanted = [_is_wanted(tape, arguments[n]) for n in op.differentiable]
         if not any(wanted):
             continue
         made.wanted = frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked)
         contributions = op.adjoint(OPS, made, *ys)
         for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
             target = arguments[name]
-            if asked and gradient is not None and is_differentiable(target):
-                gradients[id(target)] = _sum(gradients.get(id(target)), gradient)
+            pairs = zip(target, gradient, strict=True) if isinstance(target, list | tuple) else ((target, gradient),)
+            for traced, part in pairs if asked and gradient is not None else ():
+                if part is not None and is_differentiable(traced):
+                    gradients[id(traced)] = _sum(gradients.get(id(traced)), part)
     return gradients
+
+
+def _is_wanted(tape: Tape, value: Any) -> bool:
+    """Whether a gradient is asked for a value, or for an item of a list."""
+    items = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(v, Traced) and v.tape is tape for v in items)
 
 
 def _cotangent(k: int, result: Traced, y: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .check import check_attrs
 from .errors import OpError, refuse
-from .spec import CATALOG, PLAN, Op
+from .spec import CATALOG, PLAN, Op, spread
 
 NUMPY = "rowgrad.native"
 PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that brings its runner
@@ -34,7 +34,8 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
     try:
         if attrs is not op.attrs:
             check_attrs(op, attrs)
-        outputs: tuple[Any, ...] = _LOADED[choose_runner(arguments)].call(op, arguments, attrs, out)
+        flat = spread(op, arguments)[1] if op.has_lists else arguments
+        outputs: tuple[Any, ...] = _LOADED[choose_runner(flat)].call(op, arguments, attrs, out)
     except OpError as error:
         error.in_call(op.name, name, describe(op, arguments, attrs))
         raise
@@ -131,7 +132,13 @@ def _find_runner(kind: type) -> str:
 
 def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:
     """Every argument's dtype and shape, and attributes that are not their default."""
-    parts = [f"{k}={describe_value(v)}" for k, v in arguments.items()]
+    lists = {a.name for a in op.inputs if a.many}
+    parts = [
+        f"{k}=[{', '.join(map(describe_value, v))}]"
+        if k in lists and isinstance(v, list | tuple)
+        else f"{k}={describe_value(v)}"
+        for k, v in arguments.items()
+    ]
     parts += [f"{k}={v!r}" for k, v in attrs.items() if v != op.attrs[k]]
     return ", ".join(parts)
 

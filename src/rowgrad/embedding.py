@@ -178,7 +178,7 @@ def safe_embedding_lookup_sparse(
         result = _without_empty_rows(result, filled.empty_row_indicator)
     leading = sparse_ids.shape[:-1]
     if len(leading) != 1:
-        result = OPS["Reshape"](result, shape=(*leading, *result.shape[1:]))
+        result = OPS["Reshape"](result, (*leading, *result.shape[1:]))
     return result
 
 
@@ -262,7 +262,7 @@ def _gather(shards: list[Any], ids: Array, strategy: str) -> Any:
 def clip_rows(rows: Any, max_norm: float) -> Any:
     """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows."""
     bound = max(float(max_norm), 0.0)
-    length = OPS["Maximum"](OPS["Sqrt"](OPS["RowDot"](rows, rows)), bound=bound)
+    length = OPS["AtLeast"](OPS["Sqrt"](OPS["RowDot"](rows, rows)), bound=bound)
     scaled = OPS["ScaleRows"](rows, OPS["FullLike"](length, value=bound))
     return OPS["DivRows"](scaled, length)
 

@@ -271,6 +271,32 @@ WORDS: dict[str, Words] = {
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
     "not_an_array": Words("{argument} must be an array; got {value}"),
     "attr_not_allowed": Words("attribute {argument} must be one of {bound}; got {value}"),
+    "list_expected": Words("{argument} must be a list of at least one array; got {value}"),
+    # the dense layer
+    "not_broadcast": Words("{argument} of shape {value} does not broadcast with {bound}"),
+    "axis_outside": Words(
+        "{argument}[{position}] = {value} is not in [-{bound}, {bound}), the dimensions of the input"
+    ),
+    "axis_twice": Words("{argument} names dimension {value} twice"),
+    "axis_unknown": Words(
+        "how many dimensions {argument} names must be known, as it decides the rank of the result: type its value, or "
+        "wire a Const"
+    ),
+    "axis_empty": Words("{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"),
+    "index_outside": Words("{argument} = {value} is not in [-{bound}, {bound})"),
+    "rank_at_least": Words("{argument} must have at least {bound} dimensions, got shape {value}"),
+    "rank_exactly": Words("{argument} must have {bound} dimensions, got shape {value}"),
+    "inner_sizes": Words("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
+    "two_unknown": Words("{argument} may hold -1 once, got {value}"),
+    "not_one": Words("{argument} can drop dimensions of size 1 only, but dimension {position} has size {value}"),
+    "not_a_permutation": Words("{argument} must hold every number in [0, {bound}) once, got {value}"),
+    "slice_outside": Words(
+        "{argument}[{position}] = {value}: the slice must lie inside dimension {position} of size {bound}"
+    ),
+    "range_endless": Words("delta must not be 0", ("delta",)),
+    "range_backwards": Words("start = {value} never reaches limit = {bound} by steps of delta = {step}", ("delta",)),
+    "division_by_zero": Words("Integer division by zero: {argument}[{position}] = 0"),
+    "negative_power": Words("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
     # sparse tensors and lookups
     "entry_outside": Words("indices[{position}, {column}] = {value} is outside [0, {bound})"),
     "shard_not_there": Words("partitions[{position}] = {value} is not in [0, {bound})", ("sp_ids", "sparse_ids")),

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._core import Job, dtypes, kernels, memory_limit
+from . import native_dense
+from ._core import Job, dtypes, kernels
 from ._core import num_threads as _num_threads
 from ._core import set_num_threads as _set_num_threads
-from .arrays import NUMPY_DTYPE, Array, admit, aval_of, is_aligned
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of, host_value
 from .check import infer
-from .dense import FUNCTIONS
-from .errors import OpError, refuse, shape_text
+from .errors import OpError, refuse
 from .grad_buffer import GradBuffer
 from .memory import new_array
-from .shape import check_elements
-from .spec import QUANTIZED, TENSORFLOW_NAME, Aval, Op
+from .results import check_size, into, outputs_given, too_large
+from .spec import QUANTIZED, Aval, Op
 
 KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
 # Kernels that write the rows their ids name, and no others.
@@ -61,7 +60,9 @@ _threads_from_environment()
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Array, ...]:
     """Run an op on NumPy arrays."""
-    key = call_key(op, arguments, attrs) if out is None and op.kernel is not None else None
+    if op.kernel is None:
+        return native_dense.call(op, arguments, attrs, out)
+    key = call_key(op, arguments, attrs) if out is None else None
     prepared = _PREPARED.get(key)
     if prepared is not None:
         try:
@@ -71,24 +72,15 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
                 raise
     arrays = admit(op, arguments)
     avals = {name: aval_of(a) for name, a in arrays.items()}
-    host = {a.name: _host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
+    host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
     outputs = infer(op, avals, host, attrs)
-    if op.kernel is None:
-        with np.errstate(all="ignore"):
-            result = FUNCTIONS[op.name](np, *arrays.values(), **attrs)
-        results = result if isinstance(result, tuple) else (result,)
-        return _into(op, tuple(np.asarray(r) for r in results), out, arrays)
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
     if texts:
-        return _into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
+        return into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
     results = _launch(op, arrays, attrs, outputs, out)
     if key is not None and _taken_as_they_came(op, arrays, arguments):
         _remember(key, op, arrays, attrs, outputs, results)
     return results
-
-
-def _host_value(array: Array) -> Any:
-    return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
 def constants_of(op: Op, attrs: Mapping[str, Any]) -> list[int]:
@@ -109,7 +101,7 @@ def _launch(
         if op.kernel not in _KEEPS:
             raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
         out = kept.array
-    given = None if out is None else _outputs_given(op, sized, out, arrays)
+    given = None if out is None else outputs_given(op, sized, out, arrays)
     results = given or tuple(_allocate(a, job.fills) for a in sized)
     stale = _raw([kept.written]) if kept is not None else _NOTHING
     zeros = kept is not None or (given is None and not job.fills)
@@ -140,23 +132,6 @@ def raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
         raise refuse(key, has=op.input_names, position=position, value=value, bound=bound)
 
 
-def check_size(aval: Aval) -> None:
-    """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has."""
-    if None in aval.shape:
-        return
-    check_elements(aval.shape)
-    elements = math.prod(d for d in aval.shape if d is not None)
-    if elements * NUMPY_DTYPE[aval.dtype].itemsize > memory_limit():
-        raise too_large(aval)
-
-
-def too_large(aval: Aval) -> OpError:
-    """The refusal of an output no machine of this size can hold."""
-    return refuse(
-        "out_of_memory_output", shape=shape_text(aval.shape), value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype)
-    )
-
-
 def _allocate(aval: Aval, filled: bool) -> Array:
     shape = tuple(int(d) for d in aval.shape if d is not None)
     try:
@@ -164,33 +139,6 @@ def _allocate(aval: Aval, filled: bool) -> Array:
         return new_array(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], not filled)
     except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
         raise too_large(aval) from None
-
-
-def _outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
-    """The caller's buffers, each exactly what the call gives and apart from every input."""
-    buffers = tuple(out) if isinstance(out, tuple | list) else (out,)
-    if len(buffers) != len(avals):
-        raise refuse("out_count", value=len(buffers), bound=len(avals))
-    for spec, aval, buffer in zip(op.outputs, avals, buffers, strict=True):
-        good = isinstance(buffer, np.ndarray) and buffer.flags.carray and is_aligned(buffer)
-        if not good or buffer.dtype != NUMPY_DTYPE[aval.dtype] or buffer.shape != aval.shape:
-            state = f"{buffer.dtype}[{','.join(map(str, buffer.shape))}]" if isinstance(buffer, np.ndarray) else out
-            raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
-        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, buffers, strict=True) if o is not spec))
-        for name, other in others:
-            if np.may_share_memory(buffer, other):
-                raise refuse("out_overlaps", argument=spec.name, value=name)
-    return buffers
-
-
-def _into(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
-    """Copy results into the caller's buffers, where given."""
-    if out is None:
-        return results
-    buffers = _outputs_given(op, [aval_of(r) for r in results], out, inputs)
-    for buffer, result in zip(buffers, results, strict=True):
-        buffer[...] = result
-    return buffers
 
 
 def _launch_strings(

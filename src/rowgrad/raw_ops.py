@@ -15,7 +15,7 @@ from typing import Any
 
 from . import ops as _declarations  # noqa: F401  importing it fills the catalogue
 from .dispatch import invoke
-from .spec import CATALOG, Op
+from .spec import CATALOG, Op, find_op, snake
 
 
 def keywords(op: Op) -> tuple[str, ...]:
@@ -44,26 +44,32 @@ def _function(op: Op) -> Callable[..., Any]:
 
 
 class OpTable(Mapping[str, Callable[..., Any]]):
-    """Functions by op name, over the whole catalogue: what adjoints are handed."""
+    """Functions by op name, over all ops that compute: what adjoints are handed. Aliases are found, not listed."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        if name not in self._functions:
-            self._functions[name] = _function(CATALOG[name])
-        return self._functions[name]
+        function = self._functions.get(name)
+        if function is None:
+            op = find_op(name)
+            if op is None or op.layer == "graph":
+                raise KeyError(name)
+            function = _function(op) if op.name == name else self[op.name]
+            self._functions[name] = function
+        return function
 
     def __iter__(self) -> Iterator[str]:
-        return iter(CATALOG)
+        return (name for name, op in CATALOG.items() if op.layer != "graph")
 
     def __len__(self) -> int:
-        return len(CATALOG)
+        return sum(1 for _ in self)
 
 
 OPS = OpTable()
 __all__ = []
 for _op in CATALOG.values():
     if _op.layer == "kernel":
-        globals()[_op.name] = globals()[_op.snake_name] = OPS[_op.name]
-        __all__ += [_op.name, _op.snake_name]
+        for _name in (_op.name, *_op.aliases):
+            globals()[_name] = globals()[snake(_name)] = OPS[_op.name]
+            __all__ += [_name, snake(_name)]

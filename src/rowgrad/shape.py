@@ -113,3 +113,90 @@ def size(x: Known, name: str) -> int | None:
     if rows is not None and rows < 0:
         raise refuse("size_negative", argument=name, value=rows, bound=0)
     return rows
+
+
+# -- the dense layer ---------------------------------------------------------------------------------------------------
+
+
+def same(*names: str) -> Any:
+    """A rule: all of these arguments have one shape, and so has the result."""
+
+    def rule(x: Known) -> tuple[Shape, ...]:
+        first = x.shape(names[0])
+        for name in names[1:]:
+            check_same(x.shape(name), first, name)
+        return (first,)
+
+    return rule
+
+
+def check_same(shape: Shape, wanted: Shape, argument: str) -> None:
+    """One shape is the other, as far as both are known."""
+    if len(shape) != len(wanted) or any(map(differ, shape, wanted)):
+        raise refuse("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(wanted))
+
+
+def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
+    """The shape two arrays broadcast to: missing dimensions and those of size 1 repeat; `argument` is the second."""
+    if first == second:
+        return first
+    size = max(len(first), len(second))
+    made: list[int | None] = []
+    for a, b in zip((1,) * (size - len(first)) + first, (1,) * (size - len(second)) + second, strict=True):
+        if b == 1 or a == b:
+            made.append(a)
+        elif a == 1 or a is None:
+            made.append(b)
+        elif b is None:
+            made.append(a)
+        else:
+            raise refuse("not_broadcast", argument=argument, value=shape_text(second), bound=shape_text(first))
+    return tuple(made)
+
+
+def check_broadcasts_to(shape: Shape, to: Shape, argument: str) -> None:
+    """Broadcasting gives the second shape, as far as both are known."""
+    if len(shape) > len(to) or any(map(differ, broadcast(to, shape, argument), to)):
+        raise refuse("not_broadcast", argument=argument, value=shape_text(shape), bound=shape_text(to))
+
+
+def scalar(x: Known, name: str) -> Any:
+    """The value of a host scalar, where it is known."""
+    rank(x, name, 0, "should_be_scalar")
+    return x.host.get(name)
+
+
+def vector(x: Known, name: str) -> tuple[int, ...] | None:
+    """The values of a host vector, where they are known."""
+    rank(x, name, 1, "should_be_vector")
+    return x.host.get(name)
+
+
+def whole(x: Known, name: str) -> int:
+    """An attribute that is a whole number."""
+    value = x.attrs[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refuse("attr_not_allowed", argument=name, value=repr(value), bound="whole numbers")
+    return value
+
+
+def axis_in(value: int, dims: int, argument: str, position: int = 0) -> int:
+    """A dimension counted from the front; negative ones are counted from the end."""
+    if not -dims <= value < dims:
+        raise refuse("axis_outside", argument=argument, position=position, value=value, bound=dims)
+    return value % dims
+
+
+def axes(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
+    """The dimensions a host scalar or vector names, where it is known."""
+    if len(x.shape(name)) > 1:
+        raise refuse("should_be_vector", argument=name, shape=shape_text(x.shape(name)))
+    value = x.host.get(name)
+    if value is None:
+        return None
+    given = value if isinstance(value, tuple) else (value,)
+    found = tuple(axis_in(a, dims, name, i) for i, a in enumerate(given))
+    for i, a in enumerate(found):
+        if a in found[:i]:
+            raise refuse("axis_twice", argument=name, position=i, value=a)
+    return found

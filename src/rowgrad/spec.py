@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .errors import refuse
+
 Shape = tuple[int | None, ...]  # None: not known yet
 
 
@@ -84,15 +86,23 @@ PLAN = ("rows", "starts", "segments", "positions", "counts", "num_rows")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a shape rule sees: avals by argument, the values of host inputs where known, attributes."""
+    """What a shape rule sees: avals by argument, the values of host inputs where known, attributes.
 
-    avals: Mapping[str, Aval]
+    Of an argument that is a list there is a tuple of avals.
+    """
+
+    avals: Mapping[str, Any]
     host: Mapping[str, Any]
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
         """The shape of one argument."""
-        return self.avals[name].shape
+        shape: Shape = self.avals[name].shape
+        return shape
+
+    def shapes(self, name: str) -> tuple[Shape, ...]:
+        """The shapes of the items of a list."""
+        return tuple(a.shape for a in self.avals[name])
 
 
 class Call:
@@ -159,21 +169,52 @@ class Op:
     unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
     aliases: tuple[str, ...] = ()  # other names, such as those of TensorFlow's C++ client: Subtract for Sub
     input_names: tuple[str, ...] = field(init=False)
+    has_lists: bool = field(init=False)  # whether an input is a list of arrays
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_names", tuple(a.name for a in self.inputs))
+        object.__setattr__(self, "has_lists", any(a.many for a in self.inputs))
 
     @property
     def snake_name(self) -> str:
         """SparseSegmentSqrtNGrad -> sparse_segment_sqrt_n_grad."""
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", self.name).lower()
+        return snake(self.name)
 
     def dtypes_of(self, variable: str) -> tuple[str, ...]:
-        """The dtypes a type variable (or a fixed dtype) stands for."""
-        listed = self.types.get(variable, (variable,))
+        """The dtypes a type variable, an attribute that names a dtype, or a fixed dtype stands for."""
+        listed = self.types.get(variable) or self.choices.get(variable, (variable,))
         if isinstance(listed, Derived):
             return tuple(dict.fromkeys(listed[d] for d in self.dtypes_of(listed.of)))
         return listed
+
+
+def snake(name: str) -> str:
+    """A name in snake_case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str, Any]]:
+    """Arguments with every list taken apart: `values` becomes `values[0]`, `values[1]`, …"""
+    args: list[Arg] = []
+    flat: dict[str, Any] = {}
+    for arg in op.inputs:
+        value = values[arg.name]
+        if not arg.many:
+            args.append(arg)
+            flat[arg.name] = value
+            continue
+        if not isinstance(value, list | tuple) or not value:
+            raise refuse("list_expected", argument=arg.name, value=type(value).__name__)
+        for k, item in enumerate(value):
+            args.append(Arg(f"{arg.name}[{k}]", arg.type))
+            flat[args[-1].name] = item
+    return tuple(args), flat
+
+
+def regroup(op: Op, flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of `spread`: lists are tuples again."""
+    items = {a.name: tuple(v for k, v in flat.items() if k.startswith(f"{a.name}[")) for a in op.inputs if a.many}
+    return {a.name: items[a.name] if a.many else flat[a.name] for a in op.inputs}
 
 
 _ARG = re.compile(r"\s*(\w+)\s*:\s*((?:(?:host|list|ref|optional)\s+)*)(\w+)\s*")
@@ -189,37 +230,43 @@ def _parse_args(text: str) -> Iterator[Arg]:
 
 
 CATALOG: dict[str, Op] = {}
+_ALIASES: dict[str, str] = {}
+
+
+def find_op(name: str) -> Op | None:
+    """The op of this name, or with this alias."""
+    return CATALOG.get(_ALIASES.get(name, name))
 
 
 def declare(name: str, signature: str, **fields: Any) -> Op:
     """Put an op into the catalogue. Signature: `grad: T, output_dim0: host int32 -> output: T`.
 
-    A type may be marked `host`, `list`, `ref` or `optional`; `Arg` says what that means.
+    A type may be marked `host`, `list`, `ref` or `optional`; `Arg` says what that means. An output's type may be the
+    name of an attribute, which then holds its dtype.
     """
     inputs, outputs = signature.split("->")
-    if name in CATALOG:
-        raise ValueError(f"{name} is declared twice")
+    aliases: tuple[str, ...] = fields.get("aliases", ())
+    for new in (name, *aliases):
+        if new in CATALOG or new in _ALIASES:
+            raise ValueError(f"{new} is declared twice")
     op = Op(name=name, inputs=tuple(_parse_args(inputs)), outputs=tuple(_parse_args(outputs)), **fields)
     CATALOG[name] = op
+    _ALIASES.update(dict.fromkeys(aliases, name))
     return op
-
-
-def find_op(name: str) -> Op | None:
-    """The op of a name, or of another name it goes by."""
-    found = CATALOG.get(name)
-    return found if found is not None else next((op for op in CATALOG.values() if name in op.aliases), None)
 
 
 def catalog() -> list[dict[str, Any]]:
     """Every record as plain data, ready for JSON: what an editor's palette or a generator needs."""
 
     def arg(op: Op, a: Arg) -> dict[str, Any]:
-        return {"name": a.name, "type": a.type, "host": a.host, "role": a.role, "dtypes": list(op.dtypes_of(a.type))}
+        marks = {"host": a.host, "many": a.many, "ref": a.ref, "optional": a.optional}
+        return {"name": a.name, "type": a.type, **marks, "role": a.role, "dtypes": list(op.dtypes_of(a.type))}
 
     return [
         {
             "name": op.name,
             "snake_name": op.snake_name,
+            "aliases": list(op.aliases),
             "category": op.category,
             "layer": op.layer,
             "tensorflow": op.tensorflow,

@@ -123,7 +123,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
 
 def _table(run: Run) -> dict[str, Any]:
     """The catalogue as adjoints call it, on tensors."""
-    return {name: _function(op, run) for name, op in CATALOG.items()}
+    return {name: _function(op, run) for name, op in CATALOG.items() if op.layer != "graph"}
 
 
 def _function(op: Op, run: Run) -> Any:

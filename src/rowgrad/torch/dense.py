@@ -1,44 +1,168 @@
 """The dense layer on tensors: the functions of `rowgrad.dense` with torch as their array namespace.
 
-They are made of torch's own operations, so torch differentiates, traces and batches them by itself.
+They are made of torch's own operations, so torch differentiates, traces and batches them by itself. Unsigned integers
+of 16 bits and more, on which torch computes nearly nothing, are computed by NumPy on the same memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ..dense import FUNCTIONS
-from ..spec import Op
+from ..native_dense import Namespace as NumPy
+from ..spec import COMPLEX, FLOATS, REALS, Op
+from .tensors import DTYPE, from_numpy
+
+Axes = tuple[int, ...]
+_BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 
 
 class Namespace:
-    """torch under the names of the array standard that it spells otherwise."""
+    """torch under the names of the array standard, and a few that it lacks."""
 
-    int64 = torch.int64
+    dtype = staticmethod(DTYPE.__getitem__)
+    bool, int64, float32 = torch.bool, torch.int64, torch.float32
+    short_floats = frozenset((torch.float16, torch.bfloat16))
+    integers = frozenset(DTYPE[n] for n in REALS if n not in FLOATS)
+    complexes = frozenset(DTYPE[n] for n in COMPLEX)
+
     where = staticmethod(torch.where)
     zeros_like = staticmethod(torch.zeros_like)
     ones_like = staticmethod(torch.ones_like)
     full_like = staticmethod(torch.full_like)
-    copy = staticmethod(torch.clone)
-    concat = staticmethod(torch.cat)
+    full = staticmethod(torch.full)
+    asarray = staticmethod(torch.asarray)
     broadcast_to = staticmethod(torch.broadcast_to)
     reshape = staticmethod(torch.reshape)
+    permute_dims = staticmethod(torch.permute)
+    argwhere = staticmethod(torch.argwhere)
+    matmul = staticmethod(torch.matmul)
+    real = staticmethod(torch.real)
+    abs = staticmethod(torch.abs)
+    sign = staticmethod(torch.sign)
+    sqrt = staticmethod(torch.sqrt)
+    exp = staticmethod(torch.exp)
+    expm1 = staticmethod(torch.expm1)
+    log = staticmethod(torch.log)
+    log1p = staticmethod(torch.log1p)
+    logaddexp = staticmethod(torch.logaddexp)
+    sin = staticmethod(torch.sin)
+    cos = staticmethod(torch.cos)
+    tanh = staticmethod(torch.tanh)
+    sigmoid = staticmethod(torch.sigmoid)
+    floor = staticmethod(torch.floor)
+    ceil = staticmethod(torch.ceil)
+    round = staticmethod(torch.round)
+    pow = staticmethod(torch.pow)
+    fmod = staticmethod(torch.fmod)
+    remainder = staticmethod(torch.remainder)
+    floor_divide = staticmethod(torch.floor_divide)
+    max = staticmethod(torch.amax)
+    min = staticmethod(torch.amin)
+    all = staticmethod(torch.all)
+    any = staticmethod(torch.any)
+
+    @staticmethod
+    def copy(x: Any) -> Any:
+        """The same elements in memory of their own, contiguous."""
+        return x.clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
-        """x in another dtype."""
-        return x.to(dtype)
+        """x in another dtype, never x itself."""
+        return x.to(dtype) if x.dtype != dtype else x.clone()
 
     @staticmethod
-    def arange(n: Any, dtype: Any, device: Any) -> Any:
-        """0, 1, 2, …"""
-        return torch.arange(n, dtype=dtype, device=device)
+    def stop_gradient(x: Any) -> Any:
+        """x, through which no gradient flows."""
+        return x.detach()
+
+    @staticmethod
+    def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any) -> Any:
+        """start, start + step, …"""
+        return torch.arange(start, stop, step, dtype=dtype, device=device)
+
+    @staticmethod
+    def concat(arrays: Sequence[Tensor], axis: int = 0) -> Any:
+        """Arrays one behind the other; torch would hand back a single one as it is."""
+        return torch.cat(tuple(arrays), axis)
+
+    @staticmethod
+    def pad(x: Any, widths: Sequence[tuple[int, int]]) -> Any:
+        """Zeros before and behind, by dimension."""
+        return torch.nn.functional.pad(x, [n for ends in reversed(widths) for n in ends]) if widths else x.clone()
+
+    @staticmethod
+    def sum(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The sum in the dtype of x."""
+        return torch.sum(x, axis, keepdims, dtype=x.dtype)
+
+    @staticmethod
+    def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The product in the dtype of x; torch knows one dimension at a time."""
+        for a in sorted(axis, reverse=True):
+            x = torch.prod(x, a, keepdims, dtype=x.dtype)
+        return x
+
+    @staticmethod
+    def argmax(x: Any, axis: int) -> Any:
+        """The first position of the largest."""
+        return torch.argmax(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
+
+    @staticmethod
+    def argmin(x: Any, axis: int) -> Any:
+        """The first position of the smallest."""
+        return torch.argmin(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
+
+    @staticmethod
+    def lowest(dtype: Any) -> Any:
+        """What every value of a dtype is at least."""
+        return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+    @staticmethod
+    def highest(dtype: Any) -> Any:
+        """What every value of a dtype is at most."""
+        return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
+
+    @staticmethod
+    def take(x: Any, indices: Any) -> Any:
+        """Rows by index."""
+        return torch.index_select(x, 0, indices)
+
+    @staticmethod
+    def first_true(mask: Any) -> int:
+        """The first position that holds, counted in a row; -1 where none does, or where torch only traces."""
+        if torch.compiler.is_compiling() or mask.is_meta or not mask.any():
+            return -1
+        return int(mask.reshape(-1).to(torch.uint8).argmax())
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """A dense op on admitted tensors."""
-    result = FUNCTIONS[op.name](Namespace, *arguments.values(), **attrs)
+    values = [tuple(v) if isinstance(v, list) else v for v in arguments.values()]
+    flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
+    if any(t.dtype in _BY_NUMPY for t in flat):
+        return _by_numpy(op, values, attrs)
+    result = FUNCTIONS[op.name](Namespace, *values, **attrs)
     return result if isinstance(result, tuple) else (result,)
+
+
+def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
+    arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]
+    with np.errstate(all="ignore"):
+        result = FUNCTIONS[op.name](NumPy, *arrays, **attrs)
+    return tuple(from_numpy(np.array(r), op.name) for r in (result if isinstance(result, tuple) else (result,)))
+
+
+def _array(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if value.dtype == torch.bfloat16:
+        return value.detach().view(torch.uint16).numpy().view(NumPy.dtype("bfloat16"))
+    return value.detach().numpy()

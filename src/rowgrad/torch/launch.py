@@ -13,7 +13,8 @@ from torch import Tensor
 from .._core import Job, run_kernel
 from ..check import infer
 from ..errors import refuse
-from ..native import CODE, CODE_NAME, KERNEL, check_size, constants_of, raise_fault, too_large
+from ..native import CODE, CODE_NAME, KERNEL, constants_of, raise_fault
+from ..results import check_size, too_large
 from ..spec import Aval, Op
 from .tensors import DTYPE, Host, admit_tensors, aval_of, new_tensor
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from ..check import infer
+from ..dense import handed_types
 from ..errors import refuse
 from ..spec import Op
 from . import autograd, dense
-from .tensors import Host, admit_tensors, aval_of
+from .tensors import Host, admit_tensors, avals_of
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
@@ -20,8 +21,9 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent for torch tensors", value="an array")
     if op.kernel is not None:
         return autograd.call(op, arguments, attrs)
-    if not torch.compiler.is_compiling():
-        arguments = admit_tensors(op, arguments)
-        infer(op, {k: aval_of(v) for k, v in arguments.items()}, {}, attrs)
-        arguments = {k: v.value if isinstance(v, Host) else v for k, v in arguments.items()}
-    return dense.call(op, arguments, attrs)
+    if torch.compiler.is_compiling():
+        return dense.call(op, arguments, attrs)
+    admitted = admit_tensors(op, arguments)
+    host = {k: v.value for k, v in admitted.items() if isinstance(v, Host)}
+    outputs = infer(op, avals_of(admitted), host, attrs)
+    return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..arrays import NUMPY_DTYPE, admit, fit
 from ..errors import refuse
 from ..memory import new_array
-from ..spec import QUANTIZED, Arg, Aval, Op
+from ..spec import QUANTIZED, Arg, Aval, Op, regroup, spread
 
 # torch's quantized tensors are another thing than TensorFlow's quantized numbers.
 DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string")}
@@ -33,10 +33,11 @@ def is_size(value: Any) -> bool:
 
 def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Tensors as they are, host inputs as ints or tuples of ints, all else as NumPy's runner would take it."""
+    inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     admitted: dict[str, Any] = {}
     others: dict[str, Any] = {}
-    for arg in op.inputs:
-        value = arguments[arg.name]
+    for arg in inputs:
+        value = given[arg.name]
         if isinstance(value, Tensor):
             admitted[arg.name] = _checked(value, arg.name)
             others[arg.name] = _stand_in(value)
@@ -45,10 +46,11 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
             others[arg.name] = np.zeros(0 if not is_size(value) else (), np.int32)
         else:
             others[arg.name] = value
-    if len(admitted) < len(op.inputs):
-        for name, array in admit(op, others).items():
+    if len(admitted) < len(inputs):
+        arrays = admit(op, regroup(op, others)) if op.has_lists else admit(op, others)
+        for name, array in (spread(op, arrays)[1] if op.has_lists else arrays).items():
             admitted.setdefault(name, array)
-    for arg in op.inputs:
+    for arg in inputs:
         value = admitted[arg.name]
         if arg.host:
             admitted[arg.name] = _host(arg, value)
@@ -56,7 +58,7 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
             admitted[arg.name] = from_numpy(value, arg.name)
         elif arg.type not in op.types:
             admitted[arg.name] = _as_fixed(value, arg)
-    return admitted
+    return regroup(op, admitted) if op.has_lists else admitted
 
 
 def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def _are_sizes(value: Any) -> bool:
 
 
 def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
-    """A tensor that shares the array's memory where that may be written to."""
+    """An array as a tensor, on the same memory where that may be written."""
     name = array.dtype.name
     if name == "bfloat16":
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
@@ -147,6 +149,11 @@ def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:
     if tensor.dtype == torch.uint64 and not tensor.is_meta:
         fit(tensor.numpy(), arg.name, NUMPY_DTYPE[arg.type])
     return tensor.to(wanted)
+
+
+def avals_of(admitted: Mapping[str, Any]) -> dict[str, Any]:
+    """The catalogue's view of admitted arguments; of a list, a tuple."""
+    return {k: tuple(map(aval_of, v)) if isinstance(v, tuple) else aval_of(v) for k, v in admitted.items()}
 
 
 def aval_of(value: Any) -> Aval:

@@ -1,0 +1,111 @@
+"""Sums, products and quotients of two arrays that broadcast, and the sums that undo a broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import refuse
+from .words import narrow, place, wide
+
+
+def div_no_nan(xp: Any, x: Any, y: Any) -> Any:
+    """The quotient, 0 where y is 0; its gradient there is 0 too."""
+    zero = y == 0
+    quotient = x / xp.where(zero, xp.ones_like(y), y)
+    return xp.where(zero, xp.zeros_like(quotient), quotient)
+
+
+def _no_zero(xp: Any, y: Any) -> None:
+    """Integers have no quotient by 0."""
+    at = xp.first_true(y == 0)
+    if at >= 0:
+        raise refuse("division_by_zero", argument="y", position=place(at, y.shape), value=0)
+
+
+def _is_integer(xp: Any, x: Any) -> bool:
+    return x.dtype in xp.integers
+
+
+def _div(xp: Any, x: Any, y: Any) -> Any:
+    if not _is_integer(xp, y):
+        return x / y
+    _no_zero(xp, y)
+    return xp.floor_divide(x - xp.fmod(x, y), y)  # exact, so that rounding down is rounding towards zero
+
+
+def _with_integers(function: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(xp: Any, x: Any, y: Any) -> Any:
+        if _is_integer(xp, y):
+            _no_zero(xp, y)
+        return function(xp, x, y)
+
+    return checked
+
+
+def _floor_div(xp: Any, x: Any, y: Any) -> Any:
+    if _is_integer(xp, y):
+        return xp.floor_divide(x, y)
+    return narrow(xp, xp.floor(wide(xp, x) / wide(xp, y)), x.dtype)
+
+
+def _pow(xp: Any, x: Any, y: Any) -> Any:
+    if _is_integer(xp, y):
+        at = xp.first_true(y < 0)
+        if at >= 0:
+            raise refuse("negative_power", argument="y", position=place(at, y.shape), value="a negative number")
+        return xp.pow(x, y)
+    base, exponent = wide(xp, x), wide(xp, y)
+    # The gradient for y is 0 where x is not positive: its logarithm would be none.
+    positive = base > 0
+    smooth = xp.pow(xp.where(positive, base, xp.ones_like(base)), exponent)
+    return narrow(xp, xp.where(positive, smooth, xp.pow(base, xp.stop_gradient(exponent))), x.dtype)
+
+
+def _maximum(xp: Any, x: Any, y: Any) -> Any:
+    return xp.where((x >= y) | (x != x), x, y)
+
+
+def _minimum(xp: Any, x: Any, y: Any) -> Any:
+    return xp.where((x <= y) | (x != x), x, y)
+
+
+def _squared_difference(xp: Any, x: Any, y: Any) -> Any:
+    difference = x - y
+    return difference * difference
+
+
+def _add_n(xp: Any, inputs: tuple[Any, ...]) -> Any:
+    total = wide(xp, inputs[0])
+    for item in inputs[1:]:
+        total = total + wide(xp, item)
+    return xp.copy(total) if len(inputs) == 1 else narrow(xp, total, inputs[0].dtype)
+
+
+def _sum_like(xp: Any, x: Any, like: Any) -> Any:
+    lead = x.ndim - like.ndim
+    inner = tuple(lead + i for i, n in enumerate(like.shape) if n == 1 and x.shape[lead + i] != 1)
+    if not lead and not inner:
+        return xp.copy(x)
+    total = xp.sum(wide(xp, x), (*range(lead), *inner), False)
+    return narrow(xp, xp.reshape(total, tuple(like.shape)), x.dtype)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda xp, x, y: x + y,
+    "AddN": _add_n,
+    "Sub": lambda xp, x, y: x - y,
+    "Mul": lambda xp, x, y: x * y,
+    "Div": _div,
+    "RealDiv": lambda xp, x, y: x / y,
+    "DivNoNan": div_no_nan,
+    "Mod": _with_integers(lambda xp, x, y: xp.fmod(x, y)),
+    "FloorMod": _with_integers(lambda xp, x, y: xp.remainder(x, y)),
+    "FloorDiv": _with_integers(_floor_div),
+    "Pow": _pow,
+    "Maximum": _maximum,
+    "Minimum": _minimum,
+    "SquaredDifference": _squared_difference,
+    "SumLike": _sum_like,
+    "BroadcastLike": lambda xp, x, like: xp.copy(xp.broadcast_to(x, tuple(like.shape))),
+}

@@ -1,0 +1,93 @@
+"""The same elements in other shapes, put together and taken apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def _reshape(xp: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
+    if -1 in shape:  # not left to the library: with a size of 0 none of them can tell
+        rest = math.prod(n for n in shape if n != -1)
+        size = math.prod(tensor.shape)
+        shape = tuple((size // rest if rest else 0) if n == -1 else n for n in shape)
+    return xp.copy(xp.reshape(tensor, shape))
+
+
+def _merge_dims(xp: Any, x: Any, count: int) -> Any:
+    shape = tuple(x.shape)
+    return xp.copy(xp.reshape(x, (math.prod(shape[:count]), *shape[count:])))
+
+
+def _expand_dims(xp: Any, input: Any, dim: int) -> Any:
+    shape = tuple(input.shape)
+    at = dim % (len(shape) + 1)
+    return xp.copy(xp.reshape(input, (*shape[:at], 1, *shape[at:])))
+
+
+def _squeeze(xp: Any, input: Any, axis: tuple[int, ...]) -> Any:
+    shape = tuple(input.shape)
+    gone = {a % len(shape) for a in axis} if axis else {i for i, n in enumerate(shape) if n == 1}
+    return xp.copy(xp.reshape(input, tuple(n for i, n in enumerate(shape) if i not in gone)))
+
+
+def _along(axis: int, start: int, stop: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, slice(start, stop))
+
+
+def _concat_part(xp: Any, x: Any, axis: int, values: tuple[Any, ...], index: int) -> Any:
+    at = axis % x.ndim
+    start = sum(v.shape[at] for v in values[:index])
+    return xp.copy(x[_along(at, start, start + values[index].shape[at])])
+
+
+def _pack(xp: Any, values: tuple[Any, ...], axis: int) -> Any:
+    return xp.concat([_expand_dims(xp, v, axis) for v in values], axis % (values[0].ndim + 1))
+
+
+def _part_at(xp: Any, x: Any, axis: int, index: int) -> Any:
+    at = axis % x.ndim
+    start = index % x.shape[at]
+    part = x[_along(at, start, start + 1)]
+    shape = tuple(x.shape)
+    return xp.copy(xp.reshape(part, shape[:at] + shape[at + 1 :]))
+
+
+def _place_at(xp: Any, x: Any, like: Any, axis: int, index: int) -> Any:
+    shape, at = tuple(like.shape), axis % like.ndim
+    start = index % shape[at]
+    before, after = (xp.zeros_like(like[_along(at, *ends)]) for ends in ((0, start), (start + 1, shape[at])))
+    return xp.concat([before, _expand_dims(xp, x, at), after], at)
+
+
+def _cut(xp: Any, x: Any, begin: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+    return xp.copy(x[tuple(slice(b, b + n) for b, n in zip(begin, sizes, strict=True))])
+
+
+def _slice(xp: Any, input: Any, begin: tuple[int, ...], size: tuple[int, ...]) -> Any:
+    ends = zip(begin, size, input.shape, strict=True)
+    return _cut(xp, input, begin, tuple(n - b if s == -1 else s for b, s, n in ends))
+
+
+def _pad_like(xp: Any, x: Any, begin: tuple[int, ...], like: Any) -> Any:
+    after = tuple(n - b - s for b, s, n in zip(begin, x.shape, like.shape, strict=True))
+    return xp.pad(x, tuple(zip(begin, after, strict=True)))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Reshape": _reshape,
+    "ReshapeLike": lambda xp, x, like: xp.copy(xp.reshape(x, tuple(like.shape))),
+    "MergeDims": _merge_dims,
+    "ExpandDims": _expand_dims,
+    "Squeeze": _squeeze,
+    "Concat": lambda xp, values, axis: xp.concat(list(values), axis),
+    "ConcatPart": _concat_part,
+    "Pack": _pack,
+    "PartAt": _part_at,
+    "PlaceAt": _place_at,
+    "Column": lambda xp, x, index: _part_at(xp, x, 1, index),
+    "Slice": _slice,
+    "SliceLike": lambda xp, x, begin, like: _cut(xp, x, begin, tuple(like.shape)),
+    "PadLike": _pad_like,
+}

@@ -1,0 +1,44 @@
+"""Softmax, losses and biases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .unary import softplus
+from .words import narrow, wide
+
+
+def _log_softmax(xp: Any, x: Any) -> Any:
+    """Along the last dimension; the largest is taken off first, so that nothing overflows."""
+    if not x.shape[-1]:
+        return x
+    shifted = x - xp.stop_gradient(xp.max(x, (x.ndim - 1,), True))
+    return shifted - xp.log(xp.sum(xp.exp(shifted), (x.ndim - 1,), True))
+
+
+def _softmax(xp: Any, x: Any) -> Any:
+    if not x.shape[-1]:
+        return x
+    powers = xp.exp(x - xp.stop_gradient(xp.max(x, (x.ndim - 1,), True)))
+    return powers / xp.sum(powers, (x.ndim - 1,), True)
+
+
+def _cross_entropy(xp: Any, features: Any, labels: Any) -> tuple[Any, Any]:
+    x, p = wide(xp, features), wide(xp, labels)
+    loss = -xp.sum(p * _log_softmax(xp, x), (1,), False)
+    return narrow(xp, loss, features.dtype), narrow(xp, _softmax(xp, x) - p, features.dtype)
+
+
+def _sigmoid_cross_entropy(xp: Any, logits: Any, labels: Any) -> Any:
+    x = wide(xp, logits)
+    return narrow(xp, softplus(xp, x) - x * wide(xp, labels), logits.dtype)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Softmax": lambda xp, logits: xp.copy(narrow(xp, _softmax(xp, wide(xp, logits)), logits.dtype)),
+    "LogSoftmax": lambda xp, logits: xp.copy(narrow(xp, _log_softmax(xp, wide(xp, logits)), logits.dtype)),
+    "SoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "SigmoidCrossEntropyWithLogits": _sigmoid_cross_entropy,
+    "BiasAdd": lambda xp, value, bias: value + bias,
+}

@@ -1,0 +1,106 @@
+"""Sums, means, extremes and their positions along dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .words import narrow, wide
+
+Axis = int | tuple[int, ...]
+
+
+def _axes(x: Any, axis: Axis) -> tuple[int, ...]:
+    return tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
+
+
+def _count(x: Any, axes: tuple[int, ...]) -> int:
+    return math.prod(x.shape[a] for a in axes)
+
+
+def _sum(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
+    axes = _axes(input, axis)
+    if not axes:
+        return xp.copy(input)
+    return narrow(xp, xp.sum(wide(xp, input), axes, keep_dims), input.dtype)
+
+
+def _mean(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
+    axes = _axes(input, axis)
+    if not axes:
+        return xp.copy(input)
+    total, count = xp.sum(wide(xp, input), axes, keep_dims), _count(input, axes)
+    if input.dtype in xp.integers:  # towards zero, as C divides; of nothing, 0
+        by = xp.full_like(total, max(count, 1))
+        return xp.floor_divide(total - xp.fmod(total, by), by)
+    return narrow(xp, total / xp.full_like(total, count), input.dtype)
+
+
+def _prod(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
+    axes = _axes(input, axis)
+    if not axes:
+        return xp.copy(input)
+    return narrow(xp, xp.prod(wide(xp, input), axes, keep_dims), input.dtype)
+
+
+def _extreme(name: str, of_nothing: str) -> Callable[..., Any]:
+    def function(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
+        axes = _axes(input, axis)
+        if not axes:
+            return xp.copy(input)
+        if _count(input, axes) == 0:
+            shape = _reduced(input.shape, axes, keep_dims)
+            value = getattr(xp, of_nothing)(input.dtype)
+            return xp.full(shape, value, dtype=input.dtype, device=input.device)
+        return getattr(xp, name)(input, axes, keep_dims)
+
+    return function
+
+
+def _reduced(shape: Any, axes: tuple[int, ...], keep_dims: bool) -> tuple[int, ...]:
+    return tuple(1 if i in axes else n for i, n in enumerate(shape) if keep_dims or i not in axes)
+
+
+def _logical(name: str) -> Callable[..., Any]:
+    def function(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
+        axes = _axes(input, axis)
+        return getattr(xp, name)(input, axes, keep_dims) if axes else xp.copy(input)
+
+    return function
+
+
+def _position(name: str) -> Callable[..., Any]:
+    def function(xp: Any, input: Any, dimension: int, output_type: str) -> Any:
+        return xp.astype(getattr(xp, name)(input, dimension), xp.dtype(output_type))
+
+    return function
+
+
+def _spread_like(xp: Any, x: Any, axis: Axis, like: Any, keep_dims: bool, mean: bool) -> Any:
+    axes = _axes(like, axis)
+    kept = wide(xp, xp.reshape(x, _reduced(like.shape, axes, True)))
+    if mean:
+        kept = kept / xp.full_like(kept, _count(like, axes))
+    return xp.copy(xp.broadcast_to(narrow(xp, kept, x.dtype), tuple(like.shape)))
+
+
+def _l2_loss(xp: Any, t: Any) -> Any:
+    x = wide(xp, t)
+    total = xp.sum(x * x, tuple(range(x.ndim)), False) if x.ndim else x * x
+    return narrow(xp, total / xp.full_like(total, 2), t.dtype)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Sum": _sum,
+    "Mean": _mean,
+    "Prod": _prod,
+    "Max": _extreme("max", "lowest"),
+    "Min": _extreme("min", "highest"),
+    "All": _logical("all"),
+    "Any": _logical("any"),
+    "ArgMax": _position("argmax"),
+    "ArgMin": _position("argmin"),
+    "SpreadLike": _spread_like,
+    "L2Loss": _l2_loss,
+}

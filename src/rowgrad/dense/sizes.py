@@ -1,0 +1,25 @@
+"""Shapes as numbers, and arrays made of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def _numbers(xp: Any, values: Any, dtype: Any, like: Any) -> Any:
+    return xp.asarray(values, dtype=dtype, device=like.device)
+
+
+def _range(xp: Any, start: Any, limit: Any, delta: Any, Tidx: str) -> Any:
+    return xp.arange(start, limit, delta, dtype=xp.dtype(Tidx), device=None)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Shape": lambda xp, input, out_type: _numbers(xp, tuple(input.shape), xp.dtype(out_type), input),
+    "Size": lambda xp, input, out_type: _numbers(xp, math.prod(input.shape), xp.dtype(out_type), input),
+    "Rank": lambda xp, input: _numbers(xp, input.ndim, xp.dtype("int32"), input),
+    "Dimension": lambda xp, x, axis: _numbers(xp, x.shape[axis], xp.int64, x),
+    "Fill": lambda xp, dims, value: xp.copy(xp.broadcast_to(value, dims)),
+    "Range": _range,
+}

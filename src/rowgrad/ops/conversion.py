@@ -1,0 +1,81 @@
+"""Other dtypes, and arrays as they are."""
+
+from __future__ import annotations
+
+from ..shape import same
+from ..spec import ALL_DTYPES, NUMBERS
+from .broadcasting import dense
+
+CATEGORY = "Conversion"
+_VALUES = (*NUMBERS, "bool")
+
+dense(
+    "Cast",
+    "x: T -> y: DstT",
+    types={"T": _VALUES},
+    attrs={"DstT": "float32"},
+    choices={"DstT": _VALUES},
+    shape=same("x"),
+    category=CATEGORY,
+    differentiable=("x",),
+    linear=("x",),
+    adjoint=lambda ops, c, y: (ops["CastLike"](y, c.x),),
+    doc="x in the dtype the attribute names. Floats become integers by losing their fraction; complex numbers lose"
+    " their imaginary part; what is not 0 becomes true.",
+    example="Cast(np.array([1.7, -1.7]), DstT='int32')",
+)
+dense(
+    "CastLike",
+    "x: T, like: Tto -> output: Tto",
+    types={"T": NUMBERS, "Tto": NUMBERS},
+    shape=same("x"),
+    category=CATEGORY,
+    differentiable=("x",),
+    linear=("x",),
+    adjoint=lambda ops, c, y: (ops["CastLike"](y, c.x),),
+    tensorflow=False,
+    doc="x in the dtype of `like`.",
+    example="CastLike(np.array([1.5, 2.5]), like=np.zeros(1, np.float32))",
+)
+dense(
+    "Identity",
+    "input: T -> output: T",
+    types={"T": ALL_DTYPES},
+    shape=same("input"),
+    category=CATEGORY,
+    differentiable=("input",),
+    linear=("input",),
+    adjoint=lambda ops, c, y: (y,),
+    doc="The array as it is.",
+    example="Identity(np.array([1., 2.]))",
+)
+dense(
+    "StopGradient",
+    "input: T -> output: T",
+    types={"T": ALL_DTYPES},
+    shape=same("input"),
+    category=CATEGORY,
+    doc="The array as it is, through which no gradient flows.",
+    example="StopGradient(np.array([1., 2.]))",
+)
+for _name, _number in (("ZerosLike", "Zeros"), ("OnesLike", "Ones")):
+    dense(
+        _name,
+        "x: T -> y: T",
+        types={"T": _VALUES},
+        shape=same("x"),
+        category=CATEGORY,
+        doc=f"{_number} in the shape and dtype of x; flat.",
+        example=f"{_name}(np.array([1., 2.]))",
+    )
+dense(
+    "FullLike",
+    "x: T -> output: T",
+    types={"T": NUMBERS},
+    shape=same("x"),
+    attrs={"value": 0.0},
+    category=CATEGORY,
+    tensorflow=False,
+    doc="The number `value` in the shape and dtype of x; flat.",
+    example="FullLike(np.zeros((2, 2)), value=3.)",
+)

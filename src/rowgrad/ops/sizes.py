@@ -1,0 +1,117 @@
+"""Shapes as numbers, and arrays made of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import refuse
+from ..shape import axis_in, check_elements, rank, scalar, vector, whole
+from ..spec import ALL_DTYPES, EVERYTHING, INDEX, Call, Known, Shape
+from .broadcasting import dense, summed
+
+CATEGORY = "Sizes"
+_ANY = {"T": ALL_DTYPES}
+_OUT: dict[str, Any] = {"attrs": {"out_type": "int32"}, "choices": {"out_type": INDEX}}
+
+dense(
+    "Shape",
+    "input: T -> output: out_type",
+    types=_ANY,
+    shape=lambda x: ((len(x.shape("input")),),),
+    category=CATEGORY,
+    doc="The size of every dimension.",
+    example="Shape(np.zeros((2, 3)))",
+    **_OUT,
+)
+dense(
+    "Size",
+    "input: T -> output: out_type",
+    types=_ANY,
+    shape=lambda x: ((),),
+    category=CATEGORY,
+    doc="The number of elements.",
+    example="Size(np.zeros((2, 3)))",
+    **_OUT,
+)
+dense(
+    "Rank",
+    "input: T -> output: int32",
+    types=_ANY,
+    shape=lambda x: ((),),
+    category=CATEGORY,
+    doc="The number of dimensions.",
+    example="Rank(np.zeros((2, 3)))",
+)
+
+
+def _dimension(x: Known) -> tuple[Shape, ...]:
+    axis_in(whole(x, "axis"), len(x.shape("x")), "axis")
+    return ((),)
+
+
+dense(
+    "Dimension",
+    "x: T -> output: int64",
+    types=_ANY,
+    attrs={"axis": 0},
+    shape=_dimension,
+    category=CATEGORY,
+    tensorflow=False,
+    doc="The size of one dimension.",
+    example="Dimension(np.zeros((2, 3)), axis=1)",
+)
+
+
+def _fill(x: Known) -> tuple[Shape, ...]:
+    dims = vector(x, "dims")
+    rank(x, "value", 0, "should_be_scalar")
+    if dims is None:
+        count = x.shape("dims")[0]
+        if count is None:
+            raise refuse("axis_unknown", argument="dims")
+        return ((None,) * count,)
+    for i, n in enumerate(dims):
+        if n < 0:
+            raise refuse("size_negative", argument="dims", position=i, value=n, bound=0)
+    check_elements(dims)
+    return (dims,)
+
+
+def _fill_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+    return (summed(ops, y, c.value),)
+
+
+dense(
+    "Fill",
+    "dims: host Tdims, value: T -> output: T",
+    types={"Tdims": INDEX, "T": EVERYTHING},
+    shape=_fill,
+    category=CATEGORY,
+    differentiable=("value",),
+    linear=("value",),
+    adjoint=_fill_adjoint,
+    doc="One value in every element of a shape.",
+    example="Fill([2, 2], 7.)",
+)
+
+
+def _range(x: Known) -> tuple[Shape, ...]:
+    start, limit, delta = (scalar(x, name) for name in ("start", "limit", "delta"))
+    if delta == 0:
+        raise refuse("range_endless", argument="delta", value=0)
+    if start is None or limit is None or delta is None:
+        return ((None,),)
+    if (limit - start) * delta < 0:
+        raise refuse("range_backwards", argument="delta", value=start, bound=limit, step=delta)
+    return (((limit - start + delta - (1 if delta > 0 else -1)) // delta,),)
+
+
+dense(
+    "Range",
+    "start: host Tidx, limit: host Tidx, delta: host Tidx -> output: Tidx",
+    types={"Tidx": INDEX},
+    shape=_range,
+    category=CATEGORY,
+    doc="`start`, `start` + `delta`, … up to but without `limit`.",
+    example="Range(3, 18, 5)",
+)
