@@ -17,7 +17,9 @@ def counter() -> tuple[ClientSession, object]:
 def test_steps_and_progress() -> None:
     session, step = counter()
     seen = []
-    loop = Loop(lambda feeds: session.run(step), steps=5, progress=lambda t: seen.append((t.step, t.steps, int(t.result))))
+    loop = Loop(
+        lambda feeds: session.run(step), steps=5, progress=lambda t: seen.append((t.step, t.steps, int(t.result)))
+    )
     assert loop.run() == 5
     assert seen == [(k, 5, k) for k in range(1, 6)]
     assert loop.ended

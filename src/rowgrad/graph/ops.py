@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any as _Any  # there is an op of that name
 
 from .. import ops as _declarations  # noqa: F401  importing it fills the catalogue
 from ..spec import CATALOG, Op, find_op
@@ -22,7 +22,7 @@ _FUNCTIONS: dict[str, Callable[..., Placed]] = {}
 
 
 def _function(op: Op) -> Callable[..., Placed]:
-    def function(scope: Scope, *args: Any, **kwargs: Any) -> Placed:
+    def function(scope: Scope, *args: _Any, **kwargs: _Any) -> Placed:
         if not isinstance(scope, Scope):
             raise TypeError(f"{op.name}: the first argument is a Scope, got {type(scope).__name__}")
         given, attrs = bind_call(op, args, kwargs)
@@ -49,7 +49,7 @@ def function_of(name: str) -> Callable[..., Placed]:
     return _FUNCTIONS[name]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     return function_of(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -58,10 +58,10 @@ def _work_out(node: Node) -> None:
         return
     if op.name in _BY_SHAPE:
         given = node.inputs[0]
-        if given.shape is None or None in given.shape:
+        if given.shape is None or any(given.shape[k] is None for k in _sizes_seen(node, len(given.shape))):
             return
         dtype = NUMPY_DTYPE[given.dtype] if isinstance(given, Output) else given.dtype
-        inputs: list[Any] = [np.broadcast_to(np.zeros((), dtype), given.shape)]
+        inputs: list[Any] = [np.broadcast_to(np.zeros((), dtype), [d or 0 for d in given.shape])]
     else:
         shape = node.outputs[0].shape
         if shape is None or None in shape or math.prod(d for d in shape if d is not None) > _SMALL:
@@ -70,6 +70,13 @@ def _work_out(node: Node) -> None:
     if any(v is None for i in inputs for v in (i if isinstance(i, tuple) else (i,))):
         return
     node.outputs[0].value = frozen(np.asarray(OPS[op.name](*map(_listed, inputs), **node.attrs)))
+
+
+def _sizes_seen(node: Node, rank: int) -> Iterable[int]:
+    """The dimensions whose sizes the node's value is made of."""
+    if node.op.name == "Dimension":
+        return (range(rank)[node.attrs["axis"]],)
+    return () if node.op.name == "Rank" else range(rank)
 
 
 def _listed(value: Any) -> Any:

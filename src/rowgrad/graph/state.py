@@ -44,12 +44,12 @@ class State:
         """Take everything from a file, if all of it fits the graph; Variables it does not have begin anew."""
         saved = load_state(path)
         known = {n.name: n for n in self.graph.nodes if n.op.name in ("Variable", "RandomUniform", "RandomNormal")}
-        for name, array in saved.arrays.items():
+        for name, array in saved.variables.items():
             self._check(path, known, name, array)
         for name in saved.counters:
             if name not in known:
                 raise PageError(f"{path}", f"it has a counter for {name}, which is no random block of this page")
-        self.values = {name: self.engine.put(array) for name, array in saved.arrays.items()}
+        self.values = {name: self.engine.put(array) for name, array in saved.variables.items()}
         self.counters = dict(saved.counters)
 
     def _check(self, path: Any, known: dict[str, Node], name: str, array: Array) -> None:
