@@ -86,7 +86,7 @@ CASES: list[tuple[str, Any, str, str]] = [
     ("blocks/2/in/a", "A", "blocks[2].in.a", "block.pin or block.pin[index]"),
     ("blocks/2/in/a", "A.output[-1]", "blocks[2].in.a", "block.pin or block.pin[index]"),
     ("blocks/2/in/a", f"A.output[{'9' * 5000}]", "blocks[2].in.a", "block.pin or block.pin[index]"),
-    ("blocks/2/in/a", "B.output", "blocks[2].in.a", "there is no block 'B'"),
+    ("blocks/2/in/a", "B.output", "blocks[2].in.a", "there is no block 'B'; did you mean 'b'?"),
     ("blocks/2/in/a", ["A.output", "AA.output"], "blocks[2].in.a[1]", "there is no block 'AA'; did you mean 'A'?"),
     ("blocks/2/attrs", None, "blocks[2].attrs", "an object"),
     ("blocks/2/attrs/x", {"a": 1}, "blocks[2].attrs.x.a", "unknown field; known are int, float"),

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from ..page import PageError
@@ -55,9 +56,9 @@ def refuse(place: str, wanted: str, value: Any) -> PageError:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing where no known name is near."""
-    names = {k[:_LONGEST]: None for _, k in zip(range(_MOST), known, strict=False)}
-    close = difflib.get_close_matches(name[:_LONGEST], list(names), 1, 0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    names = {k[:_LONGEST].casefold(): k[:_LONGEST] for k in islice(known, _MOST)}
+    close = difflib.get_close_matches(name[:_LONGEST].casefold(), list(names), 1, 0.5)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def text(value: Any, place: str) -> str:
