@@ -90,7 +90,7 @@ def test_pins_that_are_missing_unknown_or_unclear(root: Scope) -> None:
 def test_attributes_are_judged(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="attribute dtype must be str; got 3"):
         ops.Placeholder(root, dtype=3)
-    with pytest.raises(InvalidArgumentError, match="attribute dtype must be one of .*; got 'float7'"):
+    with pytest.raises(InvalidArgumentError, match=r"attribute dtype must be one of .*; got 'float7'"):
         ops.Placeholder(root, dtype="float7")
     with pytest.raises(InvalidArgumentError, match="attribute shape must be a list of whole numbers"):
         ops.Placeholder(root, shape=["a"])

@@ -34,16 +34,16 @@ from rowgrad.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
         ("{inf,-inf,1f}", "float32", [np.inf, -np.inf, 1.0]),
         ("{true,FALSE,True}", "int32", [1, 0, 1]),
         ("{1+2j,-3j}", "complex128", [1 + 2j, -3j]),
-        ('"a"', "string", b"a"),
-        ('{"a,b","}{"}', "string", [b"a,b", b"}{"]),
-        (r'{"\"\\\n\t\x00\xff","é"}', "string", [b'"\\\n\t\x00\xff', "é".encode()]),
+        ('"a"', "string", "a"),
+        ('{"a,b","}{"}', "string", ["a,b", "}{"]),
+        (r'{"\"\\\n\t\x00\xff","é"}', "string", [b'"\\\n\t\x00\xff', "é"]),
     ],
 )
 def test_the_spelling_gives_dtype_and_shape(text: str, dtype: str, value: Any) -> None:
     array = parse_literal(text)
     assert aval_of(array).dtype == dtype
     assert array.tolist() == value
-    assert array.shape == np.array(value).shape
+    assert array.shape == np.array(value, object if dtype == "string" else None).shape
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_spelling_gives_dtype_and_shape(text: str, dtype: str, value: Any) -
         ("true", "float16", 1.0),
         ("{TRUE,false,1,0}", "bool", [True, False, True, False]),
         ("{true,2}", "complex64", [1.0, 2.0]),
-        ("{hello there, x}", "string", [b"hello there", b"x"]),
-        ("word", "DT_STRING", b"word"),
+        ("{hello there, x}", "string", ["hello there", "x"]),
+        ("word", "DT_STRING", "word"),
         ("{}", "qint8", []),
     ],
 )
@@ -126,7 +126,7 @@ def sample(dtype: str) -> Any:
     numpy = NUMPY_DTYPE[dtype]
     if dtype == "string":
         array = np.empty((3, 2), dtype=object)
-        array[:] = [[b"", b'"\\'], [bytes(range(256)), "é\n\x7f".encode()], [b"a,b}{", b"\xff\xfe"]]
+        array[:] = [["", '"\\'], [bytes(range(256)), "é\n\x7f"], ["a,b}{", b"\xff\xfe"]]
         return array
     if dtype in QUANTIZED:
         numpy = numpy[0]

@@ -23,7 +23,7 @@ def test_results_have_the_form_of_fetches(root: Scope) -> None:
     run = ClientSession(root).run
     assert run(y).tolist() == [2.0, 4.0]
     assert [v.tolist() for v in run([x, y.z])] == [[1.0, 2.0], [2.0, 4.0]]
-    assert {k: v.tolist() for k, v in run({"a": x, "b": ["y", "y.z"]}.items() and {"a": x}).items()} == {"a": [1, 2]}
+    assert run({"a": x})["a"].tolist() == [1.0, 2.0]
     assert [v.tolist() for v in run({"b": ["y", "y.z"]})["b"]] == [[2.0, 4.0], [2.0, 4.0]]
     assert run([]) == []
     with pytest.raises(InvalidArgumentError, match=r"no 'y.q' in this graph; did you mean 'y.z'"):
@@ -112,9 +112,9 @@ def test_feeds(root: Scope) -> None:
     assert [r.tolist() for r in run(y, ({"x": [[k, k]]} for k in range(3)))] == [[[0, 0]], [[2, 2]], [[4, 4]]]
     with pytest.raises(InvalidArgumentError, match=r"Placeholder \(name: x\): x must have shape \[-1,2\], got \[2\]"):
         run(y, {x: [1, 2]})
-    with pytest.raises(InvalidArgumentError, match="must hold values of int64; got 0.5"):
+    with pytest.raises(InvalidArgumentError, match=r"must hold values of int64; got 0\.5"):
         run(y, {x: [[0.5, 1.0]]})
-    with pytest.raises(InvalidArgumentError, match="only placeholders are fed; Add.z is not one"):
+    with pytest.raises(InvalidArgumentError, match=r"only placeholders are fed; Add\.z is not one"):
         run(y, {y: [[1, 2]]})
 
 

@@ -116,10 +116,18 @@ def _strings(words: list[str], fail: Callable[[int, str], NoReturn]) -> Array:
     array = np.empty(len(words), dtype=object)
     for position, word in enumerate(words):
         try:
-            array[position] = unquoted(word)
+            array[position] = readable(unquoted(word))
         except ValueError as error:
             fail(position, f"is no text: {error}")
     return array
+
+
+def readable(text: bytes) -> str | bytes:
+    """Text, or the bytes where they are none."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text
 
 
 def unquoted(word: str) -> bytes:

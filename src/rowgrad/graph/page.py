@@ -15,7 +15,7 @@ from ..errors import InvalidArgumentError
 
 # What a block may be called: TensorFlow's rule for names of nodes.
 NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*")
-_END = re.compile(r"(.+)\.(\w+)(?:\[(\d+)\])?")
+_END = re.compile(r"(.+)\.(\w+)(?:\[(\d{1,9})\])?")
 
 
 class PageError(InvalidArgumentError):

@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays import Array
 from ...spec import ALL_DTYPES, Op
 from ..literal import parse_dtype, parse_literal, parse_shape
-from ..literal_elements import QUOTED, parse_words, shown, unquoted
+from ..literal_elements import QUOTED, parse_words, readable, shown, unquoted
 from ..page import PageError
 from .binary import DataFile
 from .drawn import DrawnPin
@@ -59,8 +59,8 @@ def declared(array: Array, shape: list[int]) -> Array:
     return array if -1 in shape or array.size == 1 else _shaped(array, shape)
 
 
-def _string(word: str) -> bytes:
-    return unquoted(word) if QUOTED.fullmatch(word) else word.encode()
+def _string(word: str) -> str | bytes:
+    return readable(unquoted(word)) if QUOTED.fullmatch(word) else word
 
 
 def _shaped(array: Array, shape: list[int]) -> Array:

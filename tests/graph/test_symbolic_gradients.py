@@ -1,0 +1,179 @@
+"""AddSymbolicGradients: every differentiable block against differences of its values, the sparse ones twice over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Output, Scope, ops
+from rowgrad.spec import CATALOG, Op
+from samples import sample
+
+SMOOTH = [pytest.param(op, id=op.name) for op in CATALOG.values() if op.differentiable and op.adjoint]
+SPARSE = [p for p in SMOOTH if p.values[0].layer == "kernel"]
+STEP = 1e-6
+
+
+class Case:
+    """An op on a page: what has a gradient is fed, so that it can be moved; the rest is constant."""
+
+    def __init__(self, op: Op, is_open: bool) -> None:
+        self.rng = np.random.default_rng(5)
+        self.root = Scope.new_root_scope()
+        self.feeds: dict[Output, np.ndarray] = {}
+        self.is_open = is_open
+        given: dict[str, Any] = {}
+        self.inputs: list[Output] = []
+        for name, value in sample(op.name, self.rng).items():
+            if name in op.attrs:
+                given[name] = value
+            elif name in op.differentiable:
+                items = [self.place(v) for v in value] if isinstance(value, list) else [self.place(value)]
+                given[name] = items if isinstance(value, list) else items[0]
+                self.inputs += items
+            elif isinstance(value, list) and any(isinstance(v, np.ndarray) for v in value):
+                given[name] = [Const(self.root, v) for v in value]
+            else:
+                given[name] = value if name in [a.name for a in op.inputs if a.host] else Const(self.root, value)
+        placed = getattr(ops, op.name)(self.root, **given)
+        self.session = ClientSession(self.root)
+        self.outputs = [o for o in placed.pins.values() if o.dtype == "float64"]
+        self.seeds = [self.place(self.rng.normal(size=v.shape)) for v in self.run(self.outputs)]
+
+    def place(self, value: Any) -> Output:
+        """A placeholder and its value; sizes are left open where the case says so."""
+        array = np.asarray(value, np.float64)
+        shape = [-1] * array.ndim if self.is_open else list(array.shape)
+        found = ops.Placeholder(self.root, dtype="float64", shape=shape).output
+        self.feeds[found] = array
+        return found
+
+    def run(self, fetches: list[Output], moved: dict[Output, np.ndarray] | None = None) -> list[np.ndarray]:
+        return self.session.run(fetches, {**self.feeds, **(moved or {})})
+
+    def check(self, outputs: list[Output], seeds: list[Output], inputs: list[Output]) -> list[Output]:
+        """The gradient along a random direction is the difference along it."""
+        gradients = list(AddSymbolicGradients(self.root, outputs, inputs, seeds, unconnected_gradients="zero"))
+        found = self.run(gradients)
+        for target, gradient in zip(inputs, found, strict=True):
+            assert gradient.shape == self.feeds[target].shape
+            direction = self.rng.normal(size=gradient.shape)
+            ahead, behind = (
+                self.run(outputs, {target: self.feeds[target] + s * STEP * direction}) for s in (1.0, -1.0)
+            )
+            along = sum(
+                float(np.sum((a - b) / (2 * STEP) * self.feeds[seed]))
+                for a, b, seed in zip(ahead, behind, seeds, strict=True)
+            )
+            assert np.sum(gradient * direction) == pytest.approx(along, rel=1e-5, abs=1e-6)
+        return gradients
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["known", "open"])
+@pytest.mark.parametrize("op", SMOOTH)
+def test_first_order(op: Op, is_open: bool) -> None:
+    case = Case(op, is_open)
+    case.check(case.outputs, case.seeds, case.inputs)
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["known", "open"])
+@pytest.mark.parametrize("op", SPARSE)
+def test_second_order(op: Op, is_open: bool) -> None:
+    case = Case(op, is_open)
+    first = list(AddSymbolicGradients(case.root, case.outputs, case.inputs, case.seeds, unconnected_gradients="zero"))
+    second_seeds = [case.place(case.rng.normal(size=v.shape)) for v in case.run(first)]
+    case.check(first, second_seeds, [*case.inputs, *case.seeds])
+
+
+def test_same_bits_as_vjp() -> None:
+    rng = np.random.default_rng(1)
+    table, dy = rng.normal(size=(6, 4)).astype(np.float32), rng.normal(size=(3, 4)).astype(np.float32)
+    ids, segments = [0, 5, 5, 2, 0], [0, 0, 1, 2, 2]
+    root = Scope.new_root_scope()
+    x = Const(root, table)
+    y = ops.SparseSegmentSqrtN(root, x, ids, segments)
+    (grad,) = AddSymbolicGradients(root, [y], [x], [dy])
+    expected = rg.vjp("SparseSegmentSqrtN", (table, ids, segments), dy)[0]
+    assert ClientSession(root).run(grad).tobytes() == expected.tobytes()
+    rows = ops.SparseSegmentSqrtN(root, x, ids, segments, sparse_gradient=True)
+    (grad,) = AddSymbolicGradients(root, [rows], [x], [dy])
+    assert ClientSession(root).run(grad).tobytes() == expected.tobytes()
+
+
+def test_seeds_are_ones_and_outputs_add_up() -> None:
+    root = Scope.new_root_scope()
+    x = ops.Variable(root, [1.0, 2.0])
+    square = ops.Square(root, x)
+    run = ClientSession(root).run
+    assert [v.tolist() for v in run(AddSymbolicGradients(root, [square], [x]))] == [[2.0, 4.0]]
+    assert [v.tolist() for v in run(AddSymbolicGradients(root, [square, x], [x]))] == [[3.0, 5.0]]
+    assert [v.tolist() for v in run(AddSymbolicGradients(root, [square], [x, square, x]))] == [[2, 4], [1, 1], [2, 4]]
+    (first,) = AddSymbolicGradients(root, [ops.Mul(root, square, x)], [x])
+    (second,) = AddSymbolicGradients(root, [first], [x])
+    (third,) = AddSymbolicGradients(root, [second], [x])
+    assert [v.tolist() for v in run([first, second, third])] == [[3.0, 12.0], [6.0, 12.0], [6.0, 6.0]]
+
+
+def test_what_has_no_gradient_is_refused_by_name() -> None:
+    root = Scope.new_root_scope()
+    x, other = ops.Variable(root.with_op_name("x"), [1.0]), ops.Variable(root.with_op_name("other"), [1.0])
+    y = ops.Square(root, x)
+    with pytest.raises(InvalidArgumentError, match=r"no gradient flows from outputs to inputs\[1\] \(other.ref\)"):
+        AddSymbolicGradients(root, [y], [x, other])
+    zero = AddSymbolicGradients(root, [y], [x, other], unconnected_gradients="zero")[1]
+    assert ClientSession(root).run(zero).tolist() == [0.0]
+    with pytest.raises(InvalidArgumentError, match=r"outputs\[0\] \(ArgMax.output\) is of dtype int64"):
+        AddSymbolicGradients(root, [ops.ArgMax(root, x, 0)], [x])
+    with pytest.raises(InvalidArgumentError, match="no gradient flows"):
+        AddSymbolicGradients(root, [ops.StopGradient(root, y)], [x])
+    with pytest.raises(InvalidArgumentError, match=r"grad_inputs\[0\] must have shape \[1\], got \[2\]"):
+        AddSymbolicGradients(root, [y], [x], [[1.0, 2.0]])
+    with pytest.raises(InvalidArgumentError, match="grad_inputs must have length 1, got 2"):
+        AddSymbolicGradients(root, [y], [x], [[1.0], [1.0]])
+
+
+def test_gradients_flow_through_lookups() -> None:
+    """Composites are nodes, so their gradients are too."""
+    rng = np.random.default_rng(2)
+    indices = np.array([[0, 0], [0, 1], [1, 0], [3, 0], [3, 1], [3, 2]])
+    values, weights = np.array([1, 4, -1, 2, 2, 0]), rng.uniform(0.5, 2.0, 6)
+    weights[4] = -0.5
+    table = rng.normal(size=(5, 3))
+    ids = rg.SparseTensor(indices, values, [5, 3])
+    for block, function in (
+        ("SafeEmbeddingLookupSparse", rg.safe_embedding_lookup_sparse),
+        ("EmbeddingLookupSparse", rg.embedding_lookup_sparse),
+    ):
+        given = ids if block.startswith("Safe") else rg.SparseTensor(indices, np.abs(values), [5, 3])
+        for combiner in ("sum", "mean", "sqrtn"):
+            for max_norm in (0.0, 0.7):
+                for weighted in (False, True):
+                    root = Scope.new_root_scope()
+                    x = ops.Variable(root, table)
+                    w = ops.Variable(root, weights)
+                    out = getattr(ops, block)(
+                        root, x, given, w if weighted else None, combiner=combiner, max_norm=max_norm
+                    )
+                    sparse_weights = rg.SparseTensor(indices, weights, [5, 3])
+                    options = {"combiner": combiner, "max_norm": max_norm or None}
+                    arguments = (table, given, sparse_weights) if weighted else (table, given)
+                    expected = function(*arguments, **options)
+                    session = ClientSession(root)
+                    assert session.run(out).tobytes() == expected.tobytes()
+                    dy = rng.normal(size=expected.shape)
+                    wanted = rg.vjp(function, arguments, dy, **options)
+                    found = session.run(list(AddSymbolicGradients(root, [out], [x, w] if weighted else [x], [dy])))
+                    np.testing.assert_allclose(found[0], rg.densify(wanted[0]), rtol=1e-12, atol=1e-14)
+                    if weighted:
+                        np.testing.assert_allclose(found[1], rg.densify(wanted[2]), rtol=1e-12, atol=1e-14)
+
+
+def test_default_id_of_a_safe_lookup() -> None:
+    root = Scope.new_root_scope()
+    ids = rg.SparseTensor([[0, 0], [2, 0]], [1, -3], [3, 1])
+    out = ops.SafeEmbeddingLookupSparse(root, [[1.0], [2.0], [3.0]], ids, default_id=2)
+    assert ClientSession(root).run(out).tolist() == [[2.0], [3.0], [3.0]]
