@@ -41,8 +41,19 @@ INTRODUCTIONS = {
     "Weighted segment": "Embedding bags in which every id has a weight. TensorFlow builds these from several ops; here "
     "each is one.",
     "Rows": "Whole rows, summed, gathered, scattered and multiplied: what the lookups and the gradients are made of.",
-    "Dense": "Elementwise steps in which gradients of weights and of `max_norm` are written. They run in NumPy and "
-    "live in `rowgrad.dense_ops`.",
+    "Arithmetic": "Two arrays, element by element; they broadcast as in NumPy and TensorFlow. These and all ops below "
+    "live in `rowgrad.dense_ops` and are computed by the array library itself.",
+    "Elementwise": "Functions of one array, element by element.",
+    "Comparison": "Comparisons, logic, and the choice between two arrays.",
+    "Conversion": "Other dtypes, and arrays as they are.",
+    "Reduction": "Sums, means and extremes along dimensions. The order of additions is the array library's own.",
+    "Losses": "Softmax, losses and biases.",
+    "Matrix": "Products of matrices, and dimensions in another order.",
+    "Arrangement": "The same elements in other shapes, put together and taken apart.",
+    "Picking": "Elements by index, indices as rows, and where something is so.",
+    "Sizes": "Shapes as numbers, and arrays made of numbers.",
+    "Dense rows": "Rows with a number each, and bounds: the steps in which gradients of weights and of `max_norm` are "
+    "written.",
 }
 
 
@@ -95,7 +106,8 @@ class Watched(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = OPS[name](*args, **kwargs)
-            through = (name, *itertools.chain.from_iterable(self.ops_of(a) for a in (*args, *kwargs.values())))
+            values = [v for a in (*args, *kwargs.values()) for v in (a if isinstance(a, list | tuple) else (a,))]
+            through = (name, *itertools.chain.from_iterable(map(self.ops_of, values)))
             for part in result if isinstance(result, tuple) else (result,):
                 self._kept.append(part)
                 self.made[id(part)] = tuple(dict.fromkeys(through))
@@ -104,10 +116,10 @@ class Watched(Mapping[str, Callable[..., Any]]):
         return call
 
     def __iter__(self) -> Iterator[str]:
-        return iter(CATALOG)
+        return iter(OPS)
 
     def __len__(self) -> int:
-        return len(CATALOG)
+        return len(OPS)
 
     def ops_of(self, value: Any) -> tuple[str, ...]:
         """The ops a value was made with, outermost first; none for an argument or a cotangent."""
@@ -129,6 +141,8 @@ def gradients(op: Op, **changed: Any) -> dict[str, str]:
     result = OPS[op.name](**arguments, **attrs)
     outputs = result if len(op.outputs) > 1 else (result,)
     cotangents = [np.ones_like(o) if np.asarray(o).dtype.kind in "fc" else None for o in outputs]
+    if all(c is None for c in cotangents):  # integers came out
+        return {}
     watched = Watched()
     found = op.adjoint(watched, Call(arrays, attrs, tuple(outputs)), *cotangents)
     return {
@@ -139,6 +153,8 @@ def gradients(op: Op, **changed: Any) -> dict[str, str]:
 
 
 def made_by(watched: Watched, gradient: Any, op: Op) -> str:
+    if isinstance(gradient, list):
+        return "for each, " + made_by(watched, gradient[0], op)
     if isinstance(gradient, rg.IndexedRows):
         inner = watched.ops_of(gradient.values)
         return "`IndexedRows` of " + (linked(inner, op) if inner else "the upstream gradient's rows")
@@ -163,7 +179,10 @@ def gradient_lines(op: Op) -> Iterator[str]:
         for choice in choices:
             if choice == op.attrs[attr]:
                 continue
-            other = gradients(op, **{attr: choice})
+            try:
+                other = gradients(op, **{attr: choice})
+            except rg.errors.InvalidArgumentError:  # the example's arguments are made for the default
+                continue
             yield from (
                 f"- `{name}` with `{attr}={choice!r}`: {text}" for name, text in other.items() if text != plain[name]
             )
@@ -183,14 +202,14 @@ def link(op: Op, from_page: str | None = None, folder: str = "") -> str:
 
 def by_category() -> dict[str, list[Op]]:
     pages: dict[str, list[Op]] = {}
-    for op in CATALOG.values():
-        pages.setdefault(op.category, []).append(op)
+    for name in OPS:
+        pages.setdefault(CATALOG[name].category, []).append(CATALOG[name])
     return pages
 
 
 def signature(op: Op) -> str:
     """The call as Python writes it, types as the record names them; long ones one argument a line."""
-    parts = [f"{a.name}: {a.type}" for a in op.inputs] + [f"{k}={v!r}" for k, v in op.attrs.items()]
+    parts = [f"{a.name}: {'list ' * a.many}{a.type}" for a in op.inputs] + [f"{k}={v!r}" for k, v in op.attrs.items()]
     returns = ", ".join(f"{o.name}: {o.type}" for o in op.outputs)
     line = f"{op.name}({', '.join(parts)}) -> {returns}"
     if len(line) <= 100:
@@ -202,7 +221,8 @@ def dtype_lines(op: Op) -> Iterator[str]:
     yield "| argument | dtypes |"
     yield "|---|---|"
     for arg in op.inputs:
-        yield f"| `{arg.name}` | {dtypes_of(op, arg)}{' (its value decides a shape)' if arg.host else ''} |"
+        mark = " (its value decides a shape)" if arg.host else " (a list of arrays)" if arg.many else ""
+        yield f"| `{arg.name}` | {dtypes_of(op, arg)}{mark} |"
 
 
 def dtypes_of(op: Op, arg: Arg) -> str:
@@ -223,7 +243,8 @@ def section(op: Op) -> Iterator[str]:
     module = "raw_ops" if op.layer == "kernel" else "dense_ops"
     yield f"## {op.name}"
     yield ""
-    yield f"`rowgrad.{module}.{op.name}`, also `{op.snake_name}`. " + (
+    also = ", ".join(f"`{name}`" for name in (op.snake_name, *op.aliases))
+    yield f"`rowgrad.{module}.{op.name}`, also {also}. " + (
         "TensorFlow has this op." if op.tensorflow else "Not an op of TensorFlow."
     )
     yield ""
@@ -273,13 +294,14 @@ def value_dtypes(op: Op) -> frozenset[str]:
 
 
 def dtype_table() -> str:
-    """Ops × dtypes; dtypes that no op tells apart share a column, ops of a family that take the same share a row."""
+    """Kernel ops × dtypes; dtypes no op tells apart share a column, ops of a family that take the same share a row."""
+    kernels = [op for op in CATALOG.values() if op.layer == "kernel"]
     columns: dict[frozenset[str], list[str]] = {}
     for dtype in ALL_DTYPES:
-        takers = frozenset(name for name, op in CATALOG.items() if dtype in value_dtypes(op))
+        takers = frozenset(op.name for op in kernels if dtype in value_dtypes(op))
         columns.setdefault(takers, []).append(dtype)
     rows: dict[tuple[str, frozenset[str]], list[Op]] = {}
-    for op in CATALOG.values():
+    for op in kernels:
         rows.setdefault((op.category, value_dtypes(op)), []).append(op)
     lines = ["| ops | " + " | ".join(" ".join(c) for c in columns.values()) + " |"]
     lines.append("|---|" + ":-:|" * len(columns))

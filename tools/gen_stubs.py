@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rowgrad.raw_ops  # noqa: F401  importing it fills the catalogue
-from rowgrad.spec import CATALOG, PLAN, Op
+from rowgrad.spec import CATALOG, PLAN, Op, snake
 
 ROOT = Path(__file__).resolve().parent.parent
 TITLES = {
@@ -40,7 +40,10 @@ def annotation(op: Op, attr: str) -> str:
     if isinstance(default, bool):
         return "bool"
     if op.choices.get(attr):
-        return f"Literal[{', '.join(quoted(c) for c in op.choices[attr])}]"
+        choices = [quoted(c) for c in op.choices[attr]]
+        line = ", ".join(choices)
+        # Long ones as the formatter would have them.
+        return f"Literal[{line}]" if len(line) < 80 else "Literal[\n        " + ",\n        ".join(choices) + ",\n    ]"
     if isinstance(default, tuple):
         return "Sequence[int]"
     return type(default).__name__
@@ -67,6 +70,9 @@ def stub(op: Op) -> Iterator[str]:
         twin = CATALOG[op.planned]
         yield from function(op, tuple(n for n in twin.input_names if n not in PLAN), several, plan=True)
     yield f"{op.snake_name} = {op.name}"
+    for alias in op.aliases:
+        yield f"{alias} = {op.name}"
+        yield f"{snake(alias)} = {op.name}"
     yield ""
 
 
@@ -75,7 +81,8 @@ def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = Fal
     if op.planned:
         yield "@overload"
     yield f"def {op.name}("
-    yield from (f"    {name}: ArrayLike," for name in arguments)
+    lists = {a.name for a in op.inputs if a.many}
+    yield from (f"    {name}: {'Sequence[ArrayLike]' if name in lists else 'ArrayLike'}," for name in arguments)
     yield from (f"    {attr}: {annotation(op, attr)} = {quoted(op.attrs[attr])}," for attr in op.attrs)
     yield "    *,"
     if op.planned:
@@ -95,11 +102,12 @@ def imports(body: str, mapping: bool) -> str:
         "overload": "@overload",
         "type_check_only": "@type_check_only",
     }
-    typing = ["Any", *(name for name, text in uses.items() if text in body)]
+    typing = [name for name, text in uses.items() if text in body]
     abc = ["Callable", "Mapping"] if mapping else []
     abc += ["Sequence"] if "Sequence[" in body else []
     lines = [f"from collections.abc import {', '.join(abc)}"] if abc else []
-    lines += [f"from typing import {', '.join(typing)}", ""]
+    # An op is called Any.
+    lines += ["from typing import Any as _Any", *([f"from typing import {', '.join(typing)}"] if typing else []), ""]
     lines += ["import numpy as np", "from numpy.typing import ArrayLike", ""]
     lines += ["from .grad_buffer import GradBuffer"] if "GradBuffer" in body else []
     lines += ["from .plan import Plan"] if "Plan," in body else []
@@ -110,8 +118,8 @@ def render(layer: str) -> str:
     """The whole stub of the module that holds one layer of the catalogue."""
     body = "\n".join(line for op in CATALOG.values() if op.layer == layer for line in stub(op))
     kernel = layer == "kernel"
-    table = "OPS: Mapping[str, Callable[..., Any]]  # the whole catalogue by name, both layers\n" if kernel else ""
-    names = f"__all__: list[str]\n\n_Array = np.ndarray[Any, Any]\n{table}\n"
+    table = "OPS: Mapping[str, Callable[..., _Any]]  # all ops that compute by name, both layers\n" if kernel else ""
+    names = f"__all__: list[str]\n\n_Array = np.ndarray[_Any, _Any]\n{table}\n"
     return HEADER.format(title=TITLES[layer]) + imports(body, kernel) + names + body.rstrip("\n") + "\n"
 
 

@@ -81,6 +81,7 @@ def _describe(name: str) -> int:
 
 def signature(op: Op) -> str:
     """One line: arguments, attributes, outputs."""
-    arguments = [f"{a.name}: {a.type}" for a in op.inputs] + [f"{k}={v!r}" for k, v in op.attrs.items()]
+    arguments = [f"{a.name}: {'list ' * a.many}{a.type}" for a in op.inputs]
+    arguments += [f"{k}={v!r}" for k, v in op.attrs.items()]
     outputs = ", ".join(f"{o.name}: {o.type}" for o in op.outputs)
     return f"{op.name}({', '.join(arguments)}) -> {outputs}"

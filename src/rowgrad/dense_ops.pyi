@@ -5,7 +5,8 @@
 """The dense layer's ops as functions."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, type_check_only
+from typing import Any as _Any
+from typing import Literal, NamedTuple, type_check_only
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +15,29 @@ from .grad_buffer import GradBuffer
 
 __all__: list[str]
 
-_Array = np.ndarray[Any, Any]
+_Array = np.ndarray[_Any, _Any]
+
+def SumLike(
+    x: ArrayLike,
+    like: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x summed over what broadcasting repeats of `like` to give it the shape of x: the transpose of that."""
+
+sum_like = SumLike
+
+def BroadcastLike(
+    x: ArrayLike,
+    like: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x repeated so that it has the shape of `like`."""
+
+broadcast_like = BroadcastLike
 
 def Add(
     x: ArrayLike,
@@ -23,9 +46,11 @@ def Add(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x + y, elementwise."""
+    """x + y, elementwise; the arrays broadcast."""
 
 add = Add
+AddV2 = Add
+add_v2 = Add
 
 def Sub(
     x: ArrayLike,
@@ -34,9 +59,11 @@ def Sub(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x − y, elementwise."""
+    """x − y, elementwise; the arrays broadcast."""
 
 sub = Sub
+Subtract = Sub
+subtract = Sub
 
 def Mul(
     x: ArrayLike,
@@ -45,9 +72,33 @@ def Mul(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x · y, elementwise."""
+    """x · y, elementwise; the arrays broadcast."""
 
 mul = Mul
+Multiply = Mul
+multiply = Mul
+
+def Div(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x / y, elementwise; the arrays broadcast."""
+
+div = Div
+
+def RealDiv(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x / y, elementwise; the arrays broadcast."""
+
+real_div = RealDiv
 
 def DivNoNan(
     x: ArrayLike,
@@ -56,9 +107,98 @@ def DivNoNan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x / y, elementwise; 0 where y is 0."""
+    """x / y, elementwise; 0 where y is 0. The arrays broadcast."""
 
 div_no_nan = DivNoNan
+
+def Mod(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """What is left of x after division by y towards zero: it has the sign of x."""
+
+mod = Mod
+TruncateMod = Mod
+truncate_mod = Mod
+
+def FloorMod(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """What is left of x after division by y rounded down: it has the sign of y."""
+
+floor_mod = FloorMod
+
+def FloorDiv(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x / y rounded down, elementwise; the arrays broadcast."""
+
+floor_div = FloorDiv
+
+def Pow(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x to the power y, elementwise; the arrays broadcast."""
+
+pow = Pow
+
+def Maximum(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The larger of x and y, elementwise; the arrays broadcast."""
+
+maximum = Maximum
+
+def Minimum(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The smaller of x and y, elementwise; the arrays broadcast."""
+
+minimum = Minimum
+
+def SquaredDifference(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """(x − y)², elementwise; the arrays broadcast."""
+
+squared_difference = SquaredDifference
+
+def AddN(
+    inputs: Sequence[ArrayLike],
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The sum of arrays of one shape, added in their order."""
+
+add_n = AddN
 
 def Neg(
     x: ArrayLike,
@@ -69,6 +209,38 @@ def Neg(
     """−x, elementwise."""
 
 neg = Neg
+Negate = Neg
+negate = Neg
+
+def Abs(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """|x|, elementwise; its gradient at 0 is 0."""
+
+abs = Abs
+
+def Sign(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """−1, 0 or 1, by the sign of x; flat."""
+
+sign = Sign
+
+def Square(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x², elementwise."""
+
+square = Square
 
 def Sqrt(
     x: ArrayLike,
@@ -80,6 +252,308 @@ def Sqrt(
 
 sqrt = Sqrt
 
+def Rsqrt(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """1 / √x, elementwise."""
+
+rsqrt = Rsqrt
+
+def Reciprocal(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """1 / x, elementwise."""
+
+reciprocal = Reciprocal
+Inv = Reciprocal
+inv = Reciprocal
+
+def Log(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The natural logarithm, elementwise."""
+
+log = Log
+
+def Log1p(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """log(1 + x), elementwise, exact for small x."""
+
+log1p = Log1p
+
+def Exp(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """e to the power x, elementwise."""
+
+exp = Exp
+
+def Expm1(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """exp(x) − 1, elementwise, exact for small x."""
+
+expm1 = Expm1
+
+def Sin(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The sine, elementwise."""
+
+sin = Sin
+
+def Cos(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The cosine, elementwise."""
+
+cos = Cos
+
+def Sigmoid(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """1 / (1 + exp(−x)), elementwise."""
+
+sigmoid = Sigmoid
+
+def Tanh(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The hyperbolic tangent, elementwise."""
+
+tanh = Tanh
+
+def Softplus(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """log(1 + exp(x)), elementwise; neither end overflows."""
+
+softplus = Softplus
+
+def Floor(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x rounded down, elementwise; flat."""
+
+floor = Floor
+
+def Ceil(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x rounded up, elementwise; flat."""
+
+ceil = Ceil
+
+def Round(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x rounded to the nearest whole number, halves to the even one; flat."""
+
+round = Round
+
+def Relu(
+    features: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The larger of x and 0, elementwise; its gradient at 0 is 0."""
+
+relu = Relu
+
+def ReluGrad(
+    gradients: ArrayLike,
+    features: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `Relu`: `gradients` where a feature is positive, else 0."""
+
+relu_grad = ReluGrad
+
+def Equal(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x = y, elementwise; the arrays broadcast."""
+
+equal = Equal
+
+def NotEqual(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x ≠ y, elementwise; the arrays broadcast."""
+
+not_equal = NotEqual
+
+def Less(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x < y, elementwise; the arrays broadcast."""
+
+less = Less
+
+def LessEqual(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x ≤ y, elementwise; the arrays broadcast."""
+
+less_equal = LessEqual
+
+def Greater(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x > y, elementwise; the arrays broadcast."""
+
+greater = Greater
+
+def GreaterEqual(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x ≥ y, elementwise; the arrays broadcast."""
+
+greater_equal = GreaterEqual
+
+def LogicalAnd(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether both x and y are true, elementwise; the arrays broadcast."""
+
+logical_and = LogicalAnd
+
+def LogicalOr(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x or y is true, elementwise; the arrays broadcast."""
+
+logical_or = LogicalOr
+
+def LogicalNot(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether x is false, elementwise."""
+
+logical_not = LogicalNot
+
+def Select(
+    condition: ArrayLike,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x where `condition` is true, else y, elementwise; the arrays broadcast."""
+
+select = Select
+SelectV2 = Select
+select_v2 = Select
+
+def Cast(
+    x: ArrayLike,
+    DstT: Literal[
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "complex64",
+        "complex128",
+        "bool",
+    ] = "float32",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x in the dtype the attribute names."""
+
+cast = Cast
+
 def CastLike(
     x: ArrayLike,
     like: ArrayLike,
@@ -90,6 +564,561 @@ def CastLike(
     """x in the dtype of `like`."""
 
 cast_like = CastLike
+
+def Identity(
+    input: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The array as it is."""
+
+identity = Identity
+
+def StopGradient(
+    input: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The array as it is, through which no gradient flows."""
+
+stop_gradient = StopGradient
+
+def ZerosLike(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Zeros in the shape and dtype of x; flat."""
+
+zeros_like = ZerosLike
+
+def OnesLike(
+    x: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Ones in the shape and dtype of x; flat."""
+
+ones_like = OnesLike
+
+def FullLike(
+    x: ArrayLike,
+    value: float = 0.0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The number `value` in the shape and dtype of x; flat."""
+
+full_like = FullLike
+
+def Sum(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The sum along dimensions."""
+
+sum = Sum
+
+def Mean(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The mean along dimensions; of no elements, NaN."""
+
+mean = Mean
+
+def Prod(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The product along dimensions."""
+
+prod = Prod
+
+def Max(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The largest along dimensions; of no elements, −∞ or the dtype's lowest."""
+
+max = Max
+
+def Min(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The smallest along dimensions; of no elements, ∞ or the dtype's highest."""
+
+min = Min
+
+def All(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether all are true along dimensions; of no elements, true."""
+
+all = All
+
+def Any(
+    input: ArrayLike,
+    axis: ArrayLike,
+    keep_dims: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Whether one is true along dimensions; of no elements, false."""
+
+any = Any
+
+def SpreadLike(
+    x: ArrayLike,
+    axis: ArrayLike,
+    like: ArrayLike,
+    keep_dims: bool = False,
+    mean: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The transpose of `Sum`, and with `mean` of `Mean`."""
+
+spread_like = SpreadLike
+
+def ArgMax(
+    input: ArrayLike,
+    dimension: ArrayLike,
+    output_type: Literal["int64", "int32"] = "int64",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The position of the largest element along a dimension; of equals, the first."""
+
+arg_max = ArgMax
+
+def ArgMin(
+    input: ArrayLike,
+    dimension: ArrayLike,
+    output_type: Literal["int64", "int32"] = "int64",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The position of the smallest element along a dimension; of equals, the first."""
+
+arg_min = ArgMin
+
+def L2Loss(
+    t: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Half the sum of squares: Σ t² / 2."""
+
+l2_loss = L2Loss
+
+def Softmax(
+    logits: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """exp(x) / Σ exp(x) along the last dimension."""
+
+softmax = Softmax
+
+def LogSoftmax(
+    logits: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """x − log Σ exp(x) along the last dimension."""
+
+log_softmax = LogSoftmax
+
+@type_check_only
+class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
+    loss: _Array
+    backprop: _Array
+
+def SoftmaxCrossEntropyWithLogits(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> SoftmaxCrossEntropyWithLogitsResult:
+    """The cross entropy of labels and softmax(features), row by row: −Σ labels · log softmax(features)."""
+
+softmax_cross_entropy_with_logits = SoftmaxCrossEntropyWithLogits
+
+def SigmoidCrossEntropyWithLogits(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The cross entropy of labels and sigmoid(logits), elementwise: max(x, 0) − x · z + log(1 + exp(−|x|))."""
+
+sigmoid_cross_entropy_with_logits = SigmoidCrossEntropyWithLogits
+
+def BiasAdd(
+    value: ArrayLike,
+    bias: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """A vector added to every row: `bias` is as long as the last dimension of `value`."""
+
+bias_add = BiasAdd
+
+def MatMul(
+    a: ArrayLike,
+    b: ArrayLike,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The product of two matrices, each transposed first if asked for."""
+
+mat_mul = MatMul
+
+def Transpose(
+    x: ArrayLike,
+    perm: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Dimensions in another order: dimension i of the result is dimension perm[i] of x."""
+
+transpose = Transpose
+
+def TransposeBack(
+    x: ArrayLike,
+    perm: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """What `Transpose` with this `perm` was made of: its inverse and its transpose."""
+
+transpose_back = TransposeBack
+
+def Reshape(
+    tensor: ArrayLike,
+    shape: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The same elements in another shape; one dimension may be −1 and is what is left for it."""
+
+reshape = Reshape
+
+def ReshapeLike(
+    x: ArrayLike,
+    like: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The same elements in the shape of `like`."""
+
+reshape_like = ReshapeLike
+
+def MergeDims(
+    x: ArrayLike,
+    count: int = 2,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The first `count` dimensions as one; with none, a dimension of size 1 is put in front."""
+
+merge_dims = MergeDims
+
+def ExpandDims(
+    input: ArrayLike,
+    dim: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """A dimension of size 1 put in at position `dim`; −1 is behind the last."""
+
+expand_dims = ExpandDims
+
+def Squeeze(
+    input: ArrayLike,
+    axis: Sequence[int] = (),
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Without the dimensions of size 1, or only those that `axis` names."""
+
+squeeze = Squeeze
+
+def Concat(
+    values: Sequence[ArrayLike],
+    axis: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Arrays one behind the other along a dimension; the other dimensions agree."""
+
+concat = Concat
+ConcatV2 = Concat
+concat_v2 = Concat
+
+def ConcatPart(
+    x: ArrayLike,
+    axis: ArrayLike,
+    values: Sequence[ArrayLike],
+    index: int = 0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The part of x that `values[index]` is when `Concat` makes x of `values`: one part of its transpose."""
+
+concat_part = ConcatPart
+
+def Pack(
+    values: Sequence[ArrayLike],
+    axis: int = 0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Arrays of one shape as the parts of one that has a dimension more."""
+
+pack = Pack
+Stack = Pack
+stack = Pack
+
+def PartAt(
+    x: ArrayLike,
+    axis: int = 0,
+    index: int = 0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The part of x at one index along a dimension, which is gone then."""
+
+part_at = PartAt
+
+def PlaceAt(
+    x: ArrayLike,
+    like: ArrayLike,
+    axis: int = 0,
+    index: int = 0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The transpose of `PartAt`: x at one index along a dimension of zeros in the shape of `like`."""
+
+place_at = PlaceAt
+
+def Column(
+    x: ArrayLike,
+    index: int = 0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """One column of a matrix."""
+
+column = Column
+
+def Slice(
+    input: ArrayLike,
+    begin: ArrayLike,
+    size: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The block of `size` that starts at `begin`; a size of −1 is all that is left of a dimension."""
+
+slice = Slice
+
+def SliceLike(
+    x: ArrayLike,
+    begin: ArrayLike,
+    like: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The block in the shape of `like` that starts at `begin`."""
+
+slice_like = SliceLike
+
+def PadLike(
+    x: ArrayLike,
+    begin: ArrayLike,
+    like: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The transpose of `Slice`: x at `begin` among zeros in the shape of `like`."""
+
+pad_like = PadLike
+
+def Gather(
+    params: ArrayLike,
+    indices: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """Rows of `params` by index; `indices` may have any shape."""
+
+gather = Gather
+GatherV2 = Gather
+gather_v2 = Gather
+
+def OneHot(
+    indices: ArrayLike,
+    depth: ArrayLike,
+    on_value: ArrayLike,
+    off_value: ArrayLike,
+    axis: int = -1,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`on_value` at the index, `off_value` elsewhere, along a new dimension."""
+
+one_hot = OneHot
+
+def Where(
+    condition: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The coordinates of what is true, one row each, in order."""
+
+where = Where
+
+def Flatnonzero(
+    mask: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The positions of what is true in a vector, ascending."""
+
+flatnonzero = Flatnonzero
+
+def Shape(
+    input: ArrayLike,
+    out_type: Literal["int32", "int64"] = "int32",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The size of every dimension."""
+
+shape = Shape
+
+def Size(
+    input: ArrayLike,
+    out_type: Literal["int32", "int64"] = "int32",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The number of elements."""
+
+size = Size
+
+def Rank(
+    input: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The number of dimensions."""
+
+rank = Rank
+
+def Dimension(
+    x: ArrayLike,
+    axis: int = 0,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The size of one dimension."""
+
+dimension = Dimension
+
+def Fill(
+    dims: ArrayLike,
+    value: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """One value in every element of a shape."""
+
+fill = Fill
+
+def Range(
+    start: ArrayLike,
+    limit: ArrayLike,
+    delta: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`start`, `start` + `delta`, … up to but without `limit`."""
+
+range = Range
 
 def Positions(
     ids: ArrayLike,
@@ -140,18 +1169,7 @@ def SplitRows(
 
 split_rows = SplitRows
 
-def Reshape(
-    x: ArrayLike,
-    shape: Sequence[int] = (),
-    *,
-    name: str | None = None,
-    out: _Array | GradBuffer | None = None,
-) -> _Array:
-    """The same elements in another shape."""
-
-reshape = Reshape
-
-def Maximum(
+def AtLeast(
     x: ArrayLike,
     bound: float = 0.0,
     *,
@@ -160,7 +1178,7 @@ def Maximum(
 ) -> _Array:
     """The larger of x and the number `bound`; the gradient passes where x >= bound."""
 
-maximum = Maximum
+at_least = AtLeast
 
 def MaskBelow(
     x: ArrayLike,
@@ -169,20 +1187,9 @@ def MaskBelow(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """1 where x >= bound, else 0: the slope of `Maximum`, and flat itself."""
+    """1 where x >= bound, else 0: the slope of `AtLeast`, and flat itself."""
 
 mask_below = MaskBelow
-
-def FullLike(
-    x: ArrayLike,
-    value: float = 0.0,
-    *,
-    name: str | None = None,
-    out: _Array | GradBuffer | None = None,
-) -> _Array:
-    """The number `value` in the shape and dtype of x; flat."""
-
-full_like = FullLike
 
 def ScaleRows(
     rows: ArrayLike,

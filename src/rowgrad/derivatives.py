@@ -172,9 +172,11 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
         made.wanted = frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked)
         contributions = op.adjoint(OPS, made, *ys)
         for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
+            if not asked or gradient is None:
+                continue
             target = arguments[name]
             pairs = zip(target, gradient, strict=True) if isinstance(target, list | tuple) else ((target, gradient),)
-            for traced, part in pairs if asked and gradient is not None else ():
+            for traced, part in pairs:
                 if part is not None and is_differentiable(traced):
                     gradients[id(traced)] = _sum(gradients.get(id(traced)), part)
     return gradients

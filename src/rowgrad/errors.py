@@ -289,6 +289,7 @@ WORDS: dict[str, Words] = {
     "inner_sizes": Words("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
     "two_unknown": Words("{argument} may hold -1 once, got {value}"),
     "not_one": Words("{argument} can drop dimensions of size 1 only, but dimension {position} has size {value}"),
+    "squeeze_unknown": Words("axis must name the dimensions to drop: not all sizes of {value} are known", ("axis",)),
     "not_a_permutation": Words("{argument} must hold every number in [0, {bound}) once, got {value}"),
     "slice_outside": Words(
         "{argument}[{position}] = {value}: the slice must lie inside dimension {position} of size {bound}"

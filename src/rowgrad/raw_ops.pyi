@@ -5,7 +5,8 @@
 """Every kernel op of the catalogue as a function."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload, type_check_only
+from typing import Any as _Any
+from typing import Literal, NamedTuple, overload, type_check_only
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,8 +16,8 @@ from .plan import Plan
 
 __all__: list[str]
 
-_Array = np.ndarray[Any, Any]
-OPS: Mapping[str, Callable[..., Any]]  # the whole catalogue by name, both layers
+_Array = np.ndarray[_Any, _Any]
+OPS: Mapping[str, Callable[..., _Any]]  # all ops that compute by name, both layers
 
 def SparseSegmentSum(
     data: ArrayLike,

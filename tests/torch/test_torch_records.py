@@ -21,8 +21,9 @@ COMPUTED = [op for op in CATALOG.values() if op.layer != "graph"]
 DIFFERENTIABLE = [op for op in COMPUTED if op.adjoint is not None]
 # What NumPy and torch compute by approximations of their own.
 APPROXIMATE = {
-    "Exp", "Expm1", "Log", "Log1p", "Sin", "Cos", "Sigmoid", "Tanh", "Softplus", "Rsqrt", "Pow", "Softmax", "LogSoftmax",
-    "SoftmaxCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogits", "Sum", "Mean", "MatMul", "L2Loss", "SumLike", "Prod",
+    "Exp", "Expm1", "Log", "Log1p", "Sin", "Cos", "Sigmoid", "Tanh", "Softplus", "Rsqrt", "Pow", "Softmax",
+    "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SigmoidCrossEntropyWithLogits", "Sum", "Mean", "MatMul",
+    "L2Loss", "SumLike", "Prod",
 }  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def test_gradcheck(op: Op, way: str) -> None:
     assert torch.autograd.gradgradcheck(run, given)
 
 
-@pytest.mark.parametrize("op", COMPUTED, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in COMPUTED if not all(a.host for a in op.inputs)], ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_same_bits_as_numpy(op: Op, dtype: str) -> None:
     kind = rg.arrays.NUMPY_DTYPE[dtype]
@@ -85,7 +86,7 @@ def test_the_same_bits_as_numpy(op: Op, dtype: str) -> None:
     inputs, attrs = split(op, kind, seed=5)
     got = OPS[op.name](**inputs, **attrs)
     for e, g in zip(*(x if isinstance(x, tuple) else (x,) for x in (expected, got)), strict=True):
-        assert to_numpy(g).dtype == e.dtype or op.name == "Range"
+        assert to_numpy(g).dtype == e.dtype
         if op.name in APPROXIMATE:
             step = 2.0**-7 if dtype == "bfloat16" else 2.0**-22
             np.testing.assert_allclose(to_numpy(g).astype(float), e.astype(float), rtol=step, atol=step)

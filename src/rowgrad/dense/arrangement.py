@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
+
+from .words import product
 
 
 def _reshape(xp: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
     if -1 in shape:  # not left to the library: with a size of 0 none of them can tell
-        rest = math.prod(n for n in shape if n != -1)
-        size = math.prod(tensor.shape)
+        rest = product([n for n in shape if n != -1])
+        size = product(tensor.shape)
         shape = tuple((size // rest if rest else 0) if n == -1 else n for n in shape)
     return xp.copy(xp.reshape(tensor, shape))
 
 
 def _merge_dims(xp: Any, x: Any, count: int) -> Any:
     shape = tuple(x.shape)
-    return xp.copy(xp.reshape(x, (math.prod(shape[:count]), *shape[count:])))
+    return xp.copy(xp.reshape(x, (product(shape[:count]), *shape[count:])))
 
 
 def _expand_dims(xp: Any, input: Any, dim: int) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-from .words import narrow, wide
+from .words import narrow, product, wide
 
 Axis = int | tuple[int, ...]
 
@@ -15,8 +14,8 @@ def _axes(x: Any, axis: Axis) -> tuple[int, ...]:
     return tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
 
 
-def _count(x: Any, axes: tuple[int, ...]) -> int:
-    return math.prod(x.shape[a] for a in axes)
+def _count(x: Any, axes: tuple[int, ...]) -> Any:
+    return product([x.shape[a] for a in axes])
 
 
 def _sum(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:

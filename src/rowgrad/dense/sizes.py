@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
+
+from .words import product
 
 
 def _numbers(xp: Any, values: Any, dtype: Any, like: Any) -> Any:
@@ -17,7 +18,7 @@ def _range(xp: Any, start: Any, limit: Any, delta: Any, Tidx: str) -> Any:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Shape": lambda xp, input, out_type: _numbers(xp, tuple(input.shape), xp.dtype(out_type), input),
-    "Size": lambda xp, input, out_type: _numbers(xp, math.prod(input.shape), xp.dtype(out_type), input),
+    "Size": lambda xp, input, out_type: _numbers(xp, product(input.shape), xp.dtype(out_type), input),
     "Rank": lambda xp, input: _numbers(xp, input.ndim, xp.dtype("int32"), input),
     "Dimension": lambda xp, x, axis: _numbers(xp, x.shape[axis], xp.int64, x),
     "Fill": lambda xp, dims, value: xp.copy(xp.broadcast_to(value, dims)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -13,6 +14,14 @@ def wide(xp: Any, x: Any) -> Any:
 def narrow(xp: Any, x: Any, dtype: Any) -> Any:
     """x in the dtype that `wide` left."""
     return x if x.dtype == dtype else xp.astype(x, dtype)
+
+
+def product(sizes: Iterable[Any]) -> Any:
+    """Sizes multiplied; a compiler that traces this may have symbols among them."""
+    total = 1
+    for size in sizes:
+        total = total * size
+    return total
 
 
 def place(flat: int, shape: Any) -> int | str:

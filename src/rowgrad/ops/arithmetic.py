@@ -102,20 +102,24 @@ def _binary(
 
 
 _LINEAR: dict[str, Any] = {"linear": ("x", "y")}
-_WHOLE = "np.array([7, -7, 7]), np.array([2, 2, -2])"
+_WHOLE = "np.array([7., -7., 7.]), np.array([2., 2., -2.])"
 _ZERO = "An integer divided by 0 is refused."
 _binary("Add", _add, "x + y, elementwise; the arrays broadcast.", NUMBERS, aliases=("AddV2",), **_LINEAR)
 _binary("Sub", _sub, "x − y, elementwise; the arrays broadcast.", NUMBERS, aliases=("Subtract",), **_LINEAR)
 _binary("Mul", _mul, "x · y, elementwise; the arrays broadcast.", aliases=("Multiply",))
 _binary(
-    "Div", _div, f"x / y, elementwise; the arrays broadcast. Integers are rounded towards zero. {_ZERO}", REALS, _WHOLE
+    "Div",
+    _div,
+    f"x / y, elementwise; the arrays broadcast.\n\nIntegers are rounded towards zero. {_ZERO}",
+    REALS,
+    _WHOLE,
 )
 _binary("RealDiv", _div, "x / y, elementwise; the arrays broadcast.", FLOATS, "np.array([1., 2.]), np.array([4., 5.])")
 _binary("DivNoNan", _div_no_nan, "x / y, elementwise; 0 where y is 0. The arrays broadcast.", FLOATS)
 _binary(
     "Mod",
     _mod,
-    f"What is left of x after division by y rounded towards zero: it has the sign of x. The arrays broadcast. {_ZERO}",
+    f"What is left of x after division by y towards zero: it has the sign of x.\n\nThe arrays broadcast. {_ZERO}",
     (*FLOATS, "int32", "int64"),
     _WHOLE,
     aliases=("TruncateMod",),
@@ -123,15 +127,15 @@ _binary(
 _binary(
     "FloorMod",
     _mod,
-    f"What is left of x after division by y rounded down: it has the sign of y. The arrays broadcast. {_ZERO}",
+    f"What is left of x after division by y rounded down: it has the sign of y.\n\nThe arrays broadcast. {_ZERO}",
     REALS,
     _WHOLE,
 )
-_binary("FloorDiv", None, f"x / y rounded down, elementwise; the arrays broadcast. {_ZERO}", REALS, _WHOLE)
+_binary("FloorDiv", None, f"x / y rounded down, elementwise; the arrays broadcast.\n\n{_ZERO}", REALS, _WHOLE)
 _binary(
     "Pow",
     _pow,
-    "x to the power y, elementwise; the arrays broadcast. The gradient for y is 0 where x is not positive. Integers"
+    "x to the power y, elementwise; the arrays broadcast.\n\nThe gradient for y is 0 where x is not positive. Integers"
     " have no negative powers: those are refused.",
     (*FLOATS, *SIGNED),
     "np.array([1., 2., 3.]), np.array([2., 3., .5])",
@@ -139,12 +143,12 @@ _binary(
 _binary(
     "Maximum",
     _extreme("GreaterEqual"),
-    "The larger of x and y, elementwise; the arrays broadcast. Of equals, x has the gradient; NaN is above all.",
+    "The larger of x and y, elementwise; the arrays broadcast.\n\nOf equals, x has the gradient; NaN is above all.",
 )
 _binary(
     "Minimum",
     _extreme("LessEqual"),
-    "The smaller of x and y, elementwise; the arrays broadcast. Of equals, x has the gradient; NaN is below all.",
+    "The smaller of x and y, elementwise; the arrays broadcast.\n\nOf equals, x has the gradient; NaN is below all.",
 )
 _binary(
     "SquaredDifference",
@@ -170,6 +174,6 @@ dense(
     differentiable=("inputs",),
     linear=("inputs",),
     adjoint=lambda ops, c, y: ([y] * len(c.inputs),),
-    doc="The sum of arrays of one shape, added in their order. 16-bit floats are added in float32 and rounded once.",
+    doc="The sum of arrays of one shape, added in their order.\n\n16-bit floats are added in float32 and rounded once.",
     example="AddN([np.array([1., 2.]), np.array([3., 4.]), np.array([5., 6.])])",
 )

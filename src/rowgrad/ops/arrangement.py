@@ -61,7 +61,7 @@ def _squeeze(x: Known) -> tuple[Shape, ...]:
     shape, axis = x.shape("input"), x.attrs["axis"]
     if not axis:
         if None in shape:
-            raise refuse("axis_unknown", argument="axis")
+            raise refuse("squeeze_unknown", argument="axis", value=shape_text(shape))
         return (tuple(n for n in shape if n != 1),)
     gone = {axis_in(a, len(shape), "axis", i) for i, a in enumerate(axis)}
     for i in gone:

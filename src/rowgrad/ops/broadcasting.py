@@ -63,8 +63,9 @@ dense(
     "x: T, like: T -> output: T",
     shape=_sum_like,
     adjoint=lambda ops, c, y: (ops["BroadcastLike"](y, c.x),),
-    doc="x summed over the dimensions in which `like` would be repeated to have its shape: the transpose of"
-    " broadcasting. 16-bit floats are summed in float32 and rounded once.",
+    doc="""x summed over what broadcasting repeats of `like` to give it the shape of x: the transpose of that.
+
+16-bit floats are summed in float32 and rounded once.""",
     example="SumLike(np.array([[1., 2.], [3., 4.]]), like=np.zeros(2))",
     **_LIKE,
 )

@@ -20,9 +20,9 @@ dense(
     differentiable=("x",),
     linear=("x",),
     adjoint=lambda ops, c, y: (ops["CastLike"](y, c.x),),
-    doc="x in the dtype the attribute names. Floats become integers by losing their fraction; complex numbers lose"
+    doc="x in the dtype the attribute names.\n\nFloats become integers by losing their fraction; complex numbers lose"
     " their imaginary part; what is not 0 becomes true.",
-    example="Cast(np.array([1.7, -1.7]), DstT='int32')",
+    example="Cast(np.array([1.75, -1.75]), DstT='float16')",
 )
 dense(
     "CastLike",

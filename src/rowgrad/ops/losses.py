@@ -46,7 +46,7 @@ for _name, _output, _adjoint, _doc in (
         category=CATEGORY,
         differentiable=("logits",),
         adjoint=_adjoint,
-        doc=f"{_doc} {_SHORT}",
+        doc=f"{_doc}\n\n{_SHORT}",
         example=f"{_name}(np.array([[1., 2., 3.], [0., 0., 0.]]))",
     )
 
@@ -88,7 +88,7 @@ dense(
     category=CATEGORY,
     differentiable=("features", "labels"),
     adjoint=_cross_entropy,
-    doc=f"""The cross entropy of each row of `labels` and the softmax of `features`, −Σ labels · log softmax(features).
+    doc=f"""The cross entropy of labels and softmax(features), row by row: −Σ labels · log softmax(features).
 
 `backprop` is softmax(features) − labels, the gradient where a row of labels sums to 1. The op's own gradient is that
 of the loss as it is, whatever the labels sum to. {_SHORT}""",

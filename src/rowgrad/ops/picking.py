@@ -36,8 +36,9 @@ dense(
     linear=("params",),
     adjoint=_gather_adjoint,
     aliases=("GatherV2",),
-    doc="Rows of `params` by index; `indices` may have any shape. The gradient adds up rows named more than once, in"
-    " input order.",
+    doc="""Rows of `params` by index; `indices` may have any shape.
+
+The gradient adds up rows named more than once, in input order.""",
     example="Gather(np.array([[1., 2.], [3., 4.]]), np.array([[1, 0], [1, 1]]))",
 )
 
@@ -72,8 +73,9 @@ dense(
     differentiable=("on_value", "off_value"),
     linear=("on_value", "off_value"),
     adjoint=_one_hot_adjoint,
-    doc="`on_value` at the index, `off_value` elsewhere, along a new dimension of size `depth` at position `axis`. An"
-    " index outside [0, depth) gives `off_value` only.",
+    doc="""`on_value` at the index, `off_value` elsewhere, along a new dimension.
+
+It has size `depth` and stands at position `axis`. An index outside [0, depth) gives `off_value` only.""",
     example="OneHot(np.array([1, -1]), 3, 1., 0.)",
 )
 dense(

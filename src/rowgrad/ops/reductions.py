@@ -77,17 +77,17 @@ def _prod(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
 _T: dict[str, Any] = {"types": {"T": NUMBERS, "Tidx": INDEX}, "linear": ("input",)}
 _R: dict[str, Any] = {"types": {"T": REALS, "Tidx": INDEX}}
 _B: dict[str, Any] = {"types": {"Tidx": INDEX}, "type": "bool"}
-_reduction("Sum", lambda ops, c, y: (_spread(ops, c, y),), f"The sum along dimensions. {_SHORT}", **_T)
+_reduction("Sum", lambda ops, c, y: (_spread(ops, c, y),), f"The sum along dimensions.\n\n{_SHORT}", **_T)
 _reduction(
     "Mean",
     lambda ops, c, y: (_spread(ops, c, y, mean=True),),
-    f"The mean along dimensions; of no elements, NaN. {_SHORT} Means of integers are rounded towards zero.",
+    f"The mean along dimensions; of no elements, NaN.\n\n{_SHORT} Means of integers are rounded towards zero.",
     **_T,
 )
 _reduction(
     "Prod",
     _prod,
-    f"The product along dimensions. {_SHORT} Second derivatives hold where no element is 0.",
+    f"The product along dimensions.\n\n{_SHORT} Second derivatives hold where no element is 0.",
     **_R,
 )
 for _name, _word, _none in (
@@ -95,7 +95,7 @@ for _name, _word, _none in (
     ("Min", "smallest", "∞ or the dtype's highest"),
 ):
     _reduction(
-        _name, _extreme, f"The {_word} along dimensions; of no elements, {_none}. Equals share the gradient.", **_R
+        _name, _extreme, f"The {_word} along dimensions; of no elements, {_none}.\n\nEquals share the gradient.", **_R
     )
 _reduction("All", None, "Whether all are true along dimensions; of no elements, true.", **_B)
 _reduction("Any", None, "Whether one is true along dimensions; of no elements, false.", **_B)
@@ -124,8 +124,9 @@ dense(
     linear=("x",),
     adjoint=_spread_adjoint,
     tensorflow=False,
-    doc="The transpose of `Sum`, and with `mean` of `Mean`: every number of x wherever `like` has an element that the"
-    " reduction along `axis` adds to it.",
+    doc="""The transpose of `Sum`, and with `mean` of `Mean`.
+
+Every number of x stands wherever `like` has an element that the reduction along `axis` adds to it.""",
     example="SpreadLike(np.array([1., 2.]), axis=1, like=np.zeros((2, 3)))",
 )
 
@@ -162,6 +163,6 @@ dense(
     category=CATEGORY,
     differentiable=("t",),
     adjoint=lambda ops, c, y: (ops["Mul"](c.t, y),),
-    doc=f"Half the sum of squares: Σ t² / 2. {_SHORT}",
+    doc=f"Half the sum of squares: Σ t² / 2.\n\n{_SHORT}",
     example="L2Loss(np.array([3., 4.]))",
 )

@@ -50,10 +50,11 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         arrays = admit(op, regroup(op, others)) if op.has_lists else admit(op, others)
         for name, array in (spread(op, arrays)[1] if op.has_lists else arrays).items():
             admitted.setdefault(name, array)
+    kinds = {a.type: str(admitted[a.name].dtype) for a in inputs if a.host and hasattr(admitted[a.name], "dtype")}
     for arg in inputs:
         value = admitted[arg.name]
         if arg.host:
-            admitted[arg.name] = _host(arg, value)
+            admitted[arg.name] = _host(arg, value, kinds.get(arg.type, "int64").removeprefix("torch."))
         elif isinstance(value, np.ndarray):
             admitted[arg.name] = from_numpy(value, arg.name)
         elif arg.type not in op.types:
@@ -112,7 +113,8 @@ class Host:
         self.aval = aval
 
 
-def _host(arg: Arg, value: Any) -> Host:
+def _host(arg: Arg, value: Any, kind: str) -> Host:
+    """`kind` is the dtype of numbers, which have none: that of a tensor of the same type variable."""
     fixed = arg.type if arg.type in ("int32", "int64") else None
     if isinstance(value, Tensor | np.ndarray):
         name = NAME[value.dtype] if isinstance(value, Tensor) else value.dtype.name
@@ -122,7 +124,7 @@ def _host(arg: Arg, value: Any) -> Host:
         value = value.tolist() if len(aval.shape) else value.item()
         value = tuple(_flat(value)) if isinstance(value, list) else value
     else:
-        aval = Aval(fixed or "int64", () if is_size(value) else (len(value),))
+        aval = Aval(fixed or kind, () if is_size(value) else (len(value),))
     if fixed == "int32":
         for position, size in enumerate(value if isinstance(value, tuple) else (value,)):
             if isinstance(size, int) and not _INT32.min <= size <= _INT32.max:

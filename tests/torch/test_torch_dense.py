@@ -1,0 +1,154 @@
+"""The dense layer on tensors: NumPy's values for every dtype, and the records' gradients from torch's own autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rowgrad as rg
+from dense_ways import CALLS, inputs_of
+from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG, QUANTIZED, Op
+from samples import sample
+from torch_arrays import to_numpy, to_torch
+
+DENSE = [op for op in CATALOG.values() if op.layer == "dense" and op.kernel is None]
+SKIPPED = ("string", *QUANTIZED)
+
+
+def tensors(op: Op, x: dict[str, Any]) -> dict[str, Any]:
+    """The call with tensors for arrays; host inputs and attributes stay."""
+    given = dict(x)
+    for arg in op.inputs:
+        value = x[arg.name]
+        if arg.many:
+            given[arg.name] = [to_torch(np.asarray(v)) for v in value]
+        elif not arg.host:
+            given[arg.name] = to_torch(np.asarray(value))
+    return given
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+@pytest.mark.parametrize(("op", "way"), CALLS)
+def test_values_and_gradients(op: Op, way: dict[str, Any]) -> None:
+    x = inputs_of(op, way)
+    given = tensors(op, x)
+    wanted = [v.requires_grad_() for n in op.differentiable for v in several(given[n])]
+    got, made = several(OPS[op.name](**given)), several(OPS[op.name](**x))
+    rng = np.random.default_rng(11)
+    ys = tuple(rng.normal(size=o.shape) for o in made)
+    for g, e in zip(got, made, strict=True):
+        assert (tuple(g.shape), str(g.dtype)) == (e.shape, f"torch.{e.dtype}")
+        np.testing.assert_allclose(to_numpy(g), e, rtol=1e-12, atol=1e-12)
+    arrays = {k: v for k, v in x.items() if k not in op.attrs}
+    ours = rg.vjp(op.name, arrays, ys if len(ys) > 1 else ys[0], **{k: v for k, v in x.items() if k in op.attrs})
+    theirs = torch.autograd.grad(got, wanted, [torch.as_tensor(y) for y in ys])
+    for g, e in zip(theirs, [v for n in op.differentiable for v in several(ours[n])], strict=True):
+        np.testing.assert_allclose(to_numpy(g), np.asarray(e), rtol=1e-12, atol=1e-12)
+
+
+def dtypes() -> list[Any]:
+    return [(op, d) for op in DENSE if "T" in op.types for d in op.dtypes_of("T") if d not in SKIPPED]
+
+
+@pytest.mark.parametrize(("op", "dtype"), [pytest.param(op, d, id=f"{op.name}-{d}") for op, d in dtypes()])
+def test_every_dtype(op: Op, dtype: str) -> None:
+    """Integers and truth values to the bit; floats by approximations of each library's own."""
+    kind = NUMPY_DTYPE[dtype]
+    floats = {a.name for a in op.inputs if a.type == "T"}
+    x = sample(op.name, np.random.default_rng(5))
+
+    def cast(value: Any) -> Any:
+        if isinstance(value, list):
+            return [cast(v) for v in value]
+        return np.asarray(abs(value) + 1 if kind.kind in "iub" else value).astype(kind)
+
+    x = {k: cast(v) if k in floats else v for k, v in x.items()}
+    if op.name in ("ScaleRows", "DivRows"):
+        return  # their second type follows T: tests/torch/test_torch_records.py
+    for got, made in zip(several(OPS[op.name](**tensors(op, x))), several(OPS[op.name](**x)), strict=True):
+        found = to_numpy(got)
+        assert (found.dtype, found.shape) == (made.dtype, made.shape)
+        if made.dtype.kind in "iub":
+            np.testing.assert_array_equal(found, made)
+        else:
+            step = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 2.0**-20}.get(dtype, 1e-12)
+            step = 1e-6 if dtype == "complex64" else step
+            wide = complex if made.dtype.kind == "c" else float
+            np.testing.assert_allclose(found.astype(wide), made.astype(wide), rtol=step, atol=step)
+
+
+def gradient(name: str, *values: Any, **attrs: Any) -> list[list[float]]:
+    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    made = OPS[name](*given, *attrs.pop("host", ()), **attrs)
+    return [g.tolist() for g in torch.autograd.grad(made.sum(), given)]
+
+
+def test_choices_are_those_of_the_records() -> None:
+    assert gradient("Abs", [-2.0, 0.0, 2.0]) == [[-1, 0, 1]]
+    assert gradient("Relu", [-2.0, 0.0, 2.0]) == [[0, 0, 1]]
+    assert gradient("Maximum", [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == [[0, 1, 1], [1, 0, 0]]
+    assert gradient("Minimum", [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == [[1, 1, 0], [0, 0, 1]]
+    assert gradient("DivNoNan", [1.0, 1.0], [0.0, 2.0]) == [[0, 0.5], [0, -0.25]]
+    assert gradient("Max", [[1.0, 3.0, 3.0]], host=(1,)) == [[[0, 0.5, 0.5]]]
+    assert gradient("Pow", [0.0, -2.0], [0.0, 2.0]) == [[0, -4], [0, 0]]
+    assert gradient("Softplus", [0.0]) == [[0.5]]
+    assert gradient("SigmoidCrossEntropyWithLogits", [0.0], [0.0])[0] == [0.5]
+    assert gradient("Mean", [[], []], host=([0, 1],)) == [[[], []]]
+    stopped = OPS["StopGradient"](torch.ones(2, requires_grad=True))
+    assert not stopped.requires_grad
+
+
+def test_results_are_tensors_of_their_own() -> None:
+    x = torch.ones(2, 3)
+    for name, args in (("Identity", ()), ("Reshape", ([3, 2],)), ("Transpose", ([0, 1],)), ("Slice", ([0, 0], [2, 3]))):
+        assert OPS[name](x, *args).data_ptr() != x.data_ptr()
+        assert OPS[name](x, *args).is_contiguous()
+    for made in (OPS["AddN"]([x]), OPS["Sum"](x, ()), OPS["Concat"]([x], 0), OPS["Cast"](x), OPS["Round"](x.int())):
+        assert made.data_ptr() != x.data_ptr()
+
+
+def test_numbers_and_lists_beside_tensors() -> None:
+    x = torch.tensor([1.0, 4.0])
+    assert OPS["Mul"](x, 2).tolist() == [2, 8]
+    assert OPS["Concat"]([x, [5.0], np.ones(1, np.float32)], 0).tolist() == [1, 4, 5, 1]
+    assert OPS["Fill"](torch.tensor([2, 1]), torch.tensor(3)).tolist() == [[3], [3]]
+    assert OPS["Range"](torch.tensor(0, dtype=torch.int32), 5, 2).tolist() == [0, 2, 4]
+    assert OPS["Sum"](torch.ones(2, 3), torch.tensor([0, 1])) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "words"),
+    [
+        ("Add", (torch.ones(2, 3), torch.ones(2)), r"y of shape \[2\] does not broadcast with \[2,3\]"),
+        ("Div", (torch.tensor([4, 5]), torch.tensor([2, 0])), r"Integer division by zero: y\[1\] = 0"),
+        ("Pow", (torch.tensor([4, 5]), torch.tensor([2, -1])), r"not allowed: y\[1\]"),
+        ("AddN", ([torch.ones(2), torch.ones(2), torch.ones(3)],), r"inputs\[2\] must have shape \[2\], got \[3\]"),
+        ("Concat", ([torch.ones(2), torch.ones(2).int()], 0), r"values\[1\] must be float32"),
+        ("Gather", (torch.ones(2), torch.tensor([[0, 7]])), r"indices\[0,1\] = 7 is not in \[0, 2\)"),
+        ("Sum", (torch.ones(2), 1), r"axis\[0\] = 1 is not in \[-1, 1\)"),
+        ("Reshape", (torch.ones(3), [2, 2]), "as many elements as shape"),
+    ],
+)
+def test_refusals(name: str, args: Any, words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        OPS[name](*args)
+
+
+def test_compiled() -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        hidden = OPS["Relu"](OPS["BiasAdd"](OPS["MatMul"](a, b), b[0]))
+        return OPS["Sum"](OPS["Mul"](OPS["Softmax"](OPS["Reshape"](hidden, [-1, 2])), hidden[:1, :2]), [0, 1])
+
+    a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 6, requires_grad=True)
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    expected = torch.autograd.grad(f(a, b), (a, b))
+    for g, e in zip(torch.autograd.grad(compiled(a, b), (a, b)), expected, strict=True):
+        torch.testing.assert_close(g, e)
