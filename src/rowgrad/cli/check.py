@@ -1,0 +1,86 @@
+"""`rowgrad check`: what every block of a page gives, or what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from ..errors import OpError
+from ..graph.build import Checked, check
+from ..graph.nodes import Output, Placed, describe
+from .exits import OK, REFUSED
+from .failures import record
+from .output import emit, say
+from .reading import read_pages
+
+
+def command(chosen: argparse.Namespace) -> int:
+    """Judge every page."""
+    found = [check(page) for page in read_pages(chosen.file, None, partial(say, "check"))]
+    ok = all(checked.ok for checked in found)
+    if chosen.json:
+        told = [_document(checked) for checked in found]
+        emit(told[0] if len(told) == 1 else {"ok": ok, "pages": told})
+    else:
+        for checked in found:
+            if len(found) > 1:
+                print(f"page {checked.page.name}")
+            print("\n".join(_outputs(checked) if checked.ok else _faults(checked)))
+    return OK if ok else REFUSED
+
+
+def _outputs(checked: Checked) -> Iterator[str]:
+    blocks = checked.page.blocks
+    wide = max((len(b.id) for b in blocks), default=0), max((len(b.op) for b in blocks), default=0)
+    for block in blocks:
+        placed = checked.scope.graph.blocks[block.id]
+        pins = ", ".join(f"{pin} {_text(value)}" for pin, value in placed.pins.items())
+        yield f"{block.id:{wide[0]}}  {block.op:{wide[1]}}  {pins}".rstrip()
+    yield f"all {len(blocks)} blocks hold"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Output):
+        return describe(value.dtype, value.shape)
+    return f"[{', '.join(map(_text, value))}]" if isinstance(value, list) else type(value).__name__.lower()
+
+
+def _faults(checked: Checked) -> Iterator[str]:
+    for block, error in checked.errors.items():
+        yield f"error: {_sentence(block, error)}"
+    for block in checked.waiting:
+        yield f"waiting: {block} ({checked.page[block].op}) needs a block with an error"
+    wrong, all_ = len(checked.errors), len(checked.page.blocks)
+    yield f"{wrong} of {all_} blocks are wrong, {len(checked.waiting)} wait for them"
+
+
+def _sentence(block: str, error: OpError) -> str:
+    """The error, with the block's id in front."""
+    if error.op is not None:
+        return f"{block} ({error.op}): {' '.join(error.message.split())}; got {error.call}"
+    text = " ".join(str(error).split())
+    return text if text.startswith(block) else f"{block}: {text}"
+
+
+def _document(checked: Checked) -> dict[str, Any]:
+    placed = checked.scope.graph.blocks
+    blocks = []
+    for block in checked.page.blocks:
+        told: dict[str, Any] = {"id": block.id, "op": block.op, "outputs": {}}
+        if block.id in placed:
+            told["outputs"] = {pin: _known(value) for pin, value in _pins(placed[block.id])}
+        error = checked.errors.get(block.id)
+        blocks.append(told | {"error": None if error is None else record(error, block.id)})
+    return {"page": checked.page.name, "ok": checked.ok, "blocks": blocks, "waiting": list(checked.waiting)}
+
+
+def _pins(placed: Placed) -> Iterator[tuple[str, Any]]:
+    yield from placed.pins.items()
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, Output):
+        return {"dtype": value.dtype, "shape": None if value.shape is None else list(value.shape)}
+    return [_known(v) for v in value] if isinstance(value, list) else {"kind": type(value).__name__.lower()}

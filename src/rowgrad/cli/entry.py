@@ -1,0 +1,70 @@
+"""From words to an exit code: parse, let the command's module work, and say in one line what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from .exits import OK
+
+FLAGS = ("--json", "--debug")  # known before and after the command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            status = _run(words)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a full disk can still be told
+        except BrokenPipeError:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            status = _tell(error, words)
+        except BaseException as error:
+            if isinstance(error, SystemExit):
+                raise
+            status = _tell(error, words)
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        _silence()
+        return OK
+    return status
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The word that names the command, "" where there is none."""
+    return next((w for w in words if not w.startswith("-")), "")
+
+
+def _run(words: list[str]) -> int:
+    if command_of(words) == "bench":  # loaded by this command only, with options of its own
+        from .text_commands import bench
+
+        return bench([w for w in words[words.index("bench") + 1 :] if w not in FLAGS], "--json" in words)
+    from .parser import MODULES, make_parser
+
+    chosen = make_parser().parse_args(words)
+    module, function = MODULES[chosen.command]
+    status: int = getattr(importlib.import_module(f".{module}", __package__), function)(chosen)
+    return status
+
+
+def _tell(error: BaseException, words: list[str]) -> int:
+    from .failures import tell
+
+    before = words[: words.index("--")] if "--" in words else words
+    status = tell(error, command_of(words), "--json" in before, "--debug" in before)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        return status
+    _silence()  # what could not be written once would fail again, noisily, at the very end
+    return status
+
+
+def _silence() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

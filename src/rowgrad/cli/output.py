@@ -1,0 +1,37 @@
+"""What goes to stdout: JSON documents, and arrays in a few lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, aval_of
+from ..spec import QUANTIZED
+
+_LINES = 6  # of one array
+
+
+def emit(document: Any) -> None:
+    """One JSON document."""
+    print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def say(command: str, text: str, quiet: bool = False) -> None:
+    """A remark beside the answer."""
+    if not quiet:
+        print(f"rowgrad {command}: {text}", file=sys.stderr)
+
+
+def array_text(name: str, array: Array) -> str:
+    """`name  dtype[shape]`, and the values in NumPy's text below it."""
+    aval = aval_of(array)
+    if aval.dtype in QUANTIZED:
+        array = array.view(array.dtype[0])
+    options: dict[str, Any] = {"threshold": 60, "edgeitems": 2, "max_line_width": 116}
+    lines = np.array2string(array, **options).splitlines()
+    if len(lines) > _LINES:
+        lines = [*lines[: _LINES - 1], "…"]
+    return "\n".join([f"{name}  {aval}", *(f"  {line}".rstrip() for line in lines)])

@@ -1,0 +1,133 @@
+"""One page as the command line asks for it: its session, what is run in a step, and what came out."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..arrays import Array
+from ..errors import OpError
+from ..graph.build import check
+from ..graph.engine import Engine, open_engine
+from ..graph.loop import Loop, Tick
+from ..graph.page import Page, PageError
+from ..graph.session import ClientSession
+from .feeds import Feeds, batches, placeholder, split_feeds, steady_value, step_count
+from .fetches import Fetches
+
+
+@dataclass(slots=True)
+class PageRun:
+    """A page about to be run, and what came of it."""
+
+    page: Page
+    session: ClientSession
+    blocks: list[str] = field(default_factory=list)  # ClientSession blocks, in the page's order
+    fetches: Fetches = field(default_factory=Fetches)
+    feeds: Feeds = field(default_factory=Feeds)
+    steps: int = 1
+    done: int = 0
+    seconds: float = 0.0
+    results: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to run."""
+        return not (self.blocks or self.fetches.values or self.fetches.operations)
+
+    def step(self, feeds: Mapping[Any, Any]) -> None:
+        """Every session once, then what is fetched."""
+        found: dict[str, Array] = {}
+        for block in self.blocks:
+            found |= self.session.run_block(block, feeds)
+        if self.fetches.values or self.fetches.operations:
+            found |= self.session.run(self.fetches.values, feeds, self.fetches.operations)
+        self.results = found
+
+    def loop(self, rate: float | None, progress: Callable[[Tick], None]) -> Loop:
+        """The steps, ready to go."""
+        return Loop(self.step, self.steps, rate, self.feeds.by_step(self.steps), progress)
+
+    def run(self, loop: Loop) -> None:
+        """Do the steps and take the time."""
+        began = time.perf_counter()
+        try:
+            loop.run()
+        finally:
+            self.done, self.seconds = loop.done, time.perf_counter() - began
+
+
+def open_runs(chosen: argparse.Namespace, pages: list[Page]) -> list[PageRun]:
+    """Pages with their sessions, and to each what it knows of the names that were given."""
+    engine = _engine(chosen.engine)
+    runs = [PageRun(page, ClientSession(_scope(page), engine)) for page in pages]
+    for name in chosen.session:
+        _offer(name, runs, lambda run, name: run.blocks.append(run.session.block(name).name))
+    for name in chosen.fetch:
+        _offer(name, runs, lambda run, name: run.fetches.add(run.session, name))
+    if not chosen.session and not chosen.fetch:
+        for run in runs:
+            run.blocks = [b.id for b in run.page.blocks if b.id in run.session.graph.sessions]
+    else:
+        for run in runs:
+            order = [b.id for b in run.page.blocks]
+            run.blocks = sorted(set(run.blocks), key=order.index)
+    _feed(chosen, runs)
+    return runs
+
+
+def _scope(page: Page) -> Any:
+    checked = check(page)
+    for block, error in checked.errors.items():
+        error.name = error.name or block
+        raise error
+    return checked.scope
+
+
+def _engine(name: str) -> Engine:
+    try:
+        return open_engine(name)
+    except ImportError as error:  # it is known, but the library it stands on is not installed
+        raise PageError(f"engine {name}", str(error)) from None
+
+
+def _feed(chosen: argparse.Namespace, runs: list[PageRun]) -> None:
+    steady, by_step = split_feeds("--feed", chosen.feed), split_feeds("--feed-batches", chosen.feed_batches)
+    split_feeds("--feed and --feed-batches", [*chosen.feed, *chosen.feed_batches])
+    lengths: dict[str, int] = {}
+
+    def one(run: PageRun, name: str) -> None:
+        target = placeholder(run.session, name)
+        run.feeds.steady[target] = steady_value(target, steady[name])
+
+    def many(run: PageRun, name: str) -> None:
+        target = placeholder(run.session, name)
+        run.feeds.batches[target] = batches(target, by_step[name])
+        lengths[name] = len(run.feeds.batches[target])
+
+    for name in steady:
+        _offer(name, runs, one)
+    for name in by_step:
+        _offer(name, runs, many)
+    steps = step_count(chosen.steps, lengths)
+    for run in runs:
+        run.steps = steps
+
+
+def _offer(name: str, runs: Iterable[PageRun], take: Callable[[PageRun, str], None]) -> None:
+    """Give a name to every page that has it; where none does, the error is that of the first."""
+    refused: list[OpError] = []
+    taken = 0
+    for run in runs:
+        try:
+            run.session.find(name)
+        except OpError as error:
+            refused.append(error)
+        else:
+            take(run, name)
+            taken += 1
+    if not taken:
+        raise refused[0]

@@ -1,0 +1,134 @@
+"""What may be asked: every command with its options. Nothing that a command needs is imported here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any, NoReturn
+
+from .. import __version__
+from .exits import TABLE, UsageError
+
+# Which module answers, and the function in it.
+MODULES = {
+    "run": ("run", "command"),
+    "check": ("check", "command"),
+    "export": ("export", "command"),
+    "import": ("importing", "command"),
+    "ops": ("ops", "command"),
+    "catalog": ("ops", "catalog_command"),
+    "tour": ("text_commands", "tour"),
+    "completion": ("completion", "command"),
+}
+SHELLS = ("bash", "zsh", "fish")
+_EXITS = "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in TABLE.items())
+_PAGE = "a page or project (JSON), or a page .svg or task .json of enuSpace-TensorFlow"
+
+
+class Parser(argparse.ArgumentParser):
+    """Options are written in full, and wrong usage is an error like others."""
+
+    def __init__(self, **settings: Any) -> None:
+        usual: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**(usual | settings))
+
+    def error(self, message: str) -> NoReturn:
+        """Leave the words and the exit code to the entry."""
+        raise UsageError(message)
+
+
+def make_parser() -> Parser:
+    """The parser of the whole command."""
+    parser = Parser(
+        prog="rowgrad",
+        description="TensorFlow's sparse-embedding operators and their gradients, without TensorFlow.",
+        epilog=f"example:\n  rowgrad run page.json --steps 100\n\n{_EXITS}",
+    )
+    parser.add_argument("--version", action="version", version=f"rowgrad {__version__}")
+    _add_flags(parser, False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+
+    def add(name: str, text: str, example: str) -> Parser:
+        made = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.",
+                                   epilog=f"example:\n  rowgrad {example}")  # fmt: skip
+        _add_flags(made, argparse.SUPPRESS)  # or the command's default would beat what stands before it
+        return made
+
+    run = add("run", "run the sessions of a page, or fetch values from it", "run page.json --feed 'x={1,2}' -o out.npz")
+    _run_options(run)
+    add("check", "judge every block of a page", "check page.json").add_argument("file", metavar="PAGE", help=_PAGE)
+    _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))
+    _import_options(add("import", "turn a file of enuSpace-TensorFlow into a page", "import task.json -o page.json"))
+    ops = add("ops", "list the operators and blocks, or describe one", "ops SparseSegmentMeanGrad")
+    ops.add_argument("name", nargs="?", metavar="OP", help="an operator: SparseSegmentMeanGrad, or in snake_case")
+    add("catalog", "print every operator's record as JSON", "catalog")
+    add("tour", "compute every operator and its gradient on a small example", "tour")
+    add("bench", "time the operators beside other libraries; `rowgrad bench --help` says more", "bench --list")
+    shell = add("completion", "print a script that completes this command in a shell",
+                "completion bash > ~/.local/share/bash-completion/completions/rowgrad")  # fmt: skip
+    shell.add_argument("shell", choices=SHELLS, help="which shell the script is for")
+    return parser
+
+
+def _add_flags(parser: Parser, default: Any) -> None:
+    parser.add_argument("--json", action="store_true", default=default, help="answer with one JSON document")
+    parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks of errors")
+
+
+def _run_options(parser: Parser) -> None:
+    parser.add_argument("file", metavar="PAGE", help=_PAGE)
+    what = parser.add_argument_group("what is run")
+    what.add_argument("--page", metavar="NAME", help="this page of a project (default: all of them)")
+    each: dict[str, Any] = {"action": "append", "default": []}
+    text = "this ClientSession block (default: all, in the page's order)"
+    what.add_argument("--session", metavar="ID", help=text, **each)
+    text = "block, block.pin or block.pin[i], in place of the sessions; after those given with --session"
+    what.add_argument("--fetch", metavar="NAME", help=text, **each)
+    text = "a Placeholder's value; a number, or values in braces, may be typed: 'x={1,2}'"
+    what.add_argument("--feed", metavar="NAME=FILE.npy", help=text, **each)
+    text = "a value per step: slice k of the first axis is that of step k"
+    what.add_argument("--feed-batches", metavar="NAME=FILE.npy", help=text, **each)
+    how = parser.add_argument_group("how")
+    how.add_argument("--steps", metavar="N", type=_count, help="how often (default 1, or as many as there are batches)")
+    how.add_argument("--rate", metavar="HZ", type=_rate, help="steps per second (default: as fast as it goes)")
+    how.add_argument("--engine", metavar="ENGINE", default="numpy", help="numpy (the default), torch, torch:cuda, …")
+    how.add_argument("--quiet", action="store_true", help="no progress and no remarks on stderr")
+    result = parser.add_argument_group("what is kept")
+    text = "Variables and random counters: read if it is there, written at the end or on Ctrl-C"
+    result.add_argument("--state", metavar="FILE", help=text)
+    text = "write the last results, under the names that are printed"
+    result.add_argument("-o", "--out", metavar="OUT.npz", help=text)
+
+
+def _export_options(parser: Parser) -> None:
+    parser.add_argument("file", metavar="PAGE", help=_PAGE)
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--python", dest="form", action="store_const", const="python", help="a script that does the same")
+    form.add_argument("--svg", dest="form", action="store_const", const="svg", help="a drawing")
+    form.add_argument("--dot", dest="form", action="store_const", const="dot", help="a graph for Graphviz")
+    parser.add_argument("-o", "--out", metavar="FILE", help="write it there (default: to stdout)")
+    parser.add_argument("--page", metavar="NAME", help="which page of a project")
+
+
+def _import_options(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a page .svg or a task .json")
+    text = "where the page goes (default: beside FILE, as .json, or .page.json for a task)"
+    parser.add_argument("-o", "--out", metavar="PAGE.json", help=text)
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 where there are warnings")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return rate

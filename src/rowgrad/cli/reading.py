@@ -1,0 +1,87 @@
+"""Files that hold pages: rowgrad's own, and those of the old tool, told apart by what is in them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+
+from ..graph.enuspace import read_enuspace
+from ..graph.io import load
+from ..graph.page import Page, PageError, Project
+from .exits import UsageError
+
+_HEAD = 400  # bytes in which a page that rowgrad wrote says what it is
+
+
+def read_pages(file: str, name: str | None, say: Callable[[str], None]) -> list[Page]:
+    """The pages of a file, or the one of this name. Remarks on a file of the old tool are said."""
+    if is_old(plain_bytes(file)):
+        imported = read_enuspace(file)
+        for remark in imported.report:
+            say(f"{file}: {remark}")
+        found: Page | Project = imported.page
+    else:
+        found = load(file)
+    pages = found.pages if isinstance(found, Project) else [found]
+    if name is not None:
+        pages = [p for p in pages if p.name == name] or _no_such_page(file, name, pages)
+    if not pages:
+        raise PageError(file, "there is no page in this project")
+    return pages
+
+
+def read_page(file: str, name: str | None, say: Callable[[str], None]) -> Page:
+    """The only page of a file, or the one of this name."""
+    pages = read_pages(file, name, say)
+    if len(pages) > 1:
+        raise UsageError(f"{file} has several pages; choose one with --page: {', '.join(p.name for p in pages)}")
+    return pages[0]
+
+
+def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
+    names = [p.name for p in pages]
+    near = get_close_matches(name, names, 1)
+    meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
+    raise PageError(file, f"there is no page {name!r}; {meant}")
+
+
+def plain_bytes(file: str) -> bytes:
+    """The bytes of a file; OSError where it is none that can be read."""
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would wait for a writer
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "this is no plain file", file)
+        with os.fdopen(handle, "rb", closefd=False) as opened:
+            return opened.read()
+    finally:
+        os.close(handle)
+
+
+def is_old(raw: bytes) -> bool:
+    """Whether this is a file of the old tool: SVG, UTF-16, or JSON about `object` without our `format`."""
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:2]:
+        return True
+    text = raw.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text.startswith(b"{") or b'"format"' in text[:_HEAD]:
+        return text.startswith(b"<")
+    try:
+        top = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return "object" in top and "format" not in top
+
+
+def check_writable(path: str) -> None:
+    """OSError where a file cannot be put there: better before the work than after it."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "this is a folder", path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", path)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"nothing can be written in {target.parent}", path)

@@ -1,0 +1,93 @@
+"""`rowgrad run`: the sessions of a page step by step, its state kept in a file, the results shown or written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from functools import partial
+from typing import Any
+
+from ..arrays import Array
+from ..graph.io.arrays import Writer
+from ..graph.io.results_file import save_arrays
+from ..graph.page import PageError
+from .exits import OK, UsageError
+from .output import array_text, emit, say
+from .page_run import PageRun, open_runs
+from .progress import Progress
+from .reading import check_writable, read_pages
+from .stopping import Stopping
+
+
+def command(chosen: argparse.Namespace) -> int:
+    """Run, keep, show."""
+    tell = partial(say, "run", quiet=chosen.quiet)
+    pages = read_pages(chosen.file, chosen.page, tell)
+    if chosen.state is not None and len(pages) > 1:
+        names = ", ".join(p.name for p in pages)
+        raise UsageError(f"--state keeps one page, and there are several; choose one with --page: {names}")
+    for path in filter(None, (chosen.state, chosen.out)):
+        check_writable(path)
+    opened = open_runs(chosen, pages)
+    runs = [run for run in opened if not run.is_idle]
+    if not runs:
+        raise PageError(chosen.file, "there is no ClientSession block to run; say with --fetch what to compute")
+    if not (chosen.fetch or chosen.session):
+        for run in opened:
+            if run.is_idle:
+                tell(f"page {run.page.name}: there is no ClientSession block to run")
+    if chosen.state is not None and os.path.exists(chosen.state):
+        runs[0].session.restore(chosen.state)
+        tell(f"state restored from {chosen.state}")
+    with Stopping() as stopping:
+        _work(chosen, runs, stopping)
+        if chosen.state is not None:
+            runs[0].session.save(chosen.state)
+        if chosen.out is not None:
+            save_arrays(chosen.out, {name: value for run in runs for name, value in _named(run, runs).items()})
+    _show(chosen, runs, stopping.number)
+    if stopping.number is None:
+        return OK
+    done, total = (sum(getattr(run, n) for run in runs) for n in ("done", "steps"))
+    kept = f"; state saved in {chosen.state}" if chosen.state is not None else ""
+    tell(f"{_word(stopping.number)} after {done} of {total} steps{kept}")
+    return 128 + stopping.number
+
+
+def _work(chosen: argparse.Namespace, runs: list[PageRun], stopping: Stopping) -> None:
+    progress = Progress(sum(run.steps for run in runs), not (chosen.quiet or chosen.json))
+    try:
+        for run in runs:
+            run.run(stopping.watch(run.loop(chosen.rate, progress.step)))
+    finally:
+        progress.clear()
+
+
+def _named(run: PageRun, runs: list[PageRun]) -> dict[str, Array]:
+    """Results as they are printed: with the page's name before them where there are several."""
+    return {f"{run.page.name}/{name}" if len(runs) > 1 else name: value for name, value in run.results.items()}
+
+
+def _show(chosen: argparse.Namespace, runs: list[PageRun], number: int | None) -> None:
+    if chosen.json:
+        found = [_document(run) for run in runs]
+        document = found[0] if len(found) == 1 else {"pages": found}
+        emit(document | ({} if number is None else {"interrupted": signal.Signals(number).name}))
+        return
+    for run in runs:
+        for name, value in _named(run, runs).items():
+            print(array_text(name, value))
+        if run.steps > 1:
+            page = f"{run.page.name}: " if len(runs) > 1 else ""
+            print(f"{page}{run.done} steps in {run.seconds:.3g} s")
+
+
+def _document(run: PageRun) -> dict[str, Any]:
+    writer = Writer(apart=False)
+    results = {name: writer.encode(value, name) for name, value in run.results.items()}
+    return {"page": run.page.name, "steps": run.done, "seconds": run.seconds, "results": results}
+
+
+def _word(number: int) -> str:
+    return "interrupted" if number == signal.SIGINT else "terminated"
