@@ -142,6 +142,17 @@ def test_refusals(name: str, args: Any, words: str) -> None:
         OPS[name](*args)
 
 
+def test_batched() -> None:
+    """Under torch.func.vmap nothing looks at data; ids outside are torch's to refuse."""
+    table, ids = torch.randn(5, 2), torch.tensor([[0, 3], [4, 4], [1, 0]])
+    rows = torch.func.vmap(lambda i: OPS["Gather"](table, i))(ids)
+    assert torch.equal(rows, table[ids])
+    halves = torch.func.vmap(lambda i: OPS["Div"](i, torch.tensor(2)))(ids)
+    assert torch.equal(halves, ids // 2)
+    slopes = torch.func.vmap(torch.func.grad(lambda x: OPS["L2Loss"](OPS["Relu"](x))))(table)
+    assert torch.equal(slopes, table.relu())
+
+
 def test_compiled() -> None:
     def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         hidden = OPS["Relu"](OPS["BiasAdd"](OPS["MatMul"](a, b), b[0]))
