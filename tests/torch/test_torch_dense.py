@@ -98,6 +98,7 @@ def test_choices_are_those_of_the_records() -> None:
     assert gradient("Minimum", [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == [[1, 1, 0], [0, 0, 1]]
     assert gradient("DivNoNan", [1.0, 1.0], [0.0, 2.0]) == [[0, 0.5], [0, -0.25]]
     assert gradient("Max", [[1.0, 3.0, 3.0]], host=(1,)) == [[[0, 0.5, 0.5]]]
+    assert np.isnan(gradient("Max", [[1.0, float("nan")]], host=(1,))).all()
     assert gradient("Pow", [0.0, -2.0], [0.0, 2.0]) == [[0, -4], [0, 0]]
     assert gradient("Softplus", [0.0]) == [[0.5]]
     assert gradient("SigmoidCrossEntropyWithLogits", [0.0], [0.0])[0] == [0.5]
