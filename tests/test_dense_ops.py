@@ -379,6 +379,8 @@ def test_choices() -> None:
         0
     ].tolist() == [0, -4]
     assert rg.vjp("Pow", (np.array([0.0, -2.0]), np.array([2.0, 2.0])), np.ones(2))[1].tolist() == [0, 0]
+    with_nan = {"input": np.array([[1.0, np.nan], [1.0, 2.0]]), "axis": 1}
+    np.testing.assert_array_equal(rg.vjp("Max", with_nan, np.ones(2))["input"], [[np.nan] * 2, [0, 1]])
     assert rg.vjp("StopGradient", (ones,), ones) == (None,)
 
 

@@ -295,7 +295,7 @@ WORDS: dict[str, Words] = {
         "{argument}[{position}] = {value}: the slice must lie inside dimension {position} of size {bound}"
     ),
     "range_endless": Words("delta must not be 0", ("delta",)),
-    "range_backwards": Words("start = {value} never reaches limit = {bound} by steps of delta = {step}", ("delta",)),
+    "range_backwards": Words("start = {value} never reaches limit = {bound} by steps of delta = {result}", ("delta",)),
     "division_by_zero": Words("Integer division by zero: {argument}[{position}] = 0"),
     "negative_power": Words("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
     # sparse tensors and lookups

@@ -194,6 +194,8 @@ def _key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
                 key.append(value.tobytes())
         elif arg.host and type(value) is int:
             key.append(value)
+        elif arg.host and type(value) in (list, tuple) and all(type(v) is int for v in value):
+            key.append(tuple(value))
         elif arg.many and type(value) in (list, tuple) and all(type(v) is np.ndarray for v in value):
             key.append(len(value))
             for v in value:

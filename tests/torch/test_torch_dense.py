@@ -98,6 +98,7 @@ def test_choices_are_those_of_the_records() -> None:
     assert gradient("Minimum", [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == [[1, 1, 0], [0, 0, 1]]
     assert gradient("DivNoNan", [1.0, 1.0], [0.0, 2.0]) == [[0, 0.5], [0, -0.25]]
     assert gradient("Max", [[1.0, 3.0, 3.0]], host=(1,)) == [[[0, 0.5, 0.5]]]
+    assert np.isnan(gradient("Max", [[1.0, float("nan")]], host=(1,))).all()
     assert gradient("Pow", [0.0, -2.0], [0.0, 2.0]) == [[0, -4], [0, 0]]
     assert gradient("Softplus", [0.0]) == [[0.5]]
     assert gradient("SigmoidCrossEntropyWithLogits", [0.0], [0.0])[0] == [0.5]
@@ -140,6 +141,17 @@ def test_numbers_and_lists_beside_tensors() -> None:
 def test_refusals(name: str, args: Any, words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
         OPS[name](*args)
+
+
+def test_batched() -> None:
+    """Under torch.func.vmap nothing looks at data; ids outside are torch's to refuse."""
+    table, ids = torch.randn(5, 2), torch.tensor([[0, 3], [4, 4], [1, 0]])
+    rows = torch.func.vmap(lambda i: OPS["Gather"](table, i))(ids)
+    assert torch.equal(rows, table[ids])
+    halves = torch.func.vmap(lambda i: OPS["Div"](i, torch.tensor(2)))(ids)
+    assert torch.equal(halves, ids // 2)
+    slopes = torch.func.vmap(torch.func.grad(lambda x: OPS["L2Loss"](OPS["Relu"](x))))(table)
+    assert torch.equal(slopes, table.relu())
 
 
 def test_compiled() -> None:

@@ -58,7 +58,7 @@ def _extreme(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     """Equals share the gradient."""
     found = ops["Equal"](c.input, _spread(ops, c, c.outputs[0]))
     ones = ops["Select"](found, ops["OnesLike"](c.input), ops["ZerosLike"](c.input))
-    share = ops["DivNoNan"](y, ops["Sum"](ones, c.axis, keep_dims=c.attrs["keep_dims"]))
+    share = ops["RealDiv"](y, ops["Sum"](ones, c.axis, keep_dims=c.attrs["keep_dims"]))
     return (ops["Mul"](ones, _spread(ops, c, share)),)
 
 

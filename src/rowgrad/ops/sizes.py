@@ -102,7 +102,7 @@ def _range(x: Known) -> tuple[Shape, ...]:
     if start is None or limit is None or delta is None:
         return ((None,),)
     if (limit - start) * delta < 0:
-        raise refuse("range_backwards", argument="delta", value=start, bound=limit, step=delta)
+        raise refuse("range_backwards", argument="delta", value=start, bound=limit, result=delta)
     return (((limit - start + delta - (1 if delta > 0 else -1)) // delta,),)
 
 

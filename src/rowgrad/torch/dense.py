@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 from ..dense import FUNCTIONS
 from ..native_dense import Namespace as NumPy
@@ -136,8 +137,8 @@ class Namespace:
 
     @staticmethod
     def first_true(mask: Any) -> int:
-        """The first position that holds, counted in a row; -1 where none does, or where torch only traces."""
-        if torch.compiler.is_compiling() or mask.is_meta or not mask.any():
+        """The first position that holds, counted in a row; -1 where none does, or where torch traces or batches."""
+        if torch.compiler.is_compiling() or mask.is_meta or is_batchedtensor(mask) or not mask.any():
             return -1
         return int(mask.reshape(-1).to(torch.uint8).argmax())
 
