@@ -12,7 +12,7 @@ from dense_ways import CALLS, SMOOTH, inputs_of
 from rowgrad.check import infer
 from rowgrad.dispatch import bind
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, FLOATS, Aval, Call, Op, find
+from rowgrad.spec import CATALOG, FLOATS, Aval, Call, Op, find_op
 from samples import sample
 
 
@@ -103,7 +103,7 @@ class Symbols(dict[str, Any]):
     """Ops on symbols: shape rules alone, so that an adjoint cannot look at data, nor at sizes."""
 
     def __missing__(self, name: str) -> Any:
-        op = find(name)
+        op = find_op(name)
         assert op is not None
         return lambda *args, **attrs: symbolic(op, *bind(op, args, attrs))
 

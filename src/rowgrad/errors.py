@@ -344,8 +344,7 @@ WORDS: dict[str, Words] = {
     "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),
     # graphs
     "pin_missing": Words("{argument} is neither wired nor typed in"),
-    "pin_unknown": Words("{op} has no input {argument}; it has {bound}"),
-    "attr_unknown": Words("{op} has no attribute {argument}; it has {bound}"),
+    "attr_unknown": Words("there is no attribute {argument}; there are {bound}"),
     "attr_kind": Words("attribute {argument} must be {bound}; got {value}"),
     "pin_unclear": Words("{argument} is a {value} with several outputs: name one of {bound}"),
     "pin_kind": Words("{argument} takes {bound}; got {value}"),

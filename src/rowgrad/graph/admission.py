@@ -236,7 +236,7 @@ def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with their defaults, each of the kind its default is of."""
     for name, value in attrs.items():
         if name not in op.attrs:
-            raise refuse("attr_unknown", op=op.name, argument=name, bound=", ".join(op.attrs) or "none")
+            raise refuse("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
         default = op.attrs[name]
         if name not in op.choices and not _is_of_kind(value, default):
             wanted = (
