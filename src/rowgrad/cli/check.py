@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import OpError
 from ..graph.build import Checked, check
-from ..graph.nodes import Output, Placed, describe
+from ..graph.nodes import Output, describe
 from .exits import OK, REFUSED
 from .failures import record
 from .output import emit, say
@@ -70,14 +70,10 @@ def _document(checked: Checked) -> dict[str, Any]:
     for block in checked.page.blocks:
         told: dict[str, Any] = {"id": block.id, "op": block.op, "outputs": {}}
         if block.id in placed:
-            told["outputs"] = {pin: _known(value) for pin, value in _pins(placed[block.id])}
+            told["outputs"] = {pin: _known(value) for pin, value in placed[block.id].pins.items()}
         error = checked.errors.get(block.id)
         blocks.append(told | {"error": None if error is None else record(error, block.id)})
     return {"page": checked.page.name, "ok": checked.ok, "blocks": blocks, "waiting": list(checked.waiting)}
-
-
-def _pins(placed: Placed) -> Iterator[tuple[str, Any]]:
-    yield from placed.pins.items()
 
 
 def _known(value: Any) -> Any:
