@@ -196,6 +196,12 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capsys.readouterr().err == "rowgrad ops: interrupted\n"
 
 
+def test_the_page_for_people_has_every_exit_code_and_command() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert all(f"| {code} | {text.replace('--debug', '`--debug`')} |" in page for code, text in TABLE.items())
+    assert all(f"| `rowgrad {name}" in page for name in (*MODULES, "bench"))
+
+
 # -- as a process ------------------------------------------------------------------------------------------------------
 
 

@@ -48,9 +48,10 @@ def _text(value: Any) -> str:
 
 
 def _faults(checked: Checked) -> Iterator[str]:
-    for block, error in checked.errors.items():
-        yield f"error: {_sentence(block, error)}"
-    for block in checked.waiting:
+    order = [b.id for b in checked.page.blocks]
+    for block in sorted(checked.errors, key=order.index):
+        yield f"error: {_sentence(block, checked.errors[block])}"
+    for block in sorted(checked.waiting, key=order.index):
         yield f"waiting: {block} ({checked.page[block].op}) needs a block with an error"
     wrong, all_ = len(checked.errors), len(checked.page.blocks)
     yield f"{wrong} of {all_} blocks are wrong, {len(checked.waiting)} wait for them"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _array(target: Output, file: str) -> Array:
     try:
         # Mapped: batches may be larger than memory, and a header that promises too much fails at once.
         found: Any = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, BadZipFile) as error:
         raise PageError(file, f"this is no .npy file of numbers or strings: {error}") from None
     if not isinstance(found, np.ndarray):
         found.close()
