@@ -240,8 +240,10 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
         (["--feed", "x={1,two}"], 1, "rowgrad run: x: "),
         (["--feed", "x=missing.npy"], 3, "missing.npy: No such file"),
         (["--feed", "x=page.json"], 1, "page.json: this is no .npy file"),
-        (["--feed", "x=zip.npy"], 1, "zip.npy: this is no .npy file"),
-        (["--feed", "x=out.npz"], 1, "out.npz: this is an .npz file"),
+        (["--feed", "x=empty.npy"], 1, "empty.npy: this is no .npy file"),
+        (["--feed", "x=cut.npy"], 1, "cut.npy: this is no .npy file"),
+        (["--feed", "x=objects.npy"], 1, "objects.npy: this is no .npy file"),
+        (["--feed", "x=out.npz"], 1, "out.npz: this is no .npy file"),
         (["--feed", "x"], 2, "--feed x: write name=FILE.npy"),
         (["--feed", "x=1", "--feed", "x=2"], 2, "x is fed twice"),
         (["--feed", "x=1", "--feed-batches", "x=many.npy"], 2, "x is fed twice"),
@@ -261,8 +263,10 @@ def test_what_run_refuses(words: list[str], status: int, said: str, capsys: Capt
     page.blocks.append(Block("z", "Placeholder", attrs={"dtype": "float32", "shape": []}))
     save(page, "page.json")
     np.savez("out.npz", a=np.ones(2))
-    Path("zip.npy").write_bytes(Path("out.npz").read_bytes()[:100])
+    Path("empty.npy").touch()
+    np.save("objects.npy", np.array([{}, {}], object), allow_pickle=True)
     np.save("many.npy", np.ones((3, 2), np.float32))
+    Path("cut.npy").write_bytes(Path("many.npy").read_bytes()[:-4])
     np.save("two.npy", np.ones(2, np.float32))
     np.save("nothing.npy", np.ones((0, 2), np.float32))
     assert said in refused(["run", "page.json", *words], status, capsys)
