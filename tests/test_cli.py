@@ -3,15 +3,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rowgrad as rg
-from rowgrad.cli import main
+from rowgrad.cli import failures, main
+from rowgrad.cli.exits import TABLE, StoppedError, UsageError
+from rowgrad.cli.parser import MODULES
 from rowgrad.spec import CATALOG
 
+Captured = pytest.CaptureFixture[str]
 
-def test_tour_shows_every_tensorflow_op(capsys: pytest.CaptureFixture[str]) -> None:
+
+def python(source: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+
+
+def document(capsys: Captured) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+# -- commands that know no pages ---------------------------------------------------------------------------------------
+
+
+def test_tour_shows_every_tensorflow_op(capsys: Captured) -> None:
     assert main(["tour"]) == 0
     text = capsys.readouterr().out
     shown = [op.name for op in CATALOG.values() if op.tensorflow and op.layer == "kernel"]
@@ -19,28 +36,173 @@ def test_tour_shows_every_tensorflow_op(capsys: pytest.CaptureFixture[str]) -> N
     assert "nan" not in text
 
 
-def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ops(capsys: Captured) -> None:
     assert main(["ops"]) == 0
-    assert all(name in capsys.readouterr().out for name in ["SparseSegmentMeanGrad"])
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in CATALOG)
+    headings = [line for line in shown.splitlines() if line and line[0] != " "]
+    assert headings == list(dict.fromkeys(op.category for op in CATALOG.values()))
     assert main(["ops", "sparse_segment_sqrt_n_grad"]) == 0
     assert "1/√n" in capsys.readouterr().out
-    assert main(["ops", "Nothing"]) == 2
-    assert "no operator 'Nothing'" in capsys.readouterr().err
 
 
-def test_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_op_can_be_described(name: str, capsys: Captured) -> None:
+    assert main(["ops", name]) == 0
+    shown = capsys.readouterr().out
+    op = CATALOG[name]
+    assert op.doc in shown
+    assert op.example in shown
+    assert all(f"\n  {arg.name}" in shown for arg in (*op.inputs, *op.outputs))
+    assert all(f"\n  {attr} = " in shown for attr in op.attrs)
+
+
+def test_marks_of_pins_are_told(capsys: Captured) -> None:
+    main(["ops", "AddSymbolicGradients"])
+    shown = capsys.readouterr().out
+    assert "grad_inputs: optional list any" in shown
+    assert "a list of wires; may be left out" in shown
+    assert "one of 'none', 'zero'" in shown
+    main(["ops", "Assign"])
+    assert "ref: ref T" in capsys.readouterr().out
+    main(["ops", "SparseSegmentMeanGrad"])
+    assert "output_dim0: host int32" in capsys.readouterr().out
+
+
+def test_other_names_of_ops(capsys: Captured) -> None:
+    for op in CATALOG.values():
+        for name in op.aliases:
+            assert main(["ops", name]) == 0
+            shown = capsys.readouterr().out
+            assert shown.startswith(f"{op.name}(")
+            assert name in shown
+
+
+def test_an_unknown_op(capsys: Captured) -> None:
+    assert main(["ops", "SparsSegmentMeen"]) == 2
+    assert capsys.readouterr().err == "rowgrad ops: no operator 'SparsSegmentMeen'; did you mean SparseSegmentMean?\n"
+    assert main(["ops", "Zzz"]) == 2
+    assert capsys.readouterr().err == "rowgrad ops: no operator 'Zzz'; `rowgrad ops` lists them all\n"
+
+
+def test_catalog(capsys: Captured) -> None:
     assert main(["catalog"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(rg.catalog()))
+    assert document(capsys) == json.loads(json.dumps(rg.catalog()))
 
 
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [["--json", "ops"], ["ops", "--json"], ["catalog", "--json"]])
+def test_json_before_and_after_the_command(words: list[str], capsys: Captured) -> None:
+    assert main(words) == 0
+    assert document(capsys) == json.loads(json.dumps(rg.catalog()))
+
+
+def test_json_of_one_op_and_of_texts(capsys: Captured) -> None:
+    assert main(["--json", "ops", "Const"]) == 0
+    assert document(capsys) == next(r for r in json.loads(json.dumps(rg.catalog())) if r["name"] == "Const")
+    assert main(["tour", "--json"]) == 0
+    assert "SparseSegmentMeanGrad" in document(capsys)["text"]
+    assert main(["--json", "bench", "--list"]) == 0
+    assert "series" in document(capsys)["text"]
+
+
+# -- help, usage, exit codes -------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command_and_exit_code(capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"\n    {name} " in shown for name in ("tour", "ops", "catalog", "bench"))
+    assert all(f"\n    {name}" in shown for name in (*MODULES, "bench"))
+    assert all(f"\n  {code:<4} {text}" in shown for code, text in TABLE.items())
     with pytest.raises(SystemExit, match="0"):
         main(["bench", "--help"])
     assert "--series" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["", *MODULES])
+def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"] if name else ["--help"])
+    assert f"example:\n  rowgrad {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "rowgrad: the following arguments are required: COMMAND; `rowgrad --help` says more"),
+        (["rnu"], "rowgrad: argument COMMAND: invalid choice: 'rnu'"),
+        (["run"], "rowgrad run: the following arguments are required: PAGE; `rowgrad run --help` says more"),
+        (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; `rowgrad run --help` says more"),
+        (["run", "p", "--steps", "0"], "rowgrad run: argument --steps: '0' is not a positive whole number"),
+        (["run", "p", "--rate", "nan"], "rowgrad run: argument --rate: 'nan' is not a number above 0"),
+        (["run", "p", "--stat", "s"], "rowgrad run: unknown: --stat s"),
+        (["export", "p"], "rowgrad export: one of the arguments --python --svg --dot is required"),
+        (["export", "p", "--svg", "--dot"], "rowgrad export: argument --dot: not allowed with argument"),
+        (["completion", "csh"], "rowgrad completion: argument shell: invalid choice: 'csh'"),
+    ],
+)
+def test_wrong_usage(words: list[str], said: str, capsys: Captured) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(said)
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+    assert main(["--json", *words]) == 2
+    error = document(capsys)["error"]
+    assert error["type"] == "UsageError"
+    assert error["message"] in shown.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (rg.errors.InvalidArgumentError("no"), 1),
+        (UsageError("no"), 2),
+        (FileNotFoundError(2, "gone", "f"), 3),
+        (rg.errors.CheckpointNotFoundError("gone"), 3),
+        (ZeroDivisionError("no"), 70),
+        (MemoryError(), 70),
+        (KeyboardInterrupt(), 130),
+        (StoppedError(15), 143),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_exit_codes(error: BaseException, code: int) -> None:
+    assert failures.status_of(error) == code
+    assert code in TABLE
+    assert "\n" not in failures.sentence(error)
+
+
+def test_errors_nobody_expected(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise ZeroDivisionError("a bad\nday")
+
+    monkeypatch.setattr("rowgrad.cli.ops._listed", fail)
+    assert main(["ops"]) == 70
+    shown = capsys.readouterr().err
+    assert shown == "rowgrad ops: ZeroDivisionError: a bad day (unexpected; run it again with --debug to see where)\n"
+    assert main(["--debug", "ops"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+    assert main(["ops", "Zzz", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rowgrad.cli.ops._listed", fail)
+    assert main(["ops"]) == 130
+    assert capsys.readouterr().err == "rowgrad ops: interrupted\n"
+
+
+def test_the_page_for_people_has_every_exit_code_and_command() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert all(f"| {code} | {text.replace('--debug', '`--debug`')} |" in page for code, text in TABLE.items())
+    assert all(f"| `rowgrad {name}" in page for name in (*MODULES, "bench"))
+
+
+# -- as a process ------------------------------------------------------------------------------------------------------
 
 
 def test_module_and_version() -> None:
@@ -52,3 +214,18 @@ def test_a_reader_that_leaves_early() -> None:
     command = f"{sys.executable} -m rowgrad catalog | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("flag", ["", "--json"])
+def test_a_full_disk(flag: str) -> None:
+    command = f"{sys.executable} -m rowgrad ops {flag} > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == "rowgrad ops: No space left on device\n"
+
+
+def test_graphs_are_loaded_by_commands_that_need_them() -> None:
+    call = "import sys, rowgrad.cli; rowgrad.cli.main(['ops', 'Const']); rowgrad.cli.main(['ops', 'Zzz'])"
+    done = python(f"{call}; sys.exit(any(m.startswith(('rowgrad.graph', 'rowgrad.tour')) for m in sys.modules))")
+    assert done.returncode == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import OpError
 from ..graph.build import Checked, check
-from ..graph.nodes import Output, Placed, describe
+from ..graph.nodes import Output, describe
 from .exits import OK, REFUSED
 from .failures import record
 from .output import emit, say
@@ -48,9 +48,10 @@ def _text(value: Any) -> str:
 
 
 def _faults(checked: Checked) -> Iterator[str]:
-    for block, error in checked.errors.items():
-        yield f"error: {_sentence(block, error)}"
-    for block in checked.waiting:
+    order = [b.id for b in checked.page.blocks]
+    for block in sorted(checked.errors, key=order.index):
+        yield f"error: {_sentence(block, checked.errors[block])}"
+    for block in sorted(checked.waiting, key=order.index):
         yield f"waiting: {block} ({checked.page[block].op}) needs a block with an error"
     wrong, all_ = len(checked.errors), len(checked.page.blocks)
     yield f"{wrong} of {all_} blocks are wrong, {len(checked.waiting)} wait for them"
@@ -70,14 +71,10 @@ def _document(checked: Checked) -> dict[str, Any]:
     for block in checked.page.blocks:
         told: dict[str, Any] = {"id": block.id, "op": block.op, "outputs": {}}
         if block.id in placed:
-            told["outputs"] = {pin: _known(value) for pin, value in _pins(placed[block.id])}
+            told["outputs"] = {pin: _known(value) for pin, value in placed[block.id].pins.items()}
         error = checked.errors.get(block.id)
         blocks.append(told | {"error": None if error is None else record(error, block.id)})
     return {"page": checked.page.name, "ok": checked.ok, "blocks": blocks, "waiting": list(checked.waiting)}
-
-
-def _pins(placed: Placed) -> Iterator[tuple[str, Any]]:
-    yield from placed.pins.items()
 
 
 def _known(value: Any) -> Any:

@@ -20,8 +20,7 @@ def script(commands: list[Command]) -> str:
     for command in others:
         seen = f"__fish_seen_subcommand_from {command.name}"
         lines += [_line(seen, f"{_names(o)}{_answer(o)}", o.text) for o in command.options]
-        lines += [_line(seen, _answer(a).removeprefix(" -x").removeprefix(" -r").strip(), a.text)
-                  for a in command.arguments]  # fmt: skip
+        lines += [_line(seen, _values(a), a.text) for a in command.arguments]
     return _HEAD + "".join(lines)
 
 
@@ -37,9 +36,11 @@ def _answer(word: Word) -> str:
     """-r: a value must follow; -x: and it is no file."""
     if not word.takes:
         return ""
-    if word.is_file:
-        return " -r -F"
-    return f" -x -a {_quoted(' '.join(word.words))}" if word.words else " -x"
+    return f" {'-r' if word.is_file else '-x'} {_values(word)}".rstrip()
+
+
+def _values(word: Word) -> str:
+    return "-F" if word.is_file else f"-a {_quoted(' '.join(word.words))}" if word.words else ""
 
 
 def _quoted(text: str) -> str:

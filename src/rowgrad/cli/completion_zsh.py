@@ -51,7 +51,7 @@ def _option(option: Word, name: str) -> str:
 
 def _answer(word: Word) -> str:
     if word.is_file:
-        return "_files"
+        return '{compset -P "*="; _files}' if "=" in word.takes else "_files"
     return f"({' '.join(word.words)})" if word.words else " "
 
 

@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .exits import OK
+from .exits import OK, UsageError
+from .parser import MODULES, make_parser
 
 FLAGS = ("--json", "--debug")  # known before and after the command
 
@@ -21,13 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = _run(words)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where a full disk can still be told
-        except BrokenPipeError:
+        except (BrokenPipeError, SystemExit):  # SystemExit: --help has been answered
             raise
-        except (Exception, KeyboardInterrupt) as error:
-            status = _tell(error, words)
-        except BaseException as error:
-            if isinstance(error, SystemExit):
-                raise
+        except BaseException as error:  # a signal's, too
             status = _tell(error, words)
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         _silence()
@@ -37,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command_of(words: Sequence[str]) -> str:
     """The word that names the command, "" where there is none."""
-    return next((w for w in words if not w.startswith("-")), "")
+    word = next((w for w in words if not w.startswith("-")), "")
+    return word if word == "bench" or word in MODULES else ""
 
 
 def _run(words: list[str]) -> int:
@@ -45,9 +43,9 @@ def _run(words: list[str]) -> int:
         from .text_commands import bench
 
         return bench([w for w in words[words.index("bench") + 1 :] if w not in FLAGS], "--json" in words)
-    from .parser import MODULES, make_parser
-
-    chosen = make_parser().parse_args(words)
+    chosen, rest = make_parser().parse_known_args(words)
+    if rest:  # parse_args would name the help of `rowgrad`, not of the command
+        raise UsageError(f"unknown: {' '.join(rest)}; `rowgrad {chosen.command} --help` says more")
     module, function = MODULES[chosen.command]
     status: int = getattr(importlib.import_module(f".{module}", __package__), function)(chosen)
     return status
@@ -57,11 +55,16 @@ def _tell(error: BaseException, words: list[str]) -> int:
     from .failures import tell
 
     before = words[: words.index("--")] if "--" in words else words
-    status = tell(error, command_of(words), "--json" in before, "--debug" in before)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        return status
-    _silence()  # what could not be written once would fail again, noisily, at the very end
+    name, as_json, debug = command_of(words), "--json" in before, "--debug" in before
+    try:
+        status = tell(error, name, as_json, debug)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as full:
+        _silence()  # what could not be written once would fail again, noisily, at the very end
+        status = tell(full, name, False, debug)
     return status
 
 

@@ -23,5 +23,5 @@ class StoppedError(BaseException):
     """A signal that ends the command at once; like KeyboardInterrupt nothing but the entry catches it."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"ended by signal {number}")
+        super().__init__("ended at once by a second signal, and nothing was saved")
         self.number = number

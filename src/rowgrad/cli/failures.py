@@ -19,8 +19,6 @@ def tell(error: BaseException, command: str, as_json: bool, debug: bool) -> int:
     text = sentence(error)
     if status == UNEXPECTED:
         text += f" (unexpected{'' if debug else '; run it again with --debug to see where'})"
-    elif status == USAGE:
-        text += f"; `rowgrad{command and ' ' + command} --help` says more"
     if as_json:
         emit({"error": record(error) | {"message": text}})
     else:

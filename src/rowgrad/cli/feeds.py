@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -76,12 +75,9 @@ def batches(target: Output, text: str) -> Array:
 def _array(target: Output, file: str) -> Array:
     try:
         # Mapped: batches may be larger than memory, and a header that promises too much fails at once.
-        found: Any = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        found: Array = np.lib.format.open_memmap(file, mode="r")
+    except ValueError as error:
         raise PageError(file, f"this is no .npy file of numbers or strings: {error}") from None
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise PageError(file, "this is an .npz file; feed one array as .npy")
     if found.dtype.kind == "V" and target.dtype == "bfloat16" and found.dtype.itemsize == 2:
         return found.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
     return found

@@ -20,7 +20,7 @@ _MARKS = {
 
 def catalog_command(chosen: argparse.Namespace) -> int:
     """Every record."""
-    emit(catalog())
+    emit(catalog(), indent=1)
     return 0
 
 
@@ -28,15 +28,15 @@ def command(chosen: argparse.Namespace) -> int:
     """List all, or describe one."""
     if chosen.name is None:
         if chosen.json:
-            emit(catalog())
+            emit(catalog(), indent=1)
         else:
             print("\n".join(_listed()))
         return 0
     op = find_op(chosen.name) or next((o for o in CATALOG.values() if o.snake_name == chosen.name), None)
     if op is None:
-        raise UsageError(f"no operator {chosen.name!r}{_nearest(chosen.name)}; `rowgrad ops` lists them all")
+        raise UsageError(f"no operator {chosen.name!r}; {_nearest(chosen.name)}")
     if chosen.json:
-        emit(next(r for r in catalog() if r["name"] == op.name))
+        emit(next(r for r in catalog() if r["name"] == op.name), indent=1)
     else:
         print("\n".join(_described(op)))
     return 0
@@ -45,7 +45,7 @@ def command(chosen: argparse.Namespace) -> int:
 def _nearest(name: str) -> str:
     known = {n.lower(): n for op in CATALOG.values() for n in (op.snake_name, *op.aliases, op.name)}
     near = get_close_matches(name.lower(), list(known), 1)
-    return f"; did you mean {known[near[0]]}?" if near else ""
+    return f"did you mean {known[near[0]]}?" if near else "`rowgrad ops` lists them all"
 
 
 def _listed() -> Iterator[str]:

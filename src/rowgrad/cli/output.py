@@ -11,12 +11,12 @@ import numpy as np
 from ..arrays import Array, aval_of
 from ..spec import QUANTIZED
 
-_LINES = 6  # of one array
+_LINES, _WIDTH = 6, 120  # of one array
 
 
-def emit(document: Any) -> None:
+def emit(document: Any, indent: int | None = None) -> None:
     """One JSON document."""
-    print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False))
 
 
 def say(command: str, text: str, quiet: bool = False) -> None:
@@ -30,8 +30,12 @@ def array_text(name: str, array: Array) -> str:
     aval = aval_of(array)
     if aval.dtype in QUANTIZED:
         array = array.view(array.dtype[0])
-    options: dict[str, Any] = {"threshold": 60, "edgeitems": 2, "max_line_width": 116}
+    options: dict[str, Any] = {"threshold": 60, "edgeitems": 2, "max_line_width": _WIDTH - 2}
     lines = np.array2string(array, **options).splitlines()
     if len(lines) > _LINES:
         lines = [*lines[: _LINES - 1], "…"]
-    return "\n".join([f"{name}  {aval}", *(f"  {line}".rstrip() for line in lines)])
+    return "\n".join([f"{name}  {aval}", *(f"  {_short(line)}".rstrip() for line in lines)])
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"  # a string may be of any length

@@ -81,9 +81,11 @@ def open_runs(chosen: argparse.Namespace, pages: list[Page]) -> list[PageRun]:
 
 def _scope(page: Page) -> Any:
     checked = check(page)
-    for block, error in checked.errors.items():
-        error.name = error.name or block
-        raise error
+    for block in page.blocks:
+        if block.id in checked.errors:
+            error = checked.errors[block.id]
+            error.name = error.name or block.id
+            raise error
     return checked.scope
 
 

@@ -33,8 +33,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**(usual | settings))
 
     def error(self, message: str) -> NoReturn:
-        """Leave the words and the exit code to the entry."""
-        raise UsageError(message)
+        """Leave the telling and the exit code to the entry."""
+        raise UsageError(f"{message}; `{self.prog} --help` says more")
 
 
 def make_parser() -> Parser:

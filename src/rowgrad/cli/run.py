@@ -37,10 +37,10 @@ def command(chosen: argparse.Namespace) -> int:
         for run in opened:
             if run.is_idle:
                 tell(f"page {run.page.name}: there is no ClientSession block to run")
-    if chosen.state is not None and os.path.exists(chosen.state):
-        runs[0].session.restore(chosen.state)
-        tell(f"state restored from {chosen.state}")
     with Stopping() as stopping:
+        if chosen.state is not None and os.path.exists(chosen.state):
+            runs[0].session.restore(chosen.state)
+            tell(f"state restored from {chosen.state}")
         _work(chosen, runs, stopping)
         if chosen.state is not None:
             runs[0].session.save(chosen.state)

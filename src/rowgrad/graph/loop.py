@@ -72,7 +72,7 @@ class Loop:
                     self._change.notify_all()
                 if self._progress is not None:
                     self._progress(Tick(self.done, self.steps, self.result, time.perf_counter() - began))
-                if self.rate is not None:
+                if self.rate is not None and not self._is_over():
                     due = max(due + 1.0 / self.rate, time.perf_counter() - 1.0 / self.rate)
                     self._rest(due)
         finally:

@@ -131,7 +131,7 @@ class ClientSession:
         for node, slot in program.placeholders:
             target = node.outputs[0]
             if target not in given:
-                needing = next(n for n in program.nodes if target in n.sources() or n is node)
+                needing = next((n for n in program.nodes if target in n.sources()), node)
                 raise refuse("not_fed", argument="feeds", value=node.name, bound=needing.name)
             try:
                 values[slot] = self.engine.put(fed_value(target, given[target], node.name))

@@ -1,0 +1,597 @@
+"""Pages on the command line: judged, run, written out, brought over from the old tool."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from enuspace_files import SAMPLES
+
+from rowgrad.cli import main
+from rowgrad.cli.progress import Progress, clock
+from rowgrad.errors import refuse
+from rowgrad.graph import Block, End, Page, Project, load, save
+from rowgrad.spec import CATALOG
+
+Captured = pytest.CaptureFixture[str]
+SUM, PRODUCT = (f"{block}.{CATALOG[op].outputs[0].name}" for block, op in (("sum", "Add"), ("half", "Mul")))
+
+
+def wired(op: str, name: str, **ends: str) -> Block:
+    return Block(name, op, wires={pin: [End.parse(end)] for pin, end in ends.items()})
+
+
+def counting(name: str = "counting") -> Page:
+    """w ← w + x, and half of it; two sessions."""
+    return Page(
+        name,
+        [
+            wired("ClientSession", "grow", fetch_outputs="keep.output_ref"),
+            Block("x", "Placeholder", attrs={"dtype": "float32", "shape": [2]}),
+            Block("w", "Variable", {"initvalues": np.array([1.0, 2.0], np.float32)}),
+            wired("Add", "sum", x="w.ref", y="x.output"),
+            wired("Assign", "keep", ref="w.ref", value=SUM),
+            Block("c", "Const", {"val": np.float32([0.5, 0.5])}),
+            wired("Mul", "half", x="w.ref", y="c.output"),
+            wired("ClientSession", "halve", fetch_outputs=PRODUCT),
+        ],
+    )
+
+
+def walking() -> Page:
+    """w ← w + random numbers."""
+    return Page(
+        "walking",
+        [
+            Block("w", "Variable", {"initvalues": np.zeros(3, np.float32)}),
+            Block("r", "RandomUniform", {"shape": np.array([3], np.int32)}, attrs={"dtype": "float32", "seed": 7}),
+            wired("Add", "sum", x="w.ref", y="r.output"),
+            wired("Assign", "keep", ref="w.ref", value=SUM),
+            wired("ClientSession", "s", fetch_outputs="keep.output_ref"),
+        ],
+    )
+
+
+def broken() -> Page:
+    """Two faults, and a block that waits for one of them."""
+    return Page(
+        "broken",
+        [
+            Block("a", "Const", {"val": np.ones((2, 2), np.float32)}),
+            Block("b", "Const", {"val": np.ones(3, np.float32)}),
+            wired("Add", "sum", x="a.output", y="b.output"),
+            Block("odd", "SparseSegmentMaen"),
+            wired("ClientSession", "s", fetch_outputs=SUM),
+        ],
+    )
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(counting(), "page.json")
+    save(walking(), "walking.json")
+    save(broken(), "broken.json")
+    save(Project("both", [counting("one"), counting("two"), Page("none", [])]), "project.json")
+
+
+def answer(words: list[str], capsys: Captured, status: int = 0) -> Any:
+    """What a command says as JSON."""
+    assert main([*words, "--json"]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def values(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: result["data"] for name, result in told["results"].items()}
+
+
+def refused(words: list[str], status: int, capsys: Captured) -> str:
+    """The one line on stderr."""
+    assert main(words) == status
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert shown.err.startswith(f"rowgrad {words[0]}: ")
+    error = answer(words, capsys, status)["error"]
+    assert error["message"] in shown.err
+    assert set(error) >= {"type", "message", "block", "argument"}
+    return shown.err.strip()
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_run_in_the_pages_order_and_share_their_state(capsys: Captured) -> None:
+    assert main(["run", "page.json", "--feed", "x={1,2}", "--steps", "3"]) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[:4] == ["keep.output_ref  float32[2]", "  [4. 8.]", f"{PRODUCT}  float32[2]", "  [2. 4.]"]
+    assert lines[4].startswith("3 steps in ")
+    assert shown.err == ""
+
+
+def test_json_of_a_run(capsys: Captured) -> None:
+    told = answer(["run", "page.json", "--feed", "x={1,2}"], capsys)
+    assert told["page"] == "counting"
+    assert told["steps"] == 1
+    assert told["seconds"] > 0
+    assert told["results"]["keep.output_ref"] == {"dtype": "float32", "shape": [2], "data": [2.0, 4.0]}
+
+
+def test_one_session(capsys: Captured) -> None:
+    told = answer(["run", "page.json", "--session", "halve"], capsys)
+    assert values(told) == {PRODUCT: [0.5, 1.0]}
+    assert "there is no 'hlave'" in refused(["run", "page.json", "--session", "hlave"], 1, capsys)
+    assert "name a ClientSession block" in refused(["run", "page.json", "--session", "sum"], 1, capsys)
+
+
+def test_fetches(capsys: Captured) -> None:
+    told = answer(["run", "page.json", "--fetch", "w", "--fetch", "half"], capsys)
+    assert values(told) == {"w.ref": [1.0, 2.0], PRODUCT: [0.5, 1.0]}
+    after = ["run", "page.json", "--session", "grow", "--fetch", "w", "--feed", "x={1,1}", "--steps", "2"]
+    assert values(answer(after, capsys)) == {"keep.output_ref": [3.0, 4.0], "w.ref": [3.0, 4.0]}
+    assert "did you mean 'half" in refused(["run", "page.json", "--fetch", "hlaf"], 1, capsys)
+    assert "run it with --session grow" in refused(["run", "page.json", "--fetch", "grow"], 1, capsys)
+
+
+def test_fetches_of_lists_sparse_tensors_and_operations(capsys: Captured) -> None:
+    indices = np.array([[0, 1]], np.int64)
+    blocks = [
+        Block("v", "Variable", {"initvalues": np.float32(1)}),
+        Block("set", "Assign", {"value": np.float32(5)}, {"ref": [End("v", "ref")]}),
+        Block("do", "Operation", wires={"operation": [End("set", "output_ref")]}),
+        Block("l", "InputList", wires={"outputlist": [End("v", "ref"), End("set", "output_ref")]}),
+        Block("sp", "SparseTensor", {"indices": indices, "values": np.float32([2]), "dense_shape": np.array([3, 3])}),
+        Block("f", "FeedType", {"initializer": 1.0}, {"input": [End("p", "output")]}),
+        Block("p", "Placeholder", attrs={"dtype": "float32", "shape": []}),
+    ]
+    save(Page("kinds", blocks), "kinds.json")
+    fetch = ["--fetch", "l", "--fetch", "sp.tensor", "--fetch", "sp", "--fetch", "l.output[1]"]
+    found = values(answer(["run", "kinds.json", *fetch], capsys))
+    assert list(found) == [
+        "l.output[0]", "l.output[1]", "sp.tensor.indices", "sp.tensor.values", "sp.tensor.dense_shape", "sp.indices",
+        "sp.values", "sp.dense_shape",
+    ]  # fmt: skip
+    assert found["sp.tensor.values"] == [2.0]
+    told = answer(["run", "kinds.json", "--fetch", "do", "--fetch", "v", "--steps", "2"], capsys)
+    assert values(told) == {"v.ref": 5.0}
+    assert "takes a value or an operation; got feed" in refused(["run", "kinds.json", "--fetch", "f"], 1, capsys)
+    assert "only placeholders are fed" in refused(["run", "kinds.json", "--fetch", "v", "--feed", "v=1"], 1, capsys)
+
+
+def test_a_page_without_a_session(capsys: Captured) -> None:
+    save(Page("still", [Block("a", "Const", {"val": np.array(["x", b"\xff"], object)})]), "still.json")
+    assert "there is no ClientSession block to run; say with --fetch" in refused(["run", "still.json"], 1, capsys)
+    assert main(["run", "still.json", "--fetch", "a"]) == 0
+    assert capsys.readouterr().out == "a.output  string[2]\n  ['x' b'\\xff']\n"
+
+
+def test_large_values_are_shown_in_a_few_lines(capsys: Captured) -> None:
+    blocks = [
+        Block("cube", "Const", {"val": np.arange(20.0**3).reshape(20, 20, 20)}),
+        Block("long", "Const", {"val": np.array("z" * 5000, object)}),
+    ]
+    save(Page("large", blocks), "large.json")
+    assert main(["run", "large.json", "--fetch", "cube", "--fetch", "long"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "cube.output  float64[20,20,20]"
+    assert lines[7] == "long.output  string[]"
+    assert max(map(len, lines)) <= 122
+
+
+def test_numbers_that_json_has_not(capsys: Captured) -> None:
+    blocks = [
+        Block("a", "Const", {"val": np.array([np.nan, np.inf, 1.5])}),
+        Block("b", "Const", {"val": np.array([2**62, 3])}),
+    ]
+    save(Page("odd", blocks), "odd.json")
+    told = answer(["run", "odd.json", "--fetch", "a", "--fetch", "b"], capsys)
+    assert values(told) == {"a.output": ["NaN", "Infinity", 1.5], "b.output": ["4611686018427387904", 3]}
+
+
+def test_results_in_a_file(capsys: Captured) -> None:
+    assert main(["run", "page.json", "--feed", "x={1,2}", "-o", "out.npz"]) == 0
+    with np.load("out.npz") as found:
+        assert {name: found[name].tolist() for name in found} == {"keep.output_ref": [2.0, 4.0], PRODUCT: [1.0, 2.0]}
+
+
+def test_feeds_from_files(capsys: Captured) -> None:
+    np.save("x.npy", np.array([10.0, 20.0]))
+    assert values(answer(["run", "page.json", "--feed", "x=x.npy"], capsys))["keep.output_ref"] == [11.0, 22.0]
+    np.save("many.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    told = answer(["run", "page.json", "--feed-batches", "x=many.npy"], capsys)
+    assert told["steps"] == 3
+    assert values(told)["keep.output_ref"] == [1.0 + 6, 2.0 + 9]
+    told = answer(["run", "page.json", "--feed-batches", "x=many.npy", "--steps", "2"], capsys)
+    assert values(told)["keep.output_ref"] == [1.0 + 2, 2.0 + 4]
+
+
+def test_a_file_wins_over_a_typed_value(capsys: Captured) -> None:
+    with Path("{1,2}").open("wb") as file:
+        np.save(file, np.array([5.0, 5.0]))
+    assert values(answer(["run", "page.json", "--feed", "x={1,2}"], capsys))["keep.output_ref"] == [6.0, 7.0]
+
+
+def test_bfloat16_from_a_file(capsys: Captured) -> None:
+    import ml_dtypes
+
+    save(Page("b", [Block("x", "Placeholder", attrs={"dtype": "bfloat16", "shape": [2]})]), "b.json")
+    np.save("x.npy", np.array([1.5, 2.5], ml_dtypes.bfloat16))
+    told = answer(["run", "b.json", "--fetch", "x", "--feed", "x=x.npy"], capsys)
+    assert told["results"]["x.output"] == {"dtype": "bfloat16", "shape": [2], "data": [1.5, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ([], 1, "x is not fed, and sum needs it"),
+        (["--feed", "x={1,2,3}"], 1, "must have shape [2]"),
+        (["--feed", "x={1,two}"], 1, "rowgrad run: x: "),
+        (["--feed", "x=missing.npy"], 3, "missing.npy: No such file"),
+        (["--feed", "x=page.json"], 1, "page.json: this is no .npy file"),
+        (["--feed", "x=empty.npy"], 1, "empty.npy: this is no .npy file"),
+        (["--feed", "x=cut.npy"], 1, "cut.npy: this is no .npy file"),
+        (["--feed", "x=objects.npy"], 1, "objects.npy: this is no .npy file"),
+        (["--feed", "x=out.npz"], 1, "out.npz: this is no .npy file"),
+        (["--feed", "x"], 2, "--feed x: write name=FILE.npy"),
+        (["--feed", "x=1", "--feed", "x=2"], 2, "x is fed twice"),
+        (["--feed", "x=1", "--feed-batches", "x=many.npy"], 2, "x is fed twice"),
+        (["--feed", "y={1,2}"], 1, "there is no 'y'"),
+        (["--feed", "sum={1,2}"], 1, "only placeholders are fed; sum is not one"),
+        (["--feed-batches", "x=many.npy", "--steps", "4"], 2, "--steps 4: x has 3 batches only"),
+        (["--feed-batches", "x=many.npy", "--feed-batches", "z=two.npy"], 2, "z has 2 batches, x has 3"),
+        (["--feed-batches", "x=nothing.npy"], 1, "there is no batch for x"),
+        (["--feed", "x={1,2}", "--engine", "abacus"], 1, "there is no engine 'abacus'"),
+        (["--feed", "x={1,2}", "-o", "no/where.npz"], 3, "there is no folder"),
+        (["--feed", "x={1,2}", "--state", "."], 3, "this is a folder"),
+        (["--page", "countng"], 1, "did you mean 'counting'?"),
+    ],
+)
+def test_what_run_refuses(words: list[str], status: int, said: str, capsys: Captured) -> None:
+    page = counting()
+    page.blocks.append(Block("z", "Placeholder", attrs={"dtype": "float32", "shape": []}))
+    save(page, "page.json")
+    np.savez("out.npz", a=np.ones(2))
+    Path("empty.npy").touch()
+    np.save("objects.npy", np.array([{}, {}], object), allow_pickle=True)
+    np.save("many.npy", np.ones((3, 2), np.float32))
+    Path("cut.npy").write_bytes(Path("many.npy").read_bytes()[:-4])
+    np.save("two.npy", np.ones(2, np.float32))
+    np.save("nothing.npy", np.ones((0, 2), np.float32))
+    assert said in refused(["run", "page.json", *words], status, capsys)
+
+
+def test_files_that_are_no_pages(capsys: Captured) -> None:
+    Path("text.json").write_text("hello", encoding="utf-8")
+    assert "not JSON" in refused(["run", "text.json"], 1, capsys)
+    assert "No such file" in refused(["check", "gone.json"], 3, capsys)
+    assert "no plain file" in refused(["check", "."], 3, capsys)
+    save(Page("big", [Block("a", "Const", {"val": np.ones(1000)})]), "big.json")
+    next(Path("big.json.arrays").iterdir()).unlink()
+    assert "No such file" in refused(["check", "big.json"], 3, capsys)
+
+
+def test_a_page_that_does_not_hold_is_not_run(capsys: Captured) -> None:
+    error = answer(["run", "broken.json"], capsys, 1)["error"]
+    assert error["block"] == "sum"
+    assert error["op"] == "Add"
+
+
+def test_an_engine_whose_library_is_missing(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'torch'")
+
+    monkeypatch.setattr("rowgrad.cli.page_run.open_engine", fail)
+    assert "engine torch: No module named 'torch'" in refused(["run", "page.json", "--engine", "torch"], 1, capsys)
+
+
+# -- projects ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_page_of_a_project_runs_by_itself(capsys: Captured) -> None:
+    assert main(["run", "project.json", "--feed", "x={1,2}", "--steps", "2", "-o", "out.npz"]) == 0
+    shown = capsys.readouterr()
+    assert [line for line in shown.out.splitlines() if line.startswith(("one/keep", "two/keep"))] == [
+        "one/keep.output_ref  float32[2]",
+        "two/keep.output_ref  float32[2]",
+    ]
+    assert shown.out.count("[3. 6.]") == 2
+    assert shown.err == "rowgrad run: page none: there is no ClientSession block to run\n"
+    with np.load("out.npz") as found:
+        assert found["two/keep.output_ref"].tolist() == [3.0, 6.0]
+    told = answer(["run", "project.json", "--feed", "x={1,2}"], capsys)
+    assert [page["page"] for page in told["pages"]] == ["one", "two"]
+
+
+def test_one_page_of_a_project(capsys: Captured) -> None:
+    assert answer(["run", "project.json", "--page", "two", "--feed", "x={1,2}"], capsys)["page"] == "two"
+    assert "did you mean 'two'?" in refused(["run", "project.json", "--page", "tow"], 1, capsys)
+    assert "--page: one, two, none" in refused(["run", "project.json", "--state", "s"], 2, capsys)
+    assert "--page: one, two, none" in refused(["export", "project.json", "--svg"], 2, capsys)
+    save(Project("empty", []), "empty.json")
+    assert "there is no page in this project" in refused(["run", "empty.json"], 1, capsys)
+
+
+# -- state and signals -------------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_gone_on_with(capsys: Captured) -> None:
+    whole = answer(["run", "walking.json", "--steps", "7"], capsys)["results"]
+    assert main(["run", "walking.json", "--steps", "3", "--state", "s"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["run", "walking.json", "--steps", "4", "--state", "s", "-o", "out.npz"]) == 0
+    assert capsys.readouterr().err == "rowgrad run: state restored from s\n"
+    with np.load("out.npz") as found:
+        assert found["keep.output_ref"].tolist() == np.float32(whole["keep.output_ref"]["data"]).tolist()
+    assert main(["run", "walking.json", "--state", "s", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_that_is_no_state(capsys: Captured) -> None:
+    Path("s").write_bytes(b"nothing")
+    refused(["run", "walking.json", "--state", "s"], 1, capsys)
+    assert Path("s").read_bytes() == b"nothing"
+
+
+def test_an_error_leaves_the_state_as_it_was(capsys: Captured) -> None:
+    assert main(["run", "page.json", "--feed", "x={1,2}", "--state", "s"]) == 0
+    before = Path("s").read_bytes()
+    capsys.readouterr()
+    refused(["run", "page.json", "--feed", "x={1,2,3}", "--state", "s", "--quiet"], 1, capsys)
+    assert Path("s").read_bytes() == before
+
+
+def rowgrad(*words: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-m", "rowgrad", *words], text=True, **options)
+
+
+@pytest.mark.parametrize(("number", "status", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
+def test_a_signal_ends_after_the_step_and_nothing_is_lost(
+    number: str, status: int, word: str, capsys: Captured
+) -> None:
+    assert main(["run", "walking.json", "--steps", "3", "--state", "s", "--quiet"]) == 0
+    words = ["run", "walking.json", "--steps", "1000000000", "--state", "s", "--json"]
+    with rowgrad(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert "state restored from s" in process.stderr.readline()  # from here on signals are waited for
+        process.send_signal(getattr(signal, number))
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == status
+    told = json.loads(out)
+    assert told["interrupted"] == number
+    assert f"{word} after {told['steps']} of 1000000000 steps; state saved in s" in err
+    capsys.readouterr()
+    total = answer(["run", "walking.json", "--steps", "5", "--state", "s", "--quiet"], capsys)["results"]
+    assert answer(["run", "walking.json", "--steps", str(3 + told["steps"] + 5)], capsys)["results"] == total
+
+
+def test_a_signal_wakes_a_run_that_rests(capsys: Captured) -> None:
+    Path("s").unlink(missing_ok=True)
+    assert main(["run", "walking.json", "--state", "s"]) == 0
+    words = ["run", "walking.json", "--steps", "9", "--rate", "0.01", "--state", "s"]
+    with rowgrad(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert "interrupted after 1 of 9 steps" in err
+    assert "1 steps in" in out
+
+
+def test_a_second_signal_ends_at_once(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(*args: object) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise refuse("engine_unknown", value="", bound="")
+
+    monkeypatch.setattr("rowgrad.graph.session.ClientSession.run_block", twice)
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["run", "walking.json", "--state", "s"]) == 130
+    assert "nothing was saved" in capsys.readouterr().err
+    assert not Path("s").exists()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(*words: str) -> str:
+    """What a terminal at stderr gets."""
+    master, slave = pty.openpty()
+    with rowgrad(*words, stdout=subprocess.DEVNULL, stderr=slave) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:  # Linux says so when the other end is closed
+                break
+            if not part:
+                break
+            seen += part
+    os.close(master)
+    assert process.returncode == 0
+    return seen.decode()
+
+
+def test_progress_on_a_terminal() -> None:
+    seen = on_a_terminal("run", "walking.json", "--steps", "90", "--rate", "100")
+    lines = [line.removeprefix("\x1b[K") for line in seen.split("\r")]
+    assert lines[-1] == ""  # it is taken away
+    assert 2 <= len(lines) <= 8
+    assert all(" steps/s  0:0" in line and line.endswith(" left") and "/90 " in line for line in lines[1:-1])
+    assert "%" in lines[1]
+
+
+def test_no_progress_where_nobody_wants_it() -> None:
+    for flag in ("--quiet", "--json"):
+        assert on_a_terminal("run", "walking.json", "--steps", "60", "--rate", "100", flag) == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_slow_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("rowgrad.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    progress = Progress(1000, True, out)
+    for _ in range(400):
+        now[0] += 0.005
+        progress.step()
+    assert out.getvalue().count("\r") == pytest.approx(15, abs=1)
+    last = out.getvalue().split("\r")[-1]
+    assert last.startswith("\x1b[K[#########...............] ")
+    assert last.endswith("%  200 steps/s  0:03 left")
+    progress.clear()
+    assert out.getvalue().endswith("\r\x1b[K")
+    out = Terminal()
+    progress = Progress(10, True, out)
+    progress.step()
+    progress.clear()
+    assert out.getvalue() == ""
+    assert [clock(s) for s in (0, 83, 3600 + 62)] == ["0:00", "1:23", "1:01:02"]
+
+
+# -- check, export, import ---------------------------------------------------------------------------------------------
+
+
+def test_check(capsys: Captured) -> None:
+    assert main(["check", "page.json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["x", "Placeholder", "output", "float32[2]"]
+    assert lines[-1] == "all 8 blocks hold"
+    assert len(lines) == 9
+    told = answer(["check", "page.json"], capsys)
+    assert told["ok"] is True
+    assert told["blocks"][1] == {
+        "id": "x", "op": "Placeholder", "outputs": {"output": {"dtype": "float32", "shape": [2]}}, "error": None,
+    }  # fmt: skip
+
+
+def test_check_shows_every_fault(capsys: Captured) -> None:
+    assert main(["check", "broken.json"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("error: sum (Add): ")
+    assert lines[1] == "error: odd: there is no block 'SparseSegmentMaen'; did you mean 'SparseSegmentMean'?"
+    assert lines[2] == "waiting: s (ClientSession) needs a block with an error"
+    assert lines[3] == "2 of 5 blocks are wrong, 1 wait for them"
+    told = answer(["check", "broken.json"], capsys, 1)
+    assert not told["ok"]
+    assert told["waiting"] == ["s"]
+    assert {b["id"]: b["error"]["block"] for b in told["blocks"] if b["error"]} == {"sum": "sum", "odd": "odd"}
+
+
+def test_check_a_project(capsys: Captured) -> None:
+    assert main(["check", "project.json"]) == 0
+    assert capsys.readouterr().out.count("blocks hold") == 3
+    assert [p["page"] for p in answer(["check", "project.json"], capsys)["pages"]] == ["one", "two", "none"]
+
+
+def test_open_shapes_and_other_kinds_of_pins(capsys: Captured) -> None:
+    blocks = [
+        Block("any", "Placeholder"),
+        Block("open", "Placeholder", attrs={"shape": [-1, 2]}),
+        Block("no", "NoOp"),
+        Block("l", "InputList", wires={"outputlist": [End("any", "output"), End("open", "output")]}),
+    ]
+    save(Page("kinds", blocks), "kinds.json")
+    assert main(["check", "kinds.json"]) == 0
+    text = capsys.readouterr().out
+    assert all(said in text for said in ("float32[…]", "float32[?,2]", "operation", "[float32[…], float32[?,2]]"))
+    found = {b["id"]: b["outputs"] for b in answer(["check", "kinds.json"], capsys)["blocks"]}
+    assert found["any"]["output"] == {"dtype": "float32", "shape": None}
+    assert found["l"]["output"][1] == {"dtype": "float32", "shape": [None, 2]}
+    assert found["no"]["output"] == {"kind": "operation"}
+
+
+def test_export(capsys: Captured) -> None:
+    for form, begin in (("--svg", "<svg "), ("--dot", "digraph "), ("--python", '"""walking')):
+        assert main(["export", "walking.json", form]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith(begin)
+        assert answer(["export", "walking.json", form], capsys) == {"text": text}
+        assert answer(["export", "walking.json", form, "-o", "out.txt"], capsys) == {"file": "out.txt"}
+        assert Path("out.txt").read_text(encoding="utf-8") == text
+    assert main(["export", "project.json", "--svg", "--page", "two"]) == 0
+
+
+def test_an_exported_script_does_the_same(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["export", "walking.json", "--python", "-o", "walking.py"]) == 0
+    monkeypatch.setattr(sys, "argv", ["walking.py", "--steps", "3", "--out", "script.npz"])
+    runpy.run_path("walking.py", run_name="__main__")
+    capsys.readouterr()
+    assert main(["run", "walking.json", "--steps", "3", "-o", "run.npz"]) == 0
+    with np.load("script.npz") as one, np.load("run.npz") as other:
+        assert {n: one[n].tobytes() for n in one} == {n: other[n].tobytes() for n in other}
+
+
+def test_a_page_that_does_not_hold_is_drawn_but_no_script(capsys: Captured) -> None:
+    refused(["export", "broken.json", "--python"], 1, capsys)
+    assert main(["export", "broken.json", "--svg"]) == 0
+    assert main(["export", "broken.json", "--dot"]) == 0
+    capsys.readouterr()
+    assert "there is no folder" in refused(["export", "page.json", "--svg", "-o", "no/x.svg"], 3, capsys)
+
+
+def brought(name: str) -> str:
+    Path(name).write_bytes((SAMPLES / name).read_bytes())
+    return name
+
+
+def test_import(capsys: Captured) -> None:
+    assert main(["import", brought("basic_4x.svg")]) == 0
+    shown = capsys.readouterr().out
+    assert "note: " in shown
+    assert "4 blocks written to basic_4x.json, 0 warnings" in shown
+    page = load("basic_4x.json")
+    assert isinstance(page, Page)
+    assert len(page.blocks) == 4
+    assert "--force" in refused(["import", "basic_4x.svg"], 3, capsys)
+    told = answer(["import", "basic_4x.svg", "--force"], capsys)
+    assert told["page"] == "basic_4x"
+    assert told["file"] == "basic_4x.json"
+    assert {remark["level"] for remark in told["report"]} == {"note"}
+
+
+def test_import_a_task(capsys: Captured) -> None:
+    assert main(["import", brought("basic.json")]) == 0
+    assert Path("basic.page.json").exists()
+    assert "written to basic.page.json" in capsys.readouterr().out
+    refused(["import", "basic.json", "-o", "basic.json", "--force"], 3, capsys)
+    assert "this is no page (SVG) and no task" in refused(["import", "page.json"], 1, capsys)
+    assert "No such file" in refused(["import", "gone.svg"], 3, capsys)
+
+
+def test_strict_import(capsys: Captured) -> None:
+    text = (SAMPLES / "basic.json").read_bytes().decode("utf-16").replace("#MatMul", "#NoSuchBlock")
+    Path("odd.json").write_text(text, encoding="utf-8")
+    assert main(["import", "odd.json", "-o", "a.json"]) == 0
+    assert "warning: " in capsys.readouterr().out
+    assert main(["import", "odd.json", "-o", "b.json", "--strict"]) == 1
+    assert Path("b.json").exists()
+
+
+def test_files_of_the_old_tool_run_as_they_are(capsys: Captured) -> None:
+    assert main(["run", brought("basic_4x.svg")]) == 0
+    shown = capsys.readouterr()
+    assert "float64[2,2]" in shown.out
+    assert shown.err.startswith("rowgrad run: basic_4x.svg: note: ")
+    assert main(["run", "basic_4x.svg", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
