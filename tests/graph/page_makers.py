@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +162,10 @@ TOKENS = [
 ]
 
 
-def mutations(count: int, seed: int) -> Iterator[str]:
+def mutations(count: int, seed: int, texts: Sequence[str] = ()) -> Iterator[str]:
     """Damaged texts of valid pages: some still load, all others must be refused in words."""
     draw = random.Random(seed)
-    texts = [
+    texts = texts or [
         dumps(basic()),
         dumps(varied(("float32", "int64", "string", "complex64", "bool", "qint8"))),
         dumps(project()),

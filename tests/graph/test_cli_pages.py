@@ -522,7 +522,7 @@ def test_open_shapes_and_other_kinds_of_pins(capsys: Captured) -> None:
 
 
 def test_export(capsys: Captured) -> None:
-    for form, begin in (("--svg", "<svg "), ("--dot", "digraph "), ("--python", '"""walking')):
+    for form, begin in (("--svg", "<svg "), ("--dot", "digraph "), ("--python", '"""A page of')):
         assert main(["export", "walking.json", form]) == 0
         text = capsys.readouterr().out
         assert text.startswith(begin)

@@ -115,3 +115,20 @@ def test_files_are_as_they_would_be_written(path: Path, tmp_path: Path) -> None:
     again = loads(dumps(page))
     assert dumps(again) == dumps(page)
     assert check(page).ok == ("refused" not in path.name)
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.json")), ids=lambda p: p.stem)
+def test_on_torch_they_give_the_same(path: Path) -> None:
+    page = load(path)
+    assert isinstance(page, Page)
+    if "refused" in path.name:
+        return
+    ours, torchs = (ClientSession(build(page), engine=engine) for engine in ("numpy", "torch"))
+    for _ in range(3):
+        expected, got = ours.run_block(), torchs.run_block()
+    for name, value in expected.items():
+        assert got[name].dtype == value.dtype
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(got[name], value, rtol=1e-5 if value.dtype == np.float32 else 1e-12, atol=1e-6)
+        else:
+            assert got[name].tolist() == value.tolist()

@@ -18,6 +18,7 @@ from .io.results_file import save_arrays
 from .loop import Loop
 from .nodes import Output, Placed, Scope
 from .page import Block, End, Note, Page, PageError, Project
+from .paging import page_of
 from .session import ClientSession
 
 Const = ops.function_of("Const")
@@ -45,6 +46,7 @@ __all__ = [
     "loads",
     "open_engine",
     "ops",
+    "page_of",
     "save",
     "save_arrays",
 ]

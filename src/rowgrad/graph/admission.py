@@ -14,7 +14,7 @@ from ..dispatch import describe_value
 from ..errors import refuse
 from ..sparse_tensor import SparseTensor
 from ..spec import Arg, Aval, Op
-from .nodes import Graph, Operation, Output, Placed, Sparse, describe
+from .nodes import Feed, Graph, Operation, Output, Placed, Sparse, describe
 
 # -- what is given -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ def one_value(value: Any, argument: str) -> Any:
         value = value.only
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Output):
         return value[0]  # a list of one wire
-    if isinstance(value, Operation | Sparse) or (isinstance(value, list) and any(is_wire(v) for v in value)):
+    if isinstance(value, Operation | Sparse | Feed) or is_list(value):
         raise refuse("pin_kind", argument=argument, bound="one value", value=kind_of(value))
     return value
 
@@ -96,7 +96,7 @@ def many_values(value: Any, argument: str) -> list[Any]:
     items: list[Any] = []
     for item in value if isinstance(value, list | tuple) else [value]:
         found = item.only if isinstance(item, Placed) and len(item.pins) == 1 else item
-        items += found if isinstance(found, list) and any(is_wire(v) for v in found) else [found]
+        items += found if is_list(found) else [found]
     for k, item in enumerate(items):
         if isinstance(item, Placed):
             item.only  # noqa: B018  refuses, naming its outputs
@@ -107,15 +107,22 @@ def many_values(value: Any, argument: str) -> list[Any]:
 
 def is_wire(value: Any) -> bool:
     """Whether a value comes out of a block."""
-    return isinstance(value, Output | Placed | Sparse)
+    return isinstance(value, Output | Placed | Sparse | Operation | Feed)
+
+
+def is_list(value: Any) -> bool:
+    """Whether a value is a list of wires."""
+    return isinstance(value, list) and any(is_wire(v) for v in value)
 
 
 def kind_of(value: Any) -> str:
     """What a value is, in words."""
     if isinstance(value, Output):
         return f"{value.name} ({describe(value.dtype, value.shape)})"
-    words = {Operation: "an operation", Sparse: "a sparse tensor", list: "a list of wires"}
-    return next((w for t, w in words.items() if isinstance(value, t)), describe_value(value))
+    if is_list(value):
+        return "a list of wires"
+    words = {Operation: "an operation", Feed: "a feed", Sparse: "a sparse tensor"}
+    return words.get(type(value)) or describe_value(value)
 
 
 # -- judgement ---------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def check(page: Page) -> Checked:
         except OpError as error:
             failed.add(block.id)
             found.errors[block.id] = error
+    found.errors = {b.id: found.errors[b.id] for b in page.blocks if b.id in found.errors}
     return found
 
 

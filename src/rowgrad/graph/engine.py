@@ -91,6 +91,11 @@ def open_engine(name: str | Engine) -> Engine:
         return NumpyEngine()
     for point in entry_points(group="rowgrad.engines"):
         if point.name == kind:
-            engine: Engine = importlib.import_module(point.value).open_engine(device)
+            try:
+                module = importlib.import_module(point.value)
+            except ImportError as error:
+                why = f"{error}; pip install 'rowgrad[{kind}]' brings what it needs"
+                raise refuse("engine_unfit", argument="engine", value=repr(name), why=why) from error
+            engine: Engine = module.open_engine(device)
             return engine
     raise refuse("engine_unknown", argument="engine", value=repr(name), bound=", ".join(engine_names()))

@@ -24,11 +24,11 @@ from .admission import (
     frozen,
     full_attrs,
     is_integer,
+    is_list,
     is_sparse,
     is_wire,
     judge,
     known_value,
-    many_values,
     spread_sparse,
 )
 from .nodes import Graph, Node, Output, Placed, Scope
@@ -191,12 +191,32 @@ def _write_down(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) ->
         if is_sparse(value) and not isinstance(value, SparseTensor):
             ends = [graph.ends.get(as_sparse(value))]
         else:
-            items = many_values(value, arg.name) if arg.many else [_first(value)]
+            items = _flat(value) if arg.many else [_first(value)]
             ends = [graph.ends.get(v) if _hashable(v) else None for v in items]
         if all(e is not None for e in ends):
             block.wires[arg.name] = [e for e in ends if e is not None]
         else:
-            block.values[arg.name] = value
+            block.values[arg.name] = _own(value)
+
+
+def _own(value: Any) -> Any:
+    """A typed value that nobody else can change."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.array(value)
+    return [_own(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _flat(value: Any) -> list[Any]:
+    """A list pin's wires one by one; whether a block with several outputs may stand there, its expansion says."""
+    if is_sparse(value) and not isinstance(value, SparseTensor):
+        parts = as_sparse(value)
+        return [parts.indices, parts.values, parts.dense_shape]
+    inside = list(value.pins.values()) if isinstance(value, Placed) else value
+    if isinstance(inside, list | tuple) and (
+        isinstance(value, Placed) or any(is_wire(v) or is_list(v) for v in inside)
+    ):
+        return [v for item in inside for v in _flat(item)]
+    return [value]
 
 
 def _first(value: Any) -> Any:

@@ -22,7 +22,7 @@ from ..io.files import write_atomically
 from ..nodes import Placed
 from ..page import Block, End, Page, PageError
 
-_HEAD = '''"""{name}: {count} blocks, written out by rowgrad."""
+_HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
 
 {imports}
 
@@ -31,7 +31,7 @@ root = Scope.new_root_scope({name!r})
 _MAIN = """
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description={name!r})
+    parser = argparse.ArgumentParser(description={about!r})
     parser.add_argument("--steps", type=int, default=1, help="how often each session runs")
     parser.add_argument("--out", help="an .npz file for the last results")
     arguments = parser.parse_args()
@@ -97,7 +97,7 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
         imports.insert(2, "import ml_dtypes")
     notes = "".join(f"# {line}\n" for n in page.notes for line in n.text.strip().splitlines())
     head = _HEAD.format(name=page.name, count=len(page.blocks), imports="\n".join(imports))
-    return head + notes + "\n" + text + "\n" + _MAIN.format(name=page.name, sessions=sessions)
+    return head + notes + "\n" + text + "\n" + _MAIN.format(about=page.name.replace("%", "%%"), sessions=sessions)
 
 
 def _names(page: Page) -> dict[str, str]:
@@ -118,7 +118,7 @@ def _statement(page: Page, block: Block, names: dict[str, str], outside: Any) ->
     op = find_op(block.op)
     if op is None:
         raise PageError(block.id, f"there is no block {block.op!r}")
-    arguments = [f'root.with_op_name("{block.id}")'.replace("\\", "\\\\")]
+    arguments = [f"root.with_op_name({block.id!r})"]
     for arg in op.inputs:
         if arg.name in block.wires:
             ends = [_end(page, e, names) for e in block.wires[arg.name]]
@@ -193,9 +193,11 @@ def _float(value: Any) -> str:
 
 
 def _survives(value: np.ndarray[Any, Any]) -> bool:
-    """Whether the text gives the same bits: all but NaNs with something inside do."""
-    if value.dtype.kind not in "fcV" and value.dtype.name != "bfloat16":
+    """Whether the text gives the same bits: NaNs with something inside do not, nor complex numbers beyond bounds."""
+    if value.dtype.kind == "c":
+        return bool(np.isfinite(value).all())
+    if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
         return True
-    wide = np.complex128 if value.dtype.kind == "c" else np.float64
-    again = np.array(value.astype(wide).tolist(), wide).astype(value.dtype).reshape(value.shape)
-    return again.tobytes() == value.tobytes()
+    plain = value.copy()
+    plain[np.isnan(plain)] = float("nan")
+    return plain.tobytes() == value.tobytes()

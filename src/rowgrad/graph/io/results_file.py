@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any, BinaryIO
@@ -17,7 +18,8 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
     """Write arrays under their names, whole or not at all.
 
     What NumPy's files do not know is told by a second member: `x.dtype` says "bfloat16" beside uint16 bits, or a
-    quantized dtype beside its integers. Strings are fixed-width text, or bytes where one is not text.
+    quantized dtype beside its integers. Strings are fixed-width text, or bytes where one is not text; where one ends
+    in NUL, which that would lose, `x` is all their bytes and `x.offsets` says where each begins.
     """
     members: dict[str, Any] = {}
     for name, value in arrays.items():
@@ -28,18 +30,26 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
         elif dtype in QUANTIZED:
             members[name], members[f"{name}.dtype"] = array.view(array.dtype[0]), np.array(dtype)
         elif dtype == "string":
-            members[name] = _fixed_width(array)
+            members |= _strings(name, array)
         else:
             members[name] = array
 
     def write(file: BinaryIO) -> None:
-        np.savez(file, allow_pickle=False, **members)
+        # Not np.savez, which has arguments of its own that a member could be named after.
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, array in members.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
     write_atomically(path, write)
 
 
-def _fixed_width(array: Any) -> Any:
+def _strings(name: str, array: Any) -> dict[str, Any]:
     items = array.ravel().tolist()
-    if all(isinstance(i, str) for i in items):
-        return np.array(items, dtype=str).reshape(array.shape)
-    return np.array([i.encode() if isinstance(i, str) else i for i in items], dtype=bytes).reshape(array.shape)
+    coded = [i.encode() if isinstance(i, str) else i for i in items]
+    if any(c.endswith(b"\0") for c in coded):
+        offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
+        joined = np.frombuffer(b"".join(coded), np.uint8)
+        return {name: joined, f"{name}.offsets": offsets, f"{name}.shape": np.array(array.shape, np.int64)}
+    is_text = all(isinstance(i, str) for i in items)
+    return {name: np.array(items if is_text else coded, dtype=str if is_text else bytes).reshape(array.shape)}
