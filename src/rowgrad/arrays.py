@@ -100,7 +100,7 @@ def canonical(array: Array, argument: str) -> Array:
     if array.dtype.kind in "SU":
         return array.astype(object)
     if array.dtype.kind == "O":
-        for position, item in enumerate(array.flat):
+        for position, item in enumerate(array.reshape(-1)):
             if not isinstance(item, str | bytes):
                 what = f"an object array holding {type(item).__name__}"
                 raise refuse("not_an_array", argument=argument, position=position, value=what)
@@ -172,8 +172,8 @@ def _exact(items: Array, guess: Array) -> Array:
     """Strings to the last NUL, and integers that NumPy would have made floats."""
     if guess.dtype.kind in "SU":
         return items
-    if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.flat):
-        return items.astype(np.uint64 if max(items.flat) > np.iinfo(np.int64).max else np.int64)
+    if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.reshape(-1)):
+        return items.astype(np.uint64 if max(items.reshape(-1)) > np.iinfo(np.int64).max else np.int64)
     return guess
 
 

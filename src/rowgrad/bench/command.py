@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from . import comparison, series
+from . import comparison, pages, series
 from .cases import ALL, USUAL
 from .kinds import KINDS, PEERS
 from .measure import steps
@@ -20,6 +20,7 @@ Times rowgrad beside the libraries it can be compared with, or as sizes and thre
   rowgrad bench                                    the six cases, the sparse ops, tiny calls, all peers
   rowgrad bench --cases mid,S9 --kinds dense,rows --peers rowgrad,torch
   rowgrad bench --series N,D --out growth          time and memory as ids and columns grow
+  rowgrad bench --page 5000                        what a page of so many blocks costs besides its ops
 
 Every peer works in a process of its own; rounds go round the peers in turn, so that a slow spell of the machine hits
 all of them. Times are minima over rounds × repeats; answers are compared before they count.
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--kinds", metavar="A,B", help="kinds of calls by name (default: all that fit a case)")
     what.add_argument("--peers", metavar="A,B", help=f"libraries (default: {','.join(PEERS)}; rowgrad is always there)")
     what.add_argument("--series", metavar="S", help="rowgrad alone as something grows: N, V, D, threads, or several")
+    what.add_argument("--page", metavar="N", type=_positive, help="load, check and run a page of N small blocks")
     what.add_argument("--upto", metavar="X", type=float, default=float("inf"), help="no point of N, V or D above this")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", metavar="R", type=_positive, default=3, help="turns round the peers (default 3)")
@@ -87,6 +89,8 @@ def _run(chosen: argparse.Namespace) -> int:
         raise UnusableError("--plot draws beside the results: give --out as well")
     if chosen.list:
         _list()
+    elif chosen.page:
+        pages.run(chosen.page, chosen)
     elif chosen.series:
         listed = _names("series", chosen.series, series.NAMES, ())
         series.run(listed, cases if chosen.cases else [], chosen)

@@ -42,6 +42,7 @@ def _reduction(name: str, adjoint: Any, doc: str, type: str = "T", **fields: Any
         attrs={"keep_dims": False},
         choices={"keep_dims": (False, True)},
         category=CATEGORY,
+        aliases=(f"Reduce{name}",),
         differentiable=("input",) if adjoint else (),
         adjoint=adjoint,
         doc=f"{doc}\n\n{_AXIS}",
