@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -267,3 +268,33 @@ def test_engines_agree_and_unknown_ones_are_refused(root: Scope) -> None:
         ClientSession(root, engine="abacus")
     with pytest.raises(InvalidArgumentError, match="engine torch:nowhere cannot be used here"):
         ClientSession(root, engine="torch:nowhere")
+
+
+def test_threads_take_turns(root: Scope) -> None:
+    x = ops.Variable(root, 0.0)
+    noise = ops.RandomUniform(root, [], seed=1)
+    step = ops.AssignAdd(root, x, noise)
+    alone, shared = ClientSession(root), ClientSession(root)
+    expected = sorted(float(alone.run([noise, step])[0]) for _ in range(80))
+    with ThreadPoolExecutor(4) as pool:
+        found = sorted(pool.map(lambda _: float(shared.run([noise, step])[0]), range(80)))
+    assert found == expected
+    assert shared.run(x) == pytest.approx(float(alone.run(x)), rel=1e-5)
+
+
+def test_many_programs_do_not_pile_up(root: Scope) -> None:
+    x = Const(root, 1.0)
+    session = ClientSession(root)
+    outputs = [ops.Add(root, x, float(k)) for k in range(300)]
+    for k, output in enumerate(outputs):
+        assert session.run(output) == 1.0 + k
+    assert len(session._programs) == len(session._last) == 256
+    assert session.run(outputs[0]) == 1.0
+
+
+def test_constants_that_cannot_be_computed_fail_only_where_they_are_needed(root: Scope) -> None:
+    bad = ops.Div(root.with_op_name("bad"), Const(root, 1), Const(root, 0))
+    session = ClientSession(root)
+    assert session.run(Const(root, 5)) == 5
+    with pytest.raises(InvalidArgumentError, match=r"Div \(name: bad\)"):
+        session.run(bad)

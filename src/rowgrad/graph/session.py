@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from os import PathLike
@@ -18,6 +19,8 @@ from .page import End, PageError
 from .random import advance, random_array
 from .schedule import Program, run_steps
 from .state import State
+
+_MANY = 256  # programs that are kept, with the values they computed last
 
 
 class ClientSession:
@@ -40,6 +43,7 @@ class ClientSession:
         self._programs: dict[Any, Program] = {}
         self._last: dict[Program, list[Any]] = {}  # what each program computed, the latest at the end
         self._counters: dict[str, int] = {}  # of the run in progress
+        self._one_run = threading.RLock()  # threads that share a session take turns
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -85,12 +89,19 @@ class ClientSession:
 
     def _program(self, fetches: Iterable[Output], runs: Iterable[Node]) -> Program:
         key = (tuple(fetches), frozenset(runs))
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = Program(self.graph, self.engine, self._draw, *key)
-        return program
+        with self._one_run:
+            program = self._programs.get(key)
+            if program is None:
+                if len(self._programs) >= _MANY:
+                    self._last.pop(self._programs.pop(next(iter(self._programs))), None)
+                program = self._programs[key] = Program(self.graph, self.engine, self._draw, *key)
+            return program
 
     def _run(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
+        with self._one_run:
+            return self._run_alone(program, feeds)
+
+    def _run_alone(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
         self._settle(program)
         values = program.start.copy()
         fed = self._feed(program, values, feeds)
