@@ -31,7 +31,7 @@ from rowgrad.graph import (
 from rowgrad.graph.export import save_python, to_dot, to_python, to_svg
 from rowgrad.spec import ALL_DTYPES
 
-HOSTILE = 'x"""\n\'\'\'; import os; os._exit(3) #\r\\ {} % <script>alert(1)</script> & ]]> |<a> "'
+HOSTILE = 'x\0\x0c\u2028"""\n\'\'\'; import os; os._exit(3) #\r\\ {} % <script>alert(1)</script> & ]]> |<a> "'
 
 
 def values(dtype: str) -> np.ndarray:

@@ -95,9 +95,14 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
     ]
     if "ml_dtypes." in text:
         imports.insert(2, "import ml_dtypes")
-    notes = "".join(f"# {line}\n" for n in page.notes for line in n.text.strip().splitlines())
+    notes = "".join(f"# {_comment(line)}\n" for n in page.notes for line in n.text.strip().splitlines())
     head = _HEAD.format(name=page.name, count=len(page.blocks), imports="\n".join(imports))
     return head + notes + "\n" + text + "\n" + _MAIN.format(about=page.name.replace("%", "%%"), sessions=sessions)
+
+
+def _comment(line: str) -> str:
+    """A line that ends where it ends, whatever is in it."""
+    return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _names(page: Page) -> dict[str, str]:

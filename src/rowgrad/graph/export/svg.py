@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from xml.sax.saxutils import escape, quoteattr
+import re
+from xml.sax.saxutils import escape as _escaped
+from xml.sax.saxutils import quoteattr
 
 from ...spec import find_op
 from ..page import Block, Page
@@ -17,6 +19,14 @@ _COLOURS = {
     "wire": "#0077bd",
 }
 _STYLE = "font-family: sans-serif; font-size: 11px"
+
+
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def escape(text: str) -> str:
+    """Text as it stands in XML, which knows no control characters."""
+    return _escaped(_NO_XML.sub("�", text))
 
 
 def to_svg(page: Page) -> str:
