@@ -10,7 +10,8 @@ from ..arrays import Array, aval_of, in_dtype
 from ..errors import refuse, shape_text
 from ..shape import check_elements, differ
 from ..spec import ALL_DTYPES, CATALOG
-from .admission import admit_inputs, as_sparse, frozen, is_sparse, judge, kind_of, many_values, one_value
+from .admission import admit_inputs, frozen, judge
+from .given import as_sparse, is_sparse, kind_of, many_values, one_value
 from .nodes import Feed, Node, Operation, Output, Placed, SessionBlock, Sparse
 from .placing import Placing, expands
 

@@ -13,8 +13,8 @@ from ..errors import refuse, shape_text
 from ..rows import IndexedRows
 from ..shape import differ
 from ..spec import Call
-from .admission import kind_of, many_values
 from .blocks import wire
+from .given import kind_of, many_values
 from .nodes import Node, Output
 from .placing import InnerOps, Placing, expands
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..embedding import COMBINERS
 from ..errors import refuse, shape_text
-from .admission import as_sparse, is_sparse, kind_of, one_value
 from .blocks import wire
+from .given import as_sparse, is_sparse, kind_of, one_value
 from .nodes import Output
 from .placing import Placing, expands
 

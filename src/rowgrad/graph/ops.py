@@ -14,7 +14,7 @@ from typing import Any as _Any  # there is an op of that name
 from .. import ops as _declarations  # noqa: F401  importing it fills the catalogue
 from ..spec import CATALOG, Op, find_op
 from . import blocks, gradients, lookups, updates  # noqa: F401  importing them says what blocks of the graph layer become
-from .admission import bind_call
+from .given import bind_call
 from .nodes import Placed, Scope
 from .placing import place
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..sparse_tensor import SparseTensor
-from .admission import is_wire, many_values, sparse_triple
+from .given import is_wire, many_values, sparse_triple
 from .nodes import Graph, Node, Output, Placed, Scope
 from .page import Block, End, Page
 

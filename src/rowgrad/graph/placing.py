@@ -10,7 +10,8 @@ from typing import Any
 from ..errors import OpError, refuse
 from ..raw_ops import OPS
 from ..spec import CATALOG, Op
-from .admission import admit_inputs, bind_call, describe_given, full_attrs, judge, spread_sparse
+from .admission import admit_inputs, full_attrs, judge
+from .given import bind_call, describe_given, spread_sparse
 from .nodes import Graph, Node, Placed, Scope
 from .page import Block, End
 from .recording import write_down

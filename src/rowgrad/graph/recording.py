@@ -9,7 +9,7 @@ import numpy as np
 
 from ..sparse_tensor import SparseTensor
 from ..spec import Op
-from .admission import as_sparse, is_list, is_sparse, is_wire
+from .given import as_sparse, is_list, is_sparse, is_wire
 from .nodes import Graph, Placed
 from .page import Block
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..errors import refuse
 from ..spec import CATALOG
-from .admission import admit_inputs, judge, kind_of, one_value
+from .admission import admit_inputs, judge
+from .given import kind_of, one_value
 from .nodes import Node, Output
 from .placing import Placing, expands
 
