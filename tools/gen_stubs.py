@@ -58,8 +58,11 @@ def quoted(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def first_line(op: Op) -> str:
-    return op.doc.splitlines()[0]
+def first_sentence(op: Op) -> str:
+    """The first lines of the text, up to one where a sentence ends."""
+    lines = op.doc.split("\n\n")[0].splitlines()
+    ends = next((k for k, line in enumerate(lines) if line.endswith(".")), len(lines))
+    return " ".join(lines[: ends + 1])
 
 
 def stub(op: Op) -> Iterator[str]:
@@ -95,7 +98,7 @@ def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = Fal
     yield "    name: str | None = None,"
     yield f"    out: {'Sequence[_Array]' if several else '_Array | GradBuffer'} | None = None,"
     yield f") -> {f'{op.name}Result' if several else '_Array'}:"
-    yield f'    """{first_line(op)}"""'
+    yield f'    """{first_sentence(op)}"""'
     yield ""
 
 
@@ -207,7 +210,7 @@ def graph_stub(op: Op) -> Iterator[str]:
         yield from (f"    {text}," for text in inputs)
         yield from (f"    {attr}: {annotation(op, attr)} = {quoted(op.attrs[attr])}," for attr in op.attrs)
         yield ") -> Placed:"
-        lines = textwrap.wrap(f'"""{first_line(op)}', WIDTH - len('    """'))
+        lines = textwrap.wrap(f'"""{first_sentence(op)}', WIDTH - len('    """'))
         yield from (f"    {line}" for line in ([lines[0] + '"""'] if len(lines) == 1 else [*lines, '"""']))
         yield ""
     yield from (f"{alias} = {op.name}" for alias in op.aliases)

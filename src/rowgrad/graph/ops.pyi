@@ -1710,7 +1710,9 @@ def Variable(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value kept from run to run. `initvalues` are typed or wired; where both dtype and shape are given and"""
+    """A value kept from run to run. `initvalues` are typed or wired; where both dtype and shape are given and
+    `initvalues` is one number, all elements begin with it.
+    """
 
 def Assign(
     scope: Scope,
@@ -1784,7 +1786,9 @@ def ApplyAdam(
     use_locking: bool = False,
     use_nesterov: bool = False,
 ) -> Placed:
-    """m ← m + (grad − m)(1 − beta1); v ← v + (grad² − v)(1 − beta2);"""
+    """m ← m + (grad − m)(1 − beta1); v ← v + (grad² − v)(1 − beta2); var ← var − lr · √(1 − beta2_power) / (1 −
+    beta1_power) · m / (√v + epsilon).
+    """
 
 def RandomUniform(
     scope: Scope,
