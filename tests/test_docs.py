@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("*.md", "docs/**/*.md", "examples/*.md", "tests/golden/README.md")
+FOLDERS = ("*.md", "docs/**/*.md", "examples/**/*.md", "tests/golden/README.md")
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
 WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the pages of docs/ops are executed by their generator
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -57,7 +57,7 @@ def test_code_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_is_code_to_run() -> None:
     assert len(python_blocks(ROOT / "README.md")) >= 3
-    for page in ("docs/guide.md", "docs/torch.md", "examples/from_tensorflow.md"):
+    for page in ("docs/guide.md", "docs/torch.md", "docs/graph.md", "examples/from_tensorflow.md"):
         assert len(python_blocks(ROOT / page)) >= 10
 
 

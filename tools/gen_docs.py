@@ -41,8 +41,8 @@ INTRODUCTIONS = {
     "Weighted segment": "Embedding bags in which every id has a weight. TensorFlow builds these from several ops; here "
     "each is one.",
     "Rows": "Whole rows, summed, gathered, scattered and multiplied: what the lookups and the gradients are made of.",
-    "Arithmetic": "Two arrays, element by element; they broadcast as in NumPy and TensorFlow. These and all ops below "
-    "live in `rowgrad.dense_ops` and are computed by the array library itself.",
+    "Arithmetic": "Two arrays, element by element; they broadcast as in NumPy and TensorFlow. These and the families "
+    "from here to Dense rows live in `rowgrad.dense_ops` and are computed by the array library itself.",
     "Elementwise": "Functions of one array, element by element.",
     "Comparison": "Comparisons, logic, and the choice between two arrays.",
     "Conversion": "Other dtypes, and arrays as they are.",
@@ -54,6 +54,19 @@ INTRODUCTIONS = {
     "Sizes": "Shapes as numbers, and arrays made of numbers.",
     "Dense rows": "Rows with a number each, and bounds: the steps in which gradients of weights and of `max_norm` are "
     "written.",
+    "Session": "Values, lists, feeds, sessions and gradients. These and the families below are blocks: functions in "
+    "`rowgrad.graph.ops` that put something into a scope, where every op above has its function too. "
+    "[Graphs](../graph.md) explains them.",
+    "Embedding": "The lookups as one block each. They become nodes that have gradients, for the table and the weights.",
+    "State": "What changes from run to run: placeholders, Variables, and blocks that update Variables when a run ends.",
+    "Random": "Random numbers from a counter, the same on every machine and engine.",
+}
+# What a pin takes or gives, where that is no dtype; and the same where it is a list.
+KINDS = {
+    "any": ("any value", "a list of values"),
+    "operation": ("something to run", "a list of things to run"),
+    "feed": ("a value for a placeholder", "a list of values for placeholders"),
+    "sparse": ("a sparse tensor", ""),
 }
 
 
@@ -83,9 +96,18 @@ def show(op: Op) -> str:
     return "\n".join(shown(o.name, v) for o, v in zip(op.outputs, values, strict=True))
 
 
+def show_run(op: Op) -> str:
+    """What a session gave in the example of a block."""
+    names, call = run_example(op.example)
+    result = value_of(call, names)
+    if isinstance(result, dict):
+        return "\n".join(shown(name, value) for name, value in result.items())
+    return shown("", result) if isinstance(result, np.ndarray) else repr(result)
+
+
 def shown(name: str, value: Any) -> str:
     array = np.asarray(value)
-    start = f"{name}: {aval_of(array)} = "
+    start = f"{name}: {aval_of(array)} = " if name else f"{aval_of(array)} = "
     text = np.array2string(array, separator=", ", max_line_width=1000)
     flat = re.sub(r"\s*\n\s*", " ", text)
     if len(start) + len(flat) <= 100:
@@ -202,15 +224,17 @@ def link(op: Op, from_page: str | None = None, folder: str = "") -> str:
 
 def by_category() -> dict[str, list[Op]]:
     pages: dict[str, list[Op]] = {}
-    for name in OPS:
-        pages.setdefault(CATALOG[name].category, []).append(CATALOG[name])
+    for op in [*(CATALOG[name] for name in OPS), *(op for op in CATALOG.values() if op.layer == "graph")]:
+        pages.setdefault(op.category, []).append(op)
     return pages
 
 
 def signature(op: Op) -> str:
     """The call as Python writes it, types as the record names them; long ones one argument a line."""
-    parts = [f"{a.name}: {'list ' * a.many}{a.type}" for a in op.inputs] + [f"{k}={v!r}" for k, v in op.attrs.items()]
-    returns = ", ".join(f"{o.name}: {o.type}" for o in op.outputs)
+    parts = ["scope"] if op.layer == "graph" else []
+    parts += [f"{a.name}: {'optional ' * a.optional}{'ref ' * a.ref}{'list ' * a.many}{a.type}" for a in op.inputs]
+    parts += [f"{k}={v!r}" for k, v in op.attrs.items()]
+    returns = ", ".join(f"{o.name}: {'list ' * o.many}{o.type}" for o in op.outputs) or "nothing"
     line = f"{op.name}({', '.join(parts)}) -> {returns}"
     if len(line) <= 100:
         return line
@@ -235,11 +259,63 @@ def dtypes_of(op: Op, arg: Arg) -> str:
     return f"{arg.type}: {' '.join(listed)}"
 
 
+def summary(op: Op) -> str:
+    """The first lines of a text, up to one where a sentence ends."""
+    lines = op.doc.split("\n\n")[0].splitlines()
+    ends = next((k for k, line in enumerate(lines) if line.endswith(".")), len(lines))
+    return " ".join(lines[: ends + 1])
+
+
 def prose(op: Op) -> str:
     return op.doc.replace("docs/orders.md", "[docs/orders.md](../orders.md)")
 
 
+def block_section(op: Op) -> Iterator[str]:
+    """A block of graphs: its pins with their marks, its attributes, and what its example gives."""
+    yield f"## {op.name}"
+    yield ""
+    known = "TensorFlow has this op." if op.tensorflow else "Not an op of TensorFlow."
+    yield f"`rowgrad.graph.ops.{op.name}`. {known}"
+    yield ""
+    yield from ("```text", signature(op), "```", "")
+    yield prose(op)
+    yield ""
+    pins = [("input", a) for a in op.inputs] + [("output", o) for o in op.outputs]
+    yield from ("| pin | | what |", "|---|---|---|")
+    yield from (f"| `{arg.name}` | {side} | {', '.join(pin_words(op, arg))} |" for side, arg in pins)
+    yield ""
+    for name, dtypes in op.types.items():
+        yield f"{name} is any dtype." if tuple(dtypes) == ALL_DTYPES else f"{name} is one of {' '.join(dtypes)}."
+        yield ""
+    if op.attrs:
+        yield from ("| attribute | default | choices |", "|---|---|---|")
+        yield from (
+            f"| `{name}` | `{default!r}` | {', '.join(f'`{c!r}`' for c in op.choices.get(name, ()))} |"
+            for name, default in op.attrs.items()
+        )
+        yield ""
+    yield from ("```python", op.example.rstrip("\n"), "```", "")
+    yield from ("```text", show_run(op), "```", "")
+
+
+def pin_words(op: Op, arg: Arg) -> Iterator[str]:
+    """What a pin takes or gives, and what its marks say."""
+    if arg.type == "any" and arg in op.outputs and "dtype" in op.attrs:
+        yield "of the dtype the attribute names"
+    else:
+        yield KINDS[arg.type][arg.many] if arg.type in KINDS else arg.type
+    words = {
+        "a Variable itself": arg.ref,
+        "its value decides a shape": arg.host,
+        "may be left out": arg.optional,
+    }
+    yield from (text for text, is_so in words.items() if is_so)
+
+
 def section(op: Op) -> Iterator[str]:
+    if op.layer == "graph":
+        yield from block_section(op)
+        return
     module = "raw_ops" if op.layer == "kernel" else "dense_ops"
     yield f"## {op.name}"
     yield ""
@@ -273,14 +349,14 @@ def page(category: str, ops: list[Op]) -> str:
 def index(pages: dict[str, list[Op]]) -> str:
     lines = [NOTE, "", "# Reference of the ops", ""]
     lines += [
-        "Every op by family. Those marked * are not ops of TensorFlow: they are transposes of its gradients, or steps",
-        "that its Python code composes.",
+        "Every op by family. Those marked * are not ops of TensorFlow: they are transposes of its gradients, steps",
+        "that its Python code composes, or blocks that stand for something else than an op.",
         "",
     ]
     for category, ops in pages.items():
         lines += [f"## [{category}]({page_name(category)})", "", INTRODUCTIONS.get(category, ""), ""]
         lines += ["| op | what it gives |", "|---|---|"]
-        lines += [f"| {link(op)}{'' if op.tensorflow else ' *'} | {op.doc.splitlines()[0]} |" for op in ops]
+        lines += [f"| {link(op)}{'' if op.tensorflow else ' *'} | {summary(op)} |" for op in ops]
         lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import rowgrad as rg
 import rowgrad.checkpoint
+import rowgrad.graph
 
 HERE = Path(__file__).parent
 MODULES = ("errors", "raw_ops", "dense_ops", "sparse")
@@ -24,7 +25,8 @@ def names() -> str:
         inside = vars(getattr(rg, module))
         public = [n for n, v in inside.items() if not n.startswith("_") and belongs(v, module)]
         lines += [f"rowgrad.{module}.{n}" for n in sorted(public)]
-    lines += [f"rowgrad.checkpoint.{n}" for n in sorted(rowgrad.checkpoint.__all__)]  # imported by its own name only
+    for module_ in (rowgrad.checkpoint, rowgrad.graph):  # imported by their own names only
+        lines += [f"{module_.__name__}.{n}" for n in sorted(module_.__all__)]
     return "\n".join(lines) + "\n"
 
 
