@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import rowgrad.raw_ops  # noqa: F401  importing it fills the catalogue
-from rowgrad.graph.admission import sparse_triple
+from rowgrad.graph.given import sparse_triple
 from rowgrad.spec import CATALOG, PLAN, Arg, Op, snake
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -627,6 +627,8 @@ def Sum(
     """The sum along dimensions."""
 
 sum = Sum
+ReduceSum = Sum
+reduce_sum = Sum
 
 def Mean(
     input: ArrayLike,
@@ -639,6 +641,8 @@ def Mean(
     """The mean along dimensions; of no elements, NaN."""
 
 mean = Mean
+ReduceMean = Mean
+reduce_mean = Mean
 
 def Prod(
     input: ArrayLike,
@@ -651,6 +655,8 @@ def Prod(
     """The product along dimensions."""
 
 prod = Prod
+ReduceProd = Prod
+reduce_prod = Prod
 
 def Max(
     input: ArrayLike,
@@ -663,6 +669,8 @@ def Max(
     """The largest along dimensions; of no elements, −∞ or the dtype's lowest."""
 
 max = Max
+ReduceMax = Max
+reduce_max = Max
 
 def Min(
     input: ArrayLike,
@@ -675,6 +683,8 @@ def Min(
     """The smallest along dimensions; of no elements, ∞ or the dtype's highest."""
 
 min = Min
+ReduceMin = Min
+reduce_min = Min
 
 def All(
     input: ArrayLike,
@@ -687,6 +697,8 @@ def All(
     """Whether all are true along dimensions; of no elements, true."""
 
 all = All
+ReduceAll = All
+reduce_all = All
 
 def Any(
     input: ArrayLike,
@@ -699,6 +711,8 @@ def Any(
     """Whether one is true along dimensions; of no elements, false."""
 
 any = Any
+ReduceAny = Any
+reduce_any = Any
 
 def SpreadLike(
     x: ArrayLike,

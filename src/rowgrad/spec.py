@@ -204,7 +204,8 @@ def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str
             flat[arg.name] = value
             continue
         if not isinstance(value, list | tuple) or not value:
-            raise refuse("list_expected", argument=arg.name, value=type(value).__name__)
+            what = "none" if isinstance(value, list | tuple) else type(value).__name__
+            raise refuse("list_expected", argument=arg.name, value=what)
         for k, item in enumerate(value):
             args.append(Arg(f"{arg.name}[{k}]", arg.type))
             flat[args[-1].name] = item

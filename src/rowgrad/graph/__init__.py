@@ -21,8 +21,8 @@ from .page import Block, End, Note, Page, PageError, Project
 from .paging import page_of
 from .session import ClientSession
 
-Const = ops.function_of("Const")
-AddSymbolicGradients = ops.function_of("AddSymbolicGradients")
+Const = ops.Const
+AddSymbolicGradients = ops.AddSymbolicGradients
 
 __all__ = [
     "AddSymbolicGradients",

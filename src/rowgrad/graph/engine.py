@@ -85,7 +85,9 @@ def engine_names() -> list[str]:
 def open_engine(name: str | Engine) -> Engine:
     """The engine of a name such as "numpy", "torch" or "torch:cuda"."""
     if not isinstance(name, str):
-        return name
+        if all(hasattr(name, part) for part in ("put", "get", "keep", "bind")):
+            return name
+        raise refuse("engine_unknown", argument="engine", value=repr(name), bound=", ".join(engine_names()))
     kind, _, device = name.partition(":")
     if kind == "numpy" and not device:
         return NumpyEngine()

@@ -131,6 +131,8 @@ def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
 
 def _wires(p: Placing, pin: str) -> list[Output]:
     found = many_values(p.given[pin], pin)
+    if not found:
+        raise refuse("pin_missing", argument=pin)
     for k, value in enumerate(found):
         if not isinstance(value, Output):
             raise refuse("pin_kind", argument=f"{pin}[{k}]", bound="a wire", value=kind_of(value))

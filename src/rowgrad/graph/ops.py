@@ -14,7 +14,7 @@ from typing import Any as _Any  # there is an op of that name
 from .. import ops as _declarations  # noqa: F401  importing it fills the catalogue
 from ..spec import CATALOG, Op, find_op
 from . import blocks, gradients, lookups, updates  # noqa: F401  importing them says what blocks of the graph layer become
-from .given import bind_call
+from .given import bind_call, sparse_triple
 from .nodes import Placed, Scope
 from .placing import place
 
@@ -30,7 +30,11 @@ def _function(op: Op) -> Callable[..., Placed]:
 
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter("scope", either)]
-    parameters += [inspect.Parameter(n, either) for n in op.input_names]
+    filled = {pin for n in op.input_names for pin in (sparse_triple(op, n) or ())[1:]}  # by a sparse tensor before it
+    optional = False
+    for arg in op.inputs:
+        optional = optional or arg.optional or arg.name in filled  # Python wants defaults after the first
+        parameters.append(inspect.Parameter(arg.name, either, default=None if optional else inspect.Parameter.empty))
     parameters += [inspect.Parameter(k, either, default=v) for k, v in op.attrs.items()]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__name__ = function.__qualname__ = op.name

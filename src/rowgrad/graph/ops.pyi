@@ -1192,6 +1192,8 @@ def Sum(
 ) -> Placed:
     """The sum along dimensions."""
 
+ReduceSum = Sum
+
 def Mean(
     scope: Scope,
     input: _Wire,
@@ -1199,6 +1201,8 @@ def Mean(
     keep_dims: bool = False,
 ) -> Placed:
     """The mean along dimensions; of no elements, NaN."""
+
+ReduceMean = Mean
 
 def Prod(
     scope: Scope,
@@ -1208,6 +1212,8 @@ def Prod(
 ) -> Placed:
     """The product along dimensions."""
 
+ReduceProd = Prod
+
 def Max(
     scope: Scope,
     input: _Wire,
@@ -1215,6 +1221,8 @@ def Max(
     keep_dims: bool = False,
 ) -> Placed:
     """The largest along dimensions; of no elements, −∞ or the dtype's lowest."""
+
+ReduceMax = Max
 
 def Min(
     scope: Scope,
@@ -1224,6 +1232,8 @@ def Min(
 ) -> Placed:
     """The smallest along dimensions; of no elements, ∞ or the dtype's highest."""
 
+ReduceMin = Min
+
 def All(
     scope: Scope,
     input: _Wire,
@@ -1232,6 +1242,8 @@ def All(
 ) -> Placed:
     """Whether all are true along dimensions; of no elements, true."""
 
+ReduceAll = All
+
 def Any(
     scope: Scope,
     input: _Wire,
@@ -1239,6 +1251,8 @@ def Any(
     keep_dims: bool = False,
 ) -> Placed:
     """Whether one is true along dimensions; of no elements, false."""
+
+ReduceAny = Any
 
 def SpreadLike(
     scope: Scope,
@@ -1573,7 +1587,7 @@ def Const(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value that stays as it is. Braces in typed text give the shape: `{{1, 2}, {3, 4}}`."""
+    """A value that stays as it is; `shape` arranges it, and one number fills it."""
 
 def Const_ex(
     scope: Scope,
@@ -1710,9 +1724,7 @@ def Variable(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value kept from run to run. `initvalues` are typed or wired; where both dtype and shape are given and
-    `initvalues` is one number, all elements begin with it.
-    """
+    """A value kept from run to run."""
 
 def Assign(
     scope: Scope,
@@ -1786,9 +1798,7 @@ def ApplyAdam(
     use_locking: bool = False,
     use_nesterov: bool = False,
 ) -> Placed:
-    """m ← m + (grad − m)(1 − beta1); v ← v + (grad² − v)(1 − beta2); var ← var − lr · √(1 − beta2_power) / (1 −
-    beta1_power) · m / (√v + epsilon).
-    """
+    """A step of Adam, when the run ends."""
 
 def RandomUniform(
     scope: Scope,
@@ -1797,7 +1807,7 @@ def RandomUniform(
     seed: int = 0,
     seed2: int = 0,
 ) -> Placed:
-    """Random numbers in [0, 1), new in every run."""
+    """Random numbers in [0, 1), others in every run of a session."""
 
 def RandomNormal(
     scope: Scope,
@@ -1806,7 +1816,7 @@ def RandomNormal(
     seed: int = 0,
     seed2: int = 0,
 ) -> Placed:
-    """Random numbers of mean 0 and deviation 1, new in every run."""
+    """Random numbers of mean 0 and deviation 1, others in every run of a session."""
 
 def NoOp(
     scope: Scope,

@@ -32,7 +32,7 @@ _AT = {"dtype": "", "shape": None}
 _graph(
     "Const",
     "val: T -> output: T",
-    "A value that stays as it is. Braces in typed text give the shape: `{{1, 2}, {3, 4}}`.",
+    "A value that stays as it is; `shape` arranges it, and one number fills it.",
     "ClientSession(root).run(Const(root, [[3.0, 2.0], [-1.0, 0.0]]))\n",
     types=T_ANY,
     attrs=_AT,
@@ -164,8 +164,10 @@ _graph(
     "SafeEmbeddingLookupSparse",
     "params: T, ids: sparse, weights: optional any -> output: T",
     _LOOKUP
-    + """ Negative ids, and unless the combiner is "sum" weights that are not positive, are dropped;
-rows without an id are zeros, or the row `default_id` where that is not negative.""",
+    + """
+
+Negative ids, and unless the combiner is "sum" weights that are not positive, are dropped; rows without an id are zeros,
+or the row `default_id` where that is not negative.""",
     """ids = ops.SparseTensor(root, [[0, 0], [0, 1], [2, 0]], [0, -1, 1], [3, 2]).tensor
 ClientSession(root).run(ops.SafeEmbeddingLookupSparse(root, [[1.0, 2.0], [3.0, 4.0]], ids))
 """,
@@ -188,8 +190,10 @@ ClientSession(root).run(ops.Square(root, x), {x: [1.0, 2.0]})
 _graph(
     "Variable",
     "initvalues: T -> ref: T",
-    """A value kept from run to run. `initvalues` are typed or wired; where both dtype and shape are given and
-`initvalues` is one number, all elements begin with it.""",
+    """A value kept from run to run.
+
+`initvalues` are typed, or wired from constants and random numbers. Where it is one number and `shape` is given, all
+elements begin with it.""",
     """x = ops.Variable(root, [1.0, 2.0])
 session = ClientSession(root)
 session.run(ops.Assign(root, x, ops.Add(root, x, x)))
@@ -287,7 +291,9 @@ _update(
     "v",
     "grad",
     scalars=("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"),
-    doc="""m ← m + (grad − m)(1 − beta1); v ← v + (grad² − v)(1 − beta2);
+    doc="""A step of Adam, when the run ends.
+
+m ← m + (grad − m)(1 − beta1); v ← v + (grad² − v)(1 − beta2);
 var ← var − lr · √(1 − beta2_power) / (1 − beta1_power) · m / (√v + epsilon).""",
     example=_STEP
     + "m = ops.Variable(root, [0.0, 0.0])\nv = ops.Variable(root, [0.0, 0.0])\n"
@@ -314,10 +320,10 @@ for _name, _what in (("RandomUniform", "in [0, 1)"), ("RandomNormal", "of mean 0
     _graph(
         _name,
         "shape: host Tshape -> output: any",
-        f"""Random numbers {_what}, new in every run.
+        f"""Random numbers {_what}, others in every run of a session.
 
-They come from one counter (Philox 4x32, ten rounds) that `seed` and `seed2` begin and the session advances: the same
-seeds give the same numbers in every run of a program and on every engine.""",
+They come from one counter (Philox 4x32, ten rounds) that `seed` and `seed2` begin and the session advances: a session
+that begins anew gives the same numbers again, on every engine.""",
         f"ClientSession(root).run(ops.{_name}(root, [2, 2], seed=1))\n",
         category="Random",
         types={"Tshape": INDEX},
