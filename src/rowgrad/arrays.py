@@ -132,40 +132,17 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
         elif target.kind in "iu":
             return fit(array, argument, target)
     elif kind == "f":
-        target = target if target is not None and _is_inexact(target) else np.dtype(np.float32)
+        target = target if target is not None and is_inexact(target) else np.dtype(np.float32)
     elif kind == "c":
         target = target if target is not None and target.kind == "c" else np.dtype(np.complex128)
     with np.errstate(over="ignore"):
         return canonical(array.astype(target), argument)
 
 
-def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
-    """A value as an array of one dtype, if it can be so without loss; None: whichever dtype it has or suggests."""
+def as_array(value: Any, argument: str, wanted: str | None = None) -> Array:
+    """One value: arrays as they are, Python numbers in the dtype that is wanted where they can have it."""
     is_weak = isinstance(value, _PYTHON) and not isinstance(value, np.generic)
-    array = _weak(value, argument, dtype) if is_weak else _strong(value, argument)
-    if dtype is None or aval_of(array).dtype == dtype:
-        return array
-    target, kind = NUMPY_DTYPE[dtype], array.dtype.kind
-    if dtype in QUANTIZED and kind in "iu":
-        return fit(array, argument, target[0]).view(target)
-    if _is_inexact(target) and (kind in "iubf" or (kind == "c" and target.kind == "c") or _is_inexact(array.dtype)):
-        with np.errstate(over="ignore"):
-            return array.astype(target)
-    if target.kind in "iub" and kind in "iubf" and array.dtype.names is None:
-        whole = array.astype(np.int64) if kind == "b" else array
-        if kind == "f":
-            with np.errstate(invalid="ignore"):
-                whole = array.astype(np.int64)
-            uneven = np.flatnonzero(whole.ravel() != array.ravel())
-            if len(uneven):
-                at = int(uneven[0])
-                raise refuse(
-                    "integer_does_not_fit", argument=argument, position=at, value=array.ravel()[at], bound=dtype
-                )
-        return (
-            fit(whole, argument, np.dtype(np.uint8)).astype(bool) if dtype == "bool" else fit(whole, argument, target)
-        )
-    raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
+    return _weak(value, argument, wanted) if is_weak else _strong(value, argument)
 
 
 def _exact(items: Array, guess: Array) -> Array:
@@ -177,7 +154,8 @@ def _exact(items: Array, guess: Array) -> Array:
     return guess
 
 
-def _is_inexact(dtype: np.dtype[Any]) -> bool:
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is of real or complex floating point."""
     return dtype.kind in "fc" or dtype == NUMPY_DTYPE["bfloat16"]
 
 

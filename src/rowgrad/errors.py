@@ -268,6 +268,8 @@ WORDS: dict[str, Words] = {
         "{argument} must be one of {bound}; got {value}, which has no kernel", (), NotFoundError
     ),
     "dtype_expected": Words("{argument} must be {bound}{why}; got {value}"),
+    "number_does_not_fit": Words("{argument} must hold numbers that {bound} reaches; got {value}"),
+    "fed_twice": Words("{value} is fed twice"),
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
     "not_an_array": Words("{argument} must be an array; got {value}"),
     "attr_not_allowed": Words("attribute {argument} must be one of {bound}; got {value}"),

@@ -13,7 +13,7 @@ from ..check import check_attrs, infer, output_dtypes
 from ..errors import refuse
 from ..spec import Arg, Aval, Op
 from .given import many_values, one_value
-from .nodes import Graph, Output
+from .nodes import Output
 
 
 class Admitted:
@@ -27,7 +27,7 @@ class Admitted:
         self.host = host
 
 
-def admit_inputs(graph: Graph, op: Op, given: Mapping[str, Any]) -> Admitted:
+def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
     """Wires as they are; what is typed in, in the dtype its neighbours give it."""
     inputs: dict[str, Any] = {}
     typed: set[str] = set()
@@ -36,16 +36,13 @@ def admit_inputs(graph: Graph, op: Op, given: Mapping[str, Any]) -> Admitted:
             raise refuse("pin_missing", argument=arg.name)
         value = given[arg.name]
         if arg.many:
-            inputs[arg.name] = items = tuple(many_values(value, arg.name))
-            loose = [v for v in items if not isinstance(v, Output)]
+            inputs[arg.name] = tuple(many_values(value, arg.name))
+            loose = any(not isinstance(v, Output) for v in inputs[arg.name])
         else:
             inputs[arg.name] = value if isinstance(value, Output) else one_value(value, arg.name)
-            items, loose = (inputs[arg.name],), [v for v in (inputs[arg.name],) if not isinstance(v, Output)]
+            loose = not isinstance(inputs[arg.name], Output)
         if loose:
             typed.add(arg.name)
-        for wire in items:
-            if isinstance(wire, Output) and not _belongs(graph, wire):
-                raise refuse("pin_of_other_graph", argument=arg.name, value=wire.name)
     if typed:
         stand_ins = {n: each(v, _stand_in) for n, v in inputs.items()}
         arrays = admit(op, stand_ins)
@@ -54,11 +51,6 @@ def admit_inputs(graph: Graph, op: Op, given: Mapping[str, Any]) -> Admitted:
     avals = {arg.name: each(inputs[arg.name], lambda v, arg=arg: _aval(arg, op, v)) for arg in op.inputs}  # type: ignore[misc]
     host = {arg.name: host_value(inputs[arg.name]) for arg in op.inputs if arg.host}
     return Admitted(inputs, avals, host)
-
-
-def _belongs(graph: Graph, wire: Output) -> bool:
-    order = wire.node.order
-    return order < len(graph.nodes) and graph.nodes[order] is wire.node
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:

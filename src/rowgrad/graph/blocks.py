@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, aval_of, in_dtype
+from ..arrays import Array, aval_of
 from ..errors import refuse, shape_text
+from ..results import check_size
 from ..shape import check_elements, differ
-from ..spec import ALL_DTYPES, CATALOG
+from ..spec import ALL_DTYPES, CATALOG, Aval
 from .admission import admit_inputs, frozen, judge
 from .given import as_sparse, is_sparse, kind_of, many_values, one_value
 from .nodes import Feed, Node, Operation, Output, Placed, SessionBlock, Sparse
 from .placing import Placing, expands
+from .values import in_dtype
 
 Pins = dict[str, Any]
+MOST_DIMENSIONS = 32  # what NumPy's iterators reach
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -37,6 +40,10 @@ def checked_shape(p: Placing, is_open: bool = False) -> tuple[int | None, ...] |
     for position, d in enumerate(shape):
         if d < (-1 if is_open else 0):
             raise refuse("dimension_negative", argument="shape", position=position, value=d, bound=0)
+    if len(shape) > MOST_DIMENSIONS:
+        raise refuse(
+            "value_unfit", argument="shape", bound=f"of at most {MOST_DIMENSIONS} dimensions", value=len(shape)
+        )
     found = tuple(None if d == -1 else d for d in shape)
     check_elements(found)
     return found
@@ -58,6 +65,7 @@ def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
     if shape is None or array.shape == shape:
         return frozen(array, given)
     if array.ndim == 0:
+        check_size(Aval(aval_of(array).dtype, shape))
         return np.broadcast_to(frozen(array, given), shape)
     if array.size != np.prod(shape, dtype=object):
         raise refuse("elements_match", argument=pin, value=shape_text(array.shape), bound=shape_text(shape))
@@ -66,7 +74,7 @@ def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
 
 def constant(p: Placing, array: Array, own: bool = False) -> Output:
     """A node that holds an array; `own`: it is the block's own."""
-    name = p.name if own else p.graph.unique(f"{p.name}/Const")
+    name = p.name if own else p.graph.inner(p.name, "Const")
     aval = aval_of(array)
     node = p.graph.add(Node(name, p.name, CATALOG["Const"], (array,), {}), [(aval.dtype, aval.shape)])
     node.outputs[0].value = array
@@ -170,13 +178,14 @@ def _needs_no_run(value: Output) -> None:
 @expands("RandomUniform")
 @expands("RandomNormal")
 def _random(p: Placing) -> Pins:
-    known = admit_inputs(p.graph, p.op, p.given)
+    known = admit_inputs(p.op, p.given)
     for name in ("seed", "seed2"):
         if not -(1 << 63) <= p.attrs[name] < 1 << 64:
             raise refuse("integer_does_not_fit", argument=name, value=p.attrs[name], bound="64 bits")
     if known.avals["shape"].shape is None:
         raise refuse("rank_unknown", argument="shape")
     ((_, shape),) = judge(p.op, known, p.attrs)
+    check_size(Aval(p.attrs["dtype"], shape))
     if known.host["shape"] is None and known.avals["shape"].shape == (None,):
         shape = None
     return {"output": p.node(tuple(known.inputs.values()), [(p.attrs["dtype"], shape)], steady=False).outputs[0]}
@@ -251,6 +260,9 @@ def fed_value(target: Output, value: Any, argument: str) -> Array:
 @expands("ClientSession")
 def _session(p: Placing) -> Pins:
     feeds = [_a_feed(v, k) for k, v in enumerate(_items(p.given.get("inputs", ())))]
+    for k, feed in enumerate(feeds):
+        if any(feed.placeholder is other.placeholder for other in feeds[:k]):
+            raise refuse("fed_twice", argument=f"inputs[{k}]", value=feed.placeholder.node.name)
     fetches: list[Output] = []
     runs = [as_operation(v, f"run_outputs[{k}]") for k, v in enumerate(_items(p.given.get("run_outputs", ())))]
     for k, value in enumerate(_items(p.given["fetch_outputs"])):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..spec import CATALOG, Op, find_op
 from . import ops as _ops  # noqa: F401  importing it says what blocks become
-from .nodes import Scope
+from .nodes import Operation, Scope, Sparse
+from .ordering import circle_error, ends_of, ordered
 from .page import Block, End, Page, PageError
 from .placing import place
 
@@ -48,12 +48,14 @@ def check(page: Page) -> Checked:
     if len(blocks) < len(page.blocks):
         twice = next(b.id for k, b in enumerate(page.blocks) if any(o.id == b.id for o in page.blocks[:k]))
         raise PageError(twice, "two blocks have this id")
+    order = ordered(page)
+    found.errors = {circle[0]: circle_error(circle) for circle in order.circles}
+    found.waiting = [*order.waiting, *(name for circle in order.circles for name in circle[1:])]
     failed: set[str] = set()
-    for block in in_order(page, found):
-        if block.id in found.errors or any(e.block in failed for e in _ends(block)):
+    for block in order.blocks:
+        if any(e.block in failed for e in ends_of(block)):
             failed.add(block.id)
-            if block.id not in found.errors:
-                found.waiting.append(block.id)
+            found.waiting.append(block.id)
             continue
         try:
             _place(found.scope, block)
@@ -62,54 +64,6 @@ def check(page: Page) -> Checked:
             found.errors[block.id] = error
     found.errors = {b.id: found.errors[b.id] for b in page.blocks if b.id in found.errors}
     return found
-
-
-def _ends(block: Block) -> Iterator[End]:
-    for ends in block.wires.values():
-        yield from ends
-
-
-def in_order(page: Page, found: Checked | None = None) -> list[Block]:
-    """Blocks, each after those its wires come from, else in the page's order. A circle is an error of its blocks."""
-    blocks = {b.id: b for b in page.blocks}
-    open_wires = {}
-    readers: dict[str, list[str]] = {}
-    for block in page.blocks:
-        sources = {e.block for e in _ends(block) if e.block in blocks}
-        open_wires[block.id] = len(sources)
-        for source in sources:
-            readers.setdefault(source, []).append(block.id)
-    order: list[Block] = []
-    ready = [b.id for b in page.blocks if open_wires[b.id] == 0]
-    while ready:
-        after = []
-        for name in ready:
-            order.append(blocks[name])
-            for reader in readers.get(name, ()):
-                open_wires[reader] -= 1
-                if open_wires[reader] == 0:
-                    after.append(reader)
-        ready = after
-    stuck = [b for b in page.blocks if open_wires[b.id] > 0]
-    if stuck:
-        circle = _circle(stuck)
-        error = PageError(circle[0], f"its wires lead back to itself: {' → '.join([*circle, circle[0]])}")
-        if found is None:
-            raise error
-        found.errors[circle[0]] = error
-        order += stuck
-    return order
-
-
-def _circle(stuck: list[Block]) -> list[str]:
-    """One circle among blocks that all wait for one another."""
-    names = {b.id: b for b in stuck}
-    path = [stuck[0].id]
-    while True:
-        before = next(e.block for e in _ends(names[path[-1]]) if e.block in names)
-        if before in path:
-            return path[path.index(before) :][::-1]
-        path.append(before)
 
 
 def _place(scope: Scope, block: Block) -> None:
@@ -142,8 +96,23 @@ def _place(scope: Scope, block: Block) -> None:
     except MemoryError as error:
         raise ResourceExhaustedError(f"{error}").in_call(op.name, block.id, "what is typed in") from error
     placed.block.op, placed.block.at, placed.block.hidden = block.op, block.at, block.hidden
-    if placed.name != block.id:
-        raise PageError(block.id, "a part of another block has this name")
+    if op.name == "ClientSession":
+        scope.graph.sessions[block.id].names = _fetch_names(scope, block)
+
+
+def _fetch_names(scope: Scope, block: Block) -> list[str]:
+    """What the page calls each fetch: the pin its wire begins at, though another block's value may come along it."""
+    names: list[str] = []
+    for end in block.wires.get("fetch_outputs", ()):
+        value = scope.graph.blocks[end.block].pins[end.pin]
+        items = value if isinstance(value, list) and end.index is None else [value]
+        if isinstance(value, Sparse):
+            names += [f"{end.block}.{part}" for part in ("indices", "values", "dense_shape")]
+        elif value is not items:
+            names += [] if isinstance(value, Operation) else [str(end)]
+        else:
+            names += [f"{end}[{k}]" for k in range(len(items))]
+    return names
 
 
 def _value(scope: Scope, block: Block, op: Op, pin: str, end: End) -> Any:

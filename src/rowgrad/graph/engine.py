@@ -31,10 +31,10 @@ class Engine(Protocol):
         """A NumPy array as the engine's own, apart from it."""
 
     def get(self, value: Any) -> Array:
-        """The engine's array as a NumPy array."""
+        """The engine's array as a NumPy array; it may be the engine's own memory."""
 
-    def keep(self, value: Any, fed: list[Any]) -> Any:
-        """A value to be kept beyond the run, apart from the arrays that were fed."""
+    def keep(self, value: Any) -> Any:
+        """A value to be kept beyond the run, that nothing changes."""
 
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Bound:
         """A function that runs the op on a list of arguments."""
@@ -49,18 +49,17 @@ class NumpyEngine:
         self._call = load_runner(np.ndarray).call
 
     def put(self, array: Array) -> Array:
-        """The array itself, contiguous."""
-        return canonical(array, "value")
+        """The array, contiguous; a copy where somebody else could change it."""
+        found = canonical(array, "value")
+        return found.copy() if found is array and (found.flags.writeable or found.base is not None) else found
 
     def get(self, value: Any) -> Array:
-        """The array itself."""
+        """The array itself, for looking at."""
         return np.asarray(value)
 
-    def keep(self, value: Any, fed: list[Any]) -> Array:
-        """The array, read-only; a copy where a caller could change it."""
+    def keep(self, value: Any) -> Array:
+        """The array, read-only."""
         array = np.asarray(value)
-        if any(np.may_share_memory(array, other) for other in fed):
-            array = array.copy()
         array.flags.writeable = False
         return array
 

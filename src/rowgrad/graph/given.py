@@ -81,7 +81,7 @@ def one_value(value: Any, argument: str) -> Any:
         return value[0]  # a list of one wire
     if isinstance(value, Operation | Sparse | Feed) or is_list(value):
         raise refuse("pin_kind", argument=argument, bound="one value", value=kind_of(value))
-    return value
+    return list(value) if isinstance(value, tuple) else value  # inside, tuples are lists of inputs
 
 
 def many_values(value: Any, argument: str) -> list[Any]:

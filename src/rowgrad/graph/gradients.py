@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import OpError, refuse, shape_text
 from ..rows import IndexedRows
 from ..shape import differ
 from ..spec import Call
@@ -33,6 +33,30 @@ class Dims(tuple):  # type: ignore[type-arg]
         return size
 
 
+class NoDims:
+    """The shape of a wire of unknown rank: single sizes can be asked for, how many there are cannot."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, int) or index < 0:
+            raise self._unknown()
+        return self.seen.dimension(index)
+
+    def __contains__(self, size: object) -> bool:
+        return size is None
+
+    def __iter__(self) -> Iterator[None]:
+        yield None  # like no shape that is known
+
+    def __len__(self) -> int:
+        raise self._unknown()
+
+    def _unknown(self) -> OpError:
+        return refuse("rank_unknown", argument=self.seen.output.name)
+
+
 class Seen:
     """A wire as an adjoint sees it: something with a shape and a dtype, to hand to ops."""
 
@@ -44,10 +68,10 @@ class Seen:
         self._sizes: dict[int, Seen] = {}
 
     @property
-    def shape(self) -> Dims:
+    def shape(self) -> Dims | NoDims:
         """The shape, as far as it is known."""
         if self.output.shape is None:
-            raise refuse("rank_unknown", argument=self.output.name)
+            return NoDims(self)
         dims = Dims(self.output.shape)
         dims.seen = self
         return dims

@@ -165,7 +165,7 @@ def _names(placed: Placed) -> str:
 class SessionBlock:
     """What a ClientSession block of a page asks for."""
 
-    __slots__ = ("attrs", "feeds", "fetches", "name", "runs")
+    __slots__ = ("attrs", "feeds", "fetches", "name", "names", "runs")
 
     def __init__(
         self, name: str, feeds: list[Feed], fetches: list[Any], runs: list[Operation], attrs: Mapping[str, Any]
@@ -175,6 +175,7 @@ class SessionBlock:
         self.fetches = fetches
         self.runs = runs
         self.attrs = attrs
+        self.names: list[str] | None = None  # of the fetches, where a page says them
 
 
 class Graph:
@@ -200,14 +201,28 @@ class Graph:
                 self._names[longer] = 1
                 return longer
 
+    def inner(self, block: str, name: str) -> str:
+        """A name for a part of a block; no block can have one like it."""
+        return self.unique(f"{block}:{name}")
+
     def has(self, name: str) -> bool:
         """Whether a node or block has this name."""
         return name in self._names
 
-    def release(self, name: str) -> None:
-        """Give a name back, and those inside it."""
-        for taken in [n for n in self._names if n == name or n.startswith(f"{name}/")]:
-            del self._names[taken]
+    def mark(self) -> tuple[int, int]:
+        """How much there is; `back_to` takes it."""
+        return len(self.nodes), len(self._names)
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        """Take back what was put in since."""
+        nodes, names = mark
+        del self.nodes[nodes:]
+        for name in list(self._names)[names:]:
+            del self._names[name]
+
+    def owns(self, node: Node) -> bool:
+        """Whether a node is one of this graph's."""
+        return node.order < len(self.nodes) and self.nodes[node.order] is node
 
     def add(self, node: Node, avals: Any) -> Node:
         """Put a node at the end; `avals` are what is known of its outputs, as (dtype, shape)."""

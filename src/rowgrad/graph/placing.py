@@ -14,14 +14,14 @@ from .admission import admit_inputs, full_attrs, judge
 from .given import bind_call, describe_given, spread_sparse
 from .nodes import Graph, Node, Placed, Scope
 from .page import Block, End
-from .recording import write_down
+from .recording import refuse_foreign, write_down
 from .working_out import work_out
 
 
 def add_node(graph: Graph, op: Op, name: str, block: str, given: Mapping[str, Any], attrs: Mapping[str, Any]) -> Node:
     """A node of a kernel or dense op, or a refusal that names it."""
     try:
-        known = admit_inputs(graph, op, spread_sparse(op, given))
+        known = admit_inputs(op, spread_sparse(op, given))
         full = full_attrs(op, attrs)
         avals = judge(op, known, full)
     except OpError as error:
@@ -48,8 +48,7 @@ class InnerOps(Mapping[str, Callable[..., Any]]):
 
         def function(*args: Any, **kwargs: Any) -> Any:
             given, attrs = bind_call(op, args, kwargs)
-            inner = self.graph.unique(f"{self.block}/{op.name}")
-            node = add_node(self.graph, op, inner, self.block, given, attrs)
+            node = add_node(self.graph, op, self.graph.inner(self.block, op.name), self.block, given, attrs)
             return node.outputs[0] if len(node.outputs) == 1 else _tuple_of(op.name)(*node.outputs)
 
         return function
@@ -99,19 +98,19 @@ def expands(name: str) -> Callable[[Expansion], Expansion]:
 def place(scope: Scope, op: Op, given: dict[str, Any], attrs: dict[str, Any]) -> Placed:
     """Put a block into the scope's graph, or refuse it whole: the graph is as it was."""
     graph = scope.graph
+    mark = graph.mark()
     name = scope.take_name(op.name)
-    count = len(graph.nodes)
     block = Block(name, op.name, attrs=dict(attrs))
-    write_down(graph, block, op, given)
     try:
+        refuse_foreign(graph, op, name, given)
+        write_down(graph, block, op, given)
         if op.layer == "graph":
             pins = _expand(graph, op, name, given, attrs)
         else:
             node = add_node(graph, op, name, name, given, attrs)
             pins = {o.name: out for o, out in zip(op.outputs, node.outputs, strict=True)}
     except Exception:
-        del graph.nodes[count:]
-        graph.release(name)
+        graph.back_to(mark)
         raise
     placed = graph.blocks[name] = Placed(block, op, pins)
     for pin, value in pins.items():

@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import refuse
 from ..sparse_tensor import SparseTensor
 from ..spec import Op
-from .given import as_sparse, is_list, is_sparse, is_wire
-from .nodes import Graph, Placed
+from .given import as_sparse, is_list, is_sparse, is_wire, kind_of
+from .nodes import Feed, Graph, Operation, Output, Placed
 from .page import Block
+
+
+def refuse_foreign(graph: Graph, op: Op, name: str, given: Mapping[str, Any]) -> None:
+    """Whatever comes out of a block comes out of one of this graph."""
+    for pin, value in given.items():
+        for item in _flat(value):
+            node = item.placeholder.node if isinstance(item, Feed) else getattr(item, "node", None)
+            if is_wire(item) and node is not None and not graph.owns(node):
+                raise refuse("pin_of_other_graph", argument=pin, value=node.name).in_call(op.name, name, kind_of(item))
 
 
 def write_down(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> None:
@@ -24,7 +34,7 @@ def write_down(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> 
             ends = [graph.ends.get(as_sparse(value))]
         else:
             items = _flat(value) if arg.many else [_first(value)]
-            ends = [graph.ends.get(v) if _hashable(v) else None for v in items]
+            ends = [graph.ends.get(v) if isinstance(v, Output | Operation | Feed) else None for v in items]
         if all(e is not None for e in ends):
             block.wires[arg.name] = [e for e in ends if e is not None]
         else:
@@ -54,7 +64,3 @@ def _flat(value: Any) -> list[Any]:
 def _first(value: Any) -> Any:
     value = value.only if isinstance(value, Placed) and len(value.pins) == 1 else value
     return value[0] if isinstance(value, list) and len(value) == 1 and is_wire(value[0]) else value
-
-
-def _hashable(value: Any) -> bool:
-    return type(value).__hash__ is not None and not isinstance(value, str | bytes | int | float | complex)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, aval_of
+from ..check import infer
 from ..errors import OpError, refuse
+from ..results import check_size
+from ..spec import Aval
 from .blocks import as_operation, fed_value
 from .engine import Engine, open_engine
 from .nodes import Graph, Node, Operation, Output, Placed, Scope, SessionBlock, Sparse
@@ -64,7 +67,7 @@ class ClientSession:
         runs = [n for k, v in enumerate(run_outputs) if (n := self._operation(v, k).node) is not None]
         program = self._program(wanted, runs)
         if feeds is not None and not isinstance(feeds, Mapping):
-            return [_in_form(form, self._run(program, batch)) for batch in feeds]
+            return [_in_form(form, self._run(program, batch)) for batch in _batches(feeds)]
         return _in_form(form, self._run(program, feeds or {}))
 
     def run_block(self, name: str | None = None, feeds: Mapping[Any, Any] | None = None) -> dict[str, Array]:
@@ -75,7 +78,8 @@ class ClientSession:
             given[self._output(key, "feeds")] = value
         program = self._program(block.fetches, [r.node for r in block.runs if r.node is not None])
         values = self._run(program, given)
-        return {self.pin_name(o): v for o, v in zip(block.fetches, values, strict=True)}
+        names = block.names or [self.pin_name(o) for o in block.fetches]
+        return dict(zip(names, values, strict=True))
 
     def block(self, name: str | None = None) -> SessionBlock:
         """A ClientSession block by its name, or the only one."""
@@ -104,7 +108,7 @@ class ClientSession:
     def _run_alone(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
         self._settle(program)
         values = program.start.copy()
-        fed = self._feed(program, values, feeds)
+        self._feed(program, values, feeds)
         for node, slot in program.variables:
             values[slot] = self.state.value(node, self._first_value)
         self._counters = {}
@@ -115,12 +119,11 @@ class ClientSession:
                 self.state.check_new(variable, values[slot])
             except OpError as error:
                 raise error.in_call(by.op.name, by.block, f"a value for {variable.name}") from None
-            kept[variable.name] = self.engine.keep(values[slot], fed)
+            kept[variable.name] = self.engine.keep(values[slot])
         results = [self._out(values[program.slots[o]]) for o in program.fetches]
         self.state.values.update(kept)
         self.state.counters.update(self._counters)
-        self._last.pop(program, None)
-        self._last[program] = values
+        self._last = {**{p: v for p, v in self._last.items() if p is not program}, program: values}
         return results
 
     def _settle(self, program: Program) -> None:
@@ -130,15 +133,18 @@ class ClientSession:
         run_steps(program.once, program.start)
         for step in program.once:
             for slot in step.results:
-                program.start[slot] = self.engine.keep(program.start[slot], [])
+                program.start[slot] = self.engine.keep(program.start[slot])
         program.once = []
 
-    def _feed(self, program: Program, values: list[Any], feeds: Mapping[Any, Any]) -> list[Any]:
-        given = {self._output(key, "feeds"): value for key, value in feeds.items()}
-        for target in given:
+    def _feed(self, program: Program, values: list[Any], feeds: Mapping[Any, Any]) -> None:
+        given: dict[Output, Any] = {}
+        for key, value in feeds.items():
+            target = self._output(key, "feeds")
             if target.node.op.name != "Placeholder":
                 raise refuse("fed_not_a_placeholder", argument="feeds", value=target.name)
-        fed = []
+            if target in given:
+                raise refuse("fed_twice", argument="feeds", value=target.node.name)
+            given[target] = value
         for node, slot in program.placeholders:
             target = node.outputs[0]
             if target not in given:
@@ -148,8 +154,6 @@ class ClientSession:
                 values[slot] = self.engine.put(fed_value(target, given[target], node.name))
             except OpError as error:
                 raise error.in_call("Placeholder", node.name, f"{target!r}") from None
-            fed.append(values[slot])
-        return fed
 
     def _first_value(self, variable: Node) -> Any:
         """A Variable's initial value; random nodes in it begin at their seeds."""
@@ -160,16 +164,24 @@ class ClientSession:
         run_steps(program.each, values)
         value = values[program.slots[source]]
         self.state.check_new(variable, value)
-        return self.engine.keep(value, [])
+        return self.engine.keep(value)
 
     def _draw(self, node: Node, arguments: list[Any]) -> tuple[Any, ...]:
-        shape = tuple(np.asarray(self.engine.get(arguments[0])).tolist())
+        shape = self._shape_drawn(node, arguments)
         counter = self.state.counters.get(node.name, 0)
         self._counters[node.name] = counter + advance(shape)
         return (self._random(node, shape, counter),)
 
     def _draw_first(self, node: Node, arguments: list[Any]) -> tuple[Any, ...]:
-        return (self._random(node, tuple(np.asarray(self.engine.get(arguments[0])).tolist()), 0),)
+        return (self._random(node, self._shape_drawn(node, arguments), 0),)
+
+    def _shape_drawn(self, node: Node, arguments: list[Any]) -> tuple[int, ...]:
+        """The shape a random node is asked for, which only the run may know."""
+        asked = np.asarray(self.engine.get(arguments[0]))
+        shape = tuple(asked.tolist())
+        infer(node.op, {"shape": aval_of(asked)}, {"shape": shape}, node.attrs)
+        check_size(Aval(node.attrs["dtype"], shape))
+        return shape
 
     def _random(self, node: Node, shape: tuple[int, ...], counter: int) -> Any:
         attrs = node.attrs
@@ -179,8 +191,7 @@ class ClientSession:
 
     def _out(self, value: Any) -> Array:
         """A result the caller may change without changing what the session keeps."""
-        array = self.engine.get(value)
-        return array if array.flags.writeable else array.copy()
+        return self.engine.get(value).copy()
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -213,16 +224,15 @@ class ClientSession:
         value = value.only if isinstance(value, Placed) else value
         if not isinstance(value, Output):
             raise refuse("pin_kind", argument=argument, bound="an output or its name", value=type(value).__name__)
-        self._is_ours(value, argument)
+        if not self.graph.owns(value.node):
+            raise refuse("pin_of_other_graph", argument=argument, value=value.name)
         return value
 
-    def _is_ours(self, output: Output, argument: str) -> None:
-        order = output.node.order
-        if order >= len(self.graph.nodes) or self.graph.nodes[order] is not output.node:
-            raise refuse("pin_of_other_graph", argument=argument, value=output.name)
-
     def _operation(self, value: Any, k: int) -> Operation:
-        return as_operation(self.find(value) if isinstance(value, str) else value, f"run_outputs[{k}]")
+        found = as_operation(self.find(value) if isinstance(value, str) else value, f"run_outputs[{k}]")
+        if found.node is not None and not self.graph.owns(found.node):
+            raise refuse("pin_of_other_graph", argument=f"run_outputs[{k}]", value=found.node.name)
+        return found
 
     def _collect(self, fetches: Any, wanted: list[Output]) -> Any:
         """The form of the fetches, with places in `wanted` where values will stand."""
@@ -283,13 +293,24 @@ class ClientSession:
         self.state.save(path)
 
     def restore(self, path: str | PathLike[str]) -> None:
-        """Go on from what `save` wrote."""
+        """Go on from what `save` wrote; results of runs before are forgotten."""
         self.state.restore(path)
+        self._last.clear()
 
     def reset(self) -> None:
         """Variables have their initial values again, random numbers begin again, results are forgotten."""
         self.state.reset()
         self._last.clear()
+
+
+def _batches(feeds: Any) -> Iterator[Mapping[Any, Any]]:
+    """One mapping after the other."""
+    if isinstance(feeds, str) or not isinstance(feeds, Iterable):
+        raise TypeError(f"feeds must be a mapping, or an iterable of mappings; got {type(feeds).__name__}")
+    for k, batch in enumerate(feeds):
+        if not isinstance(batch, Mapping):
+            raise TypeError(f"feeds[{k}] must be a mapping of placeholders to values; got {type(batch).__name__}")
+        yield batch
 
 
 def _in_form(form: Any, values: list[Array]) -> Any:

@@ -47,7 +47,7 @@ class State:
         for name, array in saved.variables.items():
             self._check(path, known, name, array)
         for name in saved.counters:
-            if name not in known:
+            if name not in known or known[name].op.name == "Variable":
                 raise PageError(f"{path}", f"it has a counter for {name}, which is no random block of this page")
         self.values = {name: self.engine.put(array) for name, array in saved.variables.items()}
         self.counters = dict(saved.counters)

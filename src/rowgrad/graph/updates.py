@@ -26,7 +26,7 @@ def variable_of(value: Any) -> Node | None:
 
 def _keep(p: Placing, target: Any, value: Any, own: bool = True) -> Output:
     """The node by which a Variable takes a value when the run ends."""
-    name = p.name if own else p.graph.unique(f"{p.name}/Assign")
+    name = p.name if own else p.graph.inner(p.name, "Assign")
     dtype, shape = target.dtype, target.shape
     node = Node(name, p.name, CATALOG["Assign"], (target, value), {})
     node.steady = False
@@ -38,7 +38,7 @@ def _arguments(p: Placing) -> dict[str, Any]:
     for arg in p.op.inputs:
         if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
             raise refuse("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
-    known = admit_inputs(p.graph, p.op, p.given)
+    known = admit_inputs(p.op, p.given)
     judge(p.op, known, p.attrs)
     return known.inputs
 

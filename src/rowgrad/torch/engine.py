@@ -31,8 +31,8 @@ class TorchEngine:
 
     def put(self, array: Array) -> Any:
         """A tensor of its own memory."""
-        array = canonical(array, "value")
-        return from_numpy(np.array(array), "value").to(self.device) if array.dtype.name in DTYPE else array
+        own = np.array(canonical(array, "value"))
+        return from_numpy(own, "value").to(self.device) if own.dtype.name in DTYPE else own
 
     def get(self, value: Any) -> Array:
         """The tensor as a NumPy array."""
@@ -45,8 +45,8 @@ class TorchEngine:
             return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
         return tensor.numpy()
 
-    def keep(self, value: Any, fed: list[Any]) -> Any:
-        """The tensor itself: ops never write into what they are given, and what is fed was copied."""
+    def keep(self, value: Any) -> Any:
+        """The tensor itself: ops never write into what they are given."""
         return value
 
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
@@ -55,7 +55,8 @@ class TorchEngine:
         usual = op.attrs if attrs == op.attrs else attrs
 
         def run(arguments: list[Any]) -> tuple[Any, ...]:
-            if any(isinstance(a, np.ndarray) for a in arguments):
+            flat = [v for a in arguments for v in (a if isinstance(a, list) else (a,))]
+            if any(isinstance(v, np.ndarray) for v in flat):
                 given = [[self.get(v) for v in a] if isinstance(a, list) else self.get(a) for a in arguments]
                 found = self._numpy(op, dict(zip(names, given, strict=True)), usual, None)
                 return tuple(self.put(f) for f in found)

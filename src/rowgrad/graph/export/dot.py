@@ -9,7 +9,7 @@ from ..page import Block, Page
 def to_dot(page: Page) -> str:
     """The page as a directed graph: a record per block, an edge per wire."""
     lines = [f"digraph {_quoted(page.name)} {{", "  rankdir=LR;", '  node [shape=record, fontname="sans-serif"];']
-    lines += [f"  {_quoted(b.id)} [label={_quoted(_label(b))}];" for b in page.blocks]
+    lines += [f"  {_quoted(b.id)} [label={_label_quoted(_label(b))}];" for b in page.blocks]
     for block in page.blocks:
         for pin, ends in block.wires.items():
             for end in ends:
@@ -20,7 +20,12 @@ def to_dot(page: Page) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of the language; backslashes stay, as labels need them."""
+    """A name of the language."""
+    return _label_quoted(text.replace("\\", "\\\\"))
+
+
+def _label_quoted(text: str) -> str:
+    """A label, whose backslashes say something."""
     return '"' + text.replace('"', '\\"') + '"'
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..build import in_order
+from ..ordering import in_order
 from ..page import Block, Page, PageError
 
 WIDTH, GAP, ROW, PIN = 150.0, 70.0, 26.0, 18.0
@@ -13,9 +13,15 @@ def height_of(pins: int) -> float:
     return ROW + PIN * max(pins, 1) + 8.0
 
 
+def within(x: float) -> float:
+    """A coordinate a drawing can have."""
+    return min(max(x, -1e7), 1e7)
+
+
 def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, float]]:
     """The upper left corner of every block: as the page says, else in columns from left to right along the wires."""
-    placed = {b.id: b.at for b in page.blocks if b.at is not None}
+    # Beyond this no drawing can be looked at, and sums of such numbers are none.
+    placed = {b.id: (within(b.at[0]), within(b.at[1])) for b in page.blocks if b.at is not None}
     if len(placed) == len(page.blocks):
         return placed
     right = max((x for x, _ in placed.values()), default=-WIDTH - GAP) + WIDTH + GAP

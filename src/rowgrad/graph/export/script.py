@@ -5,7 +5,9 @@ Large arrays stand in .npy files beside the script, named after their content, a
 
 from __future__ import annotations
 
+import builtins
 import keyword
+import math
 import os
 import re
 from collections.abc import Callable
@@ -14,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import aval_of
-from ...spec import QUANTIZED, find_op
-from ..build import in_order
-from ..io.array_files import npy_content
+from ...arrays import aval_of, canonical
+from ...spec import QUANTIZED, Op, find_op
+from ..io.array_files import Content, npy_content
 from ..io.files import write_atomically
 from ..nodes import Placed
-from ..page import Block, End, Page, PageError
+from ..ordering import in_order
+from ..page import NAME, Block, End, Page, PageError
 
 _HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
 
@@ -51,39 +53,33 @@ if __name__ == "__main__":
     main()
 """
 _TAKEN = {
-    "root",
-    "np",
-    "ops",
-    "Scope",
-    "ClientSession",
-    "array",
-    "main",
-    "argparse",
-    "ml_dtypes",
-    "save_arrays",
-    "weights",
+    *dir(builtins),
+    *("root", "np", "ops", "Scope", "ClientSession", "main", "argparse", "ml_dtypes", "save_arrays"),
 }
 
 
 def save_python(page: Page, path: str | os.PathLike[str]) -> None:
     """Write the script, and the files of its large arrays into the folder `<script>.arrays`."""
     folder = Path(f"{os.fspath(path)}.arrays")
+    contents: list[Content] = []
 
     def outside(value: np.ndarray[Any, Any]) -> str:
         dtype = aval_of(value).dtype
-        content = npy_content(dtype, value)
-        folder.mkdir(exist_ok=True)
-        write_atomically(folder / content.name, lambda file: file.writelines(content.buffers))
+        contents.append(npy_content(dtype, value))
         seen_as = f".view({_dtype_text(dtype)})" if dtype == "bfloat16" else ""
-        return f'np.load(f"{{__file__}}.arrays/{content.name}"){seen_as}'
+        return f'np.load(f"{{__file__}}.arrays/{contents[-1].name}"){seen_as}'
 
-    write_atomically(path, to_python(page, outside).encode())
+    text = to_python(page, outside)  # a page that is refused leaves no file behind
+    for content in contents:
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / content.name, lambda file, content=content: file.writelines(content.buffers))  # type: ignore[misc]
+    write_atomically(path, text.encode())
 
 
 def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None = None) -> str:
     """The text of the script; `outside` says how to come by an array that is too large to be written out."""
     names = _names(page)
-    body = [_statement(page, block, names, outside) for block in in_order(page)]
+    body = [_statement(block, names, outside) for block in in_order(page)]
     sessions = [b.id for b in page.blocks if b.op == "ClientSession"]
     text = "\n".join(body)
     imports = [
@@ -111,7 +107,7 @@ def _names(page: Page) -> dict[str, str]:
     taken = set(_TAKEN)
     for block in page.blocks:
         plain = re.sub(r"\W", "_", block.id)
-        name = plain if plain.isidentifier() else f"block_{plain}"
+        name = plain if plain.isidentifier() and not plain.startswith("__") else f"block_{plain}"
         while name in taken or keyword.iskeyword(name):
             name += "_"
         taken.add(name)
@@ -119,27 +115,49 @@ def _names(page: Page) -> dict[str, str]:
     return names
 
 
-def _statement(page: Page, block: Block, names: dict[str, str], outside: Any) -> str:
-    op = find_op(block.op)
-    if op is None:
-        raise PageError(block.id, f"there is no block {block.op!r}")
+def _statement(block: Block, names: dict[str, str], outside: Any) -> str:
+    op = _checked(block, names)
     arguments = [f"root.with_op_name({block.id!r})"]
     for arg in op.inputs:
         if arg.name in block.wires:
-            ends = [_end(page, e, names) for e in block.wires[arg.name]]
+            ends = [_end(e, names) for e in block.wires[arg.name]]
             arguments.append(f"{arg.name}={'[' + ', '.join(ends) + ']' if arg.many else ends[0]}")
         elif arg.name in block.values:
             value = block.values[arg.name]
+            value = canonical(value, arg.name) if isinstance(value, np.ndarray) else value
             is_large = outside is not None and _is_large(value)
             arguments.append(f"{arg.name}={outside(value) if is_large else value_text(value)}")
-    arguments += [f"{k}={v!r}" for k, v in block.attrs.items()]
+    arguments += [f"{k}={_plain_text(v)}" for k, v in block.attrs.items()]
     call = f"ops.{block.op}({', '.join(arguments)})"
     if len(call) + len(names[block.id]) > 110:
         call = f"ops.{block.op}(\n    " + ",\n    ".join(arguments) + ",\n)"
     return f"{names[block.id]} = {call}" if op.outputs else call
 
 
-def _end(page: Page, end: End, names: dict[str, str]) -> str:
+def _checked(block: Block, names: dict[str, str]) -> Op:
+    """The block's op, if all that is written into the script is what the record knows."""
+    op = find_op(block.op)
+    if op is None:
+        raise PageError(block.id, f"there is no block {block.op!r}")
+    if not NAME.fullmatch(block.id):
+        raise PageError(block.id, "this is no name for a block")
+    for pin in (*block.values, *block.wires):
+        if pin not in op.input_names:
+            raise PageError(f"{block.id}.{pin}", f"{op.name} has no input {pin!r}")
+    for name in block.attrs:
+        if name not in op.attrs:
+            raise PageError(f"{block.id}.{name}", f"{op.name} has no attribute {name!r}")
+    for arg in op.inputs:
+        ends = block.wires.get(arg.name)
+        if ends is not None and not arg.many and len(ends) != 1:
+            raise PageError(f"{block.id}.{arg.name}", f"it takes one wire, got {len(ends)}")
+        for end in ends or ():
+            if end.block not in names or not end.pin.isidentifier():
+                raise PageError(f"{block.id}.{arg.name}", f"there is no {end}")
+    return op
+
+
+def _end(end: End, names: dict[str, str]) -> str:
     index = "" if end.index is None else f"[{end.index}]"
     return f"{names[end.block]}.{_attribute(end.pin)}{index}"
 
@@ -176,9 +194,12 @@ def _dtype_text(dtype: str) -> str:
 def _plain_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_plain_text, value))}]"
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, complex):
+        return f"complex({_plain_text(value.real)}, {_plain_text(value.imag)})"
+    if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
-    return repr(value.item() if isinstance(value, np.generic) else value)
+    return repr(value)
 
 
 def _short_floats(value: np.ndarray[Any, Any]) -> str:
@@ -198,9 +219,9 @@ def _float(value: Any) -> str:
 
 
 def _survives(value: np.ndarray[Any, Any]) -> bool:
-    """Whether the text gives the same bits: NaNs with something inside do not, nor complex numbers beyond bounds."""
+    """Whether the text gives the same bits: NaNs with something inside do not."""
     if value.dtype.kind == "c":
-        return bool(np.isfinite(value).all())
+        return not np.isnan(value).any()
     if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
         return True
     plain = value.copy()

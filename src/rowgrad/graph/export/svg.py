@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 from ...spec import find_op
 from ..page import Block, Page
-from .layout import PIN, ROW, WIDTH, height_of, positions
+from .layout import PIN, ROW, WIDTH, height_of, positions, within
 
 _COLOURS = {
     "box": "#2a2a2a",
@@ -46,9 +46,10 @@ def to_svg(page: Page) -> str:
         for e in ends
         if e.block in at
     ]
-    notes = [f'<text x="{n.at[0]:g}" y="{n.at[1]:g}" fill="#555">{_lines(n.text, n.at[0])}</text>' for n in page.notes]
+    noted = [(n.text, (within(n.at[0]), within(n.at[1]))) for n in page.notes]
+    notes = [f'<text x="{x:g}" y="{y:g}" fill="#555">{_lines(text, x)}</text>' for text, (x, y) in noted]
     corners = [(x, y, x + WIDTH, y + heights[b]) for b, (x, y) in at.items()]
-    corners += [(*n.at, n.at[0] + 7.0 * max(map(len, n.text.splitlines() or [""])), n.at[1] + 14.0) for n in page.notes]
+    corners += [(x, y, x + 7.0 * max(map(len, text.splitlines() or [""])), y + 14.0) for text, (x, y) in noted]
     left, top = (min((c[k] for c in corners), default=0.0) - 20.0 for k in (0, 1))
     right, bottom = (max((c[k] for c in corners), default=100.0) + 20.0 for k in (2, 3))
     box = f"{left:g} {top:g} {right - left:g} {bottom - top:g}"
