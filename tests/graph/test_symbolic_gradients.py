@@ -177,3 +177,29 @@ def test_default_id_of_a_safe_lookup() -> None:
     ids = rg.SparseTensor([[0, 0], [2, 0]], [1, -3], [3, 1])
     out = ops.SafeEmbeddingLookupSparse(root, [[1.0], [2.0], [3.0]], ids, default_id=2)
     assert ClientSession(root).run(out).tolist() == [[2.0], [3.0], [3.0]]
+
+
+@pytest.mark.parametrize("block", ["EmbeddingLookupSparse", "SafeEmbeddingLookupSparse"])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("max_norm", [0.0, 1.1])
+def test_lookups_against_differences(block: str, combiner: str, max_norm: float) -> None:
+    """First and second order, for the table and the weights; ids are fed, so that every size is open."""
+    case = Case(CATALOG["Add"], is_open=True)
+    case.inputs = [case.place(case.rng.normal(size=(5, 3))), case.place(case.rng.uniform(0.5, 2.0, 6))]
+    parts = {
+        "indices": [[0, 0], [0, 1], [1, 0], [3, 0], [3, 1], [3, 2]],
+        "values": [1, 4, 3, 2, 2, 0],
+        "dense_shape": [5, 3],
+    }
+    wires = {}
+    for name, value in parts.items():
+        shape = [-1] * np.ndim(value) if name != "indices" else [-1, 2]
+        wires[name] = ops.Placeholder(case.root, dtype="int64", shape=shape).output
+        case.feeds[wires[name]] = np.array(value)
+    ids = ops.SparseTensor(case.root, **wires).tensor
+    found = getattr(ops, block)(case.root, case.inputs[0], ids, case.inputs[1], combiner=combiner, max_norm=max_norm)
+    case.outputs = [found.output]
+    case.seeds = [case.place(case.rng.normal(size=v.shape)) for v in case.run(case.outputs)]
+    first = case.check(case.outputs, case.seeds, case.inputs)
+    second_seeds = [case.place(case.rng.normal(size=v.shape)) for v in case.run(first)]
+    case.check(first, second_seeds, [*case.inputs, *case.seeds])
