@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import rowgrad as rg
+from rowgrad.bench.peer_process import PeerEndedError
 from rowgrad.cli import failures, main
 from rowgrad.cli.exits import TABLE, StoppedError, UsageError
 from rowgrad.cli.parser import MODULES
@@ -134,7 +136,8 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
         (["run"], "rowgrad run: the following arguments are required: PAGE; `rowgrad run --help` says more"),
         (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; `rowgrad run --help` says more"),
         (["run", "p", "--steps", "0"], "rowgrad run: argument --steps: '0' is not a positive whole number"),
-        (["run", "p", "--rate", "nan"], "rowgrad run: argument --rate: 'nan' is not a number above 0"),
+        (["run", "p", "--rate", "nan"], "rowgrad run: argument --rate: 'nan' is not a number of steps per second"),
+        (["run", "p", "--rate", "9e-7"], "rowgrad run: argument --rate: '9e-7' is not a number of steps per second"),
         (["run", "p", "--stat", "s"], "rowgrad run: unknown: --stat s"),
         (["export", "p"], "rowgrad export: one of the arguments --python --svg --dot is required"),
         (["export", "p", "--svg", "--dot"], "rowgrad export: argument --dot: not allowed with argument"),
@@ -208,6 +211,49 @@ def test_the_page_for_people_has_every_exit_code_and_command() -> None:
 def test_module_and_version() -> None:
     done = subprocess.run([sys.executable, "-m", "rowgrad", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"rowgrad {rg.__version__}"
+
+
+def test_the_version_as_json(capsys: Captured) -> None:
+    for words in (["--version", "--json"], ["--json", "--version"]):
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+        assert document(capsys) == {"version": rg.__version__}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bogus"], "unrecognized arguments: --bogus; `rowgrad bench --help` says more"),
+        (["--rounds", "0"], "argument --rounds: '0' is not a positive whole number"),
+        (["--cases", "nowhere"], "no case 'nowhere'"),
+    ],
+)
+def test_wrong_usage_of_bench_as_json(words: list[str], said: str, capsys: Captured) -> None:
+    for flagged in (["--json", "bench", *words], ["bench", *words, "--json"]):
+        assert main(flagged) == 2
+        shown = capsys.readouterr()
+        assert said in json.loads(shown.out)["error"]["message"]
+        assert shown.err == ""
+
+
+def test_a_benchmark_that_ends_as_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(chosen: object) -> int:
+        raise PeerEndedError("killed")
+
+    monkeypatch.setattr("rowgrad.bench.command.run", fail)
+    assert main(["bench", "--json"]) == 1
+    assert document(capsys)["error"]["message"] == "rowgrad's own process has ended: killed"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_encodings_that_lack_characters(encoding: str) -> None:
+    def said(*words: str) -> str:
+        command = [sys.executable, "-m", "rowgrad", *words]
+        surroundings = os.environ | {"PYTHONIOENCODING": encoding}
+        return subprocess.run(command, env=surroundings, capture_output=True, check=True).stdout.decode(encoding)
+
+    assert "1/\\u221an" in said("ops", "SparseSegmentSqrtNGrad")
+    assert json.loads(said("catalog")) == json.loads(json.dumps(rg.catalog()))
 
 
 def test_a_reader_that_leaves_early() -> None:

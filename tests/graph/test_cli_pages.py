@@ -274,7 +274,10 @@ def test_what_run_refuses(words: list[str], status: int, said: str, capsys: Capt
 
 def test_files_that_are_no_pages(capsys: Captured) -> None:
     Path("text.json").write_text("hello", encoding="utf-8")
-    assert "not JSON" in refused(["run", "text.json"], 1, capsys)
+    assert "line 1, column 1: not JSON: Expecting value (in text.json)" in refused(["run", "text.json"], 1, capsys)
+    for text in ('{"format": 5}', '{"format": "rowgrad-page", "format": 1}', "{", "\\xff"):
+        Path("text.json").write_bytes(text.encode("latin-1").replace(b"\\xff", b"\xff"))
+        assert "text.json" in refused(["check", "text.json"], 1, capsys)
     assert "No such file" in refused(["check", "gone.json"], 3, capsys)
     assert "no plain file" in refused(["check", "."], 3, capsys)
     save(Page("big", [Block("a", "Const", {"val": np.ones(1000)})]), "big.json")
@@ -350,6 +353,48 @@ def test_an_error_leaves_the_state_as_it_was(capsys: Captured) -> None:
     capsys.readouterr()
     refused(["run", "page.json", "--feed", "x={1,2,3}", "--state", "s", "--quiet"], 1, capsys)
     assert Path("s").read_bytes() == before
+
+
+def dividing() -> Page:
+    """w ← w + 6 // x, counted before and looked at behind it; the middle session fails where x is 0."""
+    return Page(
+        "dividing",
+        [
+            Block("x", "Placeholder", attrs={"dtype": "int32", "shape": []}),
+            Block("w", "Variable", {"initvalues": np.int32(0)}),
+            Block("n", "Variable", {"initvalues": np.int32(0)}),
+            Block("count", "AssignAdd", {"value": np.int32(1)}, {"ref": [End("n", "ref")]}),
+            Block("part", "FloorDiv", {"x": np.int32(6)}, {"y": [End("x", "output")]}),
+            wired("AssignAdd", "grow", ref="w.ref", value=f"part.{CATALOG['FloorDiv'].outputs[0].name}"),
+            wired("ClientSession", "a", fetch_outputs="count.output_ref"),
+            wired("ClientSession", "b", fetch_outputs="grow.output_ref"),
+        ],
+    )
+
+
+def test_a_step_that_fails_costs_that_step_alone(capsys: Captured) -> None:
+    save(dividing(), "dividing.json")
+    np.save("x.npy", np.array([1, 2, 0, 3], np.int32))
+    words = ["run", "dividing.json", "--feed-batches", "x=x.npy", "--state", "s"]
+    assert main(words) == 1
+    kept, error = capsys.readouterr().err.splitlines()
+    assert kept == "rowgrad run: the state after 2 of 4 steps is saved in s"
+    assert error.startswith("rowgrad run: FloorDiv (name: part)")
+    shown = answer(["run", "dividing.json", "--fetch", "w", "--fetch", "n", "--state", "s", "--quiet"], capsys)
+    assert values(shown) == {"w.ref": 9, "n.ref": 2}  # nothing of the third step, which had counted already
+
+
+def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device", "s")
+
+    save(dividing(), "dividing.json")
+    np.save("x.npy", np.array([1, 0], np.int32))
+    monkeypatch.setattr("rowgrad.graph.session.ClientSession.save", full)
+    assert main(["run", "dividing.json", "--feed-batches", "x=x.npy", "--state", "s"]) == 1
+    kept, error = capsys.readouterr().err.splitlines()
+    assert kept.endswith("the state after 1 of 2 steps could not be saved: s: No space left on device")
+    assert "FloorDiv" in error
 
 
 def rowgrad(*words: str, **options: Any) -> subprocess.Popen[str]:
@@ -498,6 +543,17 @@ def test_check_shows_every_fault(capsys: Captured) -> None:
     assert {b["id"]: b["error"]["block"] for b in told["blocks"] if b["error"]} == {"sum": "sum", "odd": "odd"}
 
 
+def test_check_where_a_character_is_lacking() -> None:
+    ring = [wired("Identity", name, input=f"{other}.output") for name, other in (("a", "b"), ("b", "a"))]
+    save(Page("cyclic", ring), "cyclic.json")
+    for flags in ([], ["--json"]):
+        command = [sys.executable, "-m", "rowgrad", "check", "cyclic.json", *flags]
+        done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+        assert done.returncode == 1
+        assert "\\u2192" in done.stdout.decode("ascii")
+        assert done.stderr == b""
+
+
 def test_check_a_project(capsys: Captured) -> None:
     assert main(["check", "project.json"]) == 0
     assert capsys.readouterr().out.count("blocks hold") == 3
@@ -540,6 +596,17 @@ def test_an_exported_script_does_the_same(capsys: Captured, monkeypatch: pytest.
     assert main(["run", "walking.json", "--steps", "3", "-o", "run.npz"]) == 0
     with np.load("script.npz") as one, np.load("run.npz") as other:
         assert {n: one[n].tobytes() for n in one} == {n: other[n].tobytes() for n in other}
+
+
+def test_an_export_is_utf8_whatever_the_terminal_has() -> None:
+    save(Page("ä→", [Block("a", "Const", {"val": np.array("ä→", object)})]), "odd.json")
+    for form in ("--svg", "--python", "--dot"):
+        command = [sys.executable, "-m", "rowgrad", "export", "odd.json", form]
+        plain, other = (
+            subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": e}, capture_output=True, check=True).stdout
+            for e in ("utf-8", "latin-1")
+        )
+        assert plain.decode() == other.decode()
 
 
 def test_a_page_that_does_not_hold_is_drawn_but_no_script(capsys: Captured) -> None:

@@ -57,6 +57,23 @@ def text(elements: str) -> Pin:
         ("Const_ex", {"val": Pin("double", "[2]", ["4.000000", "7.000000"]), "dtype": text("DT_INT64")},
          {"val": ("int64", [4, 7]), "dtype": "int64"}),
         ("Const_ex", {"dtype": text("DT_INT64"), "val": text("{4,7}")}, {"val": ("int64", [4, 7]), "dtype": "int64"}),
+        ("Const", {"val": text("{1,1}")}, {"val": ("object", "{1,1}")}),
+        ("Const_ex", {"val": text("{1,1}")}, {"val": ("int32", [1, 1])}),
+        ("Const_ex", {"dtype": Pin(), "val": text(" {{1.5f},{2}}")}, {"val": ("float32", [[1.5], [2.0]])}),
+        ("Const_ex", {"dtype": text("DT_STRING"), "val": text('{"a b","c"}')},
+         {"val": ("object", ["a b", "c"]), "dtype": "string"}),
+        ("Const_ex", {"dtype": text("DT_STRING"), "val": text("a;b")}, {"val": ("object", "a;b"), "dtype": "string"}),
+        ("Const_ex", {"val": text("a b")}, {"val": ("object", "a b")}),
+        ("Const_ex", {"val": Pin("string", "[2]", ["a", "1"])}, {"val": ("object", ["a", "1"])}),
+        ("Const_ex", {"dtype": text("DT_INT64"), "val": Pin("string", "[2]", [4, 7])},
+         {"val": ("int64", [4, 7]), "dtype": "int64"}),
+        ("Tensor", {"initvalues": Pin("string", "[2]", [4, 7])}, {"initvalues": ("int32", [4, 7])}),
+        ("Tensor", {"dtype": text("DT_STRING"), "initvalues": Pin("string", "[2]", [4, 7])},
+         {"initvalues": ("object", ["4", "7"]), "dtype": "string"}),
+        ("Input", {"initvalues": Pin("string", "[2]", ["1.5", "2"])}, {"initvalues": ("float64", [1.5, 2.0])}),
+        ("Input_Initializer", {"t": Pin("string", "[2]", ['"a"', '"b"'])}, {"t": ("object", ["a", "b"])}),
+        ("Input_Initializer", {"t": text("{{1,1}}")}, {"t": ("int32", [[1, 1]])}),
+        ("Variable", {"initvalues": Pin("string", "[2]", [1, 1])}, {"initvalues": ("object", ["1", "1"])}),
         ("Variable", {"shape": text("{2,2}"), "dtype": text("DT_FLOAT"), "initvalues": text("{{1,2},{3.5,4}}")},
          {"initvalues": ("float32", [[1.0, 2.0], [3.5, 4.0]]), "shape": [2, 2], "dtype": "float32"}),
         ("Variable", {"shape": text("{2,2}"), "dtype": text("DT_FLOAT"), "initvalues": text("{1,2,3,4}")},
@@ -147,12 +164,32 @@ def test_what_is_left_out_is_told(tmp_path: Path) -> None:
         "note: rect: for display only, left out (1)",
         "note: pg-trend-x: for display only, left out (1)",
         "note: results saved in the file are not read (6)",
-        "note: wires to or from what is for display only, left out (1)",
+        "note: wires that are display only, left out (1)",
         "note: wires of scope and status, which nothing needs, left out (1)",
         "note: output nix of Const is called output here (1)",
         "note: values typed into pins that have a wire, which are not used (2)",
         "note: attribute mode of Variable, at its default, left out (1)",
     ]
+
+
+def test_wires_for_display_are_never_warned_of(tmp_path: Path) -> None:
+    wires: Wires = [("A", "output", "S", "fetch_outputs"), ("A", "result_output", "T", "in"), ("T", "out", "T2", "in"),
+                    ("A", "result_output", "chart", "in"), ("A", "output", "chart", "in"), ("chart", "x", "T", "in"),
+                    ("A", "result_output", "elsewhere", "in"), ("elsewhere", "out", "T", "in"),
+                    ("elsewhere", "out", "nowhere", "in")]  # fmt: skip
+    extra = '<use id="T" type="lcd"/><g id="G"><use id="T2" type="splitter"/></g><pg-trend id="chart"/>'
+    imported = read(tmp_path, svg({"A": CONST, "S": SESSION}, wires, inside=extra))
+    assert "note: wires that are display only, left out (8)" in remarks(imported)
+    assert not any(remark.level == "warning" for remark in imported.report)
+    assert imported.page["S"].wires == {"fetch_outputs": [End("A", "output")]}
+    # What a block would take from there is another matter, and so is an output that leads nowhere.
+    wires = [("T", "out", "S", "fetch_outputs"), ("A", "output", "nowhere", "x")]
+    warned = [r for r in remarks(read(tmp_path, svg({"A": CONST, "S": SESSION}, wires, inside=extra))) if "warn" in r]
+    assert warned == [
+        "warning: the wire from T.out to S.fetch_outputs: it comes from no block; left out",
+        "warning: the wire from A.output to nowhere.x: there is no block nowhere; left out",
+    ]
+    assert warned[1:] == [r for r in remarks(read(tmp_path, task({"A": CONST}, wires[1:]), "p.json")) if "warn" in r]
 
 
 def test_a_wire_that_only_its_output_lists(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from rowgrad.graph import ClientSession, Loop, Scope, ops
+from rowgrad.graph.loop import SLOWEST, Tick
 
 
 def counter() -> tuple[ClientSession, object]:
@@ -73,6 +77,129 @@ def test_errors_come_back() -> None:
     with pytest.raises(ValueError, match="no"):
         loop.wait(10)
     assert loop.ended
-    for bad in ({"steps": -1}, {"steps": 1.5}, {"rate": 0}, {"rate": float("inf")}):
-        with pytest.raises(ValueError, match="must be"):
-            Loop(fail, **bad)
+
+
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
+    loop = Loop(lambda feeds: 7, steps=5, progress=lambda tick: 1 / 0)
+    if own_thread:
+        loop.start()
+    for _ in range(2):  # and no step is done when it is asked again
+        with pytest.raises(ZeroDivisionError):
+            loop.wait(10) if own_thread else loop.run()
+        assert loop.ended
+        assert (loop.done, loop.paused) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"steps": -1}, {"steps": 1.5}, {"steps": True}, {"rate": 0}, {"rate": float("inf")}, {"rate": 1e-300},
+     {"rate": float("nan")}, {"rate": True}, {"rate": 10**400}, {"rate": "5"}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_number_of_steps_and_no_rate(bad: Any) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Loop(int, **bad)
+
+
+def test_a_slow_loop_can_be_cancelled() -> None:
+    loop = Loop(lambda feeds: 1, rate=SLOWEST).start()
+    assert loop.wait_for_steps(1, 10)
+    loop.cancel()
+    assert loop.wait(10) == 1
+
+
+def test_a_pause_ends_run_and_run_goes_on() -> None:
+    def pause(tick: Tick) -> None:
+        if tick.step % 2:
+            loop.pause()
+
+    loop = Loop(lambda feeds: loop.done, steps=4, progress=pause)
+    assert [(loop.run(), loop.paused, loop.ended) for _ in range(4)] == [
+        (0, True, False), (2, True, False), (3, False, True), (3, False, True)
+    ]  # fmt: skip
+    loop = Loop(lambda feeds: loop.done)
+    loop.step_on(3)
+    assert (loop.run(), loop.paused) == (2, True)
+    loop.pause()
+    loop.cancel()
+    assert loop.ended
+    assert (loop.run(), loop.done) == (2, 3)
+
+
+def test_a_pause_from_elsewhere_ends_run_too() -> None:
+    loop = Loop(lambda feeds: 1, rate=SLOWEST)
+    other = threading.Thread(target=lambda: (loop.wait_for_steps(1, 10), loop.pause()))
+    other.start()
+    assert loop.run() == 1  # though it rests
+    assert loop.paused
+    other.join(10)
+
+
+def test_steps_one_by_one() -> None:
+    loop = Loop(lambda feeds: time.sleep(0.002)).start()
+    assert loop.wait_for_steps(2, 10)
+    loop.pause()  # while a step is in progress
+    time.sleep(0.05)
+    done = loop.done
+    for more in range(1, 4):
+        loop.step_on()
+        assert loop.wait_for_steps(done + more, 10)
+    for bad in (0, -3, 1.5, True):
+        with pytest.raises(ValueError, match="n must be"):
+            loop.step_on(bad)
+    time.sleep(0.05)
+    assert loop.done == done + 3
+    loop.cancel()
+    loop.wait(10)
+
+
+def test_nobody_runs_what_is_running() -> None:
+    loop = Loop(lambda feeds: 1).start()
+    for again in (loop.run, loop.start):
+        with pytest.raises(RuntimeError, match="this loop was started"):
+            again()
+    loop.cancel()
+    loop.wait(10)
+    seen: list[str] = []
+
+    def again_inside(feeds: object) -> None:
+        for again in (inner.run, inner.start, inner.wait, lambda: inner.wait_for_steps(1)):
+            with pytest.raises(RuntimeError, match=r"running already|cannot wait"):
+                again()
+            seen.append("refused")
+
+    inner = Loop(again_inside, steps=1)
+    inner.run()
+    assert len(seen) == 4
+
+
+def test_wait_for_a_run_in_another_thread() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    loop = Loop(lambda feeds: (begun.set(), go_on.wait(10))[1], steps=1)
+    other = threading.Thread(target=loop.run)
+    other.start()
+    assert begun.wait(10)
+    with pytest.raises(TimeoutError, match="at step 0"):
+        loop.wait(0.01)
+    go_on.set()
+    assert loop.wait(10) is True
+    other.join(10)
+
+
+def test_a_batch_that_is_none() -> None:
+    loop = Loop(lambda feeds: 1, feeds=[{}, None])
+    with pytest.raises(ValueError, match="batch 1 is None"):
+        loop.run()
+    assert (loop.done, loop.ended) == (1, True)
+
+
+def test_the_rhythm_begins_anew_after_a_pause() -> None:
+    times: list[float] = []
+    loop = Loop(lambda feeds: times.append(time.perf_counter()), steps=4, rate=10).start()
+    assert loop.wait_for_steps(1, 10)
+    loop.pause()
+    time.sleep(0.35)
+    loop.resume()
+    loop.wait(10)
+    assert min(after - before for before, after in pairwise(times[1:])) > 0.07

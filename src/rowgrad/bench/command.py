@@ -33,9 +33,9 @@ class UnusableError(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit status."""
-    chosen = _parser().parse_args(argv)
+    chosen = parser().parse_args(argv)
     try:
-        return _run(chosen)
+        return run(chosen)
     except UnusableError as error:
         print(f"rowgrad bench: {error}", file=sys.stderr)
         return 2
@@ -47,30 +47,29 @@ def main(argv: Sequence[str]) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rowgrad bench", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--list", action="store_true", help="print every case, kind, peer and series, and end")
-    what = parser.add_argument_group("what is timed")
+def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """What may be asked, as a parser of the class that is to tell of wrong usage."""
+    made = kind(prog="rowgrad bench", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--list", action="store_true", help="print every case, kind, peer and series, and end")
+    what = made.add_argument_group("what is timed")
     what.add_argument("--cases", metavar="A,B", help="workloads by name (default: the six, sparse, tiny)")
     what.add_argument("--kinds", metavar="A,B", help="kinds of calls by name (default: all that fit a case)")
     what.add_argument("--peers", metavar="A,B", help=f"libraries (default: {','.join(PEERS)}; rowgrad is always there)")
     what.add_argument("--series", metavar="S", help="rowgrad alone as something grows: N, V, D, threads, or several")
     what.add_argument("--page", metavar="N", type=_positive, help="load, check and run a page of N small blocks")
     what.add_argument("--upto", metavar="X", type=float, default=float("inf"), help="no point of N, V or D above this")
-    how = parser.add_argument_group("how")
+    how = made.add_argument_group("how")
     how.add_argument("--rounds", metavar="R", type=_positive, default=3, help="turns round the peers (default 3)")
     how.add_argument("--repeats", metavar="R", type=_positive, default=5, help="runs of a call in a turn (default 5)")
     how.add_argument("--threads", metavar="T", type=_positive, help="threads of every library (default: all cores)")
     how.add_argument("--peers-python", metavar="PATH", help="an interpreter that has the peers "
                      "(default: .venv-peers/bin/python, else this one)")  # fmt: skip
-    result = parser.add_argument_group("what becomes of it")
+    result = made.add_argument_group("what becomes of it")
     result.add_argument("--out", metavar="NAME", help="write NAME.json and NAME.csv, a bare name into bench/results "
                         "where that exists")  # fmt: skip
     result.add_argument("--plot", action="store_true", help="draw NAME*.svg beside them; done without asking where "
                         "matplotlib is installed")  # fmt: skip
-    return parser
+    return made
 
 
 def _positive(text: str) -> int:
@@ -79,7 +78,8 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _run(chosen: argparse.Namespace) -> int:
+def run(chosen: argparse.Namespace) -> int:
+    """Do what was asked; UnusableError where that is not possible."""
     if platform.system() not in ("Linux", "Darwin"):
         raise UnusableError("the benchmarks run on Linux and macOS")
     cases = _names("case", chosen.cases, ALL, USUAL)

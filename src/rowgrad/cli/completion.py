@@ -59,9 +59,9 @@ def known_commands() -> list[Command]:
 
 
 def _bench_parser() -> argparse.ArgumentParser:
-    from ..bench.command import _parser  # it answers to `rowgrad bench`, and nothing else tells its options
+    from ..bench.command import parser  # loaded here alone: only `rowgrad bench` and its options need it
 
-    return _parser()
+    return parser()
 
 
 def _command(name: str, text: str, parser: argparse.ArgumentParser) -> Command:

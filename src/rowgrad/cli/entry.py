@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ FLAGS = ("--json", "--debug")  # known before and after the command
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _write_anything()
     try:
         try:
             status = _run(words)
@@ -38,12 +40,23 @@ def command_of(words: Sequence[str]) -> str:
     return word if word == "bench" or word in MODULES else ""
 
 
+def _has(flag: str, words: list[str]) -> bool:
+    return flag in (words[: words.index("--")] if "--" in words else words)
+
+
+def _write_anything() -> None:
+    """No character stops an answer where the streams' encoding lacks it, and no name of a file that is no text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _run(words: list[str]) -> int:
     if command_of(words) == "bench":  # loaded by this command only, with options of its own
         from .text_commands import bench
 
-        return bench([w for w in words[words.index("bench") + 1 :] if w not in FLAGS], "--json" in words)
-    chosen, rest = make_parser().parse_known_args(words)
+        return bench([w for w in words[words.index("bench") + 1 :] if w not in FLAGS], _has("--json", words))
+    chosen, rest = make_parser(_has("--json", words)).parse_known_args(words)
     if rest:  # parse_args would name the help of `rowgrad`, not of the command
         raise UsageError(f"unknown: {' '.join(rest)}; `rowgrad {chosen.command} --help` says more")
     module, function = MODULES[chosen.command]
@@ -54,8 +67,7 @@ def _run(words: list[str]) -> int:
 def _tell(error: BaseException, words: list[str]) -> int:
     from .failures import tell
 
-    before = words[: words.index("--")] if "--" in words else words
-    name, as_json, debug = command_of(words), "--json" in before, "--debug" in before
+    name, as_json, debug = command_of(words), _has("--json", words), _has("--debug", words)
     try:
         status = tell(error, name, as_json, debug)
         if sys.stdout is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from functools import partial
 
@@ -29,7 +30,14 @@ def command(chosen: argparse.Namespace) -> int:
         elif chosen.json:
             emit({"text": text})
         else:
-            sys.stdout.write(text)
+            _to_stdout(text)
     if chosen.out is not None and chosen.json:
         emit({"file": chosen.out})
     return 0
+
+
+def _to_stdout(text: str) -> None:
+    """As a file has it, in UTF-8: most likely it becomes one."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(text)

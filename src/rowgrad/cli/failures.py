@@ -51,6 +51,8 @@ def sentence(error: BaseException) -> str:
         text = f"{type(error).__name__}: {error}"
     else:
         text = str(error)
+    # Where it happened, such as the file of a page, stands in the error's notes.
+    text += "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return " ".join(text.split())
 
 
@@ -58,7 +60,7 @@ def record(error: BaseException, block: str | None = None) -> dict[str, Any]:
     """The error's facts, ready for JSON."""
     facts: dict[str, Any] = {"type": type(error).__name__, "message": sentence(error), "block": block, "argument": None}
     if isinstance(error, OpError):
-        facts |= {"message": " ".join(str(error).split()), "block": block or error.name, "argument": error.argument}
+        facts |= {"block": block or error.name, "argument": error.argument}
         others = {"op": error.op, "place": getattr(error, "place", None) or None, "position": error.position}
         others |= {k: None if v is None else str(v) for k, v in (("value", error.value), ("bound", error.bound))}
         facts |= {k: v for k, v in others.items() if v is not None}

@@ -15,8 +15,9 @@ _LINES, _WIDTH = 6, 120  # of one array
 
 
 def emit(document: Any, indent: int | None = None) -> None:
-    """One JSON document."""
-    print(json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False))
+    """One JSON document; what the stream's encoding lacks is escaped as JSON does it."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    print(json.dumps(document, indent=indent, ensure_ascii=not encoding.startswith("utf"), allow_nan=False))
 
 
 def say(command: str, text: str, quiet: bool = False) -> None:

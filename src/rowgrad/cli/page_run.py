@@ -39,12 +39,18 @@ class PageRun:
         return not (self.blocks or self.fetches.values or self.fetches.operations)
 
     def step(self, feeds: Mapping[Any, Any]) -> None:
-        """Every session once, then what is fetched."""
+        """Every session once, then what is fetched; after an error the state is that of before."""
+        state = self.session.state
+        before = dict(state.values), dict(state.counters)
         found: dict[str, Array] = {}
-        for block in self.blocks:
-            found |= self.session.run_block(block, feeds)
-        if self.fetches.values or self.fetches.operations:
-            found |= self.session.run(self.fetches.values, feeds, self.fetches.operations)
+        try:
+            for block in self.blocks:
+                found |= self.session.run_block(block, feeds)
+            if self.fetches.values or self.fetches.operations:
+                found |= self.session.run(self.fetches.values, feeds, self.fetches.operations)
+        except BaseException:
+            state.values, state.counters = before
+            raise
         self.results = found
 
     def loop(self, rate: float | None, progress: Callable[[Tick], None]) -> Loop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ MODULES = {
 SHELLS = ("bash", "zsh", "fish")
 _EXITS = "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in TABLE.items())
 _PAGE = "a page or project (JSON), or a page .svg or task .json of enuSpace-TensorFlow"
+_SLOWEST = 1e-6  # as in graph.loop, which is not loaded for this
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,14 +39,15 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; `{self.prog} --help` says more")
 
 
-def make_parser() -> Parser:
+def make_parser(as_json: bool = False) -> Parser:
     """The parser of the whole command."""
     parser = Parser(
         prog="rowgrad",
         description="TensorFlow's sparse-embedding operators and their gradients, without TensorFlow.",
         epilog=f"example:\n  rowgrad run page.json --steps 100\n\n{_EXITS}",
     )
-    parser.add_argument("--version", action="version", version=f"rowgrad {__version__}")
+    version = json.dumps({"version": __version__}) if as_json else f"rowgrad {__version__}"
+    parser.add_argument("--version", action="version", version=version)
     _add_flags(parser, False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
@@ -94,7 +97,7 @@ def _run_options(parser: Parser) -> None:
     how.add_argument("--engine", metavar="ENGINE", default="numpy", help="numpy (the default), torch, torch:cuda, …")
     how.add_argument("--quiet", action="store_true", help="no progress and no remarks on stderr")
     result = parser.add_argument_group("what is kept")
-    text = "Variables and random counters: read if it is there, written at the end or on Ctrl-C"
+    text = "Variables and random counters: read if it is there, written at the end, on Ctrl-C or where a step fails"
     result.add_argument("--state", metavar="FILE", help=text)
     text = "write the last results, under the names that are printed"
     result.add_argument("-o", "--out", metavar="OUT.npz", help=text)
@@ -129,6 +132,6 @@ def _rate(text: str) -> float:
         rate = float(text)
     except ValueError:
         rate = math.nan
-    if not 0 < rate < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    if not _SLOWEST <= rate < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps per second from {_SLOWEST:f} up")
     return rate

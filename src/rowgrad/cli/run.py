@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..graph.io.arrays import Writer
 from ..graph.io.results_file import save_arrays
 from ..graph.page import PageError
 from .exits import OK, UsageError
+from .failures import sentence
 from .output import array_text, emit, say
 from .page_run import PageRun, open_runs
 from .progress import Progress
@@ -41,7 +43,11 @@ def command(chosen: argparse.Namespace) -> int:
         if chosen.state is not None and os.path.exists(chosen.state):
             runs[0].session.restore(chosen.state)
             tell(f"state restored from {chosen.state}")
-        _work(chosen, runs, stopping)
+        try:
+            _work(chosen, runs, stopping)
+        except Exception:
+            _save_what_was_done(chosen.state, runs[0], tell)
+            raise
         if chosen.state is not None:
             runs[0].session.save(chosen.state)
         if chosen.out is not None:
@@ -62,6 +68,18 @@ def _work(chosen: argparse.Namespace, runs: list[PageRun], stopping: Stopping) -
             run.run(stopping.watch(run.loop(chosen.rate, progress.step)))
     finally:
         progress.clear()
+
+
+def _save_what_was_done(path: str | None, run: PageRun, tell: Callable[[str], None]) -> None:
+    """A step that fails costs that step alone."""
+    if path is None or run.done == 0:
+        return
+    try:
+        run.session.save(path)
+    except Exception as error:  # the failed step is what the command ends with
+        tell(f"the state after {run.done} of {run.steps} steps could not be saved: {sentence(error)}")
+    else:
+        tell(f"the state after {run.done} of {run.steps} steps is saved in {path}")
 
 
 def _named(run: PageRun, runs: list[PageRun]) -> dict[str, Array]:

@@ -8,7 +8,10 @@ import io
 import sys
 from collections.abc import Iterator
 
+from ..errors import InternalError
+from .exits import UsageError
 from .output import emit
+from .parser import Parser
 
 
 def tour(chosen: argparse.Namespace) -> int:
@@ -22,10 +25,19 @@ def tour(chosen: argparse.Namespace) -> int:
 
 def bench(words: list[str], as_json: bool) -> int:
     """The benchmarks, which have a parser of their own."""
-    from ..bench.command import main
+    from ..bench.command import UnusableError, main, parser, run
+    from ..bench.peer_process import PeerEndedError
 
-    with _as_document(as_json and not {"-h", "--help"} & set(words)):
+    if not as_json:
         return main(words)
+    chosen = parser(Parser).parse_args(words)
+    with _as_document(True):
+        try:
+            return run(chosen)
+        except UnusableError as error:
+            raise UsageError(str(error)) from None
+        except PeerEndedError as error:
+            raise InternalError(f"rowgrad's own process has ended: {error}") from None
 
 
 @contextlib.contextmanager

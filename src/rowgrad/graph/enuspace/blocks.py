@@ -13,7 +13,6 @@ from .report import Report
 from .typed import attribute_of, declared, value_of
 
 _NOTHING = ("", "false", "0", "0.0", "none", "{}")  # an attribute nobody knows is no loss where it says this
-_CONSTANTS = ("Const", "Const_ex")
 
 
 def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Report) -> None:
@@ -69,8 +68,7 @@ def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report
         dtype = block.attrs.get("dtype") or dtype
     elif dtype is None and pin.type == "string" and arg.type in ALL_DTYPES:
         dtype = arg.type
-    texts = op.name in _CONSTANTS or (_keeps_a_value(op) and bool(pin.shape.strip()))
-    array = value_of(pin, dtype, texts and dtype in (None, "string"), data)
+    array = value_of(pin, dtype, dtype in (None, "string") and _holds_strings(op, pin), data)
     if array is None:
         return
     shape = block.attrs.get("shape")
@@ -85,3 +83,12 @@ def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report
 def _keeps_a_value(op: Op) -> bool:
     """Whether dtype and shape of the block are those of its one input: Const, Variable, Tensor and their like."""
     return len(op.inputs) == 1 and "dtype" in op.attrs and "shape" in op.attrs
+
+
+def _holds_strings(op: Op, pin: DrawnPin) -> bool:
+    """Whether text in a string pin is strings, and no literal that says by its spelling what it is."""
+    if op.name == "Const":
+        return True  # it has no dtype but the type of its pin
+    if op.name == "Const_ex":
+        return bool(pin.shape.strip()) or not pin.text.lstrip().startswith("{")
+    return op.name == "Variable" and bool(pin.shape.strip())

@@ -37,8 +37,12 @@ def read_page(text: str, report: Report) -> Drawing:
     while waiting:
         element, origin = waiting.pop()
         kind = _local(element)
-        if kind == "use":
+        if kind == "use" and element.get("type") == _BLOCKS:
             _use(element, origin, drawing, report)
+            continue
+        drawing.display.add(element.get("id", ""))
+        if kind == "use":
+            report.count(f"use of type {element.get('type') or 'none'}: for display only, left out")
         elif kind == "text":
             written = "".join(element.itertext()).strip()
             if written:
@@ -58,11 +62,6 @@ def read_page(text: str, report: Report) -> Drawing:
 
 def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Drawing, report: Report) -> None:
     block = element.get("id", "")
-    kind = element.get("type", "")
-    if kind != _BLOCKS:
-        drawing.display.add(block)
-        report.count(f"use of type {kind or 'none'}: for display only, left out")
-        return
     symbol = (element.get(_HREF) or element.get("href") or "").removeprefix("#")
     if not symbol:
         raise PageError(block, "a block that does not say of which kind it is: xlink:href is missing")

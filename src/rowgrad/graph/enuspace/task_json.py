@@ -35,19 +35,21 @@ def read_task(text: str, report: Report) -> Drawing:
             else:
                 _wire(pin, f"{place}.output[{number}]", block, False, far_ends)
         drawing.blocks.append(DrawnBlock(block, symbol, list(pins.values())))
-    _cross_check(drawing.wires, far_ends, report)
+    _cross_check(drawing, far_ends, report)
     return drawing
 
 
-def _cross_check(wires: list[DrawnWire], far_ends: list[DrawnWire], report: Report) -> None:
+def _cross_check(drawing: Drawing, far_ends: list[DrawnWire], report: Report) -> None:
     """Every wire stands twice, with its input and with its output. The inputs' order rules; none gets lost."""
-    listed = Counter(map(_ends, wires))
+    listed = Counter(map(_ends, drawing.wires))
+    blocks = {block.id for block in drawing.blocks}
     for wire in far_ends:
         if listed[_ends(wire)] > 0:
             listed[_ends(wire)] -= 1
-        else:
+            continue
+        drawing.wires.append(wire)
+        if wire.target.block in blocks:  # else to_page has something to say about it
             report.warn(wire.target.block, f"{wire.target.pin} does not list its wire from {wire.source}; it is kept")
-            wires.append(wire)
 
 
 def _ends(wire: DrawnWire) -> tuple[str, ...]:

@@ -48,12 +48,22 @@ class _Wires:
         self._to: dict[str, list[DrawnWire]] = {}
         for wire in drawing.wires:
             ends = (wire.source, wire.target)
-            if any(end.block in drawing.display for end in ends):
-                report.count("wires to or from what is for display only, left out")
+            if self._is_shown(wire, drawing.display):
+                report.count("wires that are display only, left out")
             elif any(end.pin in NO_VALUE for end in ends):
                 report.count("wires of scope and status, which nothing needs, left out")
+            elif wire.source.block in drawing.display and wire.source.block not in self.ops:
+                report.warn("", f"the wire from {wire.source} to {wire.target}: it comes from no block; left out")
             elif all(self._known(end.block, wire) for end in ends):
                 self._to.setdefault(wire.target.block, []).append(wire)
+
+    def _is_shown(self, wire: DrawnWire, display: set[str]) -> bool:
+        """Whether a wire leads to what shows values, where no block takes anything from it."""
+        if wire.target.block in self.ops:
+            return False
+        return (
+            wire.target.block in display or wire.source.block not in self.ops or wire.source.pin.startswith("result_")
+        )
 
     def _known(self, block: str, wire: DrawnWire) -> bool:
         if block not in self.ops:

@@ -40,18 +40,23 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     if text.rstrip("} ").endswith("..."):
         raise PageError("", f"the text is cut short; it ends with {shown(text[-20:])}")
     if pin.type == "string" and not holds_text:
-        array = parse_literal(text, dtype)
-        return _shaped(array, shape) if shape else array
+        if not shape:
+            return parse_literal(text, dtype)
+        return _shaped(parse_literal(text, dtype) if text.startswith("{") else parse_words(_split(text), dtype), shape)
     dtype = dtype or HOST_DTYPE[pin.type]
     if text.startswith("{"):
         return _shaped(parse_literal(text, dtype), shape)
-    # A last semicolon ends the last element, and begins none.
-    words = [word.strip() for word in text.removesuffix(";").split(";")] if text else []
+    words = _split(text)
     if dtype == "string":
         strings = np.empty(len(words), dtype=object)
         strings[:] = [_string(word) for word in words]
         return _shaped(strings, shape)
-    return _shaped(parse_words([word or '""' for word in words], dtype), shape)
+    return _shaped(parse_words(words, dtype), shape)
+
+
+def _split(text: str) -> list[str]:
+    """Elements with semicolons between them; a last one ends the last element, and begins none."""
+    return [word.strip() or '""' for word in text.removesuffix(";").split(";")] if text else []
 
 
 def declared(array: Array, shape: list[int]) -> Array:
