@@ -1,4 +1,4 @@
-"""Every differentiable dense op, and more ways to call it than its sample has."""
+"""Every differentiable dense op, more ways to call it than its sample has, and calls that every runner is given."""
 
 from __future__ import annotations
 
@@ -42,3 +42,49 @@ CALLS = [
 
 def inputs_of(op: Op, way: dict[str, Any]) -> dict[str, Any]:
     return {**sample(op.name, np.random.default_rng(8)), **way}
+
+
+def means() -> list[Any]:
+    """Means whose sums do not fit the dtype, and what TensorFlow says of them."""
+    pairs: list[tuple[str, list[int], int]] = [
+        ("int8", [100, 100, 55, 3], 64),
+        ("int8", [-7, 2, -100, -100, 2], -40),
+        ("int8", [-128] * 300, -128),
+        ("uint8", [255, 255, 1], 170),
+        ("int16", [-32768, -32768, 1], -21845),
+        ("uint16", [65535] * 5, 65535),
+        ("int32", [2**31 - 1] * 2, 2**31 - 1),
+        ("uint32", [2**32 - 1] * 3, 2**32 - 1),
+        ("int64", [2**63 - 1] * 2, -1),  # 64 bits wrap
+        ("uint64", [2**64 - 1] * 2, 2**63 - 1),
+    ]
+    rows = [pytest.param(np.array(values, dtype), 0, mean, id=f"{dtype}-{mean}") for dtype, values, mean in pairs]
+    return [*rows, pytest.param(np.full((3, 400), 127, np.int8), [1], [127] * 3, id="rows")]
+
+
+MEANS = means()
+
+# Results that no machine holds, of arguments that every machine does.
+HUGE: list[tuple[str, tuple[Any, ...]]] = [
+    ("Fill", ([1 << 40, 1 << 10], 1.0)),
+    ("OneHot", (np.arange(2000), 2**31 - 1, 1.0, 0.0)),
+    ("Add", (np.zeros((10**6, 1)), np.zeros((1, 10**6)))),
+    ("Equal", (np.zeros((1, 2 * 10**6)), np.zeros((10**6, 1)))),
+    ("Select", (np.zeros((10**6, 1), bool), np.zeros((1, 10**6)), np.float64(0))),
+    ("MatMul", (np.zeros((10**6, 1)), np.zeros((1, 10**6)))),
+    ("Range", (np.int64(0), np.int64(1 << 50), np.int64(1))),
+]
+# What becomes of shapes without elements: a shape, the one asked for, TensorFlow's answer.
+RESHAPED = [
+    ((0, 3), [0, -1], (0, 3)),
+    ((0, 3), [-1, 0], (3, 0)),
+    ((0, 3), [0, 0, -1], (0, 0, 3)),
+    ((0, 3), [0, -1, 2], (0, 1, 2)),
+    ((0, 3), [-1, 2], (0, 2)),
+    ((0,), [0, -1], (0, 1)),
+    ((2, 0, 3), [0, -1], (0, 6)),
+    ((2, 0, 3), [4, 0, -1], (4, 0, 1)),
+    ((2, 0, 3), [0, -1, 7], (0, 0, 7)),
+    ((4, 0, 6), [0, 3, -1], (0, 3, 8)),
+    ((0, 3), -1, (0,)),
+]

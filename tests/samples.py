@@ -158,7 +158,7 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "SplitRows": lambda m: {"rows": m.floats(6, 3), "x": m.floats(2, 3), "y": m.floats(4, 3)},
     "AtLeast": lambda m: {"x": m.floats(8), "bound": 0.1},
     "MaskBelow": lambda m: {"x": m.floats(8), "bound": 0.1},
-    "FullLike": lambda m: {"x": m.floats(8), "value": 0.5},
+    "FullLike": lambda m: {"x": m.floats(8), "value": 3.0},
 }  # fmt: skip
 
 

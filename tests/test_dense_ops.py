@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+from dense_ways import HUGE, MEANS, RESHAPED
 from rowgrad import native_dense
 from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.raw_ops import OPS
@@ -20,6 +21,7 @@ from rowgrad.spec import CATALOG, COMPLEX, FLOATS, REALS
 SHORT = ("float16", "bfloat16")
 STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21, "float64": 2.0**-50}
 Formula = Callable[..., Any]
+NAN, INF = float("nan"), float("inf")
 
 
 BINARY: dict[str, Formula] = {
@@ -148,6 +150,24 @@ def test_positions_of_extremes(dtype: str) -> None:
         np.testing.assert_array_equal(least, as_float(x).argmin(axis))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("x", "most", "least"),
+    [
+        ([NAN, 3, NAN, 1], 1, 3),
+        ([1, NAN, 5, NAN], 2, 0),
+        ([NAN, NAN], 0, 0),
+        ([NAN, -INF, NAN], 0, 1),
+        ([NAN, INF], 1, 0),
+        ([-INF, NAN, -INF], 0, 0),
+        ([NAN, NAN, -INF, 3], 3, 2),
+    ],
+)
+def test_positions_pass_over_nan(dtype: str, x: Any, most: int, least: int) -> None:
+    given = np.array([x], NUMPY_DTYPE[dtype])
+    assert (OPS["ArgMax"](given, 1).tolist(), OPS["ArgMin"](given, 1).tolist()) == ([most], [least])
+
+
 # -- 16-bit floats: float32 inside, one rounding -----------------------------------------------------------------------
 
 
@@ -229,12 +249,31 @@ def test_integers_wrap_and_have_no_gradient() -> None:
     assert rg.vjp("MatMul", (np.eye(2, dtype=np.int32),) * 2, None) == (None, None)
 
 
+@pytest.mark.parametrize(("x", "axis", "expected"), MEANS)
+def test_means_of_integers_do_not_overflow(x: Any, axis: Any, expected: Any) -> None:
+    got = OPS["Mean"](x, axis)
+    assert (got.dtype, got.tolist()) == (x.dtype, expected)
+    if x.ndim == 1:
+        spread = OPS["SpreadLike"](np.array(120, x.dtype), 0, x, mean=True)
+        assert (spread.dtype, spread.tolist()) == (x.dtype, [120 // len(x)] * len(x))
+
+
+def test_extremes_of_integers() -> None:
+    """The one quotient that does not fit wraps; it must not trap."""
+    for dtype in ("int8", "int16", "int32", "int64"):
+        low = np.iinfo(dtype).min
+        x, y = np.full(9, low, dtype), np.full(9, -1, dtype)
+        assert OPS["Div"](x, y).tolist() == OPS["FloorDiv"](x, y).tolist() == [low] * 9
+        assert OPS["FloorMod"](x, y).tolist() == [0] * 9
+        assert OPS["Abs"](x).tolist() == OPS["Neg"](x).tolist() == [low] * 9
+
+
 def test_casts() -> None:
     x = np.array([-1.7, 0.0, 1.7, 200.5])
     assert OPS["Cast"](x, DstT="int32").tolist() == [-1, 0, 1, 200]
     assert OPS["Cast"](x, DstT="bool").tolist() == [True, False, True, True]
     assert OPS["Cast"](x + 2j, DstT="float32").tolist() == x.astype(np.float32).tolist()
-    assert OPS["Cast"](np.array([0j, 2j]), DstT="bool").tolist() == [False, True]
+    assert OPS["Cast"](np.array([0j, 2j, 1j - 1]), DstT="bool").tolist() == [False, False, True]
     assert OPS["Cast"](np.array([True, False])).dtype == np.float32
     for dtype in CATALOG["Cast"].choices["DstT"]:
         assert OPS["Cast"](np.array([0, 1]), DstT=dtype).dtype == NUMPY_DTYPE[dtype]
@@ -251,7 +290,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Pow", (np.array([2]), np.array([-1])), {}, r"negative integer powers are not allowed: y\[0\]"),
     ("AddN", ([ONES, ONES, ONES[0]],), {}, r"inputs\[2\] must have shape \[2,3\], got \[3\]"),
     ("AddN", ([ONES, ONES.astype(np.float32)],), {}, r"inputs\[1\] must be float64"),
-    ("AddN", ([],), {}, "inputs must be a list of at least one array; got list"),
+    ("AddN", ([],), {}, "inputs must be a list of at least one array; got none"),
     ("AddN", (ONES,), {}, "inputs must be a list of at least one array; got ndarray"),
     ("Sum", (ONES, 2), {}, r"axis\[0\] = 2 is not in \[-2, 2\)"),
     ("Sum", (ONES, [0, -2]), {}, "axis names dimension 0 twice"),
@@ -260,6 +299,25 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("ArgMax", (ONES, 1), {"output_type": "int8"}, "attribute output_type must be one of"),
     ("MatMul", (ONES, ONES), {}, "b must have an inner dimension of 3, as a has; got 2"),
     ("MatMul", (ONES[0], ONES), {}, r"a must have 2 dimensions, got shape \[3\]"),
+    ("OneHot", (np.array([1]), 3, 1.0, 0.0), {"axis": -2}, r"axis to be -1 or between \[0, 2\).  But received: -2"),
+    ("OneHot", (np.array([1]), 3, 1.0, 0.0), {"axis": 2}, r"axis to be -1 or between \[0, 2\).  But received: 2"),
+    ("FullLike", (ONES,), {"value": 10**400}, r"value must be a number float64 holds, .*; got an int of 1329 bits"),
+    ("FullLike", (ONES,), {"value": 1j}, "value must be a number float64 holds, at most 1.79769313e[+]308; got 1j"),
+    ("FullLike", (ONES,), {"value": "7"}, "value must be a number float64 holds, .*; got '7'"),
+    ("FullLike", (ONES.astype(np.float16),), {"value": 7e4}, "a number float16 holds, at most 65504; got 70000.0"),
+    ("FullLike", (ONES.astype(np.complex64),), {"value": 1e39j}, "a number whose parts float32 holds; got 1e[+]39j"),
+    ("FullLike", (ONES.astype(np.int32),), {"value": NAN}, r"in \[-2147483648, 2147483647\]; got nan"),
+    ("FullLike", (ONES.astype(np.int32),), {"value": 1.5}, "value must be a whole number int32 holds, .*; got 1.5"),
+    ("FullLike", (ONES.astype(np.int8),), {"value": 300}, r"in \[-128, 127\]; got 300"),
+    ("FullLike", (ONES.astype(np.uint8),), {"value": -1}, r"in \[0, 255\]; got -1"),
+    ("AtLeast", (ONES,), {"bound": 10**400}, "bound must be a number float64 holds"),
+    ("Reshape", (np.zeros((0, 3)), [-1, 0, -1]), {}, "shape may hold -1 once"),
+    ("Reshape", (ONES, [0, -1]), {}, r"tensor must have as many elements as shape \[0,-1\], got \[2,3\]"),
+    ("Reshape", (np.zeros((0, 3)), [2, 3]), {}, r"tensor must have as many elements as shape \[2,3\], got \[0,3\]"),
+    ("Reshape", (ONES, 5), {}, r"tensor must have as many elements as shape \[5\], got \[2,3\]"),
+    ("Reshape", (ONES, [[2, 3]]), {}, "shape should be a vector"),
+    ("Fill", (-1, 1.0), {}, "Expected a non-negative size, got -1"),
+    ("Sum", (ONES, [[0], [2]]), {}, r"axis\[1\] = 2 is not in \[-2, 2\)"),
     ("Transpose", (ONES, [0, 0]), {}, r"perm must hold every number in \[0, 2\) once, got \[0,0\]"),
     ("Reshape", (ONES, [4, -1]), {}, r"tensor must have as many elements as shape \[4,-1\], got \[2,3\]"),
     ("Reshape", (ONES, [-1, -1]), {}, "shape may hold -1 once"),
@@ -295,9 +353,17 @@ def test_refusals(name: str, args: Any, attrs: Any, words: str) -> None:
     assert caught.value.op == name
 
 
-def test_huge_results_are_refused_before_they_are_made() -> None:
-    with pytest.raises(rg.errors.ResourceExhaustedError):
-        OPS["Fill"]([1 << 40, 1 << 10], 1.0)
+@pytest.mark.parametrize(("name", "args"), HUGE, ids=[name for name, _ in HUGE])
+def test_huge_results_are_refused_before_they_are_made(name: str, args: Any) -> None:
+    for _ in range(2):  # a refusal is not remembered as a judgement
+        with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating tensor with shape"):
+            OPS[name](*args)
+
+
+def test_dtypes_without_a_kernel() -> None:
+    for name, args in (("RealDiv", (np.array([1]), np.array([2]))), ("Reciprocal", (np.array([1]),))):
+        with pytest.raises(rg.errors.NotFoundError, match="got int64, which has no kernel"):
+            OPS[name](*args)
 
 
 # -- arrangement -------------------------------------------------------------------------------------------------------
@@ -326,10 +392,29 @@ def test_shapes_as_numbers() -> None:
     assert OPS["Shape"](x, out_type="int64").dtype == np.int64
     assert (OPS["Size"](x), OPS["Rank"](x), OPS["Dimension"](x, axis=-1)) == (0, 3, 3)
     assert OPS["Reshape"](x, [-1, 2]).shape == (0, 2)
-    assert OPS["Reshape"](x, [0, -1]).shape == (0, 0)
     for start, limit, delta in ((0, 5, 2), (5, 0, -2), (3, 3, 1), (-4, 4, 3)):
         assert OPS["Range"](start, limit, delta).tolist() == list(range(start, limit, delta))
     assert OPS["Range"](np.int64(0), np.int64(2), np.int64(1)).dtype == np.int64
+
+
+@pytest.mark.parametrize(("given", "wanted", "made"), RESHAPED)
+def test_shapes_with_nothing_in_them(given: Any, wanted: Any, made: Any) -> None:
+    """What is left for −1 beside a 0 is TensorFlow's."""
+    x = np.zeros(given)
+    assert OPS["Reshape"](x, wanted).shape == made
+    assert rg.vjp("Reshape", {"tensor": x, "shape": wanted}, np.zeros(made))["tensor"].shape == given
+
+
+def test_sizes_alone_and_axes_in_arrays() -> None:
+    assert OPS["Fill"](3, 7.0).tolist() == [7, 7, 7]
+    assert OPS["Fill"](np.array(0), 7.0).shape == (0,)
+    assert rg.vjp("Fill", {"dims": 3, "value": 7.0}, np.ones(3, np.float32))["value"] == 3
+    assert OPS["Reshape"](ONES, 6).shape == OPS["Reshape"](ONES, np.array(-1)).shape == (6,)
+    for axis, keep_dims in itertools.product(([[0, 1]], [[0], [1]]), (False, True)):
+        assert OPS["Sum"](ONES, axis, keep_dims=keep_dims).tolist() == ([[6]] if keep_dims else 6)
+    assert OPS["Max"](np.arange(6).reshape(2, 3), np.array([[0]])).tolist() == [3, 4, 5]
+    found = rg.vjp("Mean", {"input": ONES, "axis": [[1]]}, np.ones(2))["input"]
+    np.testing.assert_allclose(found, np.full((2, 3), 1 / 3))
 
 
 def test_one_hot() -> None:
@@ -384,6 +469,33 @@ def test_choices() -> None:
     assert rg.vjp("StopGradient", (ones,), ones) == (None,)
 
 
+def test_choices_at_infinities_and_nan() -> None:
+    """Where TensorFlow's formulas give an infinity or NaN, so do these."""
+    same = np.testing.assert_array_equal
+    same(OPS["ReluGrad"](np.array([INF, 2.0, NAN, 3.0]), np.array([-1.0, 1.0, 0.0, NAN])), [NAN, 2, NAN, 0])
+    same(rg.vjp("Abs", (np.array([NAN, -INF]),), np.ones(2))[0], [NAN, -1])
+    same(OPS["Sign"](np.array([NAN, -INF, -0.0])), [NAN, -1, 0])
+    same(rg.vjp("FloorMod", (np.array([1.0, -1.0, 0.0, INF]), np.array([0.0, 0.0, 0.0, 2.0])), np.ones(4))[1], [
+        -INF, INF, NAN, -INF,
+    ])  # fmt: skip
+    for name in ("Maximum", "Minimum"):
+        x, y = np.array([NAN, 1.0, NAN]), np.array([1.0, NAN, NAN])
+        same(OPS[name](x, y), [NAN] * 3)
+        same(rg.vjp(name, (x, y), np.ones(3)), [[0] * 3, [1] * 3])
+    same(rg.vjp("Pow", (np.array([-2.0, NAN]), np.array([0.5, 2.0])), np.ones(2))[1], [NAN, NAN])
+    same(OPS["Softmax"](np.array([INF, 1.0, 2.0])), [NAN] * 3)
+
+
+def test_short_floats_are_divided_as_they_are() -> None:
+    half = np.float16
+    small, large = np.array([1e-5], half), np.array([-710], half)
+    assert OPS["FloorDiv"](small, large).tolist() == [0]  # the quotient is −0 before it is rounded down
+    kind = NUMPY_DTYPE["bfloat16"]
+    assert OPS["FloorDiv"](np.array([-55.25], kind), np.array([18.375], kind)).astype(float).tolist() == [-3]
+    found = rg.vjp("RealDiv", (np.zeros(1, half), small), np.ones(1, half))
+    assert found[1].tolist() == [0]  # not 0 · ∞
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_gradients_of_nothing(name: str) -> None:
     for shape, axis in (((0, 3), 0), ((3, 0), 0), ((0,), 0), ((2, 0), (0, 1))):
@@ -407,6 +519,8 @@ def test_nothing_overflows() -> None:
     assert OPS["Softmax"](x).tolist() == [0, 0, 1]
     assert OPS["LogSoftmax"](x).tolist() == [-2000, -1000, 0]
     assert OPS["SigmoidCrossEntropyWithLogits"](x, np.ones(3)).tolist() == [1000, math.log(2), 0]
+    loss = OPS["SigmoidCrossEntropyWithLogits"](np.array([20.0, -20.0], np.float32), np.array([1.0, 0.0], np.float32))
+    np.testing.assert_allclose(loss, [math.exp(-20)] * 2, rtol=1e-6)  # not 20 − 20
     for name in ("Softplus", "Sigmoid", "Softmax", "LogSoftmax"):
         assert np.isfinite(rg.vjp(name, (x,), np.ones(3))[0]).all()
 

@@ -411,7 +411,7 @@ def ReluGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The gradient of `Relu`: `gradients` where a feature is positive, else 0."""
+    """The gradient of `Relu`: `gradients` times 1 where a feature is positive, else times 0."""
 
 relu_grad = ReluGrad
 
@@ -612,7 +612,7 @@ def FullLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The number `value` in the shape and dtype of x; flat."""
+    """The number `value`, which the dtype must hold, in the shape and dtype of x; flat."""
 
 full_like = FullLike
 
@@ -1118,7 +1118,7 @@ def Fill(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """One value in every element of a shape."""
+    """One value in every element of a shape, which is a vector of sizes or, for a vector, one size."""
 
 fill = Fill
 

@@ -285,6 +285,7 @@ WORDS: dict[str, Words] = {
         "wire a Const"
     ),
     "axis_empty": Words("{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"),
+    "one_hot_axis": Words("Expected axis to be -1 or between [0, {bound}).  But received: {value}", ("axis",)),
     "index_outside": Words("{argument} = {value} is not in [-{bound}, {bound})"),
     "rank_at_least": Words("{argument} must have at least {bound} dimensions, got shape {value}"),
     "rank_exactly": Words("{argument} must have {bound} dimensions, got shape {value}"),

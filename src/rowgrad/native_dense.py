@@ -91,6 +91,11 @@ class Namespace:
         return np.sum(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
 
     @staticmethod
+    def long_sum(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The sum of integers in 64 bits."""
+        return np.sum(x, axis=axis, dtype=np.uint64 if x.dtype.kind == "u" else np.int64, keepdims=keepdims)
+
+    @staticmethod
     def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
         """The product in the dtype of x."""
         return np.prod(x, axis=axis, dtype=x.dtype, keepdims=keepdims)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rowgrad as rg
-from dense_ways import CALLS, inputs_of
+from dense_ways import CALLS, HUGE, MEANS, RESHAPED, inputs_of
 from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG, QUANTIZED, Op
@@ -107,6 +107,71 @@ def test_choices_are_those_of_the_records() -> None:
     assert not stopped.requires_grad
 
 
+@pytest.mark.parametrize(("x", "axis", "expected"), MEANS)
+def test_means_of_integers_do_not_overflow(x: Any, axis: Any, expected: Any) -> None:
+    got = OPS["Mean"](to_torch(x), axis)
+    assert (to_numpy(got).dtype, got.tolist()) == (x.dtype, expected)
+    if x.ndim == 1:
+        spread = OPS["SpreadLike"](to_torch(np.array(120, x.dtype)), 0, to_torch(x), mean=True)
+        assert spread.tolist() == [120 // len(x)] * len(x)
+
+
+@pytest.mark.parametrize(("given", "wanted", "made"), RESHAPED)
+def test_shapes_with_nothing_in_them(given: Any, wanted: Any, made: Any) -> None:
+    assert tuple(OPS["Reshape"](torch.zeros(given), wanted).shape) == made
+
+
+def test_infinities_and_nan() -> None:
+    """As NumPy and TensorFlow have them, where torch has not."""
+    same, nan, inf = np.testing.assert_array_equal, float("nan"), float("inf")
+    x = torch.tensor([nan, 3.0, nan, 1.0])
+    assert (OPS["ArgMax"](x, 0), OPS["ArgMin"](x, 0), OPS["ArgMax"](x[[0, 2]], 0)) == (1, 3, 0)
+    same(OPS["Sign"](torch.tensor([nan, -inf, -0.0])), [nan, -1, 0])
+    same(gradient("Abs", [nan, -inf, inf, -2.0, 0.0])[0], [nan, -1, 1, -1, 0])
+    same(OPS["ReluGrad"](torch.tensor([inf, 2.0, nan]), torch.tensor([-1.0, 1.0, 0.0])), [nan, 2, nan])
+    same(gradient("FloorMod", [1.0, -1.0], [0.0, 0.0])[1], [-inf, inf])
+    for name in ("Maximum", "Minimum"):
+        same(OPS[name](torch.tensor([nan, 1.0]), torch.tensor([1.0, nan])), [nan, nan])
+        same(gradient(name, [nan, 1.0], [1.0, nan]), [[0, 0], [1, 1]])
+    same(gradient("Pow", [-2.0, nan, -2.0], [0.5, 2.0, 2.0])[1], [nan, nan, 0])
+    same(gradient("SigmoidCrossEntropyWithLogits", [nan, inf], [0.0, 0.0])[0], [nan, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", ["Mod", "FloorMod"])
+def test_rests_of_huge_quotients(name: str, dtype: str) -> None:
+    """The quotient overflows, the rest does not; 64 of them are a vector."""
+    kind = NUMPY_DTYPE[dtype]
+    for x, y in ((1e38, 1e-30), (-1e38, 1e-38), (1e30, 3.0), *(((1e300, -1e-300),) if dtype == "float64" else ())):
+        large, small = np.full(64, x, kind), np.full(64, y, kind)
+        got = to_numpy(OPS[name](to_torch(large), to_torch(small)))
+        np.testing.assert_array_equal(got.astype(float), OPS[name](large, small).astype(float))
+
+
+def test_large_ranges() -> None:
+    low, high = -(2**63), 2**63 - 1
+    ends = [torch.tensor(n) for n in (low, high, 2**62)]
+    assert OPS["Range"](*ends).tolist() == [low, low // 2, 0, 2**62]
+
+
+@pytest.mark.parametrize(("name", "args"), HUGE, ids=[name for name, _ in HUGE])
+def test_huge_results_are_refused_before_they_are_made(name: str, args: Any) -> None:
+    arguments = dict(zip(CATALOG[name].input_names, args, strict=True))
+    with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating tensor with shape"):
+        OPS[name](**tensors(CATALOG[name], arguments) | ({"start": torch.tensor(0)} if name == "Range" else {}))
+
+
+def test_sizes_are_not_looked_at_where_there_is_no_memory() -> None:
+    x = torch.zeros((10**6, 1), device="meta")
+    assert OPS["Add"](x, x.T).shape == (10**6, 10**6)
+
+
+def test_sizes_alone_and_axes_in_arrays() -> None:
+    assert OPS["Fill"](3, torch.tensor(7.0)).tolist() == [7, 7, 7]
+    assert OPS["Reshape"](torch.zeros(2, 3), -1).shape == OPS["Reshape"](torch.zeros(2, 3), torch.tensor(6)).shape
+    assert OPS["Sum"](torch.ones(2, 3), torch.tensor([[0], [1]])) == OPS["Sum"](torch.ones(2, 3), [[0, 1]]) == 6
+
+
 def test_results_are_tensors_of_their_own() -> None:
     x = torch.ones(2, 3)
     for name, args in (("Identity", ()), ("Reshape", ([3, 2],)), ("Transpose", ([0, 1],)), ("Slice", ([0, 0], [2, 3]))):
@@ -136,6 +201,9 @@ def test_numbers_and_lists_beside_tensors() -> None:
         ("Gather", (torch.ones(2), torch.tensor([[0, 7]])), r"indices\[0,1\] = 7 is not in \[0, 2\)"),
         ("Sum", (torch.ones(2), 1), r"axis\[0\] = 1 is not in \[-1, 1\)"),
         ("Reshape", (torch.ones(3), [2, 2]), "as many elements as shape"),
+        ("FullLike", (torch.ones(3).int(), 1.5), "value must be a whole number int32 holds"),
+        ("OneHot", (torch.tensor([1]), 3, 1.0, 0.0, -2), "axis to be -1 or between"),
+        ("Reciprocal", (torch.tensor([1]),), "got int64, which has no kernel"),
     ],
 )
 def test_refusals(name: str, args: Any, words: str) -> None:

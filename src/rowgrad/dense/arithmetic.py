@@ -46,7 +46,7 @@ def _with_integers(function: Callable[..., Any]) -> Callable[..., Any]:
 def _floor_div(xp: Any, x: Any, y: Any) -> Any:
     if _is_integer(xp, y):
         return xp.floor_divide(x, y)
-    return narrow(xp, xp.floor(wide(xp, x) / wide(xp, y)), x.dtype)
+    return xp.floor(x / y)
 
 
 def _pow(xp: Any, x: Any, y: Any) -> Any:
@@ -59,15 +59,24 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
     # The gradient for y is 0 where x is not positive: its logarithm would be none.
     positive = base > 0
     smooth = xp.pow(xp.where(positive, base, xp.ones_like(base)), exponent)
-    return narrow(xp, xp.where(positive, smooth, xp.pow(base, xp.stop_gradient(exponent))), x.dtype)
+    other = xp.pow(base, xp.stop_gradient(exponent))
+    other = other * xp.where(other != other, exponent, xp.ones_like(exponent))  # so that NaN has the gradient NaN
+    return narrow(xp, xp.where(positive, smooth, other), x.dtype)
+
+
+def _one_of(xp: Any, first: Any, x: Any, y: Any) -> Any:
+    """x where it comes first, else y; where x is NaN so is the result, and the gradient is y's."""
+    if not _is_integer(xp, x):
+        y = xp.where(x != x, y + xp.stop_gradient(x), y)
+    return xp.where(first, x, y)
 
 
 def _maximum(xp: Any, x: Any, y: Any) -> Any:
-    return xp.where((x >= y) | (x != x), x, y)
+    return _one_of(xp, x >= y, x, y)
 
 
 def _minimum(xp: Any, x: Any, y: Any) -> Any:
-    return xp.where((x <= y) | (x != x), x, y)
+    return _one_of(xp, x <= y, x, y)
 
 
 def _squared_difference(xp: Any, x: Any, y: Any) -> Any:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ops.arrangement import filled
 from .words import product
 
 
-def _reshape(xp: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
-    if -1 in shape:  # not left to the library: with a size of 0 none of them can tell
-        rest = product([n for n in shape if n != -1])
-        size = product(tensor.shape)
-        shape = tuple((size // rest if rest else 0) if n == -1 else n for n in shape)
-    return xp.copy(xp.reshape(tensor, shape))
+def _reshape(xp: Any, tensor: Any, shape: int | tuple[int, ...]) -> Any:
+    wanted = shape if isinstance(shape, tuple | list) else (shape,)
+    return xp.copy(xp.reshape(tensor, filled(tuple(tensor.shape), tuple(wanted))))
 
 
 def _merge_dims(xp: Any, x: Any, count: int) -> Any:

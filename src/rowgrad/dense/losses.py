@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .unary import softplus
 from .words import narrow, wide
 
 
@@ -32,7 +31,10 @@ def _cross_entropy(xp: Any, features: Any, labels: Any) -> tuple[Any, Any]:
 
 def _sigmoid_cross_entropy(xp: Any, logits: Any, labels: Any) -> Any:
     x = wide(xp, logits)
-    return narrow(xp, softplus(xp, x) - x * wide(xp, labels), logits.dtype)
+    positive, zeros = x >= 0, xp.zeros_like(x)
+    # Not softplus(x) − x · z: that is 0 for large x and z = 1, where this is exp(−x). The slope at 0 is ½.
+    small = xp.log1p(xp.exp(xp.where(positive, -x, x)))
+    return narrow(xp, xp.where(positive, x, zeros) - x * wide(xp, labels) + small, logits.dtype)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

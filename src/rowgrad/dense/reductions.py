@@ -29,11 +29,17 @@ def _mean(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
     axes = _axes(input, axis)
     if not axes:
         return xp.copy(input)
-    total, count = xp.sum(wide(xp, input), axes, keep_dims), _count(input, axes)
-    if input.dtype in xp.integers:  # towards zero, as C divides; of nothing, 0
-        by = xp.full_like(total, max(count, 1))
-        return xp.floor_divide(total - xp.fmod(total, by), by)
+    count = _count(input, axes)
+    if input.dtype in xp.integers:
+        return xp.astype(_part(xp, xp.long_sum(input, axes, keep_dims), count), input.dtype)
+    total = xp.sum(wide(xp, input), axes, keep_dims)
     return narrow(xp, total / xp.full_like(total, count), input.dtype)
+
+
+def _part(xp: Any, total: Any, count: int) -> Any:
+    """Integers divided towards zero, as C divides; of nothing, 0."""
+    by = xp.full_like(total, max(count, 1))
+    return xp.floor_divide(total - xp.fmod(total, by), by)
 
 
 def _prod(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
@@ -71,6 +77,9 @@ def _logical(name: str) -> Callable[..., Any]:
 
 def _position(name: str) -> Callable[..., Any]:
     def function(xp: Any, input: Any, dimension: int, output_type: str) -> Any:
+        if input.dtype not in xp.integers and input.dtype != xp.bool:  # NaN never comes first
+            last = -xp.highest(input.dtype) if name == "argmax" else xp.highest(input.dtype)
+            input = xp.where(input != input, xp.full_like(input, last), input)
         return xp.astype(getattr(xp, name)(input, dimension), xp.dtype(output_type))
 
     return function
@@ -79,7 +88,9 @@ def _position(name: str) -> Callable[..., Any]:
 def _spread_like(xp: Any, x: Any, axis: Axis, like: Any, keep_dims: bool, mean: bool) -> Any:
     axes = _axes(like, axis)
     kept = wide(xp, xp.reshape(x, _reduced(like.shape, axes, True)))
-    if mean:
+    if mean and x.dtype in xp.integers:
+        kept = xp.astype(_part(xp, xp.long_sum(kept, (), False), _count(like, axes)), x.dtype)
+    elif mean:
         kept = kept / xp.full_like(kept, _count(like, axes))
     return xp.copy(xp.broadcast_to(narrow(xp, kept, x.dtype), tuple(like.shape)))
 

@@ -12,6 +12,10 @@ def _numbers(xp: Any, values: Any, dtype: Any, like: Any) -> Any:
     return xp.asarray(values, dtype=dtype, device=like.device)
 
 
+def _fill(xp: Any, dims: int | tuple[int, ...], value: Any) -> Any:
+    return xp.copy(xp.broadcast_to(value, dims if isinstance(dims, tuple | list) else (dims,)))
+
+
 def _range(xp: Any, start: Any, limit: Any, delta: Any, Tidx: str) -> Any:
     return xp.arange(start, limit, delta, dtype=xp.dtype(Tidx), device=None)
 
@@ -21,6 +25,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Size": lambda xp, input, out_type: _numbers(xp, product(input.shape), xp.dtype(out_type), input),
     "Rank": lambda xp, input: _numbers(xp, input.ndim, xp.dtype("int32"), input),
     "Dimension": lambda xp, x, axis: _numbers(xp, x.shape[axis], xp.int64, x),
-    "Fill": lambda xp, dims, value: xp.copy(xp.broadcast_to(value, dims)),
+    "Fill": _fill,
     "Range": _range,
 }

@@ -42,5 +42,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Ceil": lambda xp, x: xp.ceil(x),
     "Round": lambda xp, x: xp.copy(x) if x.dtype in xp.integers else xp.round(x),
     "Relu": lambda xp, features: relu(xp, features),
-    "ReluGrad": lambda xp, gradients, features: xp.where(features > 0, gradients, xp.zeros_like(gradients)),
+    "ReluGrad": lambda xp, gradients, features: gradients * (features > 0),
 }

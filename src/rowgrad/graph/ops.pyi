@@ -1049,7 +1049,7 @@ def ReluGrad(
     gradients: _Wire,
     features: _Wire,
 ) -> Placed:
-    """The gradient of `Relu`: `gradients` where a feature is positive, else 0."""
+    """The gradient of `Relu`: `gradients` times 1 where a feature is positive, else times 0."""
 
 def Equal(
     scope: Scope,
@@ -1182,7 +1182,7 @@ def FullLike(
     x: _Wire,
     value: float = 0.0,
 ) -> Placed:
-    """The number `value` in the shape and dtype of x; flat."""
+    """The number `value`, which the dtype must hold, in the shape and dtype of x; flat."""
 
 def Sum(
     scope: Scope,
@@ -1515,7 +1515,7 @@ def Fill(
     dims: _Wire,
     value: _Wire,
 ) -> Placed:
-    """One value in every element of a shape."""
+    """One value in every element of a shape, which is a vector of sizes or, for a vector, one size."""
 
 def Range(
     scope: Scope,

@@ -31,14 +31,17 @@ def _mul(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
     return _both(ops, c, lambda: ops["Mul"](z, c.y), lambda: ops["Mul"](z, c.x))
 
 
+def _quotient(ops: Any, c: Call, z: Any, divide: Any) -> tuple[Any, ...]:
+    """In TensorFlow's order: z comes last, so that z / y cannot overflow where the product does not."""
+    return _both(ops, c, lambda: divide(z, c.y), lambda: ops["Mul"](z, divide(divide(ops["Neg"](c.x), c.y), c.y)))
+
+
 def _div(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
-    to_x = ops["RealDiv"](z, c.y)
-    return _both(ops, c, lambda: to_x, lambda: ops["Neg"](ops["Mul"](to_x, ops["RealDiv"](c.x, c.y))))
+    return _quotient(ops, c, z, ops["RealDiv"])
 
 
 def _div_no_nan(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
-    to_x = ops["DivNoNan"](z, c.y)
-    return _both(ops, c, lambda: to_x, lambda: ops["Neg"](ops["Mul"](to_x, ops["DivNoNan"](c.x, c.y))))
+    return _quotient(ops, c, z, ops["DivNoNan"])
 
 
 def _mod(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
@@ -49,6 +52,10 @@ def _mod(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
         return ops["Neg"](ops["Mul"](z, q))
 
     return _both(ops, c, lambda: z, to_y)
+
+
+def _floor_mod(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
+    return _both(ops, c, lambda: z, lambda: ops["Mul"](z, ops["Neg"](ops["FloorDiv"](c.x, c.y))))
 
 
 def _pow(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
@@ -114,7 +121,14 @@ _binary(
     REALS,
     _WHOLE,
 )
-_binary("RealDiv", _div, "x / y, elementwise; the arrays broadcast.", FLOATS, "np.array([1., 2.]), np.array([4., 5.])")
+_binary(
+    "RealDiv",
+    _div,
+    "x / y, elementwise; the arrays broadcast.",
+    FLOATS,
+    "np.array([1., 2.]), np.array([4., 5.])",
+    unlisted=("T",),
+)
 _binary("DivNoNan", _div_no_nan, "x / y, elementwise; 0 where y is 0. The arrays broadcast.", FLOATS)
 _binary(
     "Mod",
@@ -126,7 +140,7 @@ _binary(
 )
 _binary(
     "FloorMod",
-    _mod,
+    _floor_mod,
     f"What is left of x after division by y rounded down: it has the sign of y.\n\nThe arrays broadcast. {_ZERO}",
     REALS,
     _WHOLE,
@@ -135,8 +149,8 @@ _binary("FloorDiv", None, f"x / y rounded down, elementwise; the arrays broadcas
 _binary(
     "Pow",
     _pow,
-    "x to the power y, elementwise; the arrays broadcast.\n\nThe gradient for y is 0 where x is not positive. Integers"
-    " have no negative powers: those are refused.",
+    "x to the power y, elementwise; the arrays broadcast.\n\nThe gradient for y is 0 where x is not positive, but NaN"
+    " where the power is. Integers have no negative powers: those are refused.",
     (*FLOATS, *SIGNED),
     "np.array([1., 2., 3.]), np.array([2., 3., .5])",
 )

@@ -6,19 +6,28 @@ import math
 from typing import Any
 
 from ..errors import refuse, shape_text
-from ..shape import axis_in, differ, scalar, vector, whole
+from ..shape import axis_in, differ, scalar, whole
 from ..spec import ALL_DTYPES, INDEX, Known, Shape
-from .broadcasting import dense
+from .broadcasting import dense, sizes
 
 CATEGORY = "Arrangement"
 
 
+def filled(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The wanted shape with what is left of the given one in place of −1; beside a size of 0, without sizes of 0."""
+    if -1 not in wanted:
+        return wanted
+    size = rest = 1
+    for n in given:
+        size = size * n if n != 0 or 0 not in wanted else size
+    for n in wanted:
+        rest = rest * n if n not in (-1, 0) else rest
+    return tuple(size // rest if n == -1 else n for n in wanted)
+
+
 def _reshape(x: Known) -> tuple[Shape, ...]:
-    given, wanted = x.shape("tensor"), vector(x, "shape")
+    given, (wanted, count) = x.shape("tensor"), sizes(x, "shape")
     if wanted is None:
-        count = x.shape("shape")[0]
-        if count is None:
-            raise refuse("axis_unknown", argument="shape")
         return ((None,) * count,)
     unknown = [i for i, n in enumerate(wanted) if n == -1]
     for i, n in enumerate(wanted):
@@ -28,10 +37,12 @@ def _reshape(x: Known) -> tuple[Shape, ...]:
         raise refuse("two_unknown", argument="shape", position=unknown[1], value=shape_text(wanted))
     if None in given:
         return (tuple(None if n == -1 else n for n in wanted),)
-    size, rest = math.prod(n for n in given if n is not None), math.prod(n for n in wanted if n != -1)
-    if size != rest if not unknown else (rest and size % rest) or (not rest and size):
+    dims = tuple(n for n in given if n is not None)
+    made = filled(dims, wanted)
+    # A size that is looked for among others that are 0 may be rounded down, as nothing is left out.
+    if math.prod(made) != math.prod(dims):
         raise refuse("elements_match", argument="tensor", value=shape_text(given), bound=shape_text(wanted))
-    return (tuple((size // rest if rest else 0) if n == -1 else n for n in wanted),)
+    return (made,)
 
 
 def _reshape_like(x: Known) -> tuple[Shape, ...]:
@@ -84,7 +95,8 @@ dense(
     differentiable=("tensor",),
     linear=("tensor",),
     adjoint=_as("tensor"),
-    doc="The same elements in another shape; one dimension may be −1 and is what is left for it.",
+    doc="The same elements in another shape; one dimension may be −1 and is what is left for it.\n\nWhere another size"
+    " is 0, what is left is counted without the sizes of 0: [0, 3] in shape [0, −1] is [0, 3].",
     example="Reshape(np.arange(4.), shape=[2, -1])",
 )
 dense(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
-from ..shape import broadcast, check_broadcasts_to
+from ..errors import refuse
+from ..shape import broadcast, check_broadcasts_to, scalar, vector
 from ..spec import NUMBERS, Known, Op, Shape, declare
 
 CATEGORY = "Arithmetic"
@@ -31,6 +33,63 @@ def broadcasting(*names: str) -> Any:
         return (shape,)
 
     return rule
+
+
+def sizes(x: Known, name: str) -> tuple[tuple[int, ...] | None, int]:
+    """The sizes a host vector, or a number alone, names where they are known, and how many there are."""
+    if not x.shape(name):
+        value = scalar(x, name)
+        return None if value is None else (value,), 1
+    values, count = vector(x, name), x.shape(name)[0]
+    if count is None:
+        raise refuse("axis_unknown", argument=name)
+    return values, count
+
+
+_LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2.0**-7) * 2.0**127,
+    "float32": (2 - 2.0**-23) * 2.0**127,
+    "float64": (2 - 2.0**-52) * 2.0**1023,
+}
+_PARTS = {"complex64": "float32", "complex128": "float64"}
+
+
+def check_number(x: Known, name: str, dtype: str) -> None:
+    """An attribute that is a number which a dtype can hold; floats may be rounded for it."""
+    value = x.attrs[name]
+    if isinstance(value, numbers.Complex) and _holds(dtype, value):
+        return
+    is_long = isinstance(value, int) and value.bit_length() > 128
+    what = f"an int of {value.bit_length()} bits" if is_long else repr(value)
+    raise refuse("number_unfit", argument=name, value=what, bound=_range_text(dtype))
+
+
+def _holds(dtype: str, value: Any) -> bool:
+    """NaN and infinities are floats too, but no integers."""
+    if dtype in _PARTS:
+        return all(_holds(_PARTS[dtype], part) for part in (value.real, value.imag))
+    is_real = isinstance(value, numbers.Real)
+    if not is_real:
+        return False
+    if dtype in _LARGEST:
+        return not _LARGEST[dtype] < abs(value) < float("inf")
+    low, high = _ends(dtype)
+    return bool(low <= value <= high and value % 1 == 0)
+
+
+def _ends(dtype: str) -> tuple[int, int]:
+    bits = int(dtype.lstrip("uint"))
+    return (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _range_text(dtype: str) -> str:
+    if dtype in _PARTS:
+        return f"a number whose parts {_PARTS[dtype]} holds"
+    if dtype in _LARGEST:
+        return f"a number {dtype} holds, at most {_LARGEST[dtype]:.9g}"
+    low, high = _ends(dtype)
+    return f"a whole number {dtype} holds, in [{low}, {high}]"
 
 
 def summed(ops: Any, y: Any, x: Any) -> Any:

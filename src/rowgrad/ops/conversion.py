@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..shape import same
-from ..spec import ALL_DTYPES, NUMBERS
-from .broadcasting import dense
+from ..spec import ALL_DTYPES, NUMBERS, Known, Shape
+from .broadcasting import check_number, dense
 
 CATEGORY = "Conversion"
 _VALUES = (*NUMBERS, "bool")
@@ -21,7 +21,8 @@ dense(
     linear=("x",),
     adjoint=lambda ops, c, y: (ops["CastLike"](y, c.x),),
     doc="x in the dtype the attribute names.\n\nFloats become integers by losing their fraction; complex numbers lose"
-    " their imaginary part; what is not 0 becomes true.",
+    " their imaginary part; a real part that is not 0 becomes true. What an integer dtype cannot hold, NaN too, becomes"
+    " some integer.",
     example="Cast(np.array([1.75, -1.75]), DstT='float16')",
 )
 dense(
@@ -68,14 +69,21 @@ for _name, _number in (("ZerosLike", "Zeros"), ("OnesLike", "Ones")):
         doc=f"{_number} in the shape and dtype of x; flat.",
         example=f"{_name}(np.array([1., 2.]))",
     )
+
+
+def _full_like(x: Known) -> tuple[Shape, ...]:
+    check_number(x, "value", x.avals["x"].dtype)
+    return (x.shape("x"),)
+
+
 dense(
     "FullLike",
     "x: T -> output: T",
     types={"T": NUMBERS},
-    shape=same("x"),
+    shape=_full_like,
     attrs={"value": 0.0},
     category=CATEGORY,
     tensorflow=False,
-    doc="The number `value` in the shape and dtype of x; flat.",
+    doc="The number `value`, which the dtype must hold, in the shape and dtype of x; flat.",
     example="FullLike(np.zeros((2, 2)), value=3.)",
 )

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import refuse, shape_text
 from ..shape import differ, same
 from ..spec import ACCUMULATOR_OF, FLOATS, INDEX, NUMBERS, Call, Known, Shape
-from .broadcasting import dense
+from .broadcasting import check_number, dense
 
 CATEGORY = "Dense rows"
 
@@ -91,7 +91,14 @@ dense(
     example="SplitRows(np.array([[1., 2.], [3., 4.]]), np.zeros((1, 2)), np.zeros((1, 2)))",
     **_ROWS,
 )
-_BOUND: dict[str, Any] = {"types": {"T": FLOATS}, "shape": same("x"), "attrs": {"bound": 0.0}, **_ROWS}
+
+
+def _bounded(x: Known) -> tuple[Shape, ...]:
+    check_number(x, "bound", x.avals["x"].dtype)
+    return (x.shape("x"),)
+
+
+_BOUND: dict[str, Any] = {"types": {"T": FLOATS}, "shape": _bounded, "attrs": {"bound": 0.0}, **_ROWS}
 dense(
     "AtLeast",
     "x: T -> output: T",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import refuse
-from ..shape import axis_in, rank, size, whole
+from ..shape import rank, size, whole
 from ..spec import EVERYTHING, INDEX, NUMBERS, Call, Known, Shape
 from .broadcasting import dense, summed
 
@@ -47,7 +47,10 @@ def _one_hot(x: Known) -> tuple[Shape, ...]:
     shape, depth = x.shape("indices"), size(x, "depth")
     for name in ("on_value", "off_value"):
         rank(x, name, 0, "should_be_scalar")
-    at = axis_in(whole(x, "axis"), len(shape) + 1, "axis")
+    axis = whole(x, "axis")
+    if not -1 <= axis <= len(shape):
+        raise refuse("one_hot_axis", argument="axis", value=axis, bound=len(shape) + 1)
+    at = len(shape) if axis == -1 else axis
     return ((*shape[:at], depth, *shape[at:]),)
 
 
@@ -75,7 +78,8 @@ dense(
     adjoint=_one_hot_adjoint,
     doc="""`on_value` at the index, `off_value` elsewhere, along a new dimension.
 
-It has size `depth` and stands at position `axis`. An index outside [0, depth) gives `off_value` only.""",
+It has size `depth` and stands at position `axis`, behind the others for −1. An index outside [0, depth) gives
+`off_value` only.""",
     example="OneHot(np.array([1, -1]), 3, 1., 0.)",
 )
 dense(

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import refuse, shape_text
 from ..shape import axes, axis_in, check_same, scalar
-from ..spec import FLOATS, INDEX, NUMBERS, REALS, Call, Known, Shape
+from ..spec import FLOATS, INDEX, NUMBERS, REALS, Aval, Call, Known, Shape
 from .broadcasting import dense
 
 CATEGORY = "Reduction"
 _AXIS = (
-    "`axis` is one dimension or a vector of them, counted from the end where negative; with none, nothing is reduced."
+    "`axis` is one dimension or an array of them, counted from the end where negative; with none, nothing is reduced."
 )
 _SHORT = "16-bit floats are worked on in float32 and rounded once."
 
 
 def _reduced(x: Known, shape: Shape, keep_dims: bool) -> Shape:
     """The shape that is left of one when dimensions are reduced."""
+    given = x.avals["axis"]
+    if len(given.shape) > 1:
+        count = None if None in given.shape else math.prod(given.shape)
+        x = Known({**x.avals, "axis": Aval(given.dtype, (count,))}, x.host, x.attrs)
     found = axes(x, "axis", len(shape))
     if found is not None:
         return tuple(1 if i in found else n for i, n in enumerate(shape) if keep_dims or i not in found)
@@ -82,7 +87,8 @@ _reduction("Sum", lambda ops, c, y: (_spread(ops, c, y),), f"The sum along dimen
 _reduction(
     "Mean",
     lambda ops, c, y: (_spread(ops, c, y, mean=True),),
-    f"The mean along dimensions; of no elements, NaN.\n\n{_SHORT} Means of integers are rounded towards zero.",
+    f"The mean along dimensions; of no elements, NaN.\n\n{_SHORT} Integers are added up in 64 bits, and their means are"
+    " rounded towards zero.",
     **_T,
 )
 _reduction(
@@ -153,7 +159,8 @@ for _name, _word in (("ArgMax", "largest"), ("ArgMin", "smallest")):
         choices={"output_type": ("int64", "int32")},
         shape=_position,
         category=CATEGORY,
-        doc=f"The position of the {_word} element along a dimension; of equals, the first.",
+        doc=f"The position of the {_word} element along a dimension; of equals, the first.\n\nNaN is passed over; where"
+        " all are NaN, the position is 0.",
         example=f"{_name}(np.array([[1., 5., 5.], [4., 2., 3.]]), dimension=1)",
     )
 dense(

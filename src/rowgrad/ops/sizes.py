@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import refuse
-from ..shape import axis_in, check_elements, rank, scalar, vector, whole
+from ..shape import axis_in, check_elements, rank, scalar, whole
 from ..spec import ALL_DTYPES, EVERYTHING, INDEX, Call, Known, Shape
-from .broadcasting import dense, summed
+from .broadcasting import dense, sizes, summed
 
 CATEGORY = "Sizes"
 _ANY = {"T": ALL_DTYPES}
@@ -63,12 +63,9 @@ dense(
 
 
 def _fill(x: Known) -> tuple[Shape, ...]:
-    dims = vector(x, "dims")
+    dims, count = sizes(x, "dims")
     rank(x, "value", 0, "should_be_scalar")
     if dims is None:
-        count = x.shape("dims")[0]
-        if count is None:
-            raise refuse("axis_unknown", argument="dims")
         return ((None,) * count,)
     for i, n in enumerate(dims):
         if n < 0:
@@ -90,7 +87,7 @@ dense(
     differentiable=("value",),
     linear=("value",),
     adjoint=_fill_adjoint,
-    doc="One value in every element of a shape.",
+    doc="One value in every element of a shape, which is a vector of sizes or, for a vector, one size.",
     example="Fill([2, 2], 7.)",
 )
 

@@ -22,6 +22,11 @@ def _sqrt(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     return (ops["DivNoNan"](y, ops["Add"](root, root)),)
 
 
+def _sigmoid(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+    z = c.outputs[0]
+    return (ops["Mul"](ops["Mul"](y, z), ops["Sub"](ops["OnesLike"](z), z)),)
+
+
 def _log1p(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     return (ops["RealDiv"](y, ops["Add"](c.x, ops["OnesLike"](c.x))),)
 
@@ -77,6 +82,7 @@ _unary(
     _times(lambda ops, x, z: ops["Neg"](ops["Mul"](z, z))),
     "1 / x, elementwise.",
     aliases=("Inv",),
+    unlisted=("T",),
 )
 _unary("Log", lambda ops, c, y: (ops["RealDiv"](y, c.x),), "The natural logarithm, elementwise.")
 _unary("Log1p", _log1p, "log(1 + x), elementwise, exact for small x.")
@@ -86,7 +92,7 @@ _unary("Sin", _times(lambda ops, x, z: ops["Cos"](x)), "The sine, elementwise.",
 _unary("Cos", _times(lambda ops, x, z: ops["Neg"](ops["Sin"](x))), "The cosine, elementwise.", FLOATS, _SOME)
 _unary(
     "Sigmoid",
-    _times(lambda ops, x, z: ops["Sub"](z, ops["Mul"](z, z))),
+    _sigmoid,
     "1 / (1 + exp(−x)), elementwise.",
     FLOATS,
     _SOME,
@@ -128,6 +134,6 @@ dense(
     differentiable=("gradients",),
     linear=("gradients",),
     adjoint=lambda ops, c, y: (ops["ReluGrad"](y, c.features),),
-    doc="The gradient of `Relu`: `gradients` where a feature is positive, else 0.",
+    doc="The gradient of `Relu`: `gradients` times 1 where a feature is positive, else times 0.",
     example="ReluGrad(np.array([1., 2., 3.]), np.array([-1., 0., 2.]))",
 )

@@ -44,8 +44,6 @@ class Namespace:
     argwhere = staticmethod(torch.argwhere)
     matmul = staticmethod(torch.matmul)
     real = staticmethod(torch.real)
-    abs = staticmethod(torch.abs)
-    sign = staticmethod(torch.sign)
     sqrt = staticmethod(torch.sqrt)
     exp = staticmethod(torch.exp)
     expm1 = staticmethod(torch.expm1)
@@ -60,13 +58,34 @@ class Namespace:
     ceil = staticmethod(torch.ceil)
     round = staticmethod(torch.round)
     pow = staticmethod(torch.pow)
-    fmod = staticmethod(torch.fmod)
-    remainder = staticmethod(torch.remainder)
     floor_divide = staticmethod(torch.floor_divide)
     max = staticmethod(torch.amax)
     min = staticmethod(torch.amin)
     all = staticmethod(torch.all)
     any = staticmethod(torch.any)
+
+    @staticmethod
+    def abs(x: Any) -> Any:
+        """|x|; torch's slope at NaN would be 0."""
+        return torch.abs(x) * torch.where(x != x, x.detach(), 1.0) if x.is_floating_point() else torch.abs(x)
+
+    @staticmethod
+    def sign(x: Any) -> Any:
+        """−1, 0 or 1; torch's sign of NaN would be 0."""
+        return torch.where(x != x, x.detach(), torch.sign(x)) if x.is_floating_point() else torch.sign(x)
+
+    @staticmethod
+    def fmod(x: Any, y: Any) -> Any:
+        """What is left of x after division by y towards zero."""
+        return _exact_fmod(x, y) if _overflows(x, y) else torch.fmod(x, y)
+
+    @staticmethod
+    def remainder(x: Any, y: Any) -> Any:
+        """What is left of x after division by y rounded down."""
+        if not _overflows(x, y):
+            return torch.remainder(x, y)
+        left = _exact_fmod(x, y)
+        return torch.where((left != 0) & ((left < 0) != (y < 0)), left + y, left)
 
     @staticmethod
     def copy(x: Any) -> Any:
@@ -85,7 +104,10 @@ class Namespace:
 
     @staticmethod
     def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any) -> Any:
-        """start, start + step, …"""
+        """start, start + step, …; torch counts far ones in floats."""
+        if isinstance(start, int) and isinstance(stop, int) and abs(stop - start) > 1 << 53:
+            count = -((start - stop) // step)
+            return torch.arange(count, dtype=dtype, device=device) * step + start
         return torch.arange(start, stop, step, dtype=dtype, device=device)
 
     @staticmethod
@@ -102,6 +124,11 @@ class Namespace:
     def sum(x: Any, axis: Axes, keepdims: Any) -> Any:
         """The sum in the dtype of x."""
         return torch.sum(x, axis, keepdims, dtype=x.dtype)
+
+    @staticmethod
+    def long_sum(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The sum of integers in 64 bits."""
+        return torch.sum(x, axis, keepdims, dtype=torch.int64) if axis else x.to(torch.int64)
 
     @staticmethod
     def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
@@ -141,6 +168,22 @@ class Namespace:
         if torch.compiler.is_compiling() or mask.is_meta or is_batchedtensor(mask) or not mask.any():
             return -1
         return int(mask.reshape(-1).to(torch.uint8).argmax())
+
+
+def _overflows(x: Tensor, y: Tensor) -> bool:
+    """Whether a quotient of finite numbers is infinite, of which torch's vectors take the rest for NaN."""
+    if not x.is_floating_point():
+        return False
+    return Namespace.first_true(torch.isinf(x / y) & torch.isfinite(x) & (y != 0)) >= 0
+
+
+def _exact_fmod(x: Tensor, y: Tensor) -> Tensor:
+    """By multiples of y first, so that no quotient overflows; every step is exact."""
+    left, by = x.double(), y.double()
+    if x.dtype == torch.float64:
+        for power in (2.0**700, 1.0):
+            left = torch.fmod(left, by.detach() * 2.0**700 * power)
+    return torch.fmod(left, by).to(x.dtype)
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:

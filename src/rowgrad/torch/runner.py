@@ -10,6 +10,7 @@ import torch
 from ..check import infer
 from ..dense import handed_types
 from ..errors import refuse
+from ..results import check_size
 from ..spec import Op
 from . import autograd, dense
 from .tensors import Host, admit_tensors, avals_of
@@ -26,4 +27,8 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     admitted = admit_tensors(op, arguments)
     host = {k: v.value for k, v in admitted.items() if isinstance(v, Host)}
     outputs = infer(op, avals_of(admitted), host, attrs)
+    if all(v.is_cpu for v in admitted.values() if isinstance(v, torch.Tensor)):  # other memory is others' to refuse
+        for aval in outputs:
+            if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
+                check_size(aval)
     return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
