@@ -164,6 +164,8 @@ def test_huge_results_are_refused_before_they_are_made(name: str, args: Any) -> 
 def test_sizes_are_not_looked_at_where_there_is_no_memory() -> None:
     x = torch.zeros((10**6, 1), device="meta")
     assert OPS["Add"](x, x.T).shape == (10**6, 10**6)
+    row = torch.zeros((1, 10**12), device="meta")
+    assert OPS["Concat"]([row, row], 0).shape == (2, 10**12)
 
 
 def test_sizes_alone_and_axes_in_arrays() -> None:

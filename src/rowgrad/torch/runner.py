@@ -27,8 +27,17 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     admitted = admit_tensors(op, arguments)
     host = {k: v.value for k, v in admitted.items() if isinstance(v, Host)}
     outputs = infer(op, avals_of(admitted), host, attrs)
-    if all(v.is_cpu for v in admitted.values() if isinstance(v, torch.Tensor)):  # other memory is others' to refuse
+    if _in_memory(admitted):
         for aval in outputs:
             if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
                 check_size(aval)
     return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
+
+
+def _in_memory(admitted: Mapping[str, Any]) -> bool:
+    """Whether the tensors lie in the machine's memory; how large that of a device is, torch knows."""
+    for value in admitted.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, torch.Tensor) and not item.is_cpu:
+                return False
+    return True
