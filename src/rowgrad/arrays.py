@@ -168,7 +168,7 @@ def _holds_arrays(value: Any) -> bool:
 def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
     """An argument of one integer dtype takes any integers that fit it."""
     target = NUMPY_DTYPE[wanted]
-    if array.dtype == target or array.dtype.kind not in "iu":
+    if array.dtype == target or array.dtype.kind not in "iu" or target.kind not in "iu":
         return array
     return fit(array, argument, target)
 

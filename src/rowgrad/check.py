@@ -15,7 +15,7 @@ def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapp
     try:
         shapes = op.shape(Known(avals, host, attrs))
     except OpError as error:
-        if error.argument is not None and error.argument.partition("[")[0] not in avals:
+        if error.argument is not None and error.argument.partition("[")[0] not in {*avals, *attrs}:
             error.argument = None
         raise
     return tuple(map(Aval, dtypes, shapes))

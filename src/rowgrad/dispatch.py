@@ -139,8 +139,12 @@ def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> 
         else f"{k}={describe_value(v)}"
         for k, v in arguments.items()
     ]
-    parts += [f"{k}={v!r}" for k, v in attrs.items() if v != op.attrs[k]]
+    parts += [f"{k}={_describe_attr(v)}" for k, v in attrs.items() if v != op.attrs[k]]
     return ", ".join(parts)
+
+
+def _describe_attr(value: Any) -> str:
+    return describe_value(value) if isinstance(value, int) else repr(value)
 
 
 def describe_value(value: Any) -> str:

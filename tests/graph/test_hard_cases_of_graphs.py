@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import rowgrad as rg
 from rowgrad.errors import InvalidArgumentError, ResourceExhaustedError
 from rowgrad.graph import (
     AddSymbolicGradients,
@@ -290,3 +292,31 @@ def test_page_names_are_never_code() -> None:
     assert isinstance(page, Page)
     calls = [ast.unparse(n) for n in ast.parse(to_python(page)).body if isinstance(n, ast.Expr)]
     assert not any("print" in c for c in calls)
+
+
+def test_sizes_are_known_without_the_arrays(root: Scope) -> None:
+    x = ops.Placeholder(root, shape=[10**6, -1, 10**6])
+    known = ops.Placeholder(root, shape=[10**6, 10**6, 3])
+    for block, value in (
+        (ops.Dimension(root, x, axis=-1), 10**6), (ops.Dimension(root, x, axis=1), None), (ops.Rank(root, x), 3),
+        (ops.Shape(root, x), None), (ops.Shape(root, known), [10**6, 10**6, 3]),
+        (ops.Size(root, known, out_type="int64"), 3 * 10**12), (ops.Size(root, known), None),
+    ):  # fmt: skip
+        found = block.output.value
+        assert (None if found is None else found.tolist()) == value
+
+
+def test_truth_values_are_no_integers(root: Scope) -> None:
+    with pytest.raises(InvalidArgumentError, match="condition must be bool; got int32"):
+        ops.Select(root, Const(root, [1, 0]), [1.0, 2.0], [3.0, 4.0])
+
+    for condition in (np.array([1, 0], np.int32), torch.tensor([1, 0], dtype=torch.int32)):
+        with pytest.raises(InvalidArgumentError, match="condition must be bool; got int32"):
+            rg.dense_ops.Select(condition, condition, condition)
+
+
+def test_numbers_of_thousands_of_digits_are_refused_in_words(root: Scope) -> None:
+    with pytest.raises(InvalidArgumentError, match="value") as caught:
+        rg.dense_ops.FullLike(np.zeros(2), value=10**5000)
+    assert caught.value.argument == "value"
+    assert "int of 16610 bits" in str(caught.value)

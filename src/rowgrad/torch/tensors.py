@@ -146,7 +146,7 @@ def _flat(value: Any) -> Any:
 def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:
     """An argument of one integer dtype takes any integers that fit it."""
     wanted = DTYPE[arg.type]
-    if tensor.dtype == wanted or NAME[tensor.dtype] not in _INTEGERS:
+    if tensor.dtype == wanted or NAME[tensor.dtype] not in _INTEGERS or arg.type not in _INTEGERS:
         return tensor
     if tensor.dtype == torch.uint64 and not tensor.is_meta:
         fit(tensor.numpy(), arg.name, NUMPY_DTYPE[arg.type])
