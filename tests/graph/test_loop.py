@@ -95,7 +95,7 @@ def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
     "bad",
     [{"steps": -1}, {"steps": 1.5}, {"steps": True}, {"rate": 0}, {"rate": float("inf")}, {"rate": 1e-300},
      {"rate": float("nan")}, {"rate": True}, {"rate": 10**400}, {"rate": "5"}],
-    ids=str,
+    ids=lambda bad: str(bad)[:20],
 )  # fmt: skip
 def test_what_is_no_number_of_steps_and_no_rate(bad: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
