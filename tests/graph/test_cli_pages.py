@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -397,8 +399,19 @@ def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, mo
     assert "FloorDiv" in error
 
 
-def rowgrad(*words: str, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "rowgrad", *words], text=True, **options)
+@contextlib.contextmanager
+def rowgrad(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, which ends with the test. Ctrl-C reaches it, also where tests run behind."""
+
+    def heed() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    command = [sys.executable, "-m", "rowgrad", *words]
+    with subprocess.Popen(command, text=True, preexec_fn=heed, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(("number", "status", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
@@ -443,11 +456,14 @@ def test_a_second_signal_ends_at_once(capsys: Captured, monkeypatch: pytest.Monk
         raise refuse("engine_unknown", value="", bound="")
 
     monkeypatch.setattr("rowgrad.graph.session.ClientSession.run_block", twice)
-    before = signal.getsignal(signal.SIGINT)
-    assert main(["run", "walking.json", "--state", "s"]) == 130
+    outside = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run behind
+    try:
+        assert main(["run", "walking.json", "--state", "s"]) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, outside)
     assert "nothing was saved" in capsys.readouterr().err
     assert not Path("s").exists()
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
