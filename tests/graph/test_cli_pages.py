@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -678,3 +679,38 @@ def test_files_of_the_old_tool_run_as_they_are(capsys: Captured) -> None:
     assert shown.err.startswith("rowgrad run: basic_4x.svg: note: ")
     assert main(["run", "basic_4x.svg", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
+
+
+# -- pages with faults -------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_ends_a_run_only_where_it_is_needed(capsys: Captured) -> None:
+    page = Page("loose", [
+        Block("a", "Const", {"val": 3.0}), Block("q", "Square", wires={"x": [End("a", "output")]}),
+        Block("s", "ClientSession", wires={"fetch_outputs": [End("q", "y")]}), Block("z", "Add"),
+        Block("y", "Neg", wires={"x": [End("z", "z")]}), Block("none", "ClientSession"),
+    ])  # fmt: skip
+    save(page, "loose.json")
+    assert main(["run", "loose.json"]) == 0
+    out, err = capsys.readouterr()
+    assert "q.y" in out
+    assert "left out, as nothing that runs needs it: Add (name: z): x is neither wired nor typed in" in err
+    assert main(["run", "loose.json", "--fetch", "q"]) == 0
+    assert main(["check", "loose.json"]) == 1
+    capsys.readouterr()
+    for words in (["--fetch", "y.y"], ["--fetch", "z"], ["--session", "none"]):
+        assert main(["run", "loose.json", *words]) == 1
+        assert "is neither wired nor typed in" in capsys.readouterr().err
+    page["s"].wires["fetch_outputs"].append(End("y", "y"))
+    save(page, "loose.json")
+    assert main(["run", "loose.json"]) == 1
+    assert "Add (name: z)" in capsys.readouterr().err
+
+
+def test_a_page_beside_its_task_is_not_written_over_it(tmp_path: Path, capsys: Captured) -> None:
+    for name in ("basic.json", "basic_4x.svg"):
+        shutil.copy(SAMPLES / name, tmp_path / name.replace("_4x", ""))
+    task = (tmp_path / "basic.json").read_bytes()
+    assert main(["import", str(tmp_path / "basic.svg"), "--force"]) == 0
+    assert (tmp_path / "basic.json").read_bytes() == task
+    assert main(["run", str(tmp_path / "basic.page.json")]) == 0

@@ -22,10 +22,12 @@ from rowgrad.graph import (
     Page,
     PageError,
     Scope,
+    build,
     check,
     dumps,
     loads,
     ops,
+    page_of,
 )
 from rowgrad.graph.export import save_python, to_dot, to_python, to_svg
 
@@ -320,3 +322,27 @@ def test_numbers_of_thousands_of_digits_are_refused_in_words(root: Scope) -> Non
         rg.dense_ops.FullLike(np.zeros(2), value=10**5000)
     assert caught.value.argument == "value"
     assert "int of 16610 bits" in str(caught.value)
+
+
+def test_gradients_past_a_placeholder_of_unknown_rank(root: Scope) -> None:
+    w = ops.Variable(root, np.array([[1.0], [2.0]]))
+    label = ops.Placeholder(root, dtype="float64")
+    loss = ops.Mean(root, ops.Square(root, ops.Sub(root, ops.Tanh(root, w), label)), [0, 1])
+    (grad,) = AddSymbolicGradients(root, [loss], [w])
+    got = ClientSession(root).run(grad, {label: np.array([[0.5], [0.5]])})
+    t = np.tanh([[1.0], [2.0]])
+    np.testing.assert_allclose(got, (t - 0.5) * (1 - t * t), rtol=1e-12)
+
+
+def test_blocks_are_built_in_the_page_s_order(root: Scope) -> None:
+    """So that gradients add up in the same order, whoever built the graph."""
+    w = ops.Variable(root.with_op_name("w"), np.random.default_rng(0).normal(size=16).astype(np.float32))
+    c = Const(root.with_op_name("c"), 0.1)
+    a = ops.Tanh(root.with_op_name("a1"), ops.Add(root.with_op_name("a0"), w, c))
+    b, d = ops.Sigmoid(root.with_op_name("b"), w), ops.Sin(root.with_op_name("d"), w)
+    total = ops.AddN(root.with_op_name("t"), [a, b, d])
+    grads = AddSymbolicGradients(root.with_op_name("g"), [total], [w])
+    text = dumps(page_of(root))
+    again = build(loads(text))
+    assert dumps(page_of(again)) == text
+    assert ClientSession(again).run("g.grad_outputs[0]").tobytes() == ClientSession(root).run(grads[0]).tobytes()

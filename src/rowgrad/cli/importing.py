@@ -41,5 +41,7 @@ def command(chosen: argparse.Namespace) -> int:
 
 
 def _beside(file: Path) -> str:
-    """A task has the name a page would get."""
-    return str(file.with_suffix(".page.json" if file.suffix.lower() == ".json" else ".json"))
+    """A task has the name a page would get, so beside one the page gets another."""
+    plain = file.with_suffix(".json")
+    is_taken = file.suffix.lower() == ".json" or (plain.is_file() and is_old(plain.read_bytes()))
+    return str(file.with_suffix(".page.json") if is_taken else plain)

@@ -10,13 +10,13 @@ from typing import Any
 
 from ..arrays import Array
 from ..errors import OpError
-from ..graph.build import check
 from ..graph.engine import Engine, open_engine
 from ..graph.loop import Loop, Tick
 from ..graph.page import Page, PageError
 from ..graph.session import ClientSession
 from .feeds import Feeds, batches, placeholder, split_feeds, steady_value, step_count
 from .fetches import Fetches
+from .holding import scope_of
 
 
 @dataclass(slots=True)
@@ -66,10 +66,11 @@ class PageRun:
             self.done, self.seconds = loop.done, time.perf_counter() - began
 
 
-def open_runs(chosen: argparse.Namespace, pages: list[Page]) -> list[PageRun]:
+def open_runs(chosen: argparse.Namespace, pages: list[Page], tell: Callable[[str], None]) -> list[PageRun]:
     """Pages with their sessions, and to each what it knows of the names that were given."""
     engine = _engine(chosen.engine)
-    runs = [PageRun(page, ClientSession(_scope(page), engine)) for page in pages]
+    names = [*chosen.session, *chosen.fetch]
+    runs = [PageRun(page, ClientSession(scope_of(page, names, tell), engine)) for page in pages]
     for name in chosen.session:
         _offer(name, runs, lambda run, name: run.blocks.append(run.session.block(name).name))
     for name in chosen.fetch:
@@ -83,16 +84,6 @@ def open_runs(chosen: argparse.Namespace, pages: list[Page]) -> list[PageRun]:
             run.blocks = sorted(set(run.blocks), key=order.index)
     _feed(chosen, runs)
     return runs
-
-
-def _scope(page: Page) -> Any:
-    checked = check(page)
-    for block in page.blocks:
-        if block.id in checked.errors:
-            error = checked.errors[block.id]
-            error.name = error.name or block.id
-            raise error
-    return checked.scope
 
 
 def _engine(name: str) -> Engine:

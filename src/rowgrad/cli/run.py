@@ -31,7 +31,7 @@ def command(chosen: argparse.Namespace) -> int:
         raise UsageError(f"--state keeps one page, and there are several; choose one with --page: {names}")
     for path in filter(None, (chosen.state, chosen.out)):
         check_writable(path)
-    opened = open_runs(chosen, pages)
+    opened = open_runs(chosen, pages, tell)
     runs = [run for run in opened if not run.is_idle]
     if not runs:
         raise PageError(chosen.file, "there is no ClientSession block to run; say with --fetch what to compute")

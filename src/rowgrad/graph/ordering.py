@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -46,16 +47,15 @@ def ordered(page: Page) -> Ordered:
             readers.setdefault(source, []).append(name)
     missing = {name: len(before) for name, before in sources.items()}
     found = Ordered()
-    ready = [name for name, count in missing.items() if count == 0]
+    place = {b.id: k for k, b in enumerate(page.blocks)}
+    ready = [place[name] for name, count in missing.items() if count == 0]  # ascending, so a heap
     while ready:
-        after = []
-        for name in ready:
-            found.blocks.append(blocks[name])
-            for reader in readers.get(name, ()):
-                missing[reader] -= 1
-                if missing[reader] == 0:
-                    after.append(reader)
-        ready = after
+        block = page.blocks[heapq.heappop(ready)]
+        found.blocks.append(block)
+        for reader in readers.get(block.id, ()):
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                heapq.heappush(ready, place[reader])
     _find_circles(found, sources, {name for name, count in missing.items() if count > 0})
     return found
 

@@ -95,7 +95,8 @@ def _range_text(dtype: str) -> str:
 def summed(ops: Any, y: Any, x: Any) -> Any:
     """The gradient for an argument that was broadcast: y, summed over what was repeated."""
     made, given = getattr(y, "shape", None), getattr(x, "shape", None)
-    if made is not None and given is not None and None not in given and tuple(made) == tuple(given):
+    shapes = [s for s in (made, given) if s is not None and None not in s]
+    if len(shapes) == 2 and tuple(shapes[0]) == tuple(shapes[1]):
         return y
     return ops["SumLike"](y, x)
 
