@@ -13,7 +13,7 @@ from .binary import DataFile
 from .drawn import DrawnBlock, DrawnPin, placed
 from .names import NO_VALUE, pin_of
 from .report import Report
-from .typed import HOST_DTYPE, attribute_of, declared, dtype_of, value_of
+from .typed import attribute_of, declared, dtype_of, value_of
 
 # An attribute the record lacks is no loss where it says what TensorFlow does without it; None: whatever it says.
 _NOTHING = ("", "false", "0", "0.0", "none", "{}")
@@ -48,7 +48,7 @@ def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Re
                     block.attrs[name] = attribute_of(op, name, pin.text)
         elif pin_of(op, pin.name, (arg.name for arg in op.outputs)) is not None or not pin.filled:
             continue
-        elif pin.name.startswith("m_") or pin.type not in HOST_DTYPE:
+        elif pin.name.startswith("m_") or pin.type == "color":
             report.count("pins of the studio's own, such as colours, left out")
         elif is_first_axis(op, pin.name, pin):
             report.note(block.id, f"{op.name} goes along axis 0, as pin axis says; it is left out")

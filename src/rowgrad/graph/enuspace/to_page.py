@@ -13,6 +13,8 @@ from .drawn import Drawing, DrawnWire
 from .names import NO_VALUE, legal, name_of, pin_of, record_of
 from .report import Report
 
+_CONSTANTS = ("Const", "Const_ex")
+
 
 def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page:
     """The page; what cannot be on it is left out and reported."""
@@ -46,7 +48,7 @@ class _Wires:
         self._ids = ids
         self._report = report
         self._to: dict[str, list[DrawnWire]] = {}
-        self._constants = {b.id: p for b in drawing.blocks if b.symbol == "Const" for p in b.pins if p.name == "val"}
+        self._constants = {b.id: p for b in drawing.blocks if b.symbol in _CONSTANTS for p in b.pins if p.name == "val"}
         for wire in drawing.wires:
             ends = (wire.source, wire.target)
             if not all(end.block and end.pin for end in ends):
