@@ -24,6 +24,11 @@ from rowgrad.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
         ("{{79 },{110}}", "int32", [[79], [110]]),
         ("{}", "int32", []),
         ("{{},{}}", "int32", [[], []]),
+        ("{1,2,}", "int32", [1, 2]),
+        ("{{1,2,},{3,4,},}", "int32", [[1, 2], [3, 4]]),
+        ("{{1,2},{3,4}};", "int32", [[1, 2], [3, 4]]),
+        ("1.5f; ", "float32", 1.5),
+        ('"a;";', "string", "a;"),
         ("2147483647", "int32", 2**31 - 1),
         ("2147483648", "int64", 2**31),
         ("{-9223372036854775808,1}", "int64", [-(2**63), 1]),
@@ -61,6 +66,7 @@ def test_the_spelling_gives_dtype_and_shape(text: str, dtype: str, value: Any) -
         ("{true,2}", "complex64", [1.0, 2.0]),
         ("{hello there, x}", "string", ["hello there", "x"]),
         ("word", "DT_STRING", "word"),
+        ("word;", "DT_STRING", "word;"),
         ("{}", "qint8", []),
     ],
 )
@@ -85,7 +91,10 @@ def test_nan_and_the_quantized() -> None:
         ("{1,{2}}", None, "braces beside values, at character 4"),
         ("{{1},2}", None, "a value beside braces, at character 6"),
         ("{{1},{}}", None, "braces hold 0 where those beside them hold 1"),
-        ("{1,2,}", None, "a value should follow the comma, at character 6"),
+        ("{1,,}", None, "a comma where a value should be, at character 4"),
+        ("{{1,2,},{3,}}", None, "braces hold 1 where those beside them hold 2"),
+        (";", None, "the text is empty"),
+        ("5;;", None, "is no int32"),
         ("{,1}", None, "a comma where a value should be, at character 2"),
         ("{1}{2}", None, "nothing may follow the value, at character 4"),
         ("1,2", None, "a comma outside of braces, at character 2"),
@@ -181,7 +190,7 @@ def test_shapes(text: str, shape: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2", "[2", "[2][]", "{2,}", "[a]", "[-2]", "[" + "9" * 30 + "]", "[1]" * 33, "[2]{2}"]
+    "text", ["2", "[2", "[2][]", "{2,,}", "{,}", "[a]", "[-2]", "[" + "9" * 30 + "]", "[1]" * 33, "[2]{2}"]
 )
 def test_no_shapes(text: str) -> None:
     with pytest.raises(PageError, match=r"is no shape|dimensions"):

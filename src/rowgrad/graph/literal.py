@@ -20,7 +20,7 @@ from .page import PageError
 MAX_DEPTH = 32
 # An open quote takes the rest of the text, so that no text is scanned twice.
 _TOKEN = re.compile(rf'[{{}},]|{QUOTED.pattern}|".*|[^{{}},"\s](?:[^{{}},"]*[^{{}},"\s])?', re.DOTALL)
-_SHAPE = re.compile(r"(?:\[\s*-?\d{1,18}\s*\]\s*)+|\{\s*-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*\}|\{\s*\}|", re.ASCII)
+_SHAPE = re.compile(r"(?:\[\s*-?\d{1,18}\s*\]\s*)+|\{\s*-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*,?\s*\}|\{\s*\}|", re.ASCII)
 _NUMBER = re.compile(r"-?\d+")
 _ATTR = re.compile(rf'((?:[^;"]|{QUOTED.pattern})*)(?:;|\Z)', re.DOTALL)
 _SAID_OTHERWISE = {"half": "float16", "float": "float32", "double": "float64", "int": "int32"}
@@ -28,6 +28,9 @@ _SAID_OTHERWISE = {"half": "float16", "float": "float32", "double": "float64", "
 
 def parse_literal(text: str, dtype: str | None = None) -> Array:
     """The array a text stands for, in `dtype` or the dtype its spelling says."""
+    # Values come from lists of attributes and from code. A bare word may end with a semicolon of its own.
+    if text.rstrip().endswith(("};", '";')) or dtype is None or parse_dtype(dtype) != "string":
+        text = text.rstrip().removesuffix(";")
     words, shape = _structure(text)
 
     def where(position: int) -> str:
@@ -56,8 +59,8 @@ def _structure(text: str) -> tuple[list[str], list[int]]:
             if not counts or before in ("", ",", "{"):
                 fail(i, "a comma where a value should be" if counts else "a comma outside of braces")
         elif token == "}":
-            if not counts or before == ",":
-                fail(i, "a value should follow the comma" if counts else "a brace closes that was not opened")
+            if not counts:  # a comma may end the last entry, as it does in code
+                fail(i, "a brace closes that was not opened")
             count = counts.pop()
             size = sizes[len(counts)]
             if size is None:
@@ -127,12 +130,12 @@ def parse_attrs(text: str) -> dict[str, str]:
         if not name:
             continue
         name = name.rstrip("_") or name
-        if name in attrs:
-            raise PageError("", f"attribute {name} is given twice")
         try:
-            attrs[name] = unquoted(value).decode() if QUOTED.fullmatch(value) else value
+            value = unquoted(value).decode() if QUOTED.fullmatch(value) else value
         except ValueError as error:
             raise PageError("", f"{shown(value)} of attribute {name} is no text: {error}") from None
+        if attrs.setdefault(name, value) != value:
+            raise PageError("", f"attribute {name} is given twice: {shown(attrs[name])} and {shown(value)}")
     return attrs
 
 

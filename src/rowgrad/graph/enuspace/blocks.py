@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ...arrays import NUMPY_DTYPE
 from ...spec import ALL_DTYPES, Arg, Op
-from ..literal import parse_attrs, parse_dtype
+from ..literal import parse_attrs
 from ..literal_elements import shown
 from ..page import Block
 from .binary import DataFile
 from .drawn import DrawnBlock, DrawnPin, placed
 from .names import NO_VALUE, pin_of
 from .report import Report
-from .typed import attribute_of, declared, value_of
+from .typed import attribute_of, declared, dtype_of, value_of
 
-_NOTHING = ("", "false", "0", "0.0", "none", "{}")  # an attribute nobody knows is no loss where it says this
+# An attribute the record lacks is no loss where it says what TensorFlow does without it; None: whatever it says.
+_NOTHING = ("", "false", "0", "0.0", "none", "{}")
+_DEFAULTS: dict[str, tuple[str, ...] | None] = {
+    "validate_indices": ("", "true"),
+    "validate_shape": ("", "true"),
+    "data_format": ("", "nhwc"),
+    "use_locking": None,  # nothing else changes a variable meanwhile
+    # The dtypes of the inputs say these.
+    **dict.fromkeys(("t", "tidx", "tindices", "tparams", "tdim", "tdims", "tlabels", "tshape", "tpaddings", "tperm")),
+}
 
 
 def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Report) -> None:
@@ -30,10 +42,17 @@ def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Re
                 report.warn(block.id, f"pin {pin.name} is there twice; the last one is read")
             values[name] = pin
         elif name := pin_of(op, pin.name, op.attrs):
-            if pin.text.strip():
-                with placed(place):
+            with placed(place):
+                _check(pin)
+                if pin.text.strip():
                     block.attrs[name] = attribute_of(op, name, pin.text)
-        elif pin_of(op, pin.name, (arg.name for arg in op.outputs)) is None and pin.filled:
+        elif pin_of(op, pin.name, (arg.name for arg in op.outputs)) is not None or not pin.filled:
+            continue
+        elif pin.name.startswith("m_") or pin.type == "color":
+            report.count("pins of the studio's own, such as colours, left out")
+        elif is_first_axis(op, pin.name, pin):
+            report.note(block.id, f"{op.name} goes along axis 0, as pin axis says; it is left out")
+        else:
             report.warn(
                 block.id, f"{op.name} has no pin {pin.name}; what is typed there is left out: {shown(pin.text)}"
             )
@@ -44,13 +63,39 @@ def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Re
             continue
         with placed(f"{drawn.id}.{pin.name}"):
             _value(inputs[name], pin, op, block, data, report)
+    _initial_zeros(op, block, report)
+
+
+def is_first_axis(op: Op, name: str, pin: DrawnPin) -> bool:
+    """Whether a pin `name` asks a Gather for the axis it has anyway."""
+    try:
+        return op.name == "Gather" and name == "axis" and not float(pin.text.strip(" {};f"))
+    except ValueError:
+        return False
+
+
+def _check(pin: DrawnPin) -> None:
+    if pin.fault is not None:
+        raise pin.fault
+
+
+def _initial_zeros(op: Op, block: Block, report: Report) -> None:
+    """A Variable that says its shape and dtype alone was filled by an Assign; until then it holds zeros."""
+    shape, dtype = block.attrs.get("shape"), block.attrs.get("dtype")
+    given = "initvalues" in block.wires or "initvalues" in block.values
+    if op.name != "Variable" or given or not dtype or shape is None or -1 in shape:
+        return
+    block.values["initvalues"] = np.array("", object) if dtype == "string" else np.zeros((), NUMPY_DTYPE[dtype])
+    report.warn(block.id, "it has no initial values; it begins with zeros")
 
 
 def _attributes(pin: DrawnPin, place: str, op: Op, block: Block, report: Report) -> None:
     with placed(place):
+        _check(pin)
         for name, text in parse_attrs(pin.text).items():
             known = pin_of(op, name, op.attrs)
-            if known is None and text.lower() in _NOTHING:
+            harmless = _DEFAULTS.get(name.lower(), _NOTHING)
+            if known is None and (harmless is None or text.lower() in harmless):
                 report.count(f"attribute {name} of {op.name}, at its default, left out")
             elif known is None:
                 report.warn(block.id, f"{op.name} has no attribute {name}; left out, with its value {shown(text)}")
@@ -63,7 +108,8 @@ def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report
         if pin.filled:
             report.warn(block.id, f"pin {pin.name} takes wires; what is typed there is left out: {shown(pin.text)}")
         return
-    dtype = parse_dtype(pin.dtype) if pin.dtype.strip() and pin.filled else None
+    _check(pin)
+    dtype = dtype_of(pin.dtype) if pin.dtype.strip() and pin.filled else None
     if _keeps_a_value(op):
         dtype = block.attrs.get("dtype") or dtype
     elif dtype is None and pin.type == "string" and arg.type in ALL_DTYPES:

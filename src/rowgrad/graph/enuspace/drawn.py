@@ -14,7 +14,10 @@ _PIN = re.compile(r"(\w+)(?:\[(\d{1,9})\])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class DrawnPin:
-    """A pin and what is typed into it. `offset` is where its elements begin in the page's `.dat` file, if they do."""
+    """A pin and what is typed into it. `offset` is where its elements begin in the page's `.dat` file, if they do.
+
+    `fault` is what is wrong with a pin that cannot be read; who reads it raises it.
+    """
 
     name: str
     type: str
@@ -22,6 +25,7 @@ class DrawnPin:
     text: str
     dtype: str = ""
     offset: int | None = None
+    fault: PageError | None = None
 
     @property
     def filled(self) -> bool:

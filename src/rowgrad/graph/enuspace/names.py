@@ -9,16 +9,24 @@ from ..page import NAME
 
 # What its library or its code call differently from the op. A name the record has itself is never looked up here.
 _PINS = {
+    "ExpandDims": {"axis": "dim"},
     "SparseSegmentMeanGrad": {"data": "grad"},
     "SparseSegmentSqrtNGrad": {"data": "grad"},
     "ClientSession": {"SHOW_DEBUG": "show_debug", "INFINITE_LOOP": "infinite_loop"},
 }
+_SYMBOLS = {"Where3": "Select"}
 # A page is a Scope and needs no wire for it; a session's status says nothing that its errors do not.
 NO_VALUE = ("scope", "status")
 
 
+def name_of(symbol: str) -> str:
+    """The name a block has on a page: the symbol's, unless the catalogue does not know that name."""
+    return symbol if symbol in CATALOG else _SYMBOLS.get(symbol, symbol)
+
+
 def record_of(symbol: str) -> Op | None:
     """The op a symbol stands for, by its name or one of its other names."""
+    symbol = name_of(symbol)
     found = CATALOG.get(symbol)
     return found or next((op for op in CATALOG.values() if symbol in op.aliases), None)
 

@@ -6,58 +6,80 @@ import math
 import re
 from xml.etree import ElementTree
 
-from ..literal_elements import shown
 from ..page import Note, PageError
 from .drawn import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, plain_name
 from .report import Report
 from .task_json import offset_of
 
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
-_FORBIDDEN = re.compile(r"<!(DOCTYPE|ENTITY)", re.IGNORECASE)
+_COORDINATE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:px)?(?=[\s,]|\Z)", re.ASCII)
 _TRANSLATE = re.compile(r"translate\(([^()]*)\)")
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _BLOCKS = "tensorflow"  # the type of a `use` that is a block
+_NO_PLACE = "places on the page that are no numbers, taken as 0"
+_CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
+_PATTERNS = ("defs", "symbol")  # what is in these is drawn only where a `use` names it
+_Waiting = tuple[ElementTree.Element, tuple[float, float], ElementTree.Element | None]
+
+
+class _Builder(ElementTree.TreeBuilder):
+    """Refuses declarations where the parser meets one: a search in the text would also find those in comments."""
+
+    def doctype(self, name: str, *_: object) -> None:
+        raise PageError("", "<!DOCTYPE: such declarations, and entities, are not read")
 
 
 def read_page(text: str, report: Report) -> Drawing:
     """The drawing an SVG page shows."""
-    forbidden = _FORBIDDEN.search(text)
-    if forbidden:
-        raise PageError("", f"{forbidden[0]} at character {forbidden.start() + 1}: such declarations are not read")
     try:
         # The text is decoded already, whatever encoding it declares.
-        root = ElementTree.fromstring(_DECLARATION.sub("", text, count=1))
+        declaration = _DECLARATION.match(text)
+        parser = ElementTree.XMLParser(target=_Builder())
+        root = ElementTree.fromstring(text[declaration.end() :] if declaration else text.lstrip(), parser)
     except (ElementTree.ParseError, ValueError) as error:
         raise PageError("", f"this is no XML: {error}") from None
     if _local(root) != "svg":
         raise PageError("", f"the outermost element should be svg, and is {_local(root)}")
     drawing = Drawing()
-    # No recursion: a file may nest deeper than Python calls.
-    waiting = [(child, (0.0, 0.0)) for child in reversed(root)]
+    holders = _holders(root)
+    # No recursion: a file may nest deeper than Python calls. The third entry is the line a link belongs to.
+    waiting: list[_Waiting] = [(child, (0.0, 0.0), None) for child in reversed(root)]
     while waiting:
-        element, origin = waiting.pop()
+        element, origin, line = waiting.pop()
         kind = _local(element)
         if kind == "use" and element.get("type") == _BLOCKS:
             _use(element, origin, drawing, report)
             continue
-        drawing.display.add(element.get("id", ""))
+        if element.get("id"):
+            drawing.display.add(element.get("id", ""))
         if kind == "use":
             report.count(f"use of type {element.get('type') or 'none'}: for display only, left out")
         elif kind == "text":
             written = "".join(element.itertext()).strip()
             if written:
-                drawing.notes.append(Note(written, _at(element, origin)))
+                drawing.notes.append(Note(written, _at(element, origin, report)))
         elif kind == "pg-link":
-            drawing.wires.append(_link(element))
-        elif kind == "g":
-            inner = _at(element, origin)
-            waiting.extend((child, inner) for child in reversed(element))
+            drawing.wires.append(_link(element, line))
+        elif kind in _CONTAINERS or (element in holders and kind not in _PATTERNS):
+            inner = _at(element, origin, report)
+            around = None if kind in _CONTAINERS else element
+            waiting.extend((child, inner, around) for child in reversed(element))
         else:
-            links = [child for child in element if _local(child) == "pg-link"]
-            drawing.wires.extend(_link(link, element) for link in links)
-            if not links:
-                report.count(f"{kind}: for display only, left out")
+            report.count(f"{kind}: for display only, left out")
     return drawing
+
+
+def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
+    """All elements with a block or a link somewhere inside."""
+    parents = {child: parent for parent in root.iter() for child in parent}
+    holders: set[ElementTree.Element] = set()
+    for element in root.iter():
+        if _local(element) == "pg-link" or (_local(element) == "use" and element.get("type") == _BLOCKS):
+            above = parents.get(element)
+            while above is not None and above not in holders:
+                holders.add(above)
+                above = parents.get(above)
+    return holders
 
 
 def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Drawing, report: Report) -> None:
@@ -75,7 +97,7 @@ def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Dra
             report.count("results saved in the file are not read")
         else:
             pins.append(pin)
-    drawing.blocks.append(DrawnBlock(block, symbol, pins, _at(element, origin)))
+    drawing.blocks.append(DrawnBlock(block, symbol, pins, _at(element, origin, report)))
 
 
 def _pin(element: ElementTree.Element, block: str) -> DrawnPin:
@@ -85,16 +107,16 @@ def _pin(element: ElementTree.Element, block: str) -> DrawnPin:
     kind = element.get("type") if element.get("var-type") is None else element.get("var-type")
     if name.startswith("result_"):
         return DrawnPin(name, "", "", "")
-    if kind is None:
-        raise PageError(place, "type is missing")
-    binary = element.get("save-type") == "binary"
-    return DrawnPin(
-        name,
-        kind,
-        element.get("shape", ""),
-        "" if binary else _attribute(element, "value", place),
-        offset=offset_of(_attribute(element, "binary-pos", place), place) if binary else None,
-    )
+    shape = element.get("shape", "")
+    # Many pins are never read, outputs and those with a wire; a fault in one of them is none of the page.
+    try:
+        if kind is None:
+            raise PageError(place, "type is missing")
+        if element.get("save-type") == "binary":
+            return DrawnPin(name, kind, shape, "", offset=offset_of(_attribute(element, "binary-pos", place), place))
+        return DrawnPin(name, kind, shape, _attribute(element, "value", place))
+    except PageError as error:
+        return DrawnPin(name, kind or "", shape, "", fault=error)
 
 
 def _link(element: ElementTree.Element, line: ElementTree.Element | None = None) -> DrawnWire:
@@ -107,26 +129,29 @@ def _link(element: ElementTree.Element, line: ElementTree.Element | None = None)
     return DrawnWire(end("from-id", "param-from"), end("to-id", "param-to"), "true" in said)
 
 
-def _at(element: ElementTree.Element, origin: tuple[float, float]) -> tuple[float, float]:
-    place = element.get("id", _local(element))
-    x, y = (o + _number(element.get(name) or "0", place) for o, name in zip(origin, "xy", strict=True))
+def _at(element: ElementTree.Element, origin: tuple[float, float], report: Report) -> tuple[float, float]:
+    """Where an element is drawn. No value depends on it, so that text that is no place is 0."""
+    x, y = (o + _number(element.get(name) or "0", report) for o, name in zip(origin, "xy", strict=True))
     match = _TRANSLATE.search(element.get("transform", ""))
     if match:
-        by = [_number(part, place) for part in match[1].replace(",", " ").split()]
-        if not 1 <= len(by) <= 2:
-            raise PageError(place, f"{shown(match[0])} is no translation")
-        x, y = x + by[0], y + (by[1] if len(by) == 2 else 0.0)
-    return round(x, 6), round(y, 6)
+        by = [_number(part, report) for part in match[1].replace(",", " ").split()]
+        if not by:
+            report.count(_NO_PLACE)
+        x, y = x + (by[0] if by else 0.0), y + (by[1] if len(by) > 1 else 0.0)
+    return _finite(round(x, 6), report), _finite(round(y, 6), report)
 
 
-def _number(text: str, place: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise PageError(place, f"{shown(text)} is no number")
-    return number
+def _number(text: str, report: Report) -> float:
+    """The first number of a list, as the studio gives letters of a text a place each; pixels are the unit."""
+    match = _COORDINATE.match(text)
+    return _finite(float(match[1]) if match else math.nan, report)
+
+
+def _finite(number: float, report: Report) -> float:
+    if math.isfinite(number):
+        return number
+    report.count(_NO_PLACE)
+    return 0.0
 
 
 def _attribute(element: ElementTree.Element, name: str, place: str) -> str:

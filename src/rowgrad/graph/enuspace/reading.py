@@ -22,7 +22,7 @@ def read_enuspace(path: str | Path) -> Imported:
     """
     path = Path(path)
     try:
-        text = _decoded(path.read_bytes())
+        text = _decoded(path.read_bytes()).rstrip("\0 \t\r\n")  # some files end as the buffer did they came from
         report = Report()
         start = text.lstrip()[:1]
         if start not in ("<", "{"):

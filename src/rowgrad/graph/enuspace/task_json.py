@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -11,11 +12,16 @@ from ..page import PageError
 from .drawn import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, plain_name
 from .report import Report
 
+# An open quote takes the rest of the text, so that no text is scanned twice.
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)', re.DOTALL)
+_LONE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+\\', re.DOTALL)
+_KEPT = re.compile(r'\\(["\\]|)')
+
 
 def read_task(text: str, report: Report) -> Drawing:
     """The drawing a task file describes. It has no positions: the page file keeps those."""
     try:
-        content = json.loads(text)
+        content = _content(text, report)
     except (ValueError, RecursionError) as error:
         raise PageError("", f"this is no JSON: {error}") from None
     drawing = Drawing()
@@ -37,6 +43,26 @@ def read_task(text: str, report: Report) -> Drawing:
         drawing.blocks.append(DrawnBlock(block, symbol, list(pins.values())))
     _cross_check(drawing, far_ends, report)
     return drawing
+
+
+def _content(text: str, report: Report) -> Any:
+    """Line breaks and tabs may stand in strings, and paths with backslashes that nobody escaped."""
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        mended = _STRING.sub(_doubled, text)
+        if mended == text:
+            raise
+        content = json.loads(mended, strict=False)
+    report.note("", "backslashes in texts that JSON does not allow there are taken as they stand")
+    return content
+
+
+def _doubled(string: re.Match[str]) -> str:
+    """A string with one backslash that escapes nothing is a path: then the one in `\\new` escapes nothing either."""
+    if not _LONE.match(string[0]):
+        return string[0]
+    return _KEPT.sub(lambda m: m[0] if m[1] else "\\\\", string[0])
 
 
 def _cross_check(drawing: Drawing, far_ends: list[DrawnWire], report: Report) -> None:
@@ -68,13 +94,19 @@ def _wire(pin: Any, place: str, block: str, is_input: bool, wires: list[DrawnWir
 
 def _pin(pin: Any, place: str) -> DrawnPin:
     binary = _text(pin, "pin-save", place, "") == "binary"
+    offset, fault = None, None
+    try:
+        offset = offset_of(_text(pin, "pin-binary-pos", place), place) if binary else None
+    except PageError as error:
+        fault = error  # a pin with a wire is never read
     return DrawnPin(
         plain_name(_text(pin, "pin-name", place)),
         _text(pin, "pin-type", place),
         _text(pin, "pin-shape", place),
         "" if binary else _text(pin, "pin-initial", place),
         _text(pin, "pin-datatype", place, ""),
-        offset_of(_text(pin, "pin-binary-pos", place), place) if binary else None,
+        offset,
+        fault,
     )
 
 

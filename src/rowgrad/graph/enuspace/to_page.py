@@ -8,10 +8,12 @@ from ...spec import Op
 from ..literal_elements import shown
 from ..page import Block, End, Page, PageError
 from .binary import DataFile
-from .blocks import to_block
+from .blocks import is_first_axis, to_block
 from .drawn import Drawing, DrawnWire
-from .names import NO_VALUE, legal, pin_of, record_of
+from .names import NO_VALUE, legal, name_of, pin_of, record_of
 from .report import Report
+
+_CONSTANTS = ("Const", "Const_ex")
 
 
 def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page:
@@ -31,7 +33,7 @@ def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page
             lost = sum(drawn.id in (w.source.block, w.target.block) for w in drawing.wires)
             report.warn(ids[drawn.id], f"no block named {drawn.symbol}; left out, and the {lost} wires to/from it")
             continue
-        block = Block(ids[drawn.id], drawn.symbol, at=drawn.at)
+        block = Block(ids[drawn.id], name_of(drawn.symbol), at=drawn.at)
         wires.connect(drawn.id, block)
         to_block(drawn, op, block, data, report)
         page.blocks.append(block)
@@ -46,9 +48,12 @@ class _Wires:
         self._ids = ids
         self._report = report
         self._to: dict[str, list[DrawnWire]] = {}
+        self._constants = {b.id: p for b in drawing.blocks if b.symbol in _CONSTANTS for p in b.pins if p.name == "val"}
         for wire in drawing.wires:
             ends = (wire.source, wire.target)
-            if self._is_shown(wire, drawing.display):
+            if not all(end.block and end.pin for end in ends):
+                report.warn("", f"the wire from {wire.source} to {wire.target}: one of its ends is empty; left out")
+            elif self._is_shown(wire, drawing.display):
                 report.count("wires that are display only, left out")
             elif any(end.pin in NO_VALUE for end in ends):
                 report.count("wires of scope and status, which nothing needs, left out")
@@ -79,7 +84,10 @@ class _Wires:
         for wire in self._to.get(drawn, ()):
             pin = pin_of(op, wire.target.pin, many)
             source = self._source(wire)
-            if pin is None or source is None:
+            constant = self._constants.get(wire.source.block)
+            if pin is None and constant and is_first_axis(op, wire.target.pin, constant):
+                self._report.note(block.id, f"{op.name} goes along axis 0, as {wire.source} says; its wire is left out")
+            elif pin is None or source is None:
                 no = wire.source if pin else wire.target
                 self._leave_out(block, wire, f"there is no pin {no}")
             elif by_pin.get(pin) and not many[pin]:

@@ -27,7 +27,7 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     """
     if pin.type not in HOST_DTYPE:
         raise PageError("", f"{shown(pin.type)} is no type of a pin; known are {', '.join(HOST_DTYPE)}")
-    shape = parse_shape(pin.shape)
+    shape = _shape(pin.shape)
     if -1 in shape:
         raise PageError("", f"the shape {shape} leaves a dimension open, and a value has none")
     if pin.offset is not None:
@@ -37,16 +37,18 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
         return np.array(_string(pin.text), dtype=object)
     if not text and (pin.type == "string" or not shape):
         return None
-    if text.rstrip("} ").endswith("..."):
+    if text.rstrip("};, ").endswith("..."):
         raise PageError("", f"the text is cut short; it ends with {shown(text[-20:])}")
     if pin.type == "string" and not holds_text:
         if not shape:
             return parse_literal(text, dtype)
-        return _shaped(parse_literal(text, dtype) if text.startswith("{") else parse_words(_split(text), dtype), shape)
+        return _shaped(
+            parse_literal(text, dtype) if text.startswith("{") else parse_words(_split(text, dtype), dtype), shape
+        )
     dtype = dtype or HOST_DTYPE[pin.type]
     if text.startswith("{"):
         return _shaped(parse_literal(text, dtype), shape)
-    words = _split(text)
+    words = _split(text, dtype)
     if dtype == "string":
         strings = np.empty(len(words), dtype=object)
         strings[:] = [_string(word) for word in words]
@@ -54,14 +56,32 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     return _shaped(parse_words(words, dtype), shape)
 
 
-def _split(text: str) -> list[str]:
-    """Elements with semicolons between them; a last one ends the last element, and begins none."""
+def dtype_of(text: str) -> str:
+    """A dtype, which people end with a semicolon as if it were an attribute."""
+    return parse_dtype(text.rstrip("; "))
+
+
+def _shape(text: str) -> list[int]:
+    text = text.strip().rstrip("; ")
+    return parse_shape(f"{{{text}}}" if text.removeprefix("-").isdecimal() else text)
+
+
+def _split(text: str, dtype: str | None) -> list[str]:
+    """Elements with semicolons between them; a last one ends the last element, and begins none.
+
+    Of strings any but that one may be empty; there are no empty numbers.
+    """
+    if dtype != "string" and '"' not in text:
+        text = text.rstrip("; ")
     return [word.strip() or '""' for word in text.removesuffix(";").split(";")] if text else []
 
 
 def declared(array: Array, shape: list[int]) -> Array:
     """Initial values under the shape a block declares; one number may stand for all of them."""
-    return array if -1 in shape or array.size == 1 else _shaped(array, shape)
+    if -1 in shape or not array.ndim:
+        return array
+    # One number in braces fills as well, and has to be without them for that.
+    return array.reshape(()) if array.size == 1 != math.prod(shape) else _shaped(array, shape)
 
 
 def _string(word: str) -> str | bytes:
@@ -89,9 +109,14 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
     default = op.attrs[name]
     text = text.strip()
     if name in _DTYPES or (isinstance(default, str) and default in ALL_DTYPES):
-        return parse_dtype(text)
-    if name == "shape" or isinstance(default, list | tuple):
-        return parse_shape(text)
+        return dtype_of(text)
+    if name == "shape" or (isinstance(default, list | tuple) and text.startswith("[")):
+        return _shape(text)
+    if isinstance(default, list | tuple):
+        numbers = parse_literal(text, "int64")
+        if numbers.ndim > 1:
+            raise PageError("", f"{shown(text)} is no list of numbers")
+        return numbers.ravel().tolist()
     if isinstance(default, bool):
         return bool(_one(text, "bool"))
     if isinstance(default, int):
