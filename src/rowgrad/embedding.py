@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -259,12 +259,15 @@ def _gather(shards: list[Any], ids: Array, strategy: str) -> Any:
     return OPS["GatherRows"](together, back, gradient="dense")
 
 
-def clip_rows(rows: Any, max_norm: float) -> Any:
-    """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows."""
+def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] = OPS) -> Any:
+    """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows.
+
+    `ops` says what the rows are: arrays, or wires of a graph.
+    """
     bound = max(float(max_norm), 0.0)
-    length = OPS["AtLeast"](OPS["Sqrt"](OPS["RowDot"](rows, rows)), bound=bound)
-    scaled = OPS["ScaleRows"](rows, OPS["FullLike"](length, value=bound))
-    return OPS["DivRows"](scaled, length)
+    length = ops["AtLeast"](ops["Sqrt"](ops["RowDot"](rows, rows)), bound=bound)
+    scaled = ops["ScaleRows"](rows, ops["FullLike"](length, value=bound))
+    return ops["DivRows"](scaled, length)
 
 
 def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:

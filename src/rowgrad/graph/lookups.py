@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..embedding import COMBINERS
+from ..embedding import COMBINERS, clip_rows
 from ..errors import refuse, shape_text
 from .blocks import wire
 from .given import as_sparse, is_sparse, kind_of, one_value
@@ -63,18 +63,10 @@ def _lookup(p: Placing, params: Output, indices: Output, ids: Output, weights: O
     ops, kind = p.ops, COMBINERS[p.attrs["combiner"]]
     segments = ops["Column"](indices, index=0)
     if p.attrs["max_norm"] > 0:
-        params = _clipped(p, ops["GatherRows"](params, ids, gradient="dense"))
+        params = clip_rows(ops["GatherRows"](params, ids, gradient="dense"), p.attrs["max_norm"], ops)
         ids = ops["Positions"](ids)
     if weights is None:
         result: Output = ops[f"SparseSegment{kind}"](params, ids, segments)
     else:
         result = ops[f"WeightedSparseSegment{kind}"](params, ids, segments, weights)
-    return result
-
-
-def _clipped(p: Placing, rows: Output) -> Output:
-    """Rows shortened to at most `max_norm`."""
-    ops, bound = p.ops, float(p.attrs["max_norm"])
-    length = ops["AtLeast"](ops["Sqrt"](ops["RowDot"](rows, rows)), bound=bound)
-    result: Output = ops["DivRows"](ops["ScaleRows"](rows, ops["FullLike"](length, value=bound)), length)
     return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from os import PathLike
 from typing import Any
 
@@ -15,10 +14,11 @@ from ..check import infer
 from ..errors import OpError, refuse
 from ..results import check_size
 from ..spec import Aval
-from .blocks import as_operation, fed_value
+from .blocks import fed_value
 from .engine import Engine, open_engine
-from .nodes import Graph, Node, Operation, Output, Placed, Scope, SessionBlock, Sparse
-from .page import End, PageError
+from .naming import collect, find, in_form, operation_of, output_of, pin_name
+from .nodes import Graph, Node, Output, Scope, SessionBlock
+from .page import PageError
 from .random import advance, random_array
 from .schedule import Program, run_steps
 from .state import State
@@ -63,22 +63,22 @@ class ClientSession:
         list of results. `run_outputs` are run for what they do.
         """
         wanted: list[Output] = []
-        form = self._collect(fetches, wanted)
-        runs = [n for k, v in enumerate(run_outputs) if (n := self._operation(v, k).node) is not None]
+        form = collect(self.graph, fetches, wanted)
+        runs = [n for k, v in enumerate(run_outputs) if (n := operation_of(self.graph, v, k).node) is not None]
         program = self._program(wanted, runs)
         if feeds is not None and not isinstance(feeds, Mapping):
-            return [_in_form(form, self._run(program, batch)) for batch in _batches(feeds)]
-        return _in_form(form, self._run(program, feeds or {}))
+            return [in_form(form, self._run(program, batch)) for batch in _batches(feeds)]
+        return in_form(form, self._run(program, feeds or {}))
 
     def run_block(self, name: str | None = None, feeds: Mapping[Any, Any] | None = None) -> dict[str, Array]:
         """Run a ClientSession block of the page, with the feeds wired to it; without a name, the only one."""
         block = self.block(name)
         given = {f.placeholder: f.value for f in block.feeds}
         for key, value in (feeds or {}).items():
-            given[self._output(key, "feeds")] = value
+            given[output_of(self.graph, key, "feeds")] = value
         program = self._program(block.fetches, [r.node for r in block.runs if r.node is not None])
         values = self._run(program, given)
-        names = block.names or [self.pin_name(o) for o in block.fetches]
+        names = block.names or [pin_name(self.graph, o) for o in block.fetches]
         return dict(zip(names, values, strict=True))
 
     def block(self, name: str | None = None) -> SessionBlock:
@@ -139,7 +139,7 @@ class ClientSession:
     def _feed(self, program: Program, values: list[Any], feeds: Mapping[Any, Any]) -> None:
         given: dict[Output, Any] = {}
         for key, value in feeds.items():
-            target = self._output(key, "feeds")
+            target = output_of(self.graph, key, "feeds")
             if target.node.op.name != "Placeholder":
                 raise refuse("fed_not_a_placeholder", argument="feeds", value=target.name)
             if target in given:
@@ -193,62 +193,9 @@ class ClientSession:
         """A result the caller may change without changing what the session keeps."""
         return self.engine.get(value).copy()
 
-    # -- names ---------------------------------------------------------------------------------------------------------
-
-    def pin_name(self, output: Output) -> str:
-        """`block.pin`, as the page has it."""
-        end = self.graph.ends.get(output)
-        return output.name if end is None else str(end)
-
     def find(self, name: str) -> Any:
         """What a name means: a pin's value, or a block."""
-        blocks = self.graph.blocks
-        if name in blocks:
-            return blocks[name]
-        try:
-            end = End.parse(name)
-        except PageError:
-            end = End(name, "")
-        pins = blocks[end.block].pins if end.block in blocks else {}
-        if end.pin in pins:
-            value = pins[end.pin]
-            if end.index is None:
-                return value
-            if isinstance(value, list) and end.index < len(value):
-                return value[end.index]
-        near = get_close_matches(name, [*blocks, *(f"{b}.{p}" for b, placed in blocks.items() for p in placed.pins)], 1)
-        raise refuse("fetch_unknown", argument=repr(name), why=f"; did you mean {near[0]!r}?" if near else "")
-
-    def _output(self, value: Any, argument: str) -> Output:
-        value = self.find(value) if isinstance(value, str) else value
-        value = value.only if isinstance(value, Placed) else value
-        if not isinstance(value, Output):
-            raise refuse("pin_kind", argument=argument, bound="an output or its name", value=type(value).__name__)
-        if not self.graph.owns(value.node):
-            raise refuse("pin_of_other_graph", argument=argument, value=value.name)
-        return value
-
-    def _operation(self, value: Any, k: int) -> Operation:
-        found = as_operation(self.find(value) if isinstance(value, str) else value, f"run_outputs[{k}]")
-        if found.node is not None and not self.graph.owns(found.node):
-            raise refuse("pin_of_other_graph", argument=f"run_outputs[{k}]", value=found.node.name)
-        return found
-
-    def _collect(self, fetches: Any, wanted: list[Output]) -> Any:
-        """The form of the fetches, with places in `wanted` where values will stand."""
-        if isinstance(fetches, str):
-            fetches = self.find(fetches)
-        if isinstance(fetches, Placed):
-            pins = {k: v for k, v in fetches.pins.items() if not isinstance(v, Sparse)}
-            fetches = next(iter(pins.values())) if len(pins) == 1 else pins
-        if isinstance(fetches, Sparse):
-            fetches = {n: getattr(fetches, n) for n in ("indices", "values", "dense_shape")}
-        if isinstance(fetches, Mapping):
-            return {k: self._collect(v, wanted) for k, v in fetches.items()}
-        if isinstance(fetches, list | tuple):
-            return [self._collect(v, wanted) for v in fetches]
-        wanted.append(self._output(fetches, "fetches"))
-        return len(wanted) - 1
+        return find(self.graph, name)
 
     # -- what was seen, and what is kept -------------------------------------------------------------------------------
 
@@ -311,9 +258,3 @@ def _batches(feeds: Any) -> Iterator[Mapping[Any, Any]]:
         if not isinstance(batch, Mapping):
             raise TypeError(f"feeds[{k}] must be a mapping of placeholders to values; got {type(batch).__name__}")
         yield batch
-
-
-def _in_form(form: Any, values: list[Array]) -> Any:
-    if isinstance(form, dict):
-        return {k: _in_form(v, values) for k, v in form.items()}
-    return [_in_form(v, values) for v in form] if isinstance(form, list) else values[form]

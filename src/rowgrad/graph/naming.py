@@ -1,0 +1,82 @@
+"""What a caller of a session means: outputs, blocks and operations, by themselves or by name; the form of fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from ..arrays import Array
+from ..errors import refuse
+from .blocks import as_operation
+from .nodes import Graph, Operation, Output, Placed, Sparse
+from .page import End, PageError
+
+
+def pin_name(graph: Graph, output: Output) -> str:
+    """`block.pin`, as the page has it."""
+    end = graph.ends.get(output)
+    return output.name if end is None else str(end)
+
+
+def find(graph: Graph, name: str) -> Any:
+    """What a name means: a pin's value, or a block."""
+    blocks = graph.blocks
+    if name in blocks:
+        return blocks[name]
+    try:
+        end = End.parse(name)
+    except PageError:
+        end = End(name, "")
+    pins = blocks[end.block].pins if end.block in blocks else {}
+    if end.pin in pins:
+        value = pins[end.pin]
+        if end.index is None:
+            return value
+        if isinstance(value, list) and end.index < len(value):
+            return value[end.index]
+    near = get_close_matches(name, [*blocks, *(f"{b}.{p}" for b, placed in blocks.items() for p in placed.pins)], 1)
+    raise refuse("fetch_unknown", argument=repr(name), why=f"; did you mean {near[0]!r}?" if near else "")
+
+
+def output_of(graph: Graph, value: Any, argument: str) -> Output:
+    """One output of this graph."""
+    value = find(graph, value) if isinstance(value, str) else value
+    value = value.only if isinstance(value, Placed) else value
+    if not isinstance(value, Output):
+        raise refuse("pin_kind", argument=argument, bound="an output or its name", value=type(value).__name__)
+    if not graph.owns(value.node):
+        raise refuse("pin_of_other_graph", argument=argument, value=value.name)
+    return value
+
+
+def operation_of(graph: Graph, value: Any, k: int) -> Operation:
+    """Entry k of `run_outputs`."""
+    found = as_operation(find(graph, value) if isinstance(value, str) else value, f"run_outputs[{k}]")
+    if found.node is not None and not graph.owns(found.node):
+        raise refuse("pin_of_other_graph", argument=f"run_outputs[{k}]", value=found.node.name)
+    return found
+
+
+def collect(graph: Graph, fetches: Any, wanted: list[Output]) -> Any:
+    """The form of the fetches, with places in `wanted` where values will stand."""
+    if isinstance(fetches, str):
+        fetches = find(graph, fetches)
+    if isinstance(fetches, Placed):
+        pins = {k: v for k, v in fetches.pins.items() if not isinstance(v, Sparse)}
+        fetches = next(iter(pins.values())) if len(pins) == 1 else pins
+    if isinstance(fetches, Sparse):
+        fetches = {n: getattr(fetches, n) for n in ("indices", "values", "dense_shape")}
+    if isinstance(fetches, Mapping):
+        return {k: collect(graph, v, wanted) for k, v in fetches.items()}
+    if isinstance(fetches, list | tuple):
+        return [collect(graph, v, wanted) for v in fetches]
+    wanted.append(output_of(graph, fetches, "fetches"))
+    return len(wanted) - 1
+
+
+def in_form(form: Any, values: list[Array]) -> Any:
+    """Values in the form of their fetches."""
+    if isinstance(form, dict):
+        return {k: in_form(v, values) for k, v in form.items()}
+    return [in_form(v, values) for v in form] if isinstance(form, list) else values[form]
