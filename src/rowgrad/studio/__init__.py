@@ -1,0 +1,1 @@
+"""Studio: a block editor in the browser for pages of `rowgrad.graph`. `rowgrad studio` opens it."""

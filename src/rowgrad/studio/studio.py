@@ -1,0 +1,32 @@
+"""A studio: one project folder, its arrays, the runs of its pages, and the windows that look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+
+from .folder import Folder
+from .hub import Hub
+from .pool import Pool
+from .runs import Runs
+
+
+class Studio:
+    """What verbs work on. `folder` keeps pages, `pool` arrays, `runs` sessions; `hub` tells windows what happened.
+
+    `without` names features that windows leave out.
+    """
+
+    def __init__(self, project: str | PathLike[str], without: Iterable[str] = ()) -> None:
+        root = Path(project)
+        self.hub = Hub()
+        self.pool = Pool(root)
+        self.folder = Folder(root, self.pool)
+        self.runs = Runs(self.hub)
+        self.without = tuple(without)
+
+    def close(self) -> None:
+        """Stop runs and wake windows."""
+        self.runs.close()
+        self.hub.close()
