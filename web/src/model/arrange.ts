@@ -1,0 +1,106 @@
+// Where blocks stand: sizes, automatic layout, alignment, a frame round a selection.
+
+import dagre from "@dagrejs/dagre";
+import type { Block, Note, OpRecord, Page } from "../transport/protocol";
+import type { Catalog } from "./catalog";
+import type { Place } from "./edit";
+import { wiresOf } from "./page";
+
+export const GRID = 10;
+export const WIDTH = 200;
+const HEAD = 34;
+const ROW = 22;
+const FOOT = 10;
+
+/** How large a block is drawn; the style sheet has the same numbers. */
+export function sizeOf(record: OpRecord | undefined): { width: number; height: number } {
+  const rows = record ? Math.max(record.inputs.length, record.outputs.length, 1) : 1;
+  return { width: WIDTH, height: HEAD + ROW * rows + FOOT };
+}
+
+export function snap(at: Place): Place {
+  return [Math.round(at[0] / GRID) * GRID, Math.round(at[1] / GRID) * GRID];
+}
+
+/** Every block in columns along the wires. */
+export function layOut(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Map<string, Place> {
+  const graph = new dagre.graphlib.Graph();
+  graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 70, marginx: 20, marginy: 20 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  const chosen = page.blocks.filter((block) => !only || only.has(block.id));
+  for (const block of chosen) graph.setNode(block.id, { ...sizeOf(catalog.find(block.op)) });
+  for (const wire of wiresOf(page)) {
+    if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
+  }
+  dagre.layout(graph);
+  const corner = only ? cornerOf(chosen) : ([0, 0] as Place);
+  const places = new Map<string, Place>();
+  for (const block of chosen) {
+    const node = graph.node(block.id) as { x: number; y: number; width: number; height: number };
+    places.set(block.id, snap([corner[0] + node.x - node.width / 2, corner[1] + node.y - node.height / 2]));
+  }
+  return places;
+}
+
+function cornerOf(blocks: Block[]): Place {
+  return [Math.min(...blocks.map((b) => b.at?.[0] ?? 0)), Math.min(...blocks.map((b) => b.at?.[1] ?? 0))];
+}
+
+export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre" | "across" | "down";
+
+/** Blocks brought into line, or spread evenly across or down. */
+export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
+  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  const left = Math.min(...boxes.map((b) => b.x));
+  const top = Math.min(...boxes.map((b) => b.y));
+  const right = Math.max(...boxes.map((b) => b.x + b.width));
+  const bottom = Math.max(...boxes.map((b) => b.y + b.height));
+  const places = new Map<string, Place>();
+  if (how === "across" || how === "down") {
+    const along = how === "across" ? "x" : "y";
+    const extent = how === "across" ? "width" : "height";
+    const sorted = [...boxes].sort((a, b) => a[along] - b[along]);
+    const room = (how === "across" ? right - left : bottom - top) - sorted.reduce((sum, b) => sum + b[extent], 0);
+    const gap = sorted.length > 1 ? room / (sorted.length - 1) : 0;
+    let next = how === "across" ? left : top;
+    for (const box of sorted) {
+      places.set(box.id, how === "across" ? [next, box.y] : [box.x, next]);
+      next += box[extent] + gap;
+    }
+    return places;
+  }
+  for (const box of boxes) {
+    const x = { left, right: right - box.width, centre: (left + right - box.width) / 2 }[how as "left"] ?? box.x;
+    const y = { top, bottom: bottom - box.height, middle: (top + bottom - box.height) / 2 }[how as "top"] ?? box.y;
+    places.set(box.id, [x, y]);
+  }
+  return places;
+}
+
+/** A frame with room for all of these blocks. */
+export function frameRound(blocks: Block[], catalog: Catalog, text: string): Note {
+  const room = 30;
+  const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  const left = Math.min(...boxes.map((b) => b.x)) - room;
+  const top = Math.min(...boxes.map((b) => b.y)) - room - 14;
+  const right = Math.max(...boxes.map((b) => b.x + b.width)) + room;
+  const bottom = Math.max(...boxes.map((b) => b.y + b.height)) + room;
+  return { text, at: [left, top], size: [right - left, bottom - top] };
+}
+
+/** A place near the one wanted where no block stands. */
+export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
+  const { width, height } = sizeOf(record);
+  const boxes = page.blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  let [x, y] = snap(wanted);
+  for (let tries = 0; tries < 500; tries++) {
+    const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 && b.y < y + height + 20);
+    if (!hit) break;
+    y = Math.ceil((hit.y + hit.height + 30) / GRID) * GRID;
+    if (tries % 10 === 9) {
+      x += width + 60;
+      y = snap(wanted)[1];
+    }
+  }
+  return [x, y];
+}

@@ -1,0 +1,232 @@
+// Everything a person can do, by name: keys, buttons and the command menu all come from this table.
+
+import { align, frameRound, layOut } from "../model/arrange";
+import type { Alignment } from "../model/arrange";
+import { copyText, paste, readText } from "../model/clipboard";
+import * as edit from "../model/edit";
+import { blockOf, notesOf } from "../model/page";
+import { bringBack, close, newPage, open, removePage } from "./documents";
+import { change, redo, removeSelected, select, undo, view } from "./editing";
+import type { Feature } from "./features";
+import { has } from "./features";
+import { say } from "./messages";
+import { pause, reset, resume, run, snapshot, stop } from "./running";
+import { flush } from "./saving";
+import type { Theme } from "./store";
+import { doc, get, set } from "./store";
+
+export interface Command {
+  id: string;
+  title: string;
+  group: string;
+  keys?: string; // "Ctrl+Shift+z"; Ctrl is Command on a Mac
+  feature?: Feature;
+  ready?: () => boolean;
+  run: () => void | Promise<void>;
+}
+
+const opened = () => doc() !== null;
+const selected = () => (doc()?.blocks.size ?? 0) > 0;
+const anything = () => selected() || (doc()?.notes.size ?? 0) > 0 || (doc()?.wires.size ?? 0) > 0;
+const several = () => (doc()?.blocks.size ?? 0) > 1;
+const one = () => doc()?.blocks.size === 1;
+const only = () => [...(doc()?.blocks ?? [])][0]!;
+const removed: string[] = [];
+
+/** What the canvas does when asked by a command; it sets these when it is shown. */
+export const canvas = {
+  fit: () => {},
+  zoom: (_by: number) => {},
+  actual: () => {},
+};
+
+function lineUp(how: Alignment): () => void {
+  return () => {
+    const open = doc()!;
+    const blocks = open.page.blocks.filter((block) => open.blocks.has(block.id));
+    change(`align ${how}`, (page) => edit.move(page, align(blocks, get().catalog, how)));
+  };
+}
+
+async function copy(): Promise<void> {
+  const open = doc()!;
+  const text = copyText(open.page, open.blocks, open.notes);
+  held.text = text;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without leave to write the clipboard, the window's own copy still serves.
+  }
+}
+
+/** What was copied last in this window, for browsers that do not let a page read the clipboard. */
+export const held = { text: "" };
+
+export function pasteText(text: string): boolean {
+  const open = doc();
+  const found = readText(text);
+  if (!open || !found) return false;
+  if (!has("copy-paste")) return false;
+  const [x, y] = view.middle();
+  let made: ReturnType<typeof paste> | null = null;
+  change(`paste ${found.blocks.length} blocks`, (page) => (made = paste(page, found, [x + 20, y + 20])).page);
+  if (made) select((made as ReturnType<typeof paste>).ids, (made as ReturnType<typeof paste>).notes);
+  return true;
+}
+
+function copyParameters(): void {
+  held.text = copyText(doc()!.page, doc()!.blocks, new Set());
+  say("info", `The parameters of ${only()} can be pasted onto other blocks.`);
+}
+
+function pasteParameters(): void {
+  const from = readText(held.text)?.blocks[0];
+  if (!from) return;
+  const open = doc()!;
+  change(`paste parameters of ${from.id}`, (page) => {
+    let next = page;
+    for (const id of open.blocks) {
+      const found = get().catalog.find(blockOf(page, id)?.op ?? "");
+      if (found) next = edit.pasteParameters(next, id, from, found.inputs.map((pin) => pin.name), Object.keys(found.attrs));
+    }
+    return next;
+  });
+}
+
+function stepTab(by: number): void {
+  const { tabs, active } = get();
+  if (tabs.length) set({ active: tabs[(tabs.indexOf(active ?? "") + by + tabs.length) % tabs.length]!, start: false });
+}
+
+const THEMES: Theme[] = ["system", "light", "dark"];
+
+export const COMMANDS: Command[] = [
+  { id: "commands", title: "Search blocks and commands", group: "Go", keys: "Ctrl+k", feature: "command-menu", run: () => set({ dialog: { kind: "commands" } }) },
+  { id: "start", title: "Gallery and pages", group: "Go", keys: "Ctrl+Shift+g", run: () => set({ start: true }) },
+  { id: "next-tab", title: "Next page", group: "Go", keys: "Alt+PageDown", feature: "tabs", run: () => stepTab(1) },
+  { id: "previous-tab", title: "Page before", group: "Go", keys: "Alt+PageUp", feature: "tabs", run: () => stepTab(-1) },
+  { id: "new-page", title: "New page", group: "Page", keys: "Alt+n", run: async () => void (await newPage()) },
+  { id: "close-page", title: "Close page", group: "Page", keys: "Alt+w", ready: opened, run: () => close(doc()!.name) },
+  { id: "rename-page", title: "Rename page", group: "Page", ready: opened, run: () => set({ dialog: { kind: "rename", page: doc()!.name } }) },
+  {
+    id: "copy-page",
+    title: "Copy page",
+    group: "Page",
+    ready: opened,
+    run: async () => void (await newPage(doc()!.page, doc()!.name)),
+  },
+  {
+    id: "remove-page",
+    title: "Remove page",
+    group: "Page",
+    ready: opened,
+    run: async () => {
+      removed.push(doc()!.name);
+      await removePage(doc()!.name);
+    },
+  },
+  {
+    id: "bring-back",
+    title: "Bring back the page removed last",
+    group: "Page",
+    ready: () => removed.length > 0,
+    run: () => bringBack(removed.pop()!),
+  },
+  { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await flush(doc()!.name)) },
+  { id: "export", title: "Export: script, JSON, picture, command", group: "Page", keys: "Ctrl+e", feature: "export", ready: opened, run: () => set({ dialog: { kind: "export" } }) },
+  { id: "import", title: "Import a page (.json, .svg)", group: "Page", keys: "Ctrl+o", feature: "import", run: () => { window.dispatchEvent(new CustomEvent("rowgrad:import")); } },
+
+  { id: "undo", title: "Undo", group: "Edit", keys: "Ctrl+z", feature: "undo", ready: () => (doc()?.history.now ?? 0) > 0, run: undo },
+  { id: "redo", title: "Redo", group: "Edit", keys: "Ctrl+Shift+z", feature: "undo", ready: () => (doc()?.history.now ?? 0) < (doc()?.history.steps.length ?? 1) - 1, run: redo },
+  { id: "redo-y", title: "Redo (Ctrl+Y)", group: "Edit", keys: "Ctrl+y", feature: "undo", ready: () => (doc()?.history.now ?? 0) < (doc()?.history.steps.length ?? 1) - 1, run: redo },
+  { id: "copy", title: "Copy", group: "Edit", keys: "Ctrl+c", feature: "copy-paste", ready: anything, run: copy },
+  { id: "cut", title: "Cut", group: "Edit", keys: "Ctrl+x", feature: "copy-paste", ready: anything, run: async () => { await copy(); removeSelected(); } },
+  { id: "duplicate", title: "Duplicate", group: "Edit", keys: "Ctrl+d", feature: "copy-paste", ready: anything, run: () => { pasteText(copyText(doc()!.page, doc()!.blocks, doc()!.notes)); } },
+  { id: "copy-parameters", title: "Copy the block's parameters", group: "Edit", feature: "copy-paste", ready: one, run: copyParameters },
+  { id: "paste-parameters", title: "Paste parameters onto the selected blocks", group: "Edit", feature: "copy-paste", ready: () => selected() && held.text !== "", run: pasteParameters },
+  { id: "delete", title: "Delete", group: "Edit", keys: "Delete", ready: anything, run: removeSelected },
+  { id: "delete-back", title: "Delete (Backspace)", group: "Edit", keys: "Backspace", ready: anything, run: removeSelected },
+  { id: "select-all", title: "Select all", group: "Edit", keys: "Ctrl+a", feature: "multi-select", ready: opened, run: () => select(doc()!.page.blocks.map((block) => block.id), notesOf(doc()!.page).keys()) },
+  { id: "wire", title: "Wire the selected block", group: "Edit", keys: "w", feature: "wires", ready: one, run: () => set({ dialog: { kind: "wire", block: only() } }) },
+  { id: "edit-block", title: "Edit values of the selected block", group: "Edit", keys: "Enter", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:inspect")); } },
+  { id: "rename-block", title: "Rename the selected block", group: "Edit", keys: "F2", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:rename")); } },
+  { id: "note", title: "Add a text note", group: "Edit", keys: "n", feature: "notes", ready: opened, run: () => addNote(false) },
+  { id: "frame", title: "Frame the selected blocks", group: "Edit", keys: "f", feature: "frames", ready: selected, run: () => addNote(true) },
+  { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", feature: "flip", ready: opened, run: () => set({ dialog: { kind: "flip" } }) },
+
+  { id: "layout", title: "Automatic layout", group: "Arrange", keys: "Ctrl+Shift+l", feature: "layout", ready: opened, run: () => { change("automatic layout", (page) => edit.move(page, layOut(page, get().catalog, several() ? doc()!.blocks : undefined))); setTimeout(canvas.fit, 50); } },
+  { id: "align-left", title: "Align left", group: "Arrange", keys: "Alt+ArrowLeft", feature: "align", ready: several, run: lineUp("left") },
+  { id: "align-right", title: "Align right", group: "Arrange", keys: "Alt+ArrowRight", feature: "align", ready: several, run: lineUp("right") },
+  { id: "align-top", title: "Align top", group: "Arrange", keys: "Alt+ArrowUp", feature: "align", ready: several, run: lineUp("top") },
+  { id: "align-bottom", title: "Align bottom", group: "Arrange", keys: "Alt+ArrowDown", feature: "align", ready: several, run: lineUp("bottom") },
+  { id: "align-middle", title: "Align middles", group: "Arrange", feature: "align", ready: several, run: lineUp("middle") },
+  { id: "align-centre", title: "Align centres", group: "Arrange", feature: "align", ready: several, run: lineUp("centre") },
+  { id: "spread-across", title: "Spread evenly across", group: "Arrange", feature: "align", ready: several, run: lineUp("across") },
+  { id: "spread-down", title: "Spread evenly down", group: "Arrange", feature: "align", ready: several, run: lineUp("down") },
+
+  { id: "fit", title: "Show the whole page", group: "View", keys: "Ctrl+0", feature: "zoom", ready: opened, run: () => canvas.fit() },
+  { id: "zoom-in", title: "Zoom in", group: "View", keys: "Ctrl+=", feature: "zoom", ready: opened, run: () => canvas.zoom(1.25) },
+  { id: "zoom-out", title: "Zoom out", group: "View", keys: "Ctrl+-", feature: "zoom", ready: opened, run: () => canvas.zoom(0.8) },
+  { id: "zoom-actual", title: "Zoom to 100 %", group: "View", keys: "Ctrl+1", feature: "zoom", ready: opened, run: () => canvas.actual() },
+  { id: "palette", title: "Show or hide the palette", group: "View", keys: "Ctrl+b", feature: "palette", run: () => set((s) => ({ paletteOpen: !s.paletteOpen })) },
+  { id: "find-block", title: "Search the palette", group: "View", keys: "/", feature: "palette-search", run: () => { set({ paletteOpen: true }); setTimeout(() => document.getElementById("palette-search")?.focus(), 0); } },
+  { id: "inspector", title: "Show or hide the inspector", group: "View", keys: "Ctrl+i", run: () => set((s) => ({ inspectorOpen: !s.inspectorOpen })) },
+  { id: "bottom", title: "Show or hide the results", group: "View", keys: "Ctrl+j", run: () => set((s) => ({ bottomOpen: !s.bottomOpen })) },
+  { id: "minimap", title: "Show or hide the minimap", group: "View", keys: "m", feature: "minimap", run: () => set((s) => ({ minimap: !s.minimap })) },
+  { id: "snap", title: "Snap to the grid, or not", group: "View", feature: "grid-snap", run: () => set((s) => ({ snapping: !s.snapping })) },
+  { id: "theme", title: "Light, dark, or as the system says", group: "View", keys: "Ctrl+Shift+d", feature: "theme", run: () => set((s) => ({ theme: THEMES[(THEMES.indexOf(s.theme) + 1) % 3]! })) },
+  { id: "help", title: "Help for the selected block", group: "View", keys: "F1", feature: "help", run: help },
+  { id: "keys", title: "Keys", group: "View", keys: "?", feature: "keyboard", run: () => set({ dialog: { kind: "keys" } }) },
+  ...(["results", "trend", "map", "trace", "messages", "history"] as const).map((tab, k): Command => ({
+    id: `tab-${tab}`, title: `Show ${tab === "map" ? "the heat map" : tab === "trend" ? "the trend" : tab}`, group: "View", keys: `Alt+${k + 1}`,
+    run: () => set({ bottom: tab, bottomOpen: true }),
+  })),
+
+  { id: "run", title: "Run once", group: "Run", keys: "Ctrl+Enter", feature: "run", ready: opened, run: () => run("once") },
+  { id: "run-steps", title: "Run n steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", feature: "steps", ready: opened, run: () => run("steps") },
+  { id: "run-rate", title: "Run cyclically at the chosen rate", group: "Run", keys: "Alt+r", feature: "rate", ready: opened, run: () => run("rate") },
+  { id: "run-flat", title: "Run flat out", group: "Run", keys: "Alt+f", feature: "run", ready: opened, run: () => run("flat") },
+  { id: "pause", title: "Pause", group: "Run", keys: "Alt+p", feature: "pause", ready: () => doc()?.run?.phase === "running", run: async () => void (await pause()) },
+  { id: "resume", title: "Go on", group: "Run", keys: "Alt+g", feature: "pause", ready: () => doc()?.run?.phase === "paused", run: async () => void (await resume()) },
+  { id: "stop", title: "Stop", group: "Run", keys: "Alt+s", feature: "run", ready: () => ["running", "paused"].includes(doc()?.run?.phase ?? ""), run: async () => void (await stop()) },
+  { id: "reset", title: "Reset Variables", group: "Run", keys: "Alt+0", feature: "run", ready: opened, run: async () => void (await reset()) },
+  { id: "snapshot", title: "Snapshot of the Variables", group: "Run", feature: "snapshots", ready: opened, run: () => snapshot() },
+  { id: "snapshots", title: "Snapshots: look and restore", group: "Run", feature: "snapshots", ready: opened, run: () => set({ dialog: { kind: "snapshots" } }) },
+];
+
+function addNote(frame: boolean): void {
+  const open = doc()!;
+  const k = notesOf(open.page).length;
+  const chosen = open.page.blocks.filter((block) => open.blocks.has(block.id));
+  const note = frame ? frameRound(chosen, get().catalog, "Frame") : { text: "Note", at: view.middle() };
+  change(frame ? "add a frame" : "add a note", (page) => edit.addNote(page, note));
+  select([], [k]);
+  set({ dialog: { kind: "note", k } });
+}
+
+function help(): void {
+  const open = doc();
+  const block = open && open.blocks.size ? blockOf(open.page, only()) : undefined;
+  const found = block && get().catalog.find(block.op);
+  set({ dialog: found ? { kind: "help", op: found.name } : { kind: "keys" } });
+}
+
+export function isReady(command: Command): boolean {
+  return (!command.feature || has(command.feature)) && (command.ready?.() ?? true);
+}
+
+export function command(id: string): Command {
+  const found = COMMANDS.find((known) => known.id === id);
+  if (!found) throw new Error(`there is no command ${id}`);
+  return found;
+}
+
+export function perform(id: string): void {
+  const found = command(id);
+  if (isReady(found)) void found.run();
+}
+
+/** Commands for the page's own pages, beside the table: one for each that can be opened. */
+export function pageCommands(): Command[] {
+  return get().pages.map((page) => ({ id: `open ${page.name}`, title: `Open page ${page.name}`, group: "Pages", run: async () => void (await open(page.name)) }));
+}

@@ -1,0 +1,150 @@
+// Changing the page in front: each change is a step of its history, and is saved.
+
+import type { Json, Page } from "../transport/protocol";
+import * as edit from "../model/edit";
+import { freePlace, snap } from "../model/arrange";
+import { goTo, pageAt, record } from "../model/history";
+import type { End } from "../model/page";
+import { blockOf, endText, parseEnd } from "../model/page";
+import { inputOf } from "../model/pins";
+import { has } from "./features";
+import { keepDoc } from "./keeping";
+import { attempt, say } from "./messages";
+import { saveSoon } from "./saving";
+import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "./store";
+
+/** Put a changed page in the place of the old one, under a label for the history. */
+export function change(label: string, make: (page: Page) => Page, merge = false): void {
+  const open = doc();
+  if (!open) return;
+  const page = make(open.page);
+  if (page === open.page) return;
+  const history = has("undo") ? record(open.history, label, page, merge) : open.history;
+  changeDoc(open.name, { page, history });
+  keepDoc(doc(open.name)!);
+  saveSoon(open.name);
+}
+
+function travel(step: number): void {
+  const open = doc();
+  if (!open || !has("undo")) return;
+  const history = goTo(open.history, step);
+  if (history.now === open.history.now) return;
+  const page = pageAt(history);
+  const ids = new Set(page.blocks.map((block) => block.id));
+  const blocks = new Set([...open.blocks].filter((id) => ids.has(id)));
+  changeDoc(open.name, { page, history, ...NOTHING_SELECTED, blocks });
+  keepDoc(doc(open.name)!);
+  saveSoon(open.name);
+}
+
+export function undo(): void {
+  const open = doc();
+  if (open) travel(open.history.now - 1);
+}
+
+export function redo(): void {
+  const open = doc();
+  if (open) travel(open.history.now + 1);
+}
+
+export const travelTo = travel;
+
+// -- selection --------------------------------------------------------------------------------------------------------
+
+export function select(blocks: Iterable<string>, notes: Iterable<number> = [], wires: Iterable<string> = []): void {
+  const open = doc();
+  if (open) changeDoc(open.name, { blocks: new Set(blocks), notes: new Set(notes), wires: new Set(wires) });
+}
+
+/** Bring a block into view and select it. */
+export function showBlock(id: string, pin: string | null = null): void {
+  select([id]);
+  set({ inspectorOpen: true });
+  window.dispatchEvent(new CustomEvent("rowgrad:show", { detail: { id, pin } }));
+}
+
+// -- blocks and wires -------------------------------------------------------------------------------------------------
+
+/** Where a new block goes when nobody pointed at a place: the middle of what is seen. The canvas sets it. */
+export const view = { middle: (): edit.Place => [100, 100] };
+
+export function place(op: string, at?: edit.Place): string | null {
+  const open = doc();
+  const { catalog, snapping } = get();
+  const found = catalog.find(op);
+  if (!open || !found) return null;
+  const wanted = at ?? freePlace(open.page, catalog, view.middle(), found);
+  let id = "";
+  change(`add ${found.name}`, (page) => {
+    const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && has("grid-snap") ? snap(wanted) : wanted);
+    id = made;
+    return next;
+  });
+  select([id]);
+  return id;
+}
+
+export async function askCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
+  const open = doc();
+  if (!open) return null;
+  const given = side === "from" ? { page: open.page, from: endText(end) } : { page: open.page, to: `${end.block}.${end.pin}` };
+  const reply = await attempt(() => server().ask<{ takes: Record<string, string | null> }>("candidates", given));
+  return reply?.takes ?? null;
+}
+
+/** Draw a wire, if the server takes it; else say why not. */
+export async function tryConnect(from: End, to: string, pin: string): Promise<boolean> {
+  const open = doc();
+  if (!open || !has("wires")) return false;
+  const takes = await askCandidates(from, "from");
+  if (!takes) return false;
+  const reason = takes[`${to}.${pin}`];
+  if (reason !== null) {
+    say("error", reason ?? `${to}.${pin} takes no wire from ${endText(from)}`, { block: to, pin });
+    return false;
+  }
+  const target = blockOf(open.page, to);
+  const many = inputOf(get().catalog.find(target?.op ?? ""), pin)?.many ?? false;
+  change(`wire ${endText(from)} to ${to}.${pin}`, (page) => edit.connect(page, from, to, pin, many));
+  return true;
+}
+
+export function removeSelected(): void {
+  const open = doc();
+  if (!open || !(open.blocks.size || open.notes.size || open.wires.size)) return;
+  change("delete", (page) => {
+    // Places in a list pin shift when one is cut, so the last of a pin goes first.
+    const wires = [...open.wires].map(wireOf).sort((a, b) => b.place - a.place);
+    let next = page;
+    for (const wire of wires) next = edit.disconnect(next, wire);
+    return edit.remove(next, open.blocks, open.notes);
+  });
+  select([]);
+}
+
+/** The name of a wire in the drawing, and back. */
+export function wireId(to: string, pin: string, place: number): string {
+  return JSON.stringify([to, pin, place]);
+}
+
+export function wireOf(id: string): { to: string; pin: string; place: number } {
+  const [to, pin, place] = JSON.parse(id) as [string, string, number];
+  return { to, pin, place };
+}
+
+export function setValue(block: string, pin: string, value: Json | undefined): void {
+  change(`${value === undefined ? "clear" : "type"} ${block}.${pin}`, (page) => edit.setValue(page, block, pin, value));
+}
+
+export function setAttr(block: string, attr: string, value: Json | undefined): void {
+  change(`set ${block}.${attr}`, (page) => edit.setAttr(page, block, attr, value));
+}
+
+export function renameBlock(id: string, name: string): void {
+  if (id === name) return;
+  change(`rename ${id}`, (page) => edit.rename(page, id, name));
+  select([name]);
+}
+
+export { endText, parseEnd };

@@ -1,0 +1,21 @@
+// Features can be left out (`rowgrad studio --without export,import`), for lessons and for tests of the tests.
+
+import { get, useStudio } from "./store";
+
+export const FEATURES = [
+  "align", "autosave", "command-menu", "conflicts", "copy-paste", "costs", "engines", "errors", "export", "feeds", "flip", "frames",
+  "gallery", "grid-snap", "heat-map", "help", "hidden-wires", "history", "import", "keyboard", "layout", "list-pins", "literals",
+  "messages", "minimap", "multi-select", "notes", "palette", "palette-search", "pause", "pin-roles", "rate", "refusals", "results",
+  "run", "search", "snapshots", "sparse-editor", "spreadsheet", "stale", "steps", "tabs", "theme", "trace", "trend", "undo",
+  "upload", "wire-shapes", "wires", "zoom",
+] as const; // prettier-ignore
+
+export type Feature = (typeof FEATURES)[number];
+
+export function has(feature: Feature): boolean {
+  return !get().hello?.without.includes(feature);
+}
+
+export function useFeature(feature: Feature): boolean {
+  return useStudio((state) => !state.hello?.without.includes(feature));
+}

@@ -1,0 +1,60 @@
+// Keys: each is looked up in the table of commands. While somebody types into a field, only a few are heard.
+
+import { COMMANDS, held, isReady, pasteText } from "./commands";
+import { has } from "./features";
+import { get, set } from "./store";
+
+const MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(navigator.platform);
+const IN_FIELDS = new Set(["commands", "save", "run", "run-steps", "close-page", "next-tab", "previous-tab"]);
+
+export function keyOf(event: KeyboardEvent): string {
+  const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const parts: string[] = [];
+  if (MAC ? event.metaKey : event.ctrlKey) parts.push("Ctrl");
+  if (event.altKey) parts.push("Alt");
+  if (event.shiftKey && (event.key.length > 1 || /[a-z]/i.test(event.key))) parts.push("Shift");
+  return [...parts, name].join("+");
+}
+
+function isField(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+/** Buttons and links answer to Enter and Space themselves. */
+function answersItself(event: KeyboardEvent): boolean {
+  const target = event.target;
+  if (!(target instanceof HTMLElement) || !["Enter", " "].includes(event.key) || event.ctrlKey || event.metaKey) return false;
+  return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
+}
+
+export function listenToKeys(root: HTMLElement | Window): () => void {
+  const down = (raw: Event) => {
+    const event = raw as KeyboardEvent;
+    if (event.defaultPrevented || event.isComposing) return;
+    if (event.key === "Escape" && get().dialog) {
+      set({ dialog: null });
+      event.preventDefault();
+      return;
+    }
+    if (get().dialog || answersItself(event)) return;
+    const key = keyOf(event);
+    const typing = isField(event.target);
+    const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
+    if (!found || (!has("keyboard") && !typing)) return;
+    if (!isReady(found)) return;
+    event.preventDefault();
+    void found.run();
+  };
+  const pasted = (raw: Event) => {
+    const event = raw as ClipboardEvent;
+    if (get().dialog || isField(event.target)) return;
+    const text = event.clipboardData?.getData("text/plain") || held.text;
+    if (pasteText(text)) event.preventDefault();
+  };
+  root.addEventListener("keydown", down);
+  root.addEventListener("paste", pasted);
+  return () => {
+    root.removeEventListener("keydown", down);
+    root.removeEventListener("paste", pasted);
+  };
+}

@@ -1,0 +1,59 @@
+// Runs of the page in front: once, so many steps, at a rate, flat out; paused, gone on with, stopped, reset.
+
+import type { Mode, RunState, Snapshot } from "../transport/protocol";
+import { has } from "./features";
+import { attempt, say } from "./messages";
+import { flush } from "./saving";
+import { changeDoc, doc, get, server } from "./store";
+
+async function tell(verb: string, given: Record<string, unknown> = {}): Promise<RunState | null> {
+  const open = doc();
+  if (!open || !has("run")) return null;
+  const state = await attempt(() => server().ask<RunState>(verb, { name: open.name, ...given }));
+  if (state) take(open.name, state);
+  return state;
+}
+
+function take(name: string, state: RunState): void {
+  changeDoc(name, { run: state });
+  if (state.phase === "failed" && state.error) {
+    say("error", state.error.message, { block: state.error.block, pin: state.error.pin, page: name });
+  }
+}
+
+export async function run(mode: Mode, sessions?: string[]): Promise<void> {
+  const open = doc();
+  if (!open) return;
+  if (!(await flush(open.name))) {
+    say("error", "The page could not be saved, so it was not run.");
+    return;
+  }
+  const { steps, rate, engine } = get().runMode;
+  await tell("run", {
+    mode,
+    engine,
+    ...(sessions ? { sessions } : {}),
+    ...(mode === "steps" ? { steps } : {}),
+    ...(mode === "rate" ? { rate } : {}),
+  });
+}
+
+export const pause = () => tell("pause");
+export const resume = () => tell("resume");
+export const stop = () => tell("stop");
+export const reset = () => tell("reset");
+
+export async function snapshots(): Promise<Snapshot[]> {
+  const open = doc();
+  const reply = open && (await attempt(() => server().ask<{ snapshots: Snapshot[] }>("snapshots", { name: open.name })));
+  return reply?.snapshots ?? [];
+}
+
+export async function snapshot(label = ""): Promise<void> {
+  const open = doc();
+  if (!open || !has("snapshots")) return;
+  const reply = await attempt(() => server().ask("snapshot", { name: open.name, label }));
+  if (reply) say("info", `The Variables of ${open.name} are kept as they are now.`);
+}
+
+export const restore = (id: string) => tell("restore", { snapshot: id });

@@ -1,0 +1,238 @@
+// What the server says and is told. The shapes are those of docs/studio-protocol.md.
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+/** One block of a page: an op of the catalogue under an id. */
+export interface Block {
+  id: string;
+  op: string;
+  at?: [number, number];
+  values?: Record<string, Json>;
+  in?: Record<string, string | string[]>;
+  attrs?: Record<string, Json>;
+  hidden?: string[];
+}
+
+/** Text on a page; with a size it is a frame round blocks. */
+export interface Note {
+  text: string;
+  at?: [number, number];
+  size?: [number, number];
+}
+
+export interface Page {
+  format: "rowgrad-page";
+  version: 1;
+  name: string;
+  blocks: Block[];
+  notes?: Note[];
+}
+
+export interface Pin {
+  name: string;
+  type: string;
+  host: boolean;
+  many: boolean;
+  ref: boolean;
+  optional: boolean;
+  role: string;
+  dtypes: string[];
+}
+
+export interface OpRecord {
+  name: string;
+  snake_name: string;
+  aliases: string[];
+  category: string;
+  layer: string;
+  tensorflow: boolean;
+  doc: string;
+  example: string;
+  inputs: Pin[];
+  outputs: Pin[];
+  attrs: Record<string, { default: Json; choices: Json[] }>;
+  differentiable: string[];
+  linear: string[];
+  runs: boolean;
+  traced: boolean;
+}
+
+export interface Info {
+  text: string;
+  kind: "tensor" | "sparse" | "feed" | "operation";
+  dtype: string | null;
+  shape: (number | null)[] | null;
+  ref?: boolean;
+}
+
+export interface Fault {
+  kind: string;
+  message: string;
+  text: string;
+  pin: string | null;
+  block?: string | null;
+  place?: string | null;
+}
+
+export interface Checked {
+  blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
+  errors: Record<string, Fault>;
+  waiting: string[];
+  sessions: string[];
+  recipes: Record<string, string>;
+}
+
+export interface Result {
+  info: Info;
+  run: number;
+  preview: string;
+}
+
+export type Phase = "idle" | "running" | "paused" | "done" | "stopped" | "failed";
+export type Mode = "once" | "steps" | "rate" | "flat";
+
+export interface RunState {
+  phase: Phase;
+  run: number;
+  steps: number | null;
+  mode: Mode | null;
+  rate: number | null;
+  per_second: number | null;
+  seconds: number;
+  engine: string;
+  error: Fault | null;
+  message?: string | null;
+  revision: string | null;
+  recipes: Record<string, string>;
+  costs: Record<string, { seconds: number; bytes: number }>;
+  results: Record<string, Record<string, Result | Result[]>>;
+  carried: string[];
+}
+
+export interface PageInfo {
+  name: string;
+  revision: string;
+  blocks: number;
+  modified: number;
+  error?: string | null;
+}
+
+export interface Engine {
+  name: string;
+  version: string | null;
+  available: boolean;
+  why: string | null;
+}
+
+export interface GalleryEntry {
+  name: string;
+  title: string;
+  blocks: number;
+  text: string;
+}
+
+export interface Hello {
+  version: string;
+  project: { name: string; folder: string; pages: PageInfo[] };
+  catalog: OpRecord[];
+  dtypes: string[];
+  engines: Engine[];
+  limits: Record<string, number>;
+  without: string[];
+  gallery: GalleryEntry[];
+}
+
+export interface Opened {
+  page: Page;
+  revision: string;
+  checked: Checked;
+  run: RunState;
+}
+
+export interface Conflict {
+  kept: string;
+  revision: string;
+  page: Page;
+  checked: Checked;
+}
+
+export type Saved = { revision: string; checked: Checked; conflict?: undefined } | { conflict: Conflict };
+
+export interface Cells {
+  info: Info;
+  at: number[];
+  rows: [number, number];
+  columns: [number, number];
+  cells: string[][];
+  run: number | null;
+  stale: boolean;
+}
+
+export interface HeatMap {
+  info: Info;
+  rows: number;
+  columns: number;
+  low: number | null;
+  high: number | null;
+  cells: (number | null)[][];
+}
+
+export interface Typed {
+  value: Json;
+  text: string;
+  info: Info;
+}
+
+export interface Trace {
+  outputs: string[];
+  inputs: string[];
+  pairs: [number, number][];
+  total: number;
+  cut: boolean;
+}
+
+export interface Snapshot {
+  id: string;
+  label: string;
+  run: number;
+  when: number;
+}
+
+export interface Series {
+  block: string;
+  pin: string;
+  entry?: number;
+  at: number[];
+}
+
+export interface Trend {
+  series: { label: string; points: [number, number | null][] }[];
+  run: number;
+}
+
+export interface ImportReport {
+  page: Page;
+  report: { level: string; place: string; message: string }[];
+}
+
+export type StudioEvent =
+  | { event: "run"; name: string; state: RunState }
+  | { event: "page"; name: string; revision: string; window: string }
+  | { event: "project"; pages: PageInfo[] }
+  | { event: "beat" };
+
+/** What a verb refused, in the server's words. */
+export class Refusal extends Error {
+  constructor(readonly fault: Fault) {
+    super(fault.message);
+    this.name = fault.kind;
+  }
+}
+
+/** How verbs reach the server: over HTTP in a browser, through the kernel in a notebook. */
+export interface Transport {
+  readonly window: string;
+  ask<T>(verb: string, given?: Record<string, unknown>): Promise<T>;
+  send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T>;
+  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean) => void): () => void;
+}

@@ -1,0 +1,68 @@
+// The whole page: bars above, palette left, drawing in the middle, inspector right, results below.
+
+import { ReactFlowProvider } from "@xyflow/react";
+import { useEffect, useRef } from "react";
+import { listenToKeys } from "../state/keyboard";
+import { useFeature } from "../state/features";
+import { useDoc, useStudio } from "../state/store";
+import { Bottom } from "./Bottom";
+import { Canvas } from "./Canvas";
+import { Dialogs } from "./Dialogs";
+import { ImportDrop } from "./ImportDrop";
+import { Inspector } from "./Inspector";
+import { Palette } from "./Palette";
+import { RunBar } from "./RunBar";
+import { StartScreen } from "./StartScreen";
+import { Toasts } from "./Toasts";
+import { TopBar } from "./TopBar";
+
+export function App() {
+  const root = useRef<HTMLDivElement>(null);
+  const theme = useStudio((state) => state.theme);
+  const start = useStudio((state) => state.start);
+  const ready = useStudio((state) => state.hello !== null);
+  const failure = useStudio((state) => state.failure);
+  const hasPalette = useFeature("palette");
+  const palette = useStudio((state) => state.paletteOpen) && hasPalette;
+  const inspector = useStudio((state) => state.inspectorOpen);
+  const bottom = useStudio((state) => state.bottomOpen);
+  const open = useDoc() !== null;
+  useEffect(() => listenToKeys(window), []);
+  if (failure) return <Failure text={failure} />;
+  if (!ready) return <main className="studio" data-theme={theme}><p className="loading" role="status">Loading …</p></main>;
+  return (
+    <ReactFlowProvider>
+      <div className="studio" data-theme={theme} ref={root}>
+        <TopBar />
+        {start || !open ? (
+          <StartScreen />
+        ) : (
+          <>
+            <RunBar />
+            <div className={`desk${palette ? "" : " no-palette"}${inspector ? "" : " no-inspector"}${bottom ? "" : " no-bottom"}`}>
+              {palette && <Palette />}
+              <main className="middle" aria-label="Page">
+                <Canvas />
+              </main>
+              {inspector && <Inspector />}
+              {bottom && <Bottom />}
+            </div>
+          </>
+        )}
+        <Dialogs />
+        <ImportDrop />
+        <Toasts />
+      </div>
+    </ReactFlowProvider>
+  );
+}
+
+function Failure({ text }: { text: string }) {
+  return (
+    <main className="studio failure" data-theme="system">
+      <h1>rowgrad Studio</h1>
+      <p role="alert">{text}</p>
+      <p>Open the address that <code>rowgrad studio</code> printed: it holds the key to this server.</p>
+    </main>
+  );
+}

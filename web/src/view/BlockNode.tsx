@@ -1,0 +1,179 @@
+// One block: its name, its pins with what is known of them, what was typed in, its last results and their cost.
+
+import { Handle, Position } from "@xyflow/react";
+import type { NodeProps } from "@xyflow/react";
+import { memo } from "react";
+import type { Role } from "../model/pins";
+import { SHAPES, pinText, roleOf } from "../model/pins";
+import { blockOf, endsAt } from "../model/page";
+import { bytesText, infoText, isKnown, secondsText } from "../model/show";
+import { useFeature } from "../state/features";
+import { run } from "../state/running";
+import { isStale } from "../state/stale";
+import { set, useStudio } from "../state/store";
+import type { Block, Info, Pin, Result } from "../transport/protocol";
+import { InlineLiteral } from "./InlineLiteral";
+import { inHandle, outHandle } from "./drawing";
+
+function useBlock(id: string): Block | undefined {
+  return useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    return open && blockOf(open.page, id);
+  });
+}
+
+export const BlockNode = memo(function BlockNode({ id, selected }: NodeProps) {
+  const block = useBlock(id);
+  const record = useStudio((state) => state.catalog.find(block?.op ?? ""));
+  const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[id]);
+  const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[id]);
+  const failed = useStudio((state) => {
+    const error = state.docs[state.active ?? ""]?.run?.error;
+    return error?.block === id ? error : undefined;
+  });
+  const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
+  const showErrors = useFeature("errors");
+  if (!block) return null;
+  const error = showErrors ? (fault ?? failed) : undefined;
+  const classes = ["block", selected && "selected", error && "faulty", waiting && "waiting", record?.runs && "session"];
+  return (
+    <div className={classes.filter(Boolean).join(" ")} data-block={id} data-op={block.op}>
+      <div className="block-head">
+        <span className="block-op">{block.op}</span>
+        <span className="block-id">{id}</span>
+        {error && (
+          <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
+            !
+          </button>
+        )}
+      </div>
+      <div className="pins">
+        <div className="pins-in">
+          {(record?.inputs ?? unknownPins(block)).map((pin) => (
+            <InputPin key={pin.name} block={block} pin={pin} info={known?.inputs[pin.name]} faulty={error?.pin === pin.name} />
+          ))}
+        </div>
+        <div className="pins-out">
+          {(record?.outputs ?? []).map((pin) => (
+            <OutputPin key={pin.name} block={id} pin={pin} info={known?.outputs[pin.name]} />
+          ))}
+        </div>
+      </div>
+      {record?.runs && <SessionButtons id={id} />}
+      {error && <div className="block-message" role="alert">{error.message}</div>}
+      <Results id={id} />
+    </div>
+  );
+});
+
+/** Pins of a block that the catalogue does not know: those its wires and values speak of. */
+function unknownPins(block: Block): Pin[] {
+  const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
+  return names.map((name) => ({ name, type: "any", host: false, many: false, ref: false, optional: false, role: "values", dtypes: [] }));
+}
+
+/** Whether the wire being drawn would be taken here: undefined where nobody asks. */
+function useTakes(key: string, side: "from" | "to"): string | null | undefined {
+  return useStudio((state) => {
+    const drag = state.drag;
+    return drag?.takes && drag.side === side ? (drag.takes[key] === undefined ? "" : drag.takes[key]) : undefined;
+  });
+}
+
+function pinClass(role: Role, many: boolean, roles: boolean, takes: string | null | undefined): string {
+  const parts = ["pin"];
+  if (roles) parts.push(`role-${role}`, `shape-${SHAPES[role]}`);
+  if (many) parts.push("many");
+  if (takes === null) parts.push("takes");
+  else if (takes !== undefined) parts.push("refuses");
+  return parts.join(" ");
+}
+
+function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: Info | Info[] | undefined; faulty: boolean }) {
+  const takes = useTakes(`${block.id}.${pin.name}`, "from");
+  const roles = useFeature("pin-roles");
+  const shapes = useFeature("wire-shapes");
+  const wired = endsAt(block, pin.name);
+  const role = roleOf(pin);
+  const title = takes ? `${pin.name}: ${takes}` : pinText(pin);
+  return (
+    <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes)} aria-label={`Input ${pinText(pin)}`} />
+      <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
+      {wired.length ? (
+        <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : infoText(info)) : ""}</span>
+      ) : (
+        <InlineLiteral block={block} pin={pin} />
+      )}
+    </div>
+  );
+}
+
+function OutputPin({ block, pin, info }: { block: string; pin: Pin; info: Info | Info[] | undefined }) {
+  const entries = Array.isArray(info) && info.length > 0 ? info : null;
+  return (
+    <>
+      <OutputHandle block={block} pin={pin} index={null} info={entries && entries.length > 1 ? undefined : info} />
+      {entries?.map((entry, k) => <OutputHandle key={k} block={block} pin={pin} index={k} info={entry} />)}
+    </>
+  );
+}
+
+function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; index: number | null; info: Info | Info[] | undefined }) {
+  const label = index === null ? pin.name : `${pin.name}[${index}]`;
+  const takes = useTakes(`${block}.${label}`, "to");
+  const roles = useFeature("pin-roles");
+  const shapes = useFeature("wire-shapes");
+  const role = roleOf(pin);
+  return (
+    <div className="pin-row out" title={takes ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label}>
+      <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? infoText(info) : ""}</span>
+      <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
+      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, roles, takes)} aria-label={`Output ${pinText(pin)}`} />
+    </div>
+  );
+}
+
+function SessionButtons({ id }: { id: string }) {
+  const runs = useFeature("run");
+  return (
+    <div className="session-buttons nodrag">
+      <button onClick={() => void run("once", [id])} disabled={!runs} aria-label={`Run ${id} once`}>▶ Run</button>
+      <button onClick={() => void run("steps", [id])} disabled={!runs} aria-label={`Run ${id} n steps`}>Step</button>
+      <button onClick={() => void run("flat", [id])} disabled={!runs} aria-label={`Run ${id} flat out`}>∞</button>
+    </div>
+  );
+}
+
+function Results({ id }: { id: string }) {
+  const results = useStudio((state) => state.docs[state.active ?? ""]?.run?.results[id]);
+  const cost = useStudio((state) => state.docs[state.active ?? ""]?.run?.costs[id]);
+  const stale = useStudio((state) => isStale(state, id));
+  const showResults = useFeature("results");
+  const showCosts = useFeature("costs");
+  if (!results && !cost) return null;
+  return (
+    <div className={`block-results${stale ? " stale" : ""}`}>
+      {showResults &&
+        Object.entries(results ?? {}).map(([pin, result]) => <ResultChip key={pin} block={id} pin={pin} result={result} stale={stale} />)}
+      {showCosts && cost && <div className="block-cost" title="time and memory of the last run">{secondsText(cost.seconds)} · {bytesText(cost.bytes)}</div>}
+    </div>
+  );
+}
+
+function ResultChip({ block, pin, result, stale }: { block: string; pin: string; result: Result | Result[]; stale: boolean }) {
+  const items = Array.isArray(result) ? result : [result];
+  return (
+    <>
+      {items.map((item, k) => {
+        const label = `result_${pin}${Array.isArray(result) ? `[${k}]` : ""}`;
+        const look = () => set({ look: { block, pin, entry: Array.isArray(result) ? k : null }, bottom: "results", bottomOpen: true });
+        return (
+          <button key={k} className="result nodrag" onClick={look} title={`${label} ${item.info.text}, run ${item.run}${stale ? ", stale" : ""}`}>
+            <span className="result-name">{label}</span> <span className="result-preview">{item.preview}</span>
+          </button>
+        );
+      })}
+    </>
+  );
+}

@@ -1,0 +1,241 @@
+// The drawing: blocks, wires and notes of the page in front. React Flow draws and drags; the page stays the truth.
+
+import {
+  Background,
+  BackgroundVariant,
+  MiniMap,
+  ReactFlow,
+  SelectionMode,
+  applyNodeChanges,
+  useReactFlow,
+  useStore,
+} from "@xyflow/react";
+import type { Connection, Edge, EdgeChange, FinalConnectionState, Node, NodeChange, OnConnectStartParams } from "@xyflow/react";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
+import * as edit from "../model/edit";
+import { GRID } from "../model/arrange";
+import { parseEnd } from "../model/page";
+import { canvas, perform } from "../state/commands";
+import { askCandidates, change, place, select, tryConnect, view } from "../state/editing";
+import { useFeature } from "../state/features";
+import { say } from "../state/messages";
+import { changeDoc, doc, get, set, useDoc, useStudio } from "../state/store";
+import { BlockNode } from "./BlockNode";
+import { NoteNode } from "./NoteNode";
+import { WireEdge } from "./WireEdge";
+import { endOfHandle, noteId, noteNumber, shownEdges, shownNodes } from "./drawing";
+
+export const OP_DRAGGED = "application/x-rowgrad-op";
+const NODE_TYPES = { block: BlockNode, note: NoteNode };
+const EDGE_TYPES = { wire: WireEdge };
+const MANY = 150; // blocks from which on only those in view are drawn
+const FAR = 0.45; // zoom below which texts could not be read anyway
+
+export function Canvas() {
+  const open = useDoc();
+  const name = open?.name ?? null;
+  const page = open?.page;
+  const catalog = useStudio((state) => state.catalog);
+  const minimap = useStudio((state) => state.minimap);
+  const snapping = useStudio((state) => state.snapping);
+  const hasMinimap = useFeature("minimap");
+  const hasSnap = useFeature("grid-snap");
+  const hasZoom = useFeature("zoom");
+  const hasMulti = useFeature("multi-select");
+  const flow = useReactFlow();
+  const far = useStore((state) => state.transform[2] < FAR);
+  const [nodes, setNodes] = useState<Node[]>([]);
+
+  useLayoutEffect(() => {
+    if (open) setNodes((before) => shownNodes(open.page, open.blocks, open.notes, before));
+  }, [open?.page, open?.blocks, open?.notes, open]);
+  const edges = useMemo(() => (page ? shownEdges(page, catalog, open!.wires) : []), [page, catalog, open?.wires]);
+
+  useEffect(() => {
+    view.middle = () => {
+      const box = document.querySelector(".canvas")?.getBoundingClientRect();
+      if (!box) return [100, 100];
+      const middle = flow.screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
+      return [middle.x - 100, middle.y - 60];
+    };
+    canvas.fit = () => void flow.fitView({ padding: 0.15, maxZoom: 1.25 });
+    canvas.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
+    canvas.actual = () => void flow.zoomTo(1);
+  }, [flow]);
+
+  useEffect(() => {
+    const timer = setTimeout(canvas.fit, 60);
+    return () => clearTimeout(timer);
+  }, [name]);
+
+  useEffect(() => {
+    const show = (event: Event) => {
+      const { id } = (event as CustomEvent<{ id: string }>).detail;
+      void flow.fitView({ nodes: [{ id }], padding: 0.4, maxZoom: Math.max(1, flow.getZoom()), duration: 200 });
+    };
+    window.addEventListener("rowgrad:show", show);
+    return () => window.removeEventListener("rowgrad:show", show);
+  }, [flow]);
+
+  const onNodesChange = useCallback((changes: NodeChange[]) => {
+    setNodes((before) => applyNodeChanges(changes, before));
+    takeSelection(changes);
+    takePlaces(changes);
+  }, []);
+
+  const onEdgesChange = useCallback((changes: EdgeChange[]) => {
+    const now = doc();
+    const chosen = changes.filter((c) => c.type === "select");
+    if (!now || !chosen.length) return;
+    const wires = new Set(now.wires);
+    for (const c of chosen) if (c.selected) wires.add(c.id); else wires.delete(c.id);
+    changeDoc(now.name, { wires });
+  }, []);
+
+  const onConnectStart = useCallback((_: unknown, from: OnConnectStartParams) => {
+    if (!from.nodeId || !from.handleId) return;
+    const side = from.handleType === "source" ? "from" : "to";
+    const end = endOfHandle(from.nodeId, from.handleId);
+    set({ drag: { end, side, takes: null } });
+    void askCandidates(end, side).then((takes) => {
+      if (get().drag?.end === end) set({ drag: { end, side, takes } });
+    });
+  }, []);
+
+  const isValid = useCallback((wire: Connection | Edge) => {
+    const { drag } = get();
+    if (!drag?.takes || !wire.sourceHandle || !wire.targetHandle) return true;
+    const other = drag.side === "from" ? endOfHandle(wire.target, wire.targetHandle) : endOfHandle(wire.source, wire.sourceHandle);
+    return drag.takes[keyOfEnd(other)] === null;
+  }, []);
+
+  const onConnect = useCallback((wire: Connection) => {
+    if (!wire.sourceHandle || !wire.targetHandle) return;
+    const to = endOfHandle(wire.target, wire.targetHandle);
+    void tryConnect(endOfHandle(wire.source, wire.sourceHandle), to.block, to.pin);
+  }, []);
+
+  const onConnectEnd = useCallback((_: unknown, state: FinalConnectionState) => {
+    const { drag } = get();
+    set({ drag: null });
+    if (state.isValid || !state.toHandle?.id || !drag?.takes) return;
+    const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
+    const reason = drag.takes[keyOfEnd(other)];
+    const target = drag.side === "from" ? other : drag.end;
+    if (reason) say("error", reason, { block: target.block, pin: target.pin });
+  }, []);
+
+  const onDrop = useCallback(
+    (event: React.DragEvent) => {
+      const op = event.dataTransfer.getData(OP_DRAGGED);
+      if (!op) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const at = flow.screenToFlowPosition({ x: event.clientX, y: event.clientY });
+      place(op, [at.x - 60, at.y - 16]);
+    },
+    [flow],
+  );
+
+  if (!open) return null;
+  return (
+    <div className={`canvas${far ? " far" : ""}`} onDrop={onDrop} onDragOver={allowDrop} data-testid="canvas">
+      <ReactFlow
+        nodes={nodes}
+        edges={edges}
+        nodeTypes={NODE_TYPES}
+        edgeTypes={EDGE_TYPES}
+        onNodesChange={onNodesChange}
+        onEdgesChange={onEdgesChange}
+        onConnectStart={onConnectStart}
+        onConnect={onConnect}
+        onConnectEnd={onConnectEnd}
+        isValidConnection={isValid}
+        onPaneClick={() => select([])}
+        onNodeDoubleClick={() => perform("edit-block")}
+        snapToGrid={snapping && hasSnap}
+        snapGrid={[GRID, GRID]}
+        selectionMode={SelectionMode.Partial}
+        selectionOnDrag={hasMulti}
+        selectionKeyCode={hasMulti ? "Shift" : null}
+        multiSelectionKeyCode={hasMulti ? ["Shift", "Meta", "Control"] : null}
+        panOnDrag={hasMulti ? [1, 2] : true}
+        panActivationKeyCode="Space"
+        panOnScroll={hasZoom}
+        zoomOnScroll={false}
+        zoomOnPinch={hasZoom}
+        zoomOnDoubleClick={false}
+        deleteKeyCode={null}
+        minZoom={0.05}
+        maxZoom={hasZoom ? 4 : 1}
+        connectionRadius={28}
+        onlyRenderVisibleElements={open.page.blocks.length > MANY}
+        nodesFocusable
+        edgesFocusable
+        elevateNodesOnSelect
+        proOptions={{ hideAttribution: true }}
+        aria-label={`The page ${open.name}`}
+      >
+        <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
+        {minimap && hasMinimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
+      </ReactFlow>
+    </div>
+  );
+}
+
+function keyOfEnd(end: { block: string; pin: string; index: number | null }): string {
+  return `${end.block}.${end.pin}${end.index === null ? "" : `[${end.index}]`}`;
+}
+
+function allowDrop(event: React.DragEvent): void {
+  if (event.dataTransfer.types.includes(OP_DRAGGED)) event.preventDefault();
+}
+
+function miniClass(node: Node): string {
+  return node.type === "note" ? "mini-note" : "mini-block";
+}
+
+/** Selected and unselected blocks and notes, as React Flow tells them. */
+function takeSelection(changes: NodeChange[]): void {
+  const open = doc();
+  const chosen = changes.filter((c) => c.type === "select");
+  if (!open || !chosen.length) return;
+  const blocks = new Set(open.blocks);
+  const notes = new Set(open.notes);
+  for (const c of chosen) {
+    const k = noteNumber(c.id);
+    if (k === null) c.selected ? blocks.add(c.id) : blocks.delete(c.id);
+    else c.selected ? notes.add(k) : notes.delete(k);
+  }
+  changeDoc(open.name, { blocks, notes });
+}
+
+/** Places at the end of a drag, or after an arrow key. */
+function takePlaces(changes: NodeChange[]): void {
+  const places = new Map<string, edit.Place>();
+  const notes: [number, edit.Place][] = [];
+  for (const c of changes) {
+    if (c.type !== "position" || c.dragging || !c.position) continue;
+    const k = noteNumber(c.id);
+    const at: edit.Place = [c.position.x, c.position.y];
+    if (k === null) places.set(c.id, at);
+    else notes.push([k, at]);
+  }
+  if (!places.size && !notes.length) return;
+  change(
+    "move",
+    (page) => {
+      const moved = edit.move(page, places);
+      const same = moved.blocks.every((block, i) => block === page.blocks[i]);
+      let next = same ? page : moved;
+      for (const [k, at] of notes) {
+        const was = next.notes?.[k]?.at;
+        if (!was || was[0] !== at[0] || was[1] !== at[1]) next = edit.changeNote(next, k, { at });
+      }
+      return next;
+    },
+    true,
+  );
+}
+
+export { noteId, parseEnd };

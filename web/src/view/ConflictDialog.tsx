@@ -1,0 +1,4 @@
+export function ConflictDialog({ name, kept }: { name: string; kept: string }) {
+  void [name, kept];
+  return null;
+}

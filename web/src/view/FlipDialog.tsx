@@ -1,0 +1,4 @@
+export function FlipDialog() {
+  void [];
+  return null;
+}

@@ -1,0 +1,4 @@
+export function ImportDrop() {
+  void [];
+  return null;
+}

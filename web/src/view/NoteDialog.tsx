@@ -1,0 +1,4 @@
+export function NoteDialog({ k }: { k: number }) {
+  void [k];
+  return null;
+}

@@ -1,0 +1,4 @@
+export function RenameDialog({ page }: { page: string }) {
+  void [page];
+  return null;
+}

@@ -1,0 +1,91 @@
+// Running the page in front: how, how fast, on what; and how far it is.
+
+import { secondsText } from "../model/show";
+import { useFeature } from "../state/features";
+import { get, set, useDoc, useStudio } from "../state/store";
+import type { RunState } from "../transport/protocol";
+import { CommandButton } from "./CommandButton";
+
+export function RunBar() {
+  const open = useDoc();
+  const mode = useStudio((state) => state.runMode);
+  const engines = useStudio((state) => state.hello?.engines ?? []);
+  const hasEngines = useFeature("engines");
+  const hasSteps = useFeature("steps");
+  const hasRate = useFeature("rate");
+  if (!open) return null;
+  const change = (part: Partial<typeof mode>) => set({ runMode: { ...get().runMode, ...part } });
+  return (
+    <div className="run-bar" role="toolbar" aria-label="Run">
+      <CommandButton id="run" text="▶ Run once" className="primary" />
+      <CommandButton id="run-steps" text="Steps" />
+      {hasSteps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
+      <CommandButton id="run-rate" text="Cyclic" />
+      {hasRate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
+      <CommandButton id="run-flat" text="Flat out" />
+      <span className="gap" />
+      <CommandButton id="pause" text="Pause" />
+      <CommandButton id="resume" text="Go on" />
+      <CommandButton id="stop" text="Stop" />
+      <CommandButton id="reset" text="Reset" />
+      <CommandButton id="snapshot" text="Snapshot" />
+      <CommandButton id="snapshots" text="…" />
+      {hasEngines && (
+        <label className="engine">
+          Engine{" "}
+          <select value={mode.engine} onChange={(event) => change({ engine: event.target.value })}>
+            {engines.map((engine) => (
+              <option key={engine.name} value={engine.name} disabled={!engine.available} title={engine.why ?? ""}>
+                {engine.name} {engine.version ?? ""}{engine.available ? "" : " (not installed)"}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <Progress run={open.run} />
+    </div>
+  );
+}
+
+function NumberField(props: { label: string; value: number; least: number; most: number; whole?: boolean; unit?: string; onChange: (value: number) => void }) {
+  const { label, value, least, most, whole = false, unit, onChange } = props;
+  return (
+    <label className="number">
+      <input
+        type="number"
+        aria-label={label}
+        title={label}
+        defaultValue={value}
+        min={least}
+        max={most}
+        step={whole ? 1 : "any"}
+        onChange={(event) => {
+          const typed = event.target.valueAsNumber;
+          if (Number.isFinite(typed) && typed >= least && typed <= most && (!whole || Number.isInteger(typed))) onChange(typed);
+        }}
+      />
+      {unit}
+    </label>
+  );
+}
+
+const WORDS: Record<RunState["phase"], string> = {
+  idle: "not run yet",
+  running: "running",
+  paused: "paused",
+  done: "done",
+  stopped: "stopped",
+  failed: "failed",
+};
+
+function Progress({ run }: { run: RunState | null }) {
+  if (!run) return null;
+  const speed = run.per_second ? ` · ${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
+  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]} · run ${run.run}${run.seconds ? ` · ${secondsText(run.seconds)}` : ""}${run.phase === "running" ? speed : ""}`;
+  return (
+    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={run.message ?? run.error?.message ?? ""}>
+      {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.run, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
+      <span role="status">{text}</span>
+    </span>
+  );
+}

@@ -1,0 +1,4 @@
+export function StartScreen() {
+  void [];
+  return null;
+}

@@ -1,0 +1,72 @@
+// Pages as tabs, and what concerns all of them.
+
+import { perform } from "../state/commands";
+import { close, newPage } from "../state/documents";
+import { useFeature } from "../state/features";
+import { set, useStudio } from "../state/store";
+import { CommandButton } from "./CommandButton";
+
+export function TopBar() {
+  const connected = useStudio((state) => state.connected);
+  const project = useStudio((state) => state.hello?.project.name ?? "");
+  return (
+    <header className="top-bar">
+      <button className="brand plain" onClick={() => set({ start: true })} title={`Project ${project}: gallery and pages`}>
+        <span className="brand-mark" aria-hidden="true">▦</span> rowgrad <span className="brand-project">{project}</span>
+      </button>
+      <Tabs />
+      <div className="top-tools">
+        <SaveState />
+        {!connected && <span className="offline" role="status">not connected; edits are kept here</span>}
+        <CommandButton id="undo" text="↶" />
+        <CommandButton id="redo" text="↷" />
+        <CommandButton id="commands" text="Search  Ctrl K" />
+        <CommandButton id="export" text="Export" />
+        <CommandButton id="theme" text="◐" />
+        <CommandButton id="keys" text="?" />
+      </div>
+    </header>
+  );
+}
+
+function Tabs() {
+  const tabs = useStudio((state) => state.tabs);
+  const active = useStudio((state) => (state.start ? null : state.active));
+  const docs = useStudio((state) => state.docs);
+  const on = useFeature("tabs");
+  const shown = on ? tabs : tabs.filter((name) => name === active);
+  return (
+    <div className="tabs">
+      <div role="tablist" aria-label="Pages" className="tab-list">
+        {shown.map((name) => {
+          const phase = docs[name]?.run?.phase;
+          const faulty = Object.keys(docs[name]?.checked.errors ?? {}).length > 0;
+          return (
+            <div key={name} className={`tab${name === active ? " active" : ""}`} role="presentation">
+              <button role="tab" aria-selected={name === active} onClick={() => set({ active: name, start: false })} onDoubleClick={() => set({ dialog: { kind: "rename", page: name } })}>
+                {phase === "running" && <span className="dot running" aria-label="running" role="img" />}
+                {phase === "paused" && <span className="dot paused" aria-label="paused" role="img" />}
+                {faulty && <span className="dot faulty" aria-label="has errors" role="img" />}
+                {name}
+              </button>
+              <button className="tab-close" aria-label={`Close ${name}`} onClick={() => close(name)}>×</button>
+            </div>
+          );
+        })}
+      </div>
+      {on && <button className="plain" aria-label="New page" title="New page" onClick={() => void newPage()}>+</button>}
+    </div>
+  );
+}
+
+const WORDS = { saved: "saved", waiting: "saving …", saving: "saving …", failed: "not saved" };
+
+function SaveState() {
+  const saving = useStudio((state) => state.docs[state.active ?? ""]?.saving ?? null);
+  if (!saving) return null;
+  return (
+    <button className={`save-state plain ${saving}`} data-saving={saving} onClick={() => perform("save")} title="Every edit is saved by itself">
+      {WORDS[saving]}
+    </button>
+  );
+}

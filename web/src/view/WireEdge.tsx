@@ -1,0 +1,31 @@
+// A wire, with what comes along it. Unknown sizes are marked; hidden wires are thin dashes.
+
+import { BaseEdge, getSmoothStepPath } from "@xyflow/react";
+import type { EdgeProps } from "@xyflow/react";
+import { memo } from "react";
+import type { End } from "../model/page";
+import { infoText, isKnown } from "../model/show";
+import { useFeature } from "../state/features";
+import { useStudio } from "../state/store";
+
+export const WireEdge = memo(function WireEdge(props: EdgeProps) {
+  const { sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, selected } = props;
+  const { from, hidden, role } = props.data as { from: End; hidden: boolean; role: string };
+  const [path, x, y] = getSmoothStepPath({ sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, borderRadius: 8 });
+  const info = useStudio((state) => {
+    const found = state.docs[state.active ?? ""]?.checked.blocks[from.block]?.outputs[from.pin];
+    return Array.isArray(found) && from.index !== null ? found[from.index] : found;
+  });
+  const shapes = useFeature("wire-shapes");
+  const hides = useFeature("hidden-wires") && hidden && !selected;
+  return (
+    <g className={`wire wire-${role}${hides ? " hidden" : ""}${selected ? " selected" : ""}`}>
+      <BaseEdge path={path} interactionWidth={16} />
+      {shapes && !hides && (
+        <text className={`wire-text${isKnown(info) ? "" : " open"}`} x={x} y={y - 5} textAnchor="middle">
+          {infoText(info)}
+        </text>
+      )}
+    </g>
+  );
+});

@@ -1,0 +1,95 @@
+// A page as nodes and edges of the drawing. Nodes that did not change stay the same objects, so they are not drawn again.
+
+import type { Edge, Node } from "@xyflow/react";
+import { positionsOf } from "../model/places";
+import type { Catalog } from "../model/catalog";
+import type { End } from "../model/page";
+import { notesOf, parseEnd, wiresOf } from "../model/page";
+import { outputOf, roleOf } from "../model/pins";
+import { wireId } from "../state/editing";
+import type { Page } from "../transport/protocol";
+
+const NOTE = "note "; // no block's id has a blank in it
+
+export function noteId(k: number): string {
+  return NOTE + k;
+}
+
+export function noteNumber(id: string): number | null {
+  return id.startsWith(NOTE) ? Number(id.slice(NOTE.length)) : null;
+}
+
+export function inHandle(pin: string): string {
+  return `in:${pin}`;
+}
+
+export function outHandle(pin: string, index: number | null = null): string {
+  return `out:${pin}${index === null ? "" : `[${index}]`}`;
+}
+
+export function endOfHandle(block: string, handle: string): End {
+  const end = parseEnd(`x.${handle.slice(handle.indexOf(":") + 1)}`);
+  return { block, pin: end.pin, index: end.index };
+}
+
+export function shownNodes(page: Page, chosen: ReadonlySet<string>, notes: ReadonlySet<number>, before: Node[]): Node[] {
+  const old = new Map(before.map((node) => [node.id, node]));
+  const places = positionsOf(page);
+  const blocks = page.blocks.map((block) => {
+    const [x, y] = places.get(block.id)!;
+    return keepSame(old.get(block.id), {
+      id: block.id,
+      type: "block",
+      position: { x, y },
+      data: { op: block.op },
+      selected: chosen.has(block.id),
+      ariaLabel: `Block ${block.id}, ${block.op}`,
+    });
+  });
+  const frames = notesOf(page).map((note, k) => {
+    const [x, y] = note.at ?? [0, 0];
+    const size = note.size ? { width: note.size[0], height: note.size[1] } : {};
+    return keepSame(old.get(noteId(k)), {
+      id: noteId(k),
+      type: "note",
+      position: { x, y },
+      data: { text: note.text, framed: Boolean(note.size), ...size },
+      selected: notes.has(k),
+      ...(note.size ? { zIndex: -1, ...size } : { zIndex: 0 }),
+      ariaLabel: `${note.size ? "Frame" : "Note"}: ${note.text}`,
+    });
+  });
+  return [...frames, ...blocks];
+}
+
+function keepSame(old: Node | undefined, made: Node): Node {
+  if (!old) return made;
+  const same =
+    old.position.x === made.position.x &&
+    old.position.y === made.position.y &&
+    Boolean(old.selected) === Boolean(made.selected) &&
+    old.width === made.width &&
+    old.height === made.height &&
+    JSON.stringify(old.data) === JSON.stringify(made.data);
+  return same ? old : { ...old, ...made };
+}
+
+export function shownEdges(page: Page, catalog: Catalog, chosen: ReadonlySet<string>): Edge[] {
+  const ops = new Map(page.blocks.map((block) => [block.id, block.op]));
+  return wiresOf(page).map((wire) => {
+    const id = wireId(wire.to, wire.pin, wire.place);
+    const source = catalog.find(ops.get(wire.from.block) ?? "");
+    const pin = outputOf(source, wire.from.pin);
+    return {
+      id,
+      type: "wire",
+      source: wire.from.block,
+      sourceHandle: outHandle(wire.from.pin, wire.from.index),
+      target: wire.to,
+      targetHandle: inHandle(wire.pin),
+      selected: chosen.has(id),
+      data: { from: wire.from, hidden: wire.hidden, role: pin ? roleOf(pin) : "any" },
+      ariaLabel: `Wire from ${wire.from.block}.${wire.from.pin} to ${wire.to}.${wire.pin}`,
+    };
+  });
+}

@@ -1,0 +1,4 @@
+export function MapPanel() {
+  void [];
+  return null;
+}

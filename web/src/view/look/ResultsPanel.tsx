@@ -1,0 +1,4 @@
+export function ResultsPanel() {
+  void [];
+  return null;
+}

@@ -1,0 +1,4 @@
+export function TracePanel() {
+  void [];
+  return null;
+}

@@ -1,0 +1,4 @@
+export function TrendPanel() {
+  void [];
+  return null;
+}

@@ -1,0 +1,4 @@
+export function ExportDialog() {
+  void [];
+  return null;
+}

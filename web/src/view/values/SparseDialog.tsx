@@ -1,0 +1,4 @@
+export function SparseDialog({ block }: { block: string }) {
+  void [block];
+  return null;
+}

@@ -1,0 +1,4 @@
+export function ValueDialog({ block, pin }: { block: string; pin: string }) {
+  void [block, pin];
+  return null;
+}

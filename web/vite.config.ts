@@ -1,0 +1,25 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+
+// One script and one style sheet under fixed names: the server offers exactly these files, and a build of the same
+// source gives the same bytes, so that the committed files can be compared with a fresh build.
+export default defineConfig({
+  base: "./",
+  plugins: [react()],
+  build: {
+    outDir: "../src/rowgrad/studio/static",
+    emptyOutDir: true,
+    target: "es2022",
+    modulePreload: false,
+    cssCodeSplit: false,
+    chunkSizeWarningLimit: 2000,
+    rollupOptions: {
+      input: "index.html",
+      output: {
+        entryFileNames: "studio.js",
+        assetFileNames: "studio[extname]",
+        codeSplitting: false,
+      },
+    },
+  },
+});
