@@ -286,8 +286,9 @@ class _Drawing:
         wires = {a.name: many_values(given.get(a.name, ()), a.name) for a in op.inputs}
         for k, value in enumerate(wires[pin]):
             if not isinstance(value, Output):
-                raise refuse("pin_kind", argument=f"{pin}[{k}]", bound="a wire", value=kind_of(value))
-            if value.dtype not in (*FLOATS, *COMPLEX):
+                bound = "one value" if pin == "grad_inputs" else "a wire"
+                raise refuse("pin_kind", argument=f"{pin}[{k}]", bound=bound, value=kind_of(value))
+            if pin != "grad_inputs" and value.dtype not in (*FLOATS, *COMPLEX):
                 raise refuse("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
         outputs, inputs, seeds = (wires[a.name] for a in op.inputs)
         if not all(isinstance(v, Output) for v in (*outputs, *inputs)):
