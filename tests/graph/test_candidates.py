@@ -35,7 +35,7 @@ def complete() -> Page:
         wired("g", "AddSymbolicGradients", outputs="loss.output", inputs="f.output"),
         wired("as", "AssignAdd", ref="v.ref", value="f.output"),
         wired("feed", "FeedType", input="ph.output", initializer="f.output"),
-        Block("st", "SparseTensor", {"indices": [[0, 1]], "values": np.float32([1]), "dense_shape": [3, 4]}),
+        Block("st", "SparseTensor", {"indices": [[0, 1]], "values": np.ones(1, np.float32), "dense_shape": [3, 4]}),
         wired("sa", "SparseAdd", {"thresh": 0.0}, a_indices="st.tensor", b_indices="st.tensor"),
         wired("el", "EmbeddingLookupSparse", params="f.output", ids="ids.tensor"),
         Block("ids", "SparseTensor", {"indices": [[0, 1]], "values": [1], "dense_shape": [3, 4]}),
