@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -12,11 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 TOKEN = "a-token-for-tests-0123456789"
+# So that the C library gives large blocks back at once, and a process's size is what it holds.
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144"}
 QUICK = {"head_seconds": 1.5, "body_seconds": 1.5, "write_seconds": 1.5, "answer_seconds": 2.0, "beat_seconds": 0.4}
 
 
@@ -62,6 +65,16 @@ class Served:
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    @contextmanager
+    def crowd(self, size: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+        """Many connections that have all sent this; some may be closed by the server meanwhile."""
+        with ExitStack() as stack:
+            found = [stack.enter_context(self.connect()) for _ in range(size)]
+            for connection in found:
+                with suppress(OSError):
+                    connection.sendall(sent)
+            yield found
 
     def raw(self, sent: bytes, wait: float = 20) -> bytes:
         """All that comes back for these bytes until the server closes, or `wait` is over."""
@@ -115,6 +128,7 @@ def serving(**limits: Any) -> Iterator[Served]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ | _MALLOC,
         )
         try:
             assert process.stdout is not None

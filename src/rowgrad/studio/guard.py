@@ -88,6 +88,8 @@ class Guard:
 
     def _judge(self, scope: Scope) -> None:
         heads = _Heads(scope)
+        if heads.size > self._limits.head_bytes:  # uvicorn lets pass what comes in one piece
+            raise RefusedError(431, "TooLarge", f"the head is longer than {self._limits.head_bytes} bytes")
         path = heads.path
         host = heads.single("host") or ""
         if host not in self._hosts:
@@ -129,6 +131,11 @@ class _Heads:
     def __init__(self, scope: Scope) -> None:
         self._pairs: list[tuple[bytes, bytes]] = scope["headers"]
         self.path = scope["raw_path"].decode("latin-1")
+
+    @property
+    def size(self) -> int:
+        """Bytes of names and values, and of the path."""
+        return len(self.path) + sum(len(name) + len(value) for name, value in self._pairs)
 
     def single(self, name: str) -> str | None:
         found = [value for key, value in self._pairs if key == name.encode()]

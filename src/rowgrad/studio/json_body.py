@@ -41,7 +41,7 @@ def _check_nesting(raw: bytes, limits: Limits) -> None:
     if len(brackets) > 2 * limits.json_parts:
         raise InvalidArgumentError(f"the request has more than {limits.json_parts} lists and objects")
     opens = np.isin(np.frombuffer(brackets, np.uint8), np.frombuffer(b"[{", np.uint8))
-    depth = np.cumsum(np.where(opens, 1, -1)).max(initial=0)
+    depth = np.cumsum(np.where(opens, np.int8(1), np.int8(-1)), dtype=np.int32).max(initial=0)
     if depth > limits.json_depth:
         text = f"lists and objects are nested {depth} deep in the request; at most {limits.json_depth} are read"
         raise InvalidArgumentError(text)
