@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import random
@@ -25,7 +26,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 def served() -> Iterator[Served]:
     with serving(**QUICK) as found:
         yield found
-        assert found.is_well()
+        # No traceback, no warning: what clients do wrong is no error of the server.
+        assert found.stop() == "closed\n"
 
 
 @pytest.fixture(autouse=True)
@@ -68,15 +70,18 @@ def test_a_body_of_100_megabytes(served: Served, verb: str, how: str) -> None:
 
 @needs_proc
 def test_large_bodies_at_a_time_share_what_is_allowed() -> None:
-    """Eight files of 60 MiB: more than 256 MiB together are not held."""
-    with serving() as served:
+    """Six files of 20 MiB: more than 48 MiB together are not held."""
+    with serving(held_bytes=48 * MEBIBYTE) as served:
+        body = bytes(20 * MEBIBYTE)
+        start = head("/api/upload?name=a", served.port, extra=f"Content-Length: {len(body)}\r\n")
         before = served.memory()
-        with ThreadPoolExecutor(8) as pool:
-            body = bytes(60 * MEBIBYTE)
-            statuses = Counter(pool.map(lambda _: served.post("upload?name=a", body).status, range(8)))
-        assert set(statuses) <= {200, 503}
-        assert statuses[200] >= 1
-        assert served.memory("VmHWM") - before < 600
+        with served.crowd(6, start + body[:-1]) as slow:  # all of it but for the last byte
+            for connection in slow:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"\0" + head("/", served.port, "GET", "Connection: close\r\n"))
+            statuses = Counter(read_all(connection)[:13] for connection in slow)
+        assert statuses == {b"HTTP/1.1 200 ": 2, b"HTTP/1.1 503 ": 4}
+        assert served.memory("VmHWM") - before < 3 * 48
         assert served.post("upload?name=a", body).status == 200  # all was given back
 
 
@@ -86,7 +91,7 @@ def test_requests_leave_no_memory_behind(served: Served) -> None:
     for _ in range(3):
         assert served.post("echo", body).status == 200
     before = served.memory()
-    for _ in range(12):
+    for _ in range(8):
         assert served.post("echo", body).status == 200
         assert served.post("echo", b"[" * MEBIBYTE).status == 400
     assert served.memory() - before < 30
@@ -123,15 +128,15 @@ def test_a_thousand_requests_at_a_time(served: Served) -> None:
 def test_more_connections_than_there_may_be(served: Served) -> None:
     before = served.memory()
     told = head(port=served.port, extra="Content-Length: 2\r\n") + b"{}"
-    with served.crowd(700, told):
-        assert len(os.listdir(f"/proc/{served.process.pid}/fd")) < 300
+    with served.crowd(400, told):
+        wait_until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) < 190)  # 160, and files of its own
         assert served.is_well()
         assert served.memory() - before < 60
 
 
 def test_half_sent_heads_keep_nobody_out(served: Served) -> None:
     """Slow loris: heads sent byte by byte, on more connections than there may be; one more is answered at once."""
-    with served.crowd(300, f"POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nX-A".encode()) as slow:
+    with served.crowd(240, f"POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nX-A".encode()) as slow:
         began = time.monotonic()
         assert served.is_well()
         assert time.monotonic() - began < 1
@@ -147,13 +152,13 @@ def test_half_sent_heads_keep_nobody_out(served: Served) -> None:
 
 
 def test_idle_connections_are_closed(served: Served) -> None:
-    for sent in (b"", head(port=served.port, extra="Content-Length: 2\r\n") + b"{}"):
-        with served.connect() as connection:
+    """Both such as have asked nothing yet and such as were answered."""
+    with served.crowd(5) as new, served.crowd(5, head(port=served.port, extra="Content-Length: 2\r\n") + b"{}") as used:
+        began = time.monotonic()
+        for connection in new + used:
             connection.settimeout(8)
-            connection.sendall(sent)
-            began = time.monotonic()
-            read_all(connection)
-            assert 1 < time.monotonic() - began < 6
+            assert (b" 200 " in read_all(connection)) == (connection in used)
+        assert 1 < time.monotonic() - began < 6
 
 
 def test_half_sent_bodies_end_with_their_time(served: Served) -> None:
@@ -178,7 +183,11 @@ def test_huge_heads(served: Served) -> None:
     start = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
     for told in (start + b"X-A: " + b"a" * 100_000, start + b"X-A: b\r\n" * 20_000, b"GET /" + b"a" * 100_000):
         with served.connect() as connection:
-            assert send_until_refused(connection, told + b" HTTP/1.1\r\n\r\n", 1)[:13] in (b"", b"HTTP/1.1 400 ", b"HTTP/1.1 431 ")
+            assert send_until_refused(connection, told + b" HTTP/1.1\r\n\r\n", 1)[:13] in (
+                b"",
+                b"HTTP/1.1 400 ",
+                b"HTTP/1.1 431 ",
+            )
     assert served.raw(head(f"/api/upload?name={'a' * 10_000}", served.port), 1).startswith(b"HTTP/1.1 414 ")
 
 
@@ -224,14 +233,3 @@ def test_clients_that_leave(served: Served) -> None:
                 connection.sendall(sent)
                 if b"events" in sent or b"large" in sent:
                     connection.recv(10)
-
-
-def test_nothing_of_this_was_unexpected() -> None:
-    """No traceback, no warning: what clients do wrong is no error of the server."""
-    with serving(**QUICK) as served:
-        test_garbage(served)
-        test_clients_that_leave(served)
-        test_a_length_that_lies(served)
-        time.sleep(0.5)
-        assert served.is_well()
-        assert served.stop() == "closed\n"

@@ -89,7 +89,8 @@ class Guard:
     def _judge(self, scope: Scope) -> None:
         heads = _Heads(scope)
         if heads.size > self._limits.head_bytes:  # uvicorn lets pass what comes in one piece
-            raise RefusedError(431, "TooLarge", f"the head is longer than {self._limits.head_bytes} bytes")
+            text = f"the head is longer than {self._limits.head_bytes} bytes"
+            raise RefusedError(431, "TooLarge", text, connection="close")
         path = heads.path
         host = heads.single("host") or ""
         if host not in self._hosts:

@@ -25,7 +25,7 @@ class Limits:
     answer_seconds: float = 60.0  # for one verb
     stop_seconds: int = 3  # that requests have left when the server stops
     beat_seconds: float = 10.0  # between signs of life in the stream of events
-    connections: int = 200  # below 256, the number of open files macOS begins with
+    connections: int = 160  # below 256, the number of open files macOS begins with
     requests: int = 128  # at a time, streams of events among them
     threads: int = 8  # verbs that are answered at a time
     waiting: int = 64  # verbs that wait for a thread
