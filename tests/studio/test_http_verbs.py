@@ -1,0 +1,236 @@
+"""Verbs over HTTP: arguments, errors, threads, time; and the stream of events."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from serving import QUICK, TOKEN, Answer, Served, head, serving, wait_until
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving(**QUICK) as found:
+        yield found
+
+
+def test_an_unknown_verb(served: Served) -> None:
+    answer = served.post("no_such", {})
+    assert (answer.status, answer.kind) == (404, "UnknownVerbError")
+    assert "'no_such'" in answer.json["error"]["message"]
+
+
+def test_a_file_comes_as_it_is(served: Served) -> None:
+    answer = served.post("upload?name=a%20b.npy", b"\0\xff" * 1_000_000, Content_Type="application/octet-stream")
+    assert answer.json == {"name": "a b.npy", "bytes": 2_000_000}
+    assert served.post("upload?name=a&name=b", b"").status == 400
+    assert served.post("upload", b"").json["error"]["pin"] == "name"
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "kind", "message"),
+    [
+        ("op", 400, "InvalidArgumentError", "ids must be sorted"),
+        ("value", 400, "ValueError", "no such value"),
+        ("type", 400, "TypeError", "no such type"),
+        ("os", 500, "OSError", "[Errno 28] No space left on device"),
+    ],
+)
+def test_errors_of_a_verb(served: Served, how: str, status: int, kind: str, message: str) -> None:
+    answer = served.post("fail", {"how": how})
+    assert (answer.status, answer.kind, answer.json["error"]["message"]) == (status, kind, message)
+    assert set(answer.json["error"]) == {"kind", "message", "text", "block", "pin", "place"}
+    if how == "op":
+        assert (answer.json["error"]["block"], answer.json["error"]["pin"]) == ("b1", "ids")
+
+
+def test_errors_nobody_expected_are_told_on_stderr_only() -> None:
+    with serving() as served:
+        numbers = []
+        for how in ("bug", "nan"):
+            answer = served.post("fail", {"how": how})
+            assert (answer.status, answer.kind) == (500, "Unexpected")
+            assert "secret" not in answer.body.decode()
+            numbers.append(answer.json["error"]["message"].partition("number ")[2][:8])
+        assert served.post("fail", {"how": "exit"}).status == 500  # a verb does not end the server
+        assert served.is_well()
+        told = served.stop()
+    assert all(f"error {number} in fail" in told for number in numbers)
+    assert "KeyError: 'a secret of the inside'" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[]", "must be a JSON object; got list"),
+        (b"null", "must be a JSON object"),
+        (b'{"a": NaN}', "NaN"),
+        (b'{"a": -Infinity}', "-Infinity"),
+        (b'{"a": 1, "a": 2}', "'a' twice"),
+        (b'{"a": 1' + b"0" * 5000 + b"}", "5001 digits"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"a": "\\ud800"}', "surrogate"),
+        (b'{"a": ' + b"[" * 101 + b"]" * 101 + b"}", "102 deep"),
+        (b'{"a": ' + b"[" * 100_000, "nested 100001 deep"),
+        (b'{"a":' * 100_000, "nested 100000 deep"),
+        (b'{"a": "\\"", "b": ' + b"[" * 200 + b"]" * 200 + b"}", "201 deep"),
+    ],
+)
+def test_json_is_read_strictly(served: Served, body: bytes, words: str) -> None:
+    answer = served.post("echo", body)
+    assert (answer.status, answer.kind) == (400, "InvalidArgumentError")
+    assert words in answer.json["error"]["message"]
+
+
+def test_json_at_its_bounds(served: Served) -> None:
+    deep: Any = 1
+    for _ in range(99):
+        deep = [deep]
+    for given in ({"a": deep}, {"a": "[" * 5000 + '\\"' + "{" * 5000}, {"😀": "\u2028"}):
+        assert served.post("echo", given).json == given
+    assert served.post("echo", b'{"a": "\\ud83d\\ude00"}').json == {"a": "😀"}
+    many = b'{"a": [' + b",".join([b"[]"] * 1_000_001) + b"]}"
+    assert "more than 1000000 lists and objects" in served.post("echo", many).json["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_json_must_say_that_it_is(served: Served, kind: str) -> None:
+    assert served.post("echo", {}, Content_Type=kind).status == 415
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "gzip, identity"])
+def test_compressed_bodies_are_refused(served: Served, coding: str) -> None:
+    assert served.post("echo", {}, Content_Encoding=coding).kind == "Compressed"
+    assert served.post("upload?name=a", b"x", Content_Encoding=coding).kind == "Compressed"
+    assert served.post("echo", {}, Content_Encoding="identity").status == 200
+
+
+def test_verbs_run_beside_one_another(served: Served) -> None:
+    found: list[Answer] = []
+    waiting = threading.Thread(target=lambda: found.append(served.post("gate", {"open": False})))
+    waiting.start()
+    assert served.post("gate", {"open": True}).json == {"opened": True}
+    waiting.join()
+    assert found[0].json == {"opened": True}
+
+
+def test_a_verb_that_takes_too_long(served: Served) -> None:
+    began = time.monotonic()
+    answer = served.post("sleep", {"seconds": 4})
+    assert (answer.status, answer.kind) == (503, "TooSlow")
+    assert 1.9 < time.monotonic() - began < 3.5
+    assert served.is_well()
+
+
+def test_too_many_that_wait() -> None:
+    """Threads that nobody waits for any more still count, so their number is bounded."""
+    with serving(threads=2, waiting=1, answer_seconds=0.3) as served:
+        for _ in range(2):
+            assert served.post("sleep", {"seconds": 2}).kind == "TooSlow"
+        assert served.post("echo", {}).kind == "TooSlow"  # waits for a thread, and is forgotten after its time
+        results = []
+        threads = [
+            threading.Thread(target=lambda: results.append(served.post("sleep", {"seconds": 0}))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert "Busy" in {answer.kind for answer in results}
+        assert all("retry-after" in answer.headers for answer in results if answer.kind == "Busy")
+        wait_until(lambda: served.post("echo", {}).status == 200)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A window that listens."""
+
+    def __init__(self, served: Served, window: str = "w1") -> None:
+        self.connection: socket.socket = served.connect()
+        self.connection.sendall(head(f"/api/events?window={window}", served.port, "GET"))
+        self.file = self.connection.makefile("rb")
+        self.head = b"".join(iter(self.file.readline, b"\r\n"))
+
+    def line(self) -> Any:
+        """The next event; None at the end."""
+        size = int(self.file.readline() or b"0", 16)
+        found = self.file.read(size)
+        self.file.readline()
+        return json.loads(found) if size else None
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+        self.connection.close()
+
+
+def test_events(served: Served) -> None:
+    with Stream(served) as stream:
+        assert b"application/x-ndjson" in stream.head
+        assert stream.line() == {"event": "beat"}  # at once
+        served.post("tell", {"text": "hello\nworld"})
+        assert stream.line() == {"event": "told", "text": "hello\nworld"}
+        began = time.monotonic()
+        assert [stream.line() for _ in range(5)] == [{"event": "beat"}] * 5
+        assert 1.5 < time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("query", ["", "?window=", "?window=a%20b", f"?window={'a' * 65}", "?window=%00"])
+def test_a_window_has_a_name(served: Served, query: str) -> None:
+    assert served.ask("GET", f"/api/events{query}", {"X-Rowgrad-Token": TOKEN}).status == 400
+
+
+def test_windows_that_go_make_room(served: Served) -> None:
+    """64 may listen; more often than that some come and go."""
+    for _ in range(3):
+        with ExitStack() as stack:
+            streams = [stack.enter_context(Stream(served, f"w{k}")) for k in range(64)]
+            assert all(b" 200 " in s.head for s in streams)
+            assert b" 503 " in stack.enter_context(Stream(served, "one-more")).head
+            served.post("tell", {"text": "all"})
+            for stream in streams:
+                stream.line()
+                while (event := stream.line()) == {"event": "beat"}:
+                    pass
+                assert event == {"event": "told", "text": "all"}
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_stops_ends_its_streams(number: int) -> None:
+    with serving() as served, ExitStack() as stack:
+        streams = [stack.enter_context(Stream(served, f"w{k}")) for k in range(3)]
+        assert all(s.line() == {"event": "beat"} for s in streams)
+        began = time.monotonic()
+        told = served.stop(number)
+        assert time.monotonic() - began < 2.5
+        assert all(s.line() is None for s in streams)
+        assert told == "closed\n"
+        assert served.process.returncode == 0
+
+
+def test_a_stuck_verb_does_not_keep_the_server_from_stopping() -> None:
+    with serving(stop_seconds=1) as served:
+        asking = served.connect()
+        asking.sendall(head("/api/sleep", served.port, extra="Content-Length: 15\r\n") + b'{"seconds": 30}')
+        time.sleep(0.3)
+        began = time.monotonic()
+        served.stop()
+        assert time.monotonic() - began < 4
+        asking.close()
