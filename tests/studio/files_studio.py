@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rowgrad.graph import Block, End, Page
 from rowgrad.studio import verbs
@@ -53,6 +54,15 @@ class FilesStudio:
 
     def events(self) -> list[dict[str, Any]]:
         return self.listener.take(0)
+
+
+ROOMS = ("project_verbs", "page_verbs", "out_verbs")
+
+
+def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
+    """A studio that has the verbs about files, and no others."""
+    monkeypatch.setattr(verbs, "_ROOMS", ROOMS)
+    return FilesStudio(root)
 
 
 def small(name: str = "p", number: float = 1.0) -> Page:

@@ -62,23 +62,18 @@ class Pool:
 
     def write_page(self, page: Page) -> dict[str, Any]:
         """The page as a browser takes it: floats without a dtype say that they are floats."""
-        tree = self.tree_of(page)
-        for block in tree["blocks"]:
-            for part in ("values", "attrs"):
-                if part in block:
-                    block[part] = {name: _tagged(value) for name, value in block[part].items()}
-        return tree
+        return self.tree_of(page, browser=True)
 
     def write_value(self, value: Any) -> Any:
         """The value as a browser takes it."""
-        writer = _Writer(self)
+        writer = _Writer(self, browser=True)
         made = plain.encode_value(value, _PLACE, writer)
         self._put(writer)
-        return _tagged(made)
+        return made
 
-    def tree_of(self, page: Page) -> dict[str, Any]:
+    def tree_of(self, page: Page, browser: bool = False) -> dict[str, Any]:
         """The page as its file has it; all the arrays it names are in the pool, down to the disk."""
-        writer = _Writer(self)
+        writer = _Writer(self, browser)
         tree = encode.encode(page, writer)
         self._put(writer)
         return tree
@@ -180,8 +175,8 @@ class Pool:
 class _Writer(arrays.Writer):
     """Large arrays go apart; one that came from the pool is neither hashed nor written again."""
 
-    def __init__(self, pool: Pool) -> None:
-        super().__init__(apart=True)
+    def __init__(self, pool: Pool, browser: bool) -> None:
+        super().__init__(apart=True, browser=browser)
         self._pool = pool
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
@@ -201,10 +196,3 @@ def _key(value: Any) -> _Key | None:
     if not array_files.NAME.fullmatch(name) or any(type(size) is not int for size in shape):
         return None
     return name, dtype, tuple(shape)
-
-
-def _tagged(value: Any) -> Any:
-    """JavaScript writes 3.0 as 3: a float says what it is. Objects, arrays among them, say it already."""
-    if isinstance(value, float):
-        return {"float": value}
-    return [_tagged(item) for item in value] if isinstance(value, list) else value
