@@ -26,7 +26,8 @@ class NotedRuns:
     def state(self, name: str) -> dict[str, Any]:
         return {"phase": "idle", "name": name}
 
-    def edited(self, name: str, page: Page, revision: str) -> None:
+    def edited(self, name: str, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
+        assert recipes is None or recipes.keys() == {block.id for block in page.blocks}
         self.told.append(("edited", name, len(page.blocks), revision))
 
     def renamed(self, old: str, new: str) -> None:
