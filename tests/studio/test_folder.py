@@ -155,6 +155,10 @@ def test_the_same_page_is_not_written_again(tmp_path: Path) -> None:
     again = folder.save("p", "anything", large())
     assert (again.revision, again.kept, again.written) == (first.revision, None, False)
     assert os.stat(tmp_path / "p.json").st_ino == before.st_ino
+    (file,) = (tmp_path / "p.json.arrays").iterdir()
+    file.unlink()
+    assert folder.save("p", first.revision, large()).written  # what is missing comes back
+    assert load(tmp_path / "p.json")
 
 
 def test_the_first_writer_wins_and_the_other_is_kept(tmp_path: Path) -> None:

@@ -56,5 +56,7 @@ def test_a_project_is_no_page_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "gallery_pages").mkdir()
     save(Project("x"), tmp_path / "gallery_pages" / "x.json")
     monkeypatch.setattr(gallery, "__file__", str(tmp_path / "gallery.py"))
+    (entry,) = gallery.entries()
+    assert "pages only" in entry["text"]
     with pytest.raises(PageError, match="pages only"):
-        gallery.entries()
+        gallery.page("x")

@@ -24,7 +24,7 @@ from ..graph.io import files, layout, strict_json
 from ..graph.io.store import folder_of
 from . import folder_files, names, pool_files
 from .conflicts import kept_name
-from .folder_listing import ENDING, Listing, page_bytes, revision_of, stems
+from .folder_listing import ENDING, MOST_FILE, Listing, page_bytes, revision_of, stems
 from .pool import Pool
 
 _TRIES = 100  # of a reader that a writer overtakes
@@ -118,7 +118,7 @@ class Folder:
             except FileNotFoundError:
                 self._refuse_taken(name, "name")
             else:
-                if there == text or revision_of(there) != base:
+                if revision_of(there) != base or (there == text and folder_files.has_arrays(path, named)):
                     raise _Another(revision_of(there))
 
         sent = revision_of(text)
@@ -195,7 +195,10 @@ class Folder:
     def _text(self, name: str, page: Page) -> tuple[bytes, set[str]]:
         """What a page's file will be, and the arrays it names, which are in the pool by then."""
         tree = self._pool.tree_of(replace(page, name=name))
-        return layout.text_of(tree).encode(), folder_files.arrays_in(tree["blocks"])
+        text = layout.text_of(tree).encode()
+        if len(text) > MOST_FILE:
+            raise PageError(name, f"a page's file has at most {MOST_FILE} bytes; this one would have {len(text)}")
+        return text, folder_files.arrays_in(tree["blocks"])
 
     def _read(self, path: Path, raw: bytes) -> Page:
         tree = strict_json.parse_bytes(raw)

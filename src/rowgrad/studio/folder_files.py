@@ -42,6 +42,11 @@ def put(path: Path, text: bytes, named: set[str], pool: Pool, first: Callable[[]
     store.replace(path, text, named, put_arrays)
 
 
+def has_arrays(path: Path, named: set[str]) -> bool:
+    """Whether a page's folder of arrays has all these."""
+    return named <= set(_listed(store.folder_of(path)))
+
+
 def move(old: Path, new: Path) -> None:
     """Give a page another name or folder: its arrays are there before it is, and go after it has gone."""
     source, target = store.folder_of(old), store.folder_of(new)

@@ -6,6 +6,7 @@ import importlib.util
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..graph import engine_names
 from ..spec import ALL_DTYPES, catalog
 from . import asked, folder_listing, gallery, names, out_limits, pool
@@ -33,7 +34,7 @@ def hello(studio: Studio, given: Asked) -> Json:
     """All that a window needs to begin."""
     folder = studio.folder
     return {
-        "version": metadata.version("rowgrad"),
+        "version": __version__,
         "project": {"name": folder.name, "folder": str(folder.root), "pages": folder.pages()},
         "catalog": catalog(),
         "dtypes": list(ALL_DTYPES),
