@@ -1,4 +1,4 @@
-"""What came with a request, read with care: every argument has a kind and bounds, and an error says which was not met."""
+"""What came with a request, read with care: every argument has a kind and bounds."""
 
 from __future__ import annotations
 
