@@ -142,6 +142,11 @@ Adjoint = Callable[..., tuple[Any, ...]]  # (ops, call, *cotangents) -> one per 
 RowPairs = Callable[[Mapping[str, Any]], Iterable[tuple[int, int]]]
 
 
+def no_rows(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
+    """The pairs of an op whose outputs are made of no input's rows, such as one that gives positions."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """Everything there is to know about one op; see docs/architecture.md, "The record"."""
@@ -164,6 +169,7 @@ class Op:
     adjoint: Adjoint | None = None
     rows: RowPairs | None = None
     layer: str = "kernel"
+    runs: bool = False  # a page runs it: what a session is asked to do
     category: str = ""
     tensorflow: bool = True  # whether TensorFlow has a raw op of this name
     unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
@@ -179,6 +185,11 @@ class Op:
     def snake_name(self) -> str:
         """SparseSegmentSqrtNGrad -> sparse_segment_sqrt_n_grad."""
         return snake(self.name)
+
+    @property
+    def traced(self) -> bool:
+        """Whether it is known which rows of an input an output row is made of."""
+        return self.rows is not None and self.rows is not no_rows
 
     def dtypes_of(self, variable: str) -> tuple[str, ...]:
         """The dtypes a type variable, an attribute that names a dtype, or a fixed dtype stands for."""
@@ -270,6 +281,8 @@ def catalog() -> list[dict[str, Any]]:
             "aliases": list(op.aliases),
             "category": op.category,
             "layer": op.layer,
+            "runs": op.runs,
+            "traced": op.traced,
             "tensorflow": op.tensorflow,
             "doc": op.doc,
             "example": op.example,

@@ -96,7 +96,7 @@ def _place(scope: Scope, block: Block) -> None:
     except MemoryError as error:
         raise ResourceExhaustedError(f"{error}").in_call(op.name, block.id, "what is typed in") from error
     placed.block.op, placed.block.at, placed.block.hidden = block.op, block.at, block.hidden
-    if op.name == "ClientSession":
+    if op.runs:
         scope.graph.sessions[block.id].names = _fetch_names(scope, block)
 
 

@@ -66,10 +66,11 @@ class Block:
 
 @dataclass(slots=True)
 class Note:
-    """Text on a page."""
+    """Text on a page. With a `size` it is a frame round blocks, of that width and height."""
 
     text: str
     at: tuple[float, float] = (0.0, 0.0)
+    size: tuple[float, float] | None = None
 
 
 @dataclass(slots=True)

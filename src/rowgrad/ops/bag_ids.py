@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import refuse
 from ..shape import size, vectors
-from ..spec import INDEX, Known, Shape, declare
+from ..spec import INDEX, Known, Shape, declare, no_rows
 
 CATEGORY = "Bags"
 
@@ -34,7 +34,7 @@ declare(
     passed=("include_last_offset",),
     shape=_segment_ids,
     category=CATEGORY,
-    rows=lambda inputs: (),
+    rows=no_rows,
     tensorflow=False,
     doc="""The segment of every id, for bags given by where they begin: `offsets[b]` is the first id of bag b.
 

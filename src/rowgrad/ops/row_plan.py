@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import refuse
 from ..rows import IndexedRows
 from ..shape import check_elements, differ, rows_shape, same_lengths, size, vectors
-from ..spec import INDEX, PLAN, Call, Known, Shape, declare
+from ..spec import INDEX, PLAN, Call, Known, Shape, declare, no_rows
 from . import sparse_segment, weighted_segment
 from .sparse_segment import IN_ORDER, ORDER, REDUCE, TYPES
 
@@ -91,7 +91,7 @@ declare(
     kernel="row_plan",
     shape=_row_plan,
     category=CATEGORY,
-    rows=lambda inputs: (),
+    rows=no_rows,
     tensorflow=False,
     doc="""The ids of a batch sorted by the row they name: what `Plan` keeps.
 
@@ -111,7 +111,7 @@ declare(
     kernel="planned_ids",
     shape=_planned_ids,
     category=CATEGORY,
-    rows=lambda inputs: (),
+    rows=no_rows,
     tensorflow=False,
     doc="""The ids a plan was made of, in their order: RowPlan undone.
 

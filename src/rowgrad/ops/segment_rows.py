@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import refuse, shape_text
 from ..rows import IndexedRows
 from ..shape import check_elements, differ, rows_shape, same_lengths, size, vectors
-from ..spec import ACCUMULATOR_OF, ALL_DTYPES, FLOATS, INDEX, NUMBERS, Call, Known, Shape, declare
+from ..spec import ACCUMULATOR_OF, ALL_DTYPES, FLOATS, INDEX, NUMBERS, Call, Known, Shape, declare, no_rows
 
 CATEGORY = "Rows"
 
@@ -151,7 +151,7 @@ declare(
     kernel="row_positions",
     shape=_positions,
     category=CATEGORY,
-    rows=lambda inputs: (),
+    rows=no_rows,
     tensorflow=False,
     doc="""Where each id stands in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`.""",
     example="""\

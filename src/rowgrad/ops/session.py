@@ -117,6 +117,7 @@ _graph(
     "What is run together: fetches, and operators to run besides, with values for placeholders.",
     'ops.ClientSession(root.with_op_name("s"), fetch_outputs=[Const(root, 3)])\nClientSession(root).run_block("s")\n',
     attrs={"device": "", "infinite_loop": False, "show_debug": False},
+    runs=True,
     tensorflow=False,
 )
 _graph(

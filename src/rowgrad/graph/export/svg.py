@@ -17,6 +17,7 @@ _COLOURS = {
     "in": "#ffff31",
     "out": "#8acf57",
     "wire": "#0077bd",
+    "frame": "#888888",
 }
 _STYLE = "font-family: sans-serif; font-size: 11px"
 
@@ -46,9 +47,11 @@ def to_svg(page: Page) -> str:
         for e in ends
         if e.block in at
     ]
-    noted = [(n.text, (within(n.at[0]), within(n.at[1]))) for n in page.notes]
+    framed = [(n.text, _rectangle(n.at, n.size)) for n in page.notes if n.size]
+    noted = [(n.text, (within(n.at[0]), within(n.at[1]))) for n in page.notes if not n.size]
     notes = [f'<text x="{x:g}" y="{y:g}" fill="#555">{_lines(text, x)}</text>' for text, (x, y) in noted]
     corners = [(x, y, x + WIDTH, y + heights[b]) for b, (x, y) in at.items()]
+    corners += [(x, y, x + width, y + height) for _, (x, y, width, height) in framed]
     corners += [(x, y, x + 7.0 * max(map(len, text.splitlines() or [""])), y + 14.0) for text, (x, y) in noted]
     left, top = (min((c[k] for c in corners), default=0.0) - 20.0 for k in (0, 1))
     right, bottom = (max((c[k] for c in corners), default=100.0) + 20.0 for k in (2, 3))
@@ -58,6 +61,7 @@ def to_svg(page: Page) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" style="{_STYLE}" role="img"'
             f' width="{right - left:g}" height="{bottom - top:g}">',
             f"<title>{escape(page.name)}</title>",
+            *(_frame(text, *where) for text, where in framed),
             *wires,
             *parts,
             *notes,
@@ -65,6 +69,17 @@ def to_svg(page: Page) -> str:
             "",
         ]
     )
+
+
+def _rectangle(at: tuple[float, float], size: tuple[float, float]) -> tuple[float, float, float, float]:
+    return within(at[0]), within(at[1]), within(size[0]), within(size[1])
+
+
+def _frame(text: str, x: float, y: float, width: float, height: float) -> str:
+    """A rounded rectangle behind blocks, with its text along the upper edge."""
+    rect = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="10"'
+    words = f'<text x="{x + 10:g}" y="{y + 2:g}" fill="#555">{_lines(text, x + 10)}</text>'
+    return f'{rect} fill="{_COLOURS["frame"]}" fill-opacity="0.08" stroke="{_COLOURS["frame"]}"/>{words}'
 
 
 def _pins(block: Block, page: Page) -> tuple[list[str], list[str]]:

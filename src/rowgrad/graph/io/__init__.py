@@ -5,3 +5,6 @@ from .store import dumps as dumps
 from .store import load as load
 from .store import loads as loads
 from .store import save as save
+from .trees import browser_tree as browser_tree
+from .trees import read_tree as read_tree
+from .trees import save_tree as save_tree

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...arrays import NUMPY_DTYPE, Array, aval_of, canonical
+from ...arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_inexact
 from ...errors import InvalidArgumentError
 from ..page import PageError
 from . import array_files, elements, fields
@@ -21,12 +22,31 @@ FIELDS = ("dtype", "shape", *FORMS)
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-class Writer:
-    """Turns arrays into objects; where `apart`, large ones go to `files` and the object only names theirs."""
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An array that is a file already: what a page says of it, and where on the page that stands."""
 
-    def __init__(self, apart: bool) -> None:
+    dtype: str
+    shape: tuple[int, ...]
+    name: str
+    place: str
+
+    def encode(self) -> dict[str, Any]:
+        """The object that names the file."""
+        return {"dtype": self.dtype, "shape": list(self.shape), "file": self.name}
+
+
+class Writer:
+    """Turns arrays into objects; where `apart`, large ones go to `files` and the object only names theirs.
+
+    With `browser`, numbers are written so that JavaScript, which has one kind of them, gives the same ones back.
+    """
+
+    def __init__(self, apart: bool, browser: bool = False) -> None:
         self.apart = apart
+        self.browser = browser
         self.files: dict[str, array_files.Content] = {}
+        self.references: list[Reference] = []
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
         """The object of one array."""
@@ -40,12 +60,19 @@ class Writer:
         elif self._large(array.nbytes):
             return told | self._kept(array_files.npy_content(dtype, array))
         made = told | {"data": _nested(elements.to_plain(dtype, array.reshape(-1)), array.shape)}
-        # Text tells numbers, not bits: a NaN with a sign or a payload is one of many.
+        # Text tells numbers, not bits: a NaN with a sign or a payload is one of many, and JavaScript forgets the sign
+        # of a zero.
         if dtype != "string":
             bits = array_files.stored(dtype, array).tobytes()
-            if array_files.stored(dtype, decode(made, place, None)).tobytes() != bits:
+            lost = self.browser and is_inexact(array.dtype) and has_minus_zero(array)
+            if lost or array_files.stored(dtype, decode(made, place, None)).tobytes() != bits:
                 return told | {"hex": bits.hex()}
         return made
+
+    def refer(self, reference: Reference) -> dict[str, Any]:
+        """The object of an array that is a file already."""
+        self.references.append(reference)
+        return reference.encode()
 
     def _large(self, size: int) -> bool:
         return self.apart and size > INLINE
@@ -53,6 +80,14 @@ class Writer:
     def _kept(self, content: array_files.Content) -> dict[str, Any]:
         self.files[content.name] = content  # one file for all arrays of this content
         return {"file": content.name}
+
+
+def has_minus_zero(value: Any) -> bool:
+    """Whether a float, or one of an array's floats, is the zero below zero."""
+    found = np.asarray(value)
+    parts = (found.real, found.imag) if found.dtype.kind == "c" else (found,)
+    with np.errstate(invalid="ignore"):  # NaNs that signal
+        return any(bool(np.any(np.signbit(part) & (part == 0))) for part in parts)
 
 
 def strings_text(array: Array) -> str:
@@ -90,6 +125,14 @@ def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
 
 def decode(value: Any, place: str, folder: array_files.Folder | None) -> Array:
     """The array of such an object, not to be written to; `folder` has the files that objects may name."""
+    found = decode_or_refer(value, place)
+    if isinstance(found, Reference):
+        found = read_reference(found, folder)
+    return found
+
+
+def decode_or_refer(value: Any, place: str) -> Array | Reference:
+    """The array of such an object; of one that names a file, just what it says."""
     told = fields.record(value, place, ("dtype", "shape"), FORMS)
     dtype, shape = dtype_and_shape(told, place)
     forms = [form for form in FORMS if form in told]
@@ -97,13 +140,11 @@ def decode(value: Any, place: str, folder: array_files.Folder | None) -> Array:
         got = " and ".join(forms) or "none of them"
         raise PageError(place, f"an array has one of data, hex and file; got {got}")
     where = fields.under(place, forms[0])
-    if forms[0] == "data":
-        array = from_data(told["data"], dtype, shape, where)
-    elif forms[0] == "hex":
-        array = _from_hex(told["hex"], dtype, shape, where)
-    else:
-        array = _from_file(told["file"], dtype, shape, where, folder)
-    array.flags.writeable = False  # arrays of one file share their memory
+    if forms[0] == "file":
+        return _reference(told["file"], dtype, shape, where)
+    read = from_data if forms[0] == "data" else _from_hex
+    array = read(told[forms[0]], dtype, shape, where)
+    array.flags.writeable = False
     return array
 
 
@@ -180,18 +221,32 @@ def _from_hex(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Arr
         raise PageError(place, str(error)) from None
 
 
-def _from_file(value: Any, dtype: str, shape: tuple[int, ...], place: str, folder: array_files.Folder | None) -> Array:
+def _reference(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Reference:
     name = fields.text(value, place)
     ending = ".json" if dtype == "string" else ".npy"
     if not array_files.NAME.fullmatch(name) or not name.endswith(ending):
         raise fields.refuse(place, f"64 hexadecimal digits and {ending}, without a folder", name)
+    return Reference(dtype, shape, name, place)
+
+
+def read_reference(told: Reference, folder: array_files.Folder | None) -> Array:
+    """The array in a file, not to be written to: arrays of one file share their memory."""
     if folder is None:
-        raise PageError(place, "a page's text alone has no array files; give the page's file, or data in place of this")
-    if dtype != "string":
-        return folder.numbers(name, dtype, shape, place)
+        raise PageError(
+            told.place, "a page's text alone has no array files; give the page's file, or data in place of this"
+        )
+    array = _of_file(told, folder)
+    array.flags.writeable = False
+    return array
+
+
+def _of_file(told: Reference, folder: array_files.Folder) -> Array:
+    if told.dtype != "string":
+        return folder.numbers(told.name, told.dtype, told.shape, told.place)
     try:
-        return from_data(parse_bytes(folder.strings(name, math.prod(shape), place)), dtype, shape, "")
+        text = folder.strings(told.name, math.prod(told.shape), told.place)
+        return from_data(parse_bytes(text), told.dtype, told.shape, "")
     except PageError as error:
-        if error.place.startswith(place):
+        if error.place.startswith(told.place):
             raise
-        raise PageError(place, f"{folder.path / name}: {error}") from None
+        raise PageError(told.place, f"{folder.path / told.name}: {error}") from None

@@ -118,7 +118,19 @@ def _at(value: Any, place: str) -> tuple[float, float]:
     return x, y
 
 
+def _size(value: Any, place: str) -> tuple[float, float]:
+    listed = fields.items(value, place)
+    if len(listed) != 2:
+        raise fields.refuse(place, "[width, height]", listed)
+    width, height = (fields.positive(v, fields.under(place, i)) for i, v in enumerate(listed))
+    return width, height
+
+
 def _note(value: Any, place: str) -> Note:
-    told = fields.record(value, place, ("text",), ("at",))
-    text = fields.text(told["text"], fields.under(place, "text"))
-    return Note(text, _at(told["at"], fields.under(place, "at"))) if "at" in told else Note(text)
+    told = fields.record(value, place, ("text",), ("at", "size"))
+    note = Note(fields.text(told["text"], fields.under(place, "text")))
+    if "at" in told:
+        note.at = _at(told["at"], fields.under(place, "at"))
+    if "size" in told:
+        note.size = _size(told["size"], fields.under(place, "size"))
+    return note

@@ -41,7 +41,7 @@ def _block(block: Block, place: str, writer: Writer) -> dict[str, Any]:
     for key, value in (
         ("values", _values(block, fields.under(place, "values"), writer)),
         ("in", {pin: str(ends[0]) if len(ends) == 1 else [str(e) for e in ends] for pin, ends in block.wires.items()}),
-        ("attrs", _attrs(block, fields.under(place, "attrs"))),
+        ("attrs", _attrs(block, fields.under(place, "attrs"), writer)),
         ("hidden", list(block.hidden)),
     ):
         if value:
@@ -53,8 +53,8 @@ def _values(block: Block, place: str, writer: Writer) -> dict[str, Any]:
     return {pin: plain.encode_value(value, _under(place, pin), writer) for pin, value in block.values.items()}
 
 
-def _attrs(block: Block, place: str) -> dict[str, Any]:
-    return {attr: plain.encode_attr(value, _under(place, attr)) for attr, value in block.attrs.items()}
+def _attrs(block: Block, place: str, writer: Writer) -> dict[str, Any]:
+    return {attr: plain.encode_attr(value, _under(place, attr), writer.browser) for attr, value in block.attrs.items()}
 
 
 def _under(place: str, key: Any) -> str:
@@ -62,11 +62,15 @@ def _under(place: str, key: Any) -> str:
 
 
 def _note(note: Note, place: str) -> dict[str, Any]:
-    return {"text": note.text, "at": _at(note.at, fields.under(place, "at"))}
+    made: dict[str, Any] = {"text": note.text, "at": _at(note.at, fields.under(place, "at"))}
+    if note.size is not None:
+        # That it is above 0 is seen when all is decoded.
+        made["size"] = _at(note.size, fields.under(place, "size"), "(width, height)")
+    return made
 
 
-def _at(at: tuple[float, float], place: str) -> list[float]:
+def _at(at: tuple[float, float], place: str, wanted: str = "(x, y)") -> list[float]:
     if len(at) != 2:
-        raise PageError(place, f"must be (x, y); got {len(at)} numbers")
+        raise PageError(place, f"must be {wanted}; got {len(at)} numbers")
     numbers = [fields.number(value, fields.under(place, i)) for i, value in enumerate(at)]
     return [int(x) if x.is_integer() and abs(x) <= SAFE else x for x in numbers]

@@ -100,6 +100,14 @@ def number(value: Any, place: str) -> float:
     return found
 
 
+def positive(value: Any, place: str) -> float:
+    """A finite number above 0."""
+    found = number(value, place)
+    if found <= 0:
+        raise refuse(place, "above 0", value)
+    return found
+
+
 def mapping(value: Any, place: str) -> dict[str, Any]:
     """An object whose keys are names the page chooses."""
     if not isinstance(value, dict):

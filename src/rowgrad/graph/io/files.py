@@ -63,7 +63,16 @@ def rename(temporary: Path, target: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_DIRECTORY)
+
+
+def sync_file(path: Path) -> None:
+    """Bring a file that somebody has written to the disk."""
+    _sync(path, 0)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(handle)
     finally:

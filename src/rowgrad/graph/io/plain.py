@@ -17,11 +17,12 @@ from . import arrays, elements, fields
 from .strict_json import MAX_DEPTH, MAX_DIGITS
 
 ArrayReader = Callable[[Any, str], Any]  # (object, its place) -> array
+MINUS_ZERO = "-0.0"  # JavaScript writes the number as 0
 WRAPPERS = ("int", "float", "complex", "base64")
 _LARGEST = 10**MAX_DIGITS // 10  # a sign takes one of the characters
 
 
-def encode_attr(value: Any, place: str, depth: int = 0) -> Any:
+def encode_attr(value: Any, place: str, browser: bool = False, depth: int = 0) -> Any:
     """An attribute as JSON."""
     if value is None:
         return None
@@ -31,21 +32,23 @@ def encode_attr(value: Any, place: str, depth: int = 0) -> Any:
         raise PageError(place, f"an attribute holds numbers, strings, truth values and lists; got {_kind(value)}")
     if isinstance(value, list | tuple):
         _shallow(depth, place)
-        return [encode_attr(item, fields.under(place, i), depth + 1) for i, item in enumerate(value)]
-    return _encode_scalar(value, place)
+        return [encode_attr(item, fields.under(place, i), browser, depth + 1) for i, item in enumerate(value)]
+    return _encode_scalar(value, place, browser)
 
 
 def encode_value(value: Any, place: str, writer: arrays.Writer, depth: int = 0) -> Any:
     """A value as JSON: an array with its dtype, anything else without."""
     if isinstance(value, np.ndarray | np.generic):
         return writer.encode(np.asarray(value) if isinstance(value, np.generic) else value, place)
+    if isinstance(value, arrays.Reference):
+        return writer.refer(value)
     if isinstance(value, list | tuple):
         _shallow(depth, place)
         return [encode_value(item, fields.under(place, i), writer, depth + 1) for i, item in enumerate(value)]
-    return _encode_scalar(value, place)
+    return _encode_scalar(value, place, writer.browser)
 
 
-def _encode_scalar(value: Any, place: str) -> Any:
+def _encode_scalar(value: Any, place: str, browser: bool) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -57,11 +60,18 @@ def _encode_scalar(value: Any, place: str) -> Any:
             raise PageError(place, f"an integer of more than {MAX_DIGITS - 1} digits cannot be written")
         return int(value) if abs(value) <= elements.SAFE else {"int": str(int(value))}
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {"float": elements.special_text(value)}
+        part = _part(float(value), browser)
+        return {"float": part} if browser or isinstance(part, str) else part
     if isinstance(value, complex):
-        parts = (value.real, value.imag)
-        return {"complex": [part if math.isfinite(part) else elements.special_text(part) for part in parts]}
+        return {"complex": [_part(value.real, browser), _part(value.imag, browser)]}
     raise PageError(place, f"arrays, numbers, strings and lists can be written; got {_kind(value)}")
+
+
+def _part(value: float, browser: bool) -> float | str:
+    """A float as a number, or as a string where that would be lost."""
+    if not math.isfinite(value):
+        return elements.special_text(value)
+    return MINUS_ZERO if browser and arrays.has_minus_zero(value) else value
 
 
 def decode_attr(value: Any, place: str, depth: int = 0) -> Any:
@@ -124,6 +134,8 @@ def _unwrapped(value: dict[str, Any], place: str, known: tuple[str, ...]) -> Any
 
 def _float(value: Any, place: str) -> float:
     if isinstance(value, str):
+        if value == MINUS_ZERO:
+            return -0.0
         if value not in elements.SPECIAL:
             raise fields.refuse(place, 'a number, "NaN", "Infinity" or "-Infinity"', value)
         return elements.SPECIAL[value]

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -21,9 +21,12 @@ from .strict_json import parse, parse_bytes
 _TRIES = 100  # of a reader that a writer overtakes
 
 
-def dumps(what: Page | Project) -> str:
-    """The text of a page or project with every array in it: for a browser, the clipboard, a test."""
-    return text_of(encode(what, arrays.Writer(apart=False)))
+def dumps(what: Page | Project, browser: bool = False) -> str:
+    """The text of a page or project with every array in it: for the clipboard, a test.
+
+    With `browser`, numbers are written so that JavaScript gives the same ones back: 3.0 as `{"float": 3.0}`.
+    """
+    return text_of(encode(what, arrays.Writer(apart=False, browser=browser)))
 
 
 def loads(text: str) -> Page | Project:
@@ -50,16 +53,25 @@ def load(path: str | os.PathLike[str]) -> Page | Project:
 
 def save(what: Page | Project, path: str | os.PathLike[str]) -> None:
     """Write a page or project: a crash or an error at any moment leaves the old one or the new one, whole."""
+    writer = arrays.Writer(apart=True)
+    text = text_of(encode(what, writer)).encode()
+    contents = list(writer.files.values())
+    replace(path, text, writer.files.keys(), lambda folder, made: put_arrays(folder, contents, made))
+
+
+PutArrays = Callable[[Path, list[Path]], None]  # (folder of arrays, list that gets each file made)
+
+
+def replace(path: str | os.PathLike[str], text: bytes, named: Container[str], put: PutArrays) -> None:
+    """Put a page's array files, then its text, which commits; then delete arrays that are not among the `named`."""
     real = Path(os.path.realpath(path))
     if real.is_dir():
         raise PageError(str(path), "this is a folder")
-    writer = arrays.Writer(apart=True)
-    text = text_of(encode(what, writer)).encode()
     with files.one_writer(real.parent):
         folder = folder_of(real)
         made: list[Path] = []
         try:
-            _put_arrays(folder, list(writer.files.values()), made)
+            put(folder, made)
             temporary = files.prepare(real, text)
         except BaseException:
             for array in made:
@@ -68,7 +80,7 @@ def save(what: Page | Project, path: str | os.PathLike[str]) -> None:
             raise
         # From here on the new arrays stay: an error does not tell for certain that nothing was renamed.
         files.commit(temporary, real)
-        _sweep(real, folder, writer.files.keys())
+        _sweep(real, folder, named)
 
 
 def folder_of(path: Path) -> Path:
@@ -82,20 +94,25 @@ def _bytes(path: Path) -> bytes:
     return raw
 
 
-def _put_arrays(folder: Path, contents: list[array_files.Content], made: list[Path]) -> None:
+def put_arrays(folder: Path, contents: list[array_files.Content], made: list[Path]) -> None:
     """Bring array files to the disk; `made` gets those that were not there."""
     missing = [content for content in contents if not array_files.is_there(folder / content.name, content)]
     if not missing:
         return
-    if not folder.is_dir():
-        os.mkdir(folder)
-        files.sync_folder(folder.parent)
+    make_folder(folder)
     for content in missing:
         target = folder / content.name
         temporary = files.prepare(target, partial(_write, content=content))
         made.append(target)
         files.rename(temporary, target)
     files.sync_folder(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """The folder of a page's arrays, brought to the disk."""
+    if not folder.is_dir():
+        os.mkdir(folder)
+        files.sync_folder(folder.parent)
 
 
 def _write(file: BinaryIO, content: array_files.Content) -> None:
