@@ -51,9 +51,9 @@ class Finished:
         seen = self._seen(output)
         return None if seen is None else seen[1].number
 
-    def call(self, node: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """What a node was given and what it gave in the last run that computed it, by the record's names."""
-        seen = self._seen(node.outputs[0]) if node.outputs else None
+    def call(self, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """What a node was given and what it gave in the last run that computed the result, by the record's names."""
+        seen = self._seen(result.outputs[0]) if result.outputs else None
         if seen is None:
             return None
         inputs = {n: self._held(v, *seen) for n, v in zip(node.op.input_names, node.inputs, strict=True)}

@@ -231,9 +231,9 @@ class ClientSession:
             self.find(f"{block}.{pin}")
         return self.graph.blocks[block].pins[pin]
 
-    def last_call(self, node: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """A node's inputs and outputs by name in the last run that computed it; None where no run has."""
-        return self._last.call(node)
+    def last_call(self, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The inputs and outputs of a node before `result`, or of that, in its last run; None where there was none."""
+        return self._last.call(node, result)
 
     @property
     def costs(self) -> dict[str, Cost]:

@@ -28,7 +28,8 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     steps = [max(-(-size // most), 1) for size in (rows, columns)]
     picked = _floats(matrix[:: steps[0], :: steps[1]], dtype)
     low, high = _bounds(array, dtype)
-    cells = np.where(np.isfinite(picked), picked.astype(object), None)
+    cells = picked.astype(object)
+    cells[~np.isfinite(picked)] = None
     told = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
     if dtype in QUANTIZED:
         told["info"] |= {"dtype": dtype, "text": told["info"]["text"].replace(aval_of(array).dtype, dtype)}

@@ -23,9 +23,7 @@ from ..graph.page import PageError
 
 MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every answer
 _TRUTHS = re.compile(r"[\s{},]*(?:(?:true|false)[\s{},]*)+;?\s*", re.IGNORECASE)
-_BRACKETED = re.compile(
-    rf"[\[\](),]|{QUOTED.pattern}|'[^'\\]*(?:\\.[^'\\]*)*'|[^\[\](),\"'\s]+|[\"'].*", re.DOTALL
-)
+_BRACKETED = re.compile(rf"[\[\](),]|{QUOTED.pattern}|'[^'\\]*(?:\\.[^'\\]*)*'|[^\[\](),\"'\s]+|[\"'].*", re.DOTALL)
 
 
 def parse_value(text: str, dtype: str = "", shape: list[int] | None = None) -> Any:
@@ -75,7 +73,7 @@ def array_of_words(words: list[str], dtype: str | None, where: Callable[[int], s
 def _parsed(text: str, dtype: str | None) -> tuple[Array, bool]:
     """The array of a text, and whether it is all true and false."""
     bare = text.strip()
-    if bare.startswith("[") or bare.startswith("("):
+    if bare.startswith(("[", "(")):
         bare = _braced(bare)
     elif not bare.startswith("{") and not QUOTED.fullmatch(bare):
         table = _table(bare, dtype)

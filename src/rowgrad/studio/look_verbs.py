@@ -29,8 +29,9 @@ MOST_MAPPED = 1024
 @verb("window")
 def window(studio: Studio, given: Asked) -> Json:
     """A part of a value, or of a result."""
+    told: dict[str, Any] = {"run": None, "stale": False}
     if "value" in given:
-        array, told = array_of(given.value("value")), {"run": None, "stale": False}
+        array = array_of(given.value("value"))
     else:
         array = _result(studio, given)
         page_run = studio.runs.of(given.text("name"))

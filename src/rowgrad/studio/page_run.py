@@ -20,7 +20,7 @@ from ..graph.loop import Loop
 from ..graph.page import Page
 from ..graph.session import ClientSession
 from .pacing import Gate, Teller
-from .prepared import Prepared, prepare
+from .prepared import Prepared, logic_of, prepare
 from .run_state import costs_json, failure_json, results_json
 from .trends import Trends
 
@@ -107,7 +107,6 @@ class PageRun:
             prepared = self._prepare(page, revision)
             blocks = prepared.wanted(sessions)
             opened, carried = self._open(prepared, engine)
-            self._cancel()
             budget = 1 if mode == "once" else steps
             work = Work(opened, blocks, mode, budget, rate)
             loop = work.loop = Loop(lambda feeds: self._step(work), rate=rate)
@@ -226,10 +225,9 @@ class PageRun:
         if opened is None or revision == opened.prepared.revision:
             self.latest = None
             return
-        if recipes is None:
-            recipes = self._prepare(page, revision).recipes
-        self.latest = dict(recipes)
-        if self.latest != opened.prepared.recipes and self.is_alive:
+        logic = logic_of(page, recipes)
+        self.latest = {block: recipe for block, (recipe, _) in logic.items()}
+        if logic != opened.prepared.logic and self.is_alive:
             self.stop(EDITED)
 
     def close(self) -> None:
@@ -282,18 +280,23 @@ class PageRun:
         return self._prepared
 
     def _open(self, prepared: Prepared, engine: str) -> tuple[Opened, list[str]]:
-        """The session there is, where the page computes the same; or one that goes on with its Variables."""
+        """The session there is, where the page computes the same; or one that goes on with its Variables.
+
+        The run in progress ends.
+        """
         old = self.opened
-        if old is not None and old.engine == engine and old.prepared.recipes == prepared.recipes:
-            # The same graph: only its looks may be others, which the revision tells of.
-            old.prepared = prepared
+        if old is not None and old.engine == engine and old.prepared.logic == prepared.logic:
+            self._stop(None)
+            old.prepared = prepared  # only its looks may be others, which the revision tells of
             return old, []
         session = ClientSession(prepared.checked.scope, open_engine(engine), watch_costs=True)
+        self._stop(None)
         carried: list[str] = []
         if old is not None:
             before = old.prepared.recipes
             changed = {block for block, recipe in prepared.recipes.items() if before.get(block) != recipe}
-            carried = session.adopt(old.session, unless=changed)
+            with old.gate.between(_SAVES_WITHIN):
+                carried = session.adopt(old.session, unless=changed)
         return Opened(prepared, session, engine), carried
 
     def _step(self, work: Work) -> None:
@@ -301,26 +304,27 @@ class PageRun:
         opened = work.opened
         if not opened.gate.enter(work):
             return
-        session, block = opened.session, ""
-        state = session.state
+        state, block = opened.session.state, work.blocks[0]
         before = dict(state.values), dict(state.counters)
         found: dict[str, Array] = {}
         try:
             for block in work.blocks:
-                found |= session.run_block(block)
+                found |= opened.session.run_block(block)
         except BaseException as error:
             state.values, state.counters = before  # a step that fails changes nothing
-            opened.gate.leave()
             self._failed(work, error, block)
-            return
+        else:
+            self._done(work, found)
+        finally:
+            opened.gate.leave()
+        self._stepped(work)
+
+    def _done(self, work: Work, found: Mapping[str, Array]) -> None:
         with self._lock:
-            is_ours = self.opened is opened
-            if is_ours:
+            if self.opened is work.opened:
                 self.run += 1
                 self.done += self._work is work
-                self.trends.record(self.run, session, found)
-        opened.gate.leave()
-        self._stepped(work) if is_ours else None
+                self.trends.record(self.run, work.opened.session, found)
 
     def _stepped(self, work: Work) -> None:
         """After a step: the run may be over, or paused; windows hear of it."""

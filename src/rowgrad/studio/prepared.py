@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..errors import InvalidArgumentError, OpError
 from ..graph.build import Checked, check
-from ..graph.page import Page
-from ..graph.summary import summarize
+from ..graph.page import Block, End, Page
+from ..graph.summary import pin_of, recipes
+from ..spec import find_op
+
+# What each block computes, and the blocks its wires begin at: two of these may compute the same and yet be two.
+Logic = dict[str, tuple[str, dict[str, list[End]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Prepared:
     revision: str
     checked: Checked
     recipes: dict[str, str]
+    logic: Logic
     sessions: list[str]
 
     def wanted(self, named: Sequence[str] = ()) -> list[str]:
@@ -52,21 +57,24 @@ class Prepared:
                 todo += new
         for block, error in errors.items():
             if block in needed:
-                raise named_error(error, block)
+                raise _named(error, blocks[block])
+
+
+def logic_of(page: Page, known: Mapping[str, str] | None = None) -> Logic:
+    """What a page computes; its looks have no part in it. `known` are its recipes, where they were worked out."""
+    found = recipes(page) if known is None else known
+    return {b.id: (found[b.id], {pin: list(ends) for pin, ends in b.wires.items()}) for b in page.blocks}
 
 
 def prepare(page: Page, revision: str) -> Prepared:
     """Judge a page."""
-    checked = check(page)
-    told = summarize(checked)
-    return Prepared(page, revision, checked, told["recipes"], list(told["sessions"]))
+    found = recipes(page)
+    sessions = [b.id for b in page.blocks if (op := find_op(b.op)) is not None and op.runs]
+    return Prepared(page, revision, check(page), found, logic_of(page, found), sessions)
 
 
-def named_error(error: BaseException, block: str | None) -> BaseException:
+def _named(error: OpError, block: Block) -> OpError:
     """The error, with the block and pin it belongs to where it does not say them itself."""
-    if isinstance(error, OpError) and block is not None:
-        place = getattr(error, "place", "")
-        error.name = error.name or block
-        if error.argument is None and place.startswith(f"{block}."):
-            error.argument = place.removeprefix(f"{block}.")
+    error.name = error.name or block.id
+    error.argument = error.argument or pin_of(block, error)
     return error

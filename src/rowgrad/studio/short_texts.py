@@ -77,7 +77,7 @@ def preview(array: Array, most: int = 120) -> str:
     if array.dtype.names is not None:
         flat = flat.view(array.dtype[0])
     if kind == "f" or aval_of(array).dtype == "bfloat16":
-        words = ["%.6g" % x for x in flat.astype(np.float64, copy=False).tolist()]
+        words = [f"{x:.6g}" for x in flat.astype(np.float64, copy=False).tolist()]
     elif kind == "O":
         words = [write_word(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
     elif kind == "b":

@@ -6,6 +6,7 @@ import io
 import math
 import warnings
 import zipfile
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -105,7 +106,7 @@ def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
         raise PageError("", "its offsets do not fit its bytes")
     data = joined.tobytes()
     made = np.empty(len(ends) - 1, dtype=object)
-    made[:] = [data[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    made[:] = [data[a:b] for a, b in pairwise(ends)]
     return made.reshape(sizes)
 
 

@@ -57,8 +57,8 @@ def upload(studio: Studio, given: Asked) -> Json:
 @verb("sparse")
 def sparse(studio: Studio, given: Asked) -> Json:
     """A sparse matrix as a grid."""
-    parts = [given.value(part) for part in ("indices", "values", "dense_shape")]
-    return sparse_window(*parts, interval(given, "rows"), interval(given, "columns"))
+    indices, values, dense_shape = (given.value(part) for part in ("indices", "values", "dense_shape"))
+    return sparse_window(indices, values, dense_shape, interval(given, "rows"), interval(given, "columns"))
 
 
 @verb("sparse_cells")
