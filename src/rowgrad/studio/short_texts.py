@@ -72,11 +72,13 @@ def _cut(text: str, most: int) -> str:
 
 def preview(array: Array, most: int = 120) -> str:
     """The first elements, quickly and to six digits: for many blocks at once, many times a second."""
-    kind = array.dtype.kind
-    flat = array.reshape(-1)[:24]
+    kind = array.dtype.kind  # that of bfloat16 is V, as that of structures is
+    flat = array.reshape(-1)[:16]
     if array.dtype.names is not None:
         flat = flat.view(array.dtype[0])
-    if kind == "f" or aval_of(array).dtype == "bfloat16":
+    elif kind == "V":
+        kind = "f"
+    if kind == "f":
         words = [f"{x:.6g}" for x in flat.astype(np.float64, copy=False).tolist()]
     elif kind == "O":
         words = [write_word(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
@@ -86,10 +88,6 @@ def preview(array: Array, most: int = 120) -> str:
         words = [str(x).strip("()") for x in flat.tolist()]
     if array.ndim == 0:
         return _cut(words[0], most)
-    row = array.shape[-1]
-    if array.ndim > 1 and row:
-        words = ["; " * (k > 0 and k % row == 0) + ", " * (k % row > 0) + word for k, word in enumerate(words)]
-        text = "".join(words)
-    else:
-        text = ", ".join(words)
+    row = array.shape[-1] if array.ndim > 1 and array.size else len(words) or 1
+    text = "; ".join([", ".join(words[k : k + row]) for k in range(0, len(words), row)])
     return _cut(text + (" …" if flat.size < array.size else ""), most)

@@ -6,6 +6,7 @@ The text of a cell is what the `cells` verb reads as the same element, if it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ def info_of(array: Array) -> dict[str, Any]:
     """What an array is, in the form of a pin's `Value`."""
     dtype = aval_of(array).dtype
     shape = array.shape
-    return {"text": describe(dtype, shape), "kind": "tensor", "dtype": dtype, "shape": [*shape], "ref": False}
+    return {"text": _text(dtype, shape), "kind": "tensor", "dtype": dtype, "shape": [*shape], "ref": False}
+
+
+_text = lru_cache(4096)(describe)
 
 
 def matrix_of(array: Array, at: Sequence[int]) -> Array:
