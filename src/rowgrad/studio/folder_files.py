@@ -1,0 +1,90 @@
+"""A page's file and its folder of arrays, written and moved together: a crash at any moment leaves whole pages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..graph.io import array_files, files
+from ..graph.io.store import folder_of
+from . import pool_files
+from .pool import Pool
+
+
+def arrays_in(tree: Any) -> set[str]:
+    """The files of arrays that a page's data names, wherever in it."""
+    return set(_names(tree))
+
+
+def _names(tree: Any) -> Iterator[str]:
+    waiting = [tree]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += found
+        elif isinstance(found, dict):
+            name = found.get("file")
+            if isinstance(name, str) and array_files.NAME.fullmatch(name):
+                yield name
+            waiting += [value for value in found.values() if isinstance(value, dict | list)]
+
+
+def put(path: Path, text: bytes, named: set[str], pool: Pool) -> None:
+    """Write a page: first its arrays, then its text, whose renaming is the commit, then what is not needed goes."""
+    folder = folder_of(path)
+    pool_files.refuse_link(folder, path)
+    made: list[Path] = []
+    try:
+        pool.hand_out(named, folder, made)
+        temporary = files.prepare(path, text)
+    except BaseException:
+        for array in made:
+            files.remove(array)
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+        raise
+    files.commit(temporary, path)
+    files.remove_stale(path.parent, re.escape(path.name))
+    _clear(folder, named)
+
+
+def move(old: Path, new: Path) -> None:
+    """Give a page another name or folder: its arrays are there before it is, and go after it has gone."""
+    source, target = folder_of(old), folder_of(new)
+    pool_files.refuse_link(source, target)
+    listed = [name for name in _listed(source) if array_files.NAME.fullmatch(name)]
+    if listed and not target.is_dir():
+        os.mkdir(target)
+    for name in listed:
+        if not pool_files.same(source / name, target / name):
+            pool_files.link(source / name, target / name)
+    if listed:
+        files.sync_folder(target)
+        files.sync_folder(target.parent)
+    os.rename(old, new)
+    files.sync_folder(new.parent)
+    if old.parent != new.parent:
+        files.sync_folder(old.parent)
+    if not pool_files.same(source, target):  # where a file system takes net and Net for one, they are
+        _clear(source, set())
+
+
+def _clear(folder: Path, named: set[str]) -> None:
+    """Delete arrays the page no longer names, and what crashes have left."""
+    files.remove_stale(folder, array_files.NAME.pattern)
+    for name in _listed(folder):
+        if array_files.NAME.fullmatch(name) and name not in named:
+            files.remove(folder / name)
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
