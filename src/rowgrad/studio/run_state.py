@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..arrays import Array
 from ..errors import OpError
 from ..graph.nodes import Output
@@ -18,6 +20,11 @@ Json = dict[str, Any]
 
 def results_json(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
     """Every pin that some run has computed, by block; `step_of` numbers a session's run as the page counts."""
+    with np.errstate(all="ignore"):  # a NaN of any kind may be looked at
+        return _results(session, step_of)
+
+
+def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name, placed in session.graph.blocks.items():
         told: Json = {}
