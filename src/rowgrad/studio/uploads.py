@@ -1,0 +1,148 @@
+"""Files of numbers and strings that a window sends: .npy, .npz, .csv, .tsv. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+import zipfile
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from ..arrays import NUMPY_DTYPE, Array
+from ..errors import InvalidArgumentError, OpError
+from ..graph.io.arrays import admitted
+from ..graph.literal_elements import parse_words
+from ..graph.page import PageError
+from ..spec import QUANTIZED
+from .literals import rows_of
+
+ENDINGS = (".npy", ".npz", ".csv", ".tsv")
+MOST_BYTES = 1 << 30  # of all arrays of one file, unpacked
+MOST_MEMBERS = 1000
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Array]:
+    """The arrays in a file, by name; `dtype` is that of a table's cells, where they alone do not say it."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise InvalidArgumentError(f"name must end in {', '.join(ENDINGS)}; got {name!r}", argument="name")
+    try:
+        if ending == ".npy":
+            return {path.stem: _npy(body)}
+        if ending == ".npz":
+            return _npz(body)
+        return {path.stem: _table(body, "\t" if ending == ".tsv" else None, dtype)}
+    except OpError as error:
+        raise InvalidArgumentError(f"{path.name}: {error.message}", argument="body") from None
+
+
+def _npy(raw: bytes, told: str | None = None) -> Array:
+    """The array of a .npy file; its header is compared with its size before anything is made."""
+    stream = io.BytesIO(raw)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers that Python 2 wrote
+            shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
+    except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
+        raise PageError("", "this is no .npy file of version 1 or 2") from None
+    if dtype.hasobject:
+        raise PageError("", "it holds Python objects, which are not read; save strings as fixed-width text")
+    size = math.prod(shape) * dtype.itemsize
+    if any(d < 0 for d in shape) or stream.tell() + size != len(raw):
+        raise PageError("", f"its header tells of {size} bytes, and there are {len(raw) - stream.tell()}")
+    flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
+    made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+    if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
+        made = made.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
+    if told in QUANTIZED or told == "bfloat16":
+        stored = np.dtype(np.uint16) if told == "bfloat16" else NUMPY_DTYPE[told][0]
+        if dtype.newbyteorder("=") == stored:
+            made = made.astype(stored).view(NUMPY_DTYPE[told])
+    return admitted(made, "")
+
+
+def _npz(raw: bytes) -> dict[str, Array]:
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+        infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+    except Exception:  # zipfile lets many kinds through: BadZipFile, struct.error, NotImplementedError…
+        raise PageError("", "this is no .npz file") from None
+    if not infos:
+        raise PageError("", "there is no .npy member in it")
+    if len(infos) > MOST_MEMBERS:
+        raise PageError("", f"it has {len(infos)} members, and {MOST_MEMBERS} are allowed")
+    if sum(info.file_size for info in infos) > MOST_BYTES:
+        raise PageError("", f"its members unpack to more than {MOST_BYTES} bytes")
+    members: dict[str, bytes] = {}
+    for info in infos:
+        try:
+            with archive.open(info) as member:
+                members[info.filename.removesuffix(".npy")] = member.read(info.file_size + 1)
+        except Exception as error:
+            raise PageError("", f"{info.filename}: damaged: {error}") from None
+    found: dict[str, Array] = {}
+    for name, data in members.items():
+        if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
+            continue  # it says what another member stands for
+        try:
+            told = str(_npy(members[f"{name}.dtype"])) if f"{name}.dtype" in members else None
+            found[name] = _npy(data, told)
+            if f"{name}.offsets" in members and f"{name}.shape" in members:
+                found[name] = _strings(found[name], *(_npy(members[f"{name}.{p}"]) for p in ("offsets", "shape")))
+        except PageError as error:
+            raise PageError("", f"{name}: {error.message}") from None
+    return found
+
+
+def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
+    """Strings that end in NUL: all their bytes, and where each begins."""
+    sizes, ends = shape.tolist(), offsets.tolist()
+    if joined.dtype != np.uint8 or len(ends) != math.prod(sizes) + 1 or sorted(ends) != ends or ends[-1] > joined.size:
+        raise PageError("", "its offsets do not fit its bytes")
+    data = joined.tobytes()
+    made = np.empty(len(ends) - 1, dtype=object)
+    made[:] = [data[a:b] for a, b in pairwise(ends)]
+    return made.reshape(sizes)
+
+
+def _table(raw: bytes, separator: str | None, dtype: str | None) -> Array:
+    """The cells of a table as a matrix, of one column a vector; a first row of names is left out."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PageError("", f"it is no UTF-8 text: byte {error.start}") from None
+    rows = rows_of(text, separator)
+    if not rows:
+        raise PageError("", "there are no cells in it")
+    head = 1 if len(rows) > 1 and not _numeric(rows[0]) and _numeric(rows[1]) and dtype != "string" else 0
+    body = rows[head:]
+    width = len(body[0])
+    for k, row in enumerate(body):
+        if len(row) != width:
+            raise PageError("", f"row {head + k} has {len(row)} cells where row {head} has {width}")
+    words = [cell for row in body for cell in row]
+    kind = dtype or (None if _numeric(body[0]) else "string")
+
+    def where(k: int) -> str:
+        return f" in row {head + k // width}, cell {k % width}"
+
+    if kind != "string" and "" in words:
+        raise PageError("", f"there is nothing{where(words.index(''))}")
+    made = parse_words(words, kind, where)
+    if kind is None and made.dtype == np.float64:
+        made = made.astype(np.float32)  # as numbers that are typed become, where nothing says more
+    return made if width == 1 else made.reshape(len(body), width)
+
+
+def _numeric(row: list[str]) -> bool:
+    for cell in row:
+        try:
+            parse_words([cell], "complex128") if cell else None
+        except PageError:
+            return False
+    return any(row)

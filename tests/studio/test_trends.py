@@ -1,0 +1,89 @@
+"""Numbers over runs: recorded after every step, bounded, thinned, and falling where a page learns."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from running_studio import Asking, asking, counting
+
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.studio import trends
+from rowgrad.studio.trends import Trends
+
+__all__ = ["asking"]
+
+
+@pytest.mark.parametrize(("page", "steps", "to"), [("train_embedding", 40, 0.3), ("31_linear", 60, 0.9)])
+def test_training_falls(asking: Asking, page: str, steps: int, to: float) -> None:
+    name = asking.example(page)
+    asking.ask("run", name=name, mode="steps", steps=steps)
+    asking.until(name, lambda s: s["phase"] == "paused")
+    told = asking.ask("trend", name=name)
+    assert told["run"] == steps
+    losses = [s for s in told["series"] if "loss" in s["label"] or "cost" in s["label"]]
+    assert losses, told["series"]
+    runs, values = zip(*losses[0]["points"], strict=True)
+    assert runs == tuple(range(1, steps + 1))
+    assert values[-1] < to * values[0]
+    assert all(b <= a for a, b in zip(values, values[1:], strict=False))
+    later = asking.ask("trend", name=name, since=steps - 3)["series"][0]["points"]
+    assert [p[0] for p in later] == [steps - 2, steps - 1, steps]
+
+
+def test_elements_are_watched(asking: Asking) -> None:
+    name = asking.example("train_embedding")
+    page, _ = asking.studio.folder.open(name)
+    table = next(b.id for b in page.blocks if b.op == "Variable")
+    watched = asking.ask("watch", name=name, series=[{"block": table, "pin": "ref", "at": [1, 0]}])["series"]
+    assert [w["label"] for w in watched] == [f"{table}.ref[1,0]"]
+    asking.ask("run", name=name, mode="steps", steps=3)
+    asking.until(name, lambda s: s["phase"] == "paused")
+    (series,) = asking.ask("trend", name=name)["series"]
+    last = asking.cells(name, table, "ref")[1][0]
+    assert np.float32(series["points"][-1][1]) == np.float32(last)
+    asking.ask("watch", name=name)
+    asking.ask("step", name=name, steps=1)
+    asking.until(name, lambda s: s["run"] == 4)
+    assert len(asking.ask("trend", name=name)["series"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("series", "words"),
+    [
+        ([{"block": "nobody", "pin": "y"}], r"series\[0\].block must be a block of the page"),
+        ([{"block": "more", "pin": "y"}], r"series\[0\]: "),
+        ([{"block": "more"}], r"watch: series\[0\]: pin must be a string; got 'nothing'"),
+        ([{"block": "more", "pin": "output_ref", "at": [1]}], r"series\[0\].at must be 0 indices"),
+        ([{"block": "more", "pin": "output_ref", "of": 1}], r"series\[0\] must be an object with block, pin"),
+        (["more"], r"series\[0\] must be an object"),
+        ([{}] * 65, "series must be at most 64"),
+    ],
+)
+def test_refusals(asking: Asking, series: Any, words: str) -> None:
+    asking.put(counting())
+    with pytest.raises(InvalidArgumentError, match=words):
+        asking.ask("watch", name="counting", series=series)
+
+
+class Nothing:
+    """A session that nobody asks."""
+
+
+def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trends, "KEPT", 1000)
+    monkeypatch.setattr(trends, "SENT", 100)
+    made = Trends()
+    for run in range(1, 2501):
+        made.record(run, Nothing(), {"a.y": np.array([float(run)]), "b.y": np.array("x", object)})  # type: ignore[arg-type]
+    (series,) = made.points(0)
+    assert series["label"] == "a.y"
+    assert len(series["points"]) == 100
+    assert series["points"][0] == [1501, 1501.0]
+    assert series["points"][-1] == [2500, 2500.0]
+    assert len(made.points(2450)[0]["points"]) == 50
+    made.go_back(2000)
+    made.record(2001, Nothing(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
+    assert made.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
