@@ -341,6 +341,22 @@ def test_a_project_is_a_folder(tmp_path: Path) -> None:
         folder_in(tmp_path / "nowhere")
 
 
+def test_arrays_are_there_before_a_page_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, moves = folder_in(tmp_path), []
+    folder.save("p", None, large())
+    real = os.rename
+
+    def rename(old: Path, new: Path) -> None:
+        moves.append([len(list(Path(f"{path}.arrays").iterdir())) for path in (old, new)])
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    folder.rename("p", "q")
+    folder.remove("q")
+    folder.bring_back("q")
+    assert moves == [[1, 1]] * 3
+
+
 PAGES = [large(seed=seed, count=3000 + seed) for seed in range(3)]
 
 
