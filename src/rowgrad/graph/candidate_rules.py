@@ -14,7 +14,11 @@ from ..spec import ALL_DTYPES, CATALOG, Arg, Derived, Op
 from .admission import admit_inputs
 from .given import kind_of, sparse_triple, spread_sparse
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
+from .ordering import circle_error
+from .page import Page
 from .updates import variable_of
+
+_LONGEST = 12  # blocks of a circle that are named
 
 
 def feeding(outputs: list[Output]) -> set[Output]:
@@ -155,3 +159,29 @@ def _part(name: str, pins: tuple[str, ...]) -> Op:
 
 def _part_of(op: Op, related: tuple[Arg, ...]) -> Op:
     return _part(op.name, tuple(a.name for a in related))
+
+
+def circles(page: Page, start: str, steps: dict[str, set[str]], forwards: bool) -> dict[str, str]:
+    """For every block that the steps lead to from one, the words for the circle a wire between the two would close."""
+    order = {b.id: k for k, b in enumerate(page.blocks)}
+    back: dict[str, str] = {}  # from a block, the next on the shortest way to the start
+    waiting = [start]
+    for name in waiting:
+        for other in sorted(steps.get(name, ()), key=lambda n: order.get(n, -1)):
+            if other in order and other != start and other not in back:
+                back[other] = name
+                waiting.append(other)
+    return {name: _around(name, start, back, order, forwards) for name in back}
+
+
+def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], forwards: bool) -> str:
+    """The words for the circle that a wire between two blocks would close."""
+    path = [name]
+    while path[-1] != start:
+        path.append(back[path[-1]])
+    circle = path if forwards else path[::-1]
+    first = min(range(len(circle)), key=lambda k: order[circle[k]])
+    circle = [*circle[first:], *circle[:first]]
+    if len(circle) > _LONGEST:
+        circle = [*circle[: _LONGEST // 2], "…", *circle[-_LONGEST // 2 :]]
+    return circle_error(circle).message

@@ -23,13 +23,12 @@ from .build import arriving, check
 from .candidate_rules import Unknown
 from .given import kind_of, many_values, spread_sparse
 from .nodes import Node, Output, Sparse
-from .ordering import circle_error, ends_of
+from .ordering import ends_of
 from .page import Block, End, Page, PageError
 from .placing import place
 from .summary import pin_of
 
 _LARGE = 4096  # bytes of a typed array that is not copied for every candidate
-_LONGEST = 12  # blocks of a circle that are named
 _UNFIT = (TypeError, ValueError, OverflowError, ArithmeticError, MemoryError)
 
 
@@ -129,7 +128,9 @@ class _Drawing:
 
     def upstream_of(self, block: str) -> dict[str, str]:
         """For each block that this one needs, why no wire may lead from this one to it."""
-        return self._circles(block, {b.id: {e.block for e in ends_of(b)} for b in self.page.blocks}, forwards=True)
+        return rules.circles(
+            self.page, block, {b.id: {e.block for e in ends_of(b)} for b in self.page.blocks}, forwards=True
+        )
 
     def downstream_of(self, block: str) -> dict[str, str]:
         """For each block that needs this one, why no wire may lead from it to this one."""
@@ -137,18 +138,7 @@ class _Drawing:
         for reader in self.page.blocks:
             for end in ends_of(reader):
                 readers.setdefault(end.block, set()).add(reader.id)
-        return self._circles(block, readers, forwards=False)
-
-    def _circles(self, start: str, steps: dict[str, set[str]], forwards: bool) -> dict[str, str]:
-        order = {b.id: k for k, b in enumerate(self.page.blocks)}
-        back: dict[str, str] = {}  # from a block, the next on the shortest way to the start
-        waiting = [start]
-        for name in waiting:
-            for other in sorted(steps.get(name, ()), key=lambda n: order.get(n, -1)):
-                if other in order and other != start and other not in back:
-                    back[other] = name
-                    waiting.append(other)
-        return {name: _around(name, start, back, order, forwards) for name in back}
+        return rules.circles(self.page, block, readers, forwards=False)
 
     # -- judgement -----------------------------------------------------------------------------------------------------
 
@@ -286,8 +276,9 @@ class _Drawing:
         wires = {a.name: many_values(given.get(a.name, ()), a.name) for a in op.inputs}
         for k, value in enumerate(wires[pin]):
             if not isinstance(value, Output):
-                raise refuse("pin_kind", argument=f"{pin}[{k}]", bound="a wire", value=kind_of(value))
-            if value.dtype not in (*FLOATS, *COMPLEX):
+                bound = "one value" if pin == "grad_inputs" else "a wire"
+                raise refuse("pin_kind", argument=f"{pin}[{k}]", bound=bound, value=kind_of(value))
+            if pin != "grad_inputs" and value.dtype not in (*FLOATS, *COMPLEX):
                 raise refuse("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
         outputs, inputs, seeds = (wires[a.name] for a in op.inputs)
         if not all(isinstance(v, Output) for v in (*outputs, *inputs)):
@@ -313,16 +304,3 @@ class _Drawing:
         if key not in self._gradients:
             self._gradients[key] = work()
         return self._gradients[key]
-
-
-def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], forwards: bool) -> str:
-    """The words for the circle that a wire between two blocks would close."""
-    path = [name]
-    while path[-1] != start:
-        path.append(back[path[-1]])
-    circle = path if forwards else path[::-1]
-    first = min(range(len(circle)), key=lambda k: order[circle[k]])
-    circle = [*circle[first:], *circle[:first]]
-    if len(circle) > _LONGEST:
-        circle = [*circle[: _LONGEST // 2], "…", *circle[-_LONGEST // 2 :]]
-    return circle_error(circle).message
