@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
+from time import perf_counter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..dispatch import describe
 from ..errors import OpError, refuse
@@ -24,6 +29,13 @@ class Step(NamedTuple):
     results: tuple[int, ...]
     node: Node
     has_lists: bool
+
+
+class Cost(NamedTuple):
+    """What a block took in a run: the time of all its nodes, and the size of the values it gives."""
+
+    seconds: float
+    bytes: int
 
 
 class Update(NamedTuple):
@@ -50,6 +62,7 @@ class Program:
         self.variables: list[tuple[Node, int]] = []
         self.updates: list[Update] = []
         self.slots: dict[Output, int] = {}
+        self.settled: dict[Node, float] = {}  # seconds of the steady nodes, where somebody watches
         self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
         for node in self.nodes:
             self._add(node)
@@ -140,6 +153,38 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
             raise _named(error, node, values, arguments) from error.__cause__
         for place, value in zip(results, found, strict=True):
             values[place] = value
+
+
+def time_steps(steps: list[Step], values: list[Any], seconds: dict[Node, float]) -> None:
+    """The same work, with the seconds each node takes."""
+    for step in steps:
+        began = perf_counter()
+        run_steps([step], values)
+        seconds[step.node] = perf_counter() - began
+
+
+def costs_of(graph: Graph, program: Program, values: list[Any], seconds: dict[Node, float]) -> dict[str, Cost]:
+    """The nodes' seconds summed by block. A value that several blocks pass on is counted where it comes from."""
+    time: dict[str, float] = {}
+    for node in program.nodes:
+        time[node.block] = time.get(node.block, 0.0) + seconds.get(node, 0.0)
+    size = dict.fromkeys(time, 0)
+    for output, slot in program.slots.items():
+        end = graph.ends.get(output)
+        if end is not None and end.block in size:
+            size[end.block] += _bytes_of(values[slot])
+    return {block: Cost(time[block], size[block]) for block in time}
+
+
+_LOOKED_AT = 1000  # strings of an array by which the size of all is judged
+
+
+def _bytes_of(value: Any) -> int:
+    """The memory of an array; that of strings by the first of them."""
+    if not isinstance(value, np.ndarray) or value.dtype != object:
+        return int(value.nbytes)
+    seen = [sys.getsizeof(text) for text in islice(value.flat, _LOOKED_AT)]
+    return int(value.nbytes + (sum(seen) / len(seen) * value.size if seen else 0))
 
 
 def _named(error: Exception, node: Node, values: list[Any], arguments: Slots) -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -16,11 +16,12 @@ from ..results import check_size
 from ..spec import Aval
 from .blocks import fed_value
 from .engine import Engine, open_engine
+from .finished import Done, Finished
 from .naming import collect, find, in_form, operation_of, output_of, pin_name
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
 from .random import advance, random_array
-from .schedule import Program, run_steps
+from .schedule import Cost, Program, run_steps, time_steps
 from .state import State
 
 _MANY = 256  # programs that are kept, with the values they computed last
@@ -30,7 +31,8 @@ class ClientSession:
     """Runs a scope's graph.
 
     A run sees every Variable as it was when the run began; updates take effect together when it ends, and not at all
-    if anything fails. Values come back as NumPy arrays, whatever the engine.
+    if anything fails. Values come back as NumPy arrays, whatever the engine. `runs` counts the runs that were finished;
+    with `watch_costs` every run notes what each block takes, for `costs`.
 
     >>> from rowgrad.graph import Const, Scope, ops
     >>> root = Scope.new_root_scope()
@@ -39,12 +41,14 @@ class ClientSession:
     [[19.0], [-3.0]]
     """
 
-    def __init__(self, scope: Scope, engine: str | Engine = "numpy") -> None:
+    def __init__(self, scope: Scope, engine: str | Engine = "numpy", watch_costs: bool = False) -> None:
         self.graph: Graph = scope.graph
         self.engine = open_engine(engine)
         self.state = State(self.graph, self.engine)
+        self.watch_costs = watch_costs
+        self.runs = 0
         self._programs: dict[Any, Program] = {}
-        self._last: dict[Program, list[Any]] = {}  # what each program computed, the latest at the end
+        self._last = Finished(self.graph, self.engine)
         self._counters: dict[str, int] = {}  # of the run in progress
         self._one_run = threading.RLock()  # threads that share a session take turns
 
@@ -97,7 +101,7 @@ class ClientSession:
             program = self._programs.get(key)
             if program is None:
                 if len(self._programs) >= _MANY:
-                    self._last.pop(self._programs.pop(next(iter(self._programs))), None)
+                    self._last.forget(self._programs.pop(next(iter(self._programs))))
                 program = self._programs[key] = Program(self.graph, self.engine, self._draw, *key)
             return program
 
@@ -112,7 +116,11 @@ class ClientSession:
         for node, slot in program.variables:
             values[slot] = self.state.value(node, self._first_value)
         self._counters = {}
-        run_steps(program.each, values)
+        seconds: dict[Node, float] = {}
+        if self.watch_costs:
+            time_steps(program.each, values, seconds)
+        else:
+            run_steps(program.each, values)
         kept = {}
         for variable, slot, by in program.updates:
             try:
@@ -123,14 +131,18 @@ class ClientSession:
         results = [self._out(values[program.slots[o]]) for o in program.fetches]
         self.state.values.update(kept)
         self.state.counters.update(self._counters)
-        self._last = {**{p: v for p, v in self._last.items() if p is not program}, program: values}
+        self.runs += 1
+        self._last.add(program, Done(self.runs, values, seconds))
         return results
 
     def _settle(self, program: Program) -> None:
         """Values that are the same in every run are worked out in the first, and kept."""
         if not program.once:
             return
-        run_steps(program.once, program.start)
+        if self.watch_costs:
+            time_steps(program.once, program.start, program.settled)
+        else:
+            run_steps(program.once, program.start)
         for step in program.once:
             for slot in step.results:
                 program.start[slot] = self.engine.keep(program.start[slot])
@@ -201,21 +213,32 @@ class ClientSession:
 
     def result(self, block: str, pin: str) -> Array | list[Array] | None:
         """The last value of a block's output pin, or None where no run has computed it."""
+        value = self._pin(block, pin)
+        if isinstance(value, list):
+            found = [self._last.value(v) for v in value]
+            return None if any(f is None for f in found) else [f for f in found if f is not None]
+        return self._last.value(value) if isinstance(value, Output) else None
+
+    def run_of(self, block: str, pin: str) -> int | None:
+        """The number of the run that computed a pin's last value, or None; of a list, that of its oldest entry."""
+        value = self._pin(block, pin)
+        seen = [self._last.number(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, Output)]
+        numbers = [n for n in seen if n is not None]
+        return min(numbers) if numbers and len(numbers) == len(seen) else None
+
+    def _pin(self, block: str, pin: str) -> Any:
         if block not in self.graph.blocks or pin not in self.graph.blocks[block].pins:
             self.find(f"{block}.{pin}")
-        value = self.graph.blocks[block].pins[pin]
-        if isinstance(value, list):
-            found = [self._latest(v) for v in value]
-            return None if any(f is None for f in found) else [f for f in found if f is not None]
-        return self._latest(value) if isinstance(value, Output) else None
+        return self.graph.blocks[block].pins[pin]
 
-    def _latest(self, output: Output) -> Array | None:
-        for program in reversed(self._last):
-            if output in program.slots:
-                view = self.engine.get(self._last[program][program.slots[output]]).view()
-                view.flags.writeable = False
-                return view
-        return None
+    def last_call(self, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The inputs and outputs of a node before `result`, or of that, in its last run; None where there was none."""
+        return self._last.call(node, result)
+
+    @property
+    def costs(self) -> dict[str, Cost]:
+        """What every block took in the last run that computed it; steady nodes, the one time they were computed."""
+        return self._last.costs() if self.watch_costs else {}
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -246,8 +269,22 @@ class ClientSession:
 
     def reset(self) -> None:
         """Variables have their initial values again, random numbers begin again, results are forgotten."""
-        self.state.reset()
-        self._last.clear()
+        with self._one_run:
+            self.state.reset()
+            self._last.clear()
+            self.runs = 0
+
+    def adopt(self, other: ClientSession, unless: Container[str] = ()) -> list[str]:
+        """Go on where a session on an earlier form of the page is: with its Variables, counters and number of runs.
+
+        A Variable is taken where name, dtype and shape are the same; `unless` names blocks that are not what they were,
+        which begin anew. The names of those taken come back.
+        """
+        with other._one_run:
+            state, runs = other.state.copy(), other.runs
+        with self._one_run:
+            self.runs = max(self.runs, runs)
+            return self.state.adopt(state, unless)
 
 
 def _batches(feeds: Any) -> Iterator[Mapping[Any, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from os import PathLike
 from typing import Any
 
@@ -59,6 +59,27 @@ class State:
         if given.dtype != output.dtype or given.shape != output.shape:
             raise PageError(f"{path}", f"{name} is {given} there and {output!r} on this page")
 
+    def copy(self) -> State:
+        """What is kept now, apart from what runs will make of it."""
+        found = State(self.graph, self.engine)
+        found.values, found.counters = dict(self.values), dict(self.counters)
+        return found
+
+    def adopt(self, other: State, unless: Container[str]) -> list[str]:
+        """Take over what still fits of another graph's state; the names of the Variables taken."""
+        before = {n.name: n for n in other.graph.nodes}
+        taken = []
+        for node in self.graph.nodes:
+            was, name = before.get(node.name), node.name
+            if was is None or was.op is not node.op or node.block in unless:
+                continue
+            if name in other.counters:
+                self.counters[name] = other.counters[name]
+            if name in other.values and _same_form(was, node):
+                self.values[name] = self.engine.keep(self.engine.put(other.engine.get(other.values[name])))
+                taken.append(name)
+        return taken
+
     def check_new(self, variable: Node, value: Any) -> None:
         """A value that a Variable is to take has its shape; the graph could not always tell."""
         shape = tuple(value.shape)
@@ -69,3 +90,9 @@ class State:
                 value=shape_text(shape),
                 bound=f"{shape_text(variable.outputs[0].shape or ())}, that of {variable.name}",
             )
+
+
+def _same_form(one: Node, other: Node) -> bool:
+    """Whether values of one Variable are values of the other."""
+    (a,), (b,) = one.outputs, other.outputs
+    return a.dtype == b.dtype and a.shape == b.shape
