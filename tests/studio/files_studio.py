@@ -66,6 +66,14 @@ def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
     return FilesStudio(root)
 
 
+def folder_in(root: Path) -> Folder:
+    return Folder(root, Pool(root))
+
+
+def listed(folder: Folder) -> list[str]:
+    return [entry["name"] for entry in folder.pages()]
+
+
 def small(name: str = "p", number: float = 1.0) -> Page:
     """Two blocks and a wire."""
     one = Block("a", "Const", {"val": np.array([number, 2.0])}, at=(0, 0))

@@ -74,6 +74,9 @@ def test_a_script_of_a_page_that_does_not_hold(studio: FilesStudio) -> None:
     with pytest.raises(PageError, match="NoSuchOp"):
         studio.ask("export", {"page": page, "as": "python"})
     assert "NoSuchOp" in studio.ask("export", {"page": page, "as": "svg"})["text"]
+    mixed = Page("p", [Block("a", "Add", {"x": np.zeros(2, np.float32), "y": np.zeros(3, np.float32)})])
+    with pytest.raises(InvalidArgumentError, match="Add"):  # each block can be written, and the page does not hold
+        studio.ask("export", {"page": studio.pool.write_page(mixed), "as": "python"})
     with pytest.raises(InvalidArgumentError, match="as must be one of python, json, svg, dot; got 'png'"):
         studio.ask("export", {"page": page, "as": "png"})
 
@@ -115,6 +118,9 @@ def test_a_dat_file_does_not_leave_the_project(studio: FilesStudio) -> None:
     (studio.root / ".rowgrad" / "imports").symlink_to(studio.root.parent)
     with pytest.raises(PageError, match="symbolic link"):
         studio.ask("import", {"name": "x.dat"}, b"1234")
+    (studio.root.parent / "old.dat").write_bytes(bytes(16))
+    with pytest.raises(PageError, match="symbolic link"):
+        studio.ask("import", {"name": "old.svg"}, DRAWING.encode())
 
 
 def test_pages_of_our_own_come_in(studio: FilesStudio) -> None:

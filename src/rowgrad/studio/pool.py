@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, aval_of
 from ..graph import Page, PageError, Project
 from ..graph.io import array_files, arrays, decode, encode, files, plain
 from . import pool_files
@@ -24,7 +23,8 @@ from . import pool_files
 MOST_REMEMBERED = 1 << 30  # bytes of decoded arrays; the one used last stays, however large
 _KEPT = 7 * 86400.0  # seconds an array stays that no page names
 _PLACE = "value"
-_Key = tuple[str, str, tuple[int, ...]]
+_Key = tuple[str, str, tuple[int, ...]]  # a file's name, and the dtype and shape its bytes are taken for
+Array = np.ndarray[Any, Any]
 
 
 class Pool:
@@ -39,7 +39,7 @@ class Pool:
         self._most = most
         self._lock = threading.RLock()
         self._decoded: OrderedDict[_Key, tuple[Array, int]] = OrderedDict()
-        self._names: dict[int, tuple[weakref.ref[Array], str]] = {}
+        self._names: dict[int, tuple[weakref.ref[Array], _Key]] = {}
         self._whole: dict[str, pool_files.Mark] = {}  # files whose bytes were found to be what their names say
         self._handed: dict[Path, pool_files.Mark | None] = {}  # copies, where files cannot be linked
         pool_files.refuse_link(self.path.parent, self.path)
@@ -108,10 +108,10 @@ class Pool:
         if names and folder.is_dir():
             files.sync_folder(folder)
 
-    def name_of(self, array: Array) -> str | None:
+    def origin(self, array: Array) -> _Key | None:
         """The file an array came from, if it came from one that is still there."""
         found = self._names.get(id(array))
-        if found is None or found[0]() is not array or not os.path.lexists(self.path / found[1]):
+        if found is None or found[0]() is not array or not os.path.lexists(self.path / found[1][0]):
             return None
         return found[1]
 
@@ -134,7 +134,7 @@ class Pool:
 
     def _remember(self, told: _Key, array: Array) -> None:
         forget = partial(self._names.pop, id(array), None)
-        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), told[0])
+        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), told)
         size = array.nbytes
         if array.dtype == object:
             size += sum(map(len, array.reshape(-1).tolist())) + 50 * array.size
@@ -180,14 +180,15 @@ class _Writer(arrays.Writer):
         self._pool = pool
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
-        name = self._pool.name_of(array)
-        if name is None:
+        origin = self._pool.origin(array)
+        if origin is None:
             return super().encode(array, place)
-        return {"dtype": aval_of(array).dtype, "shape": list(np.shape(array)), "file": name}
+        name, dtype, shape = origin
+        return {"dtype": dtype, "shape": list(shape), "file": name}
 
 
 def _key(value: Any) -> _Key | None:
-    """What tells one array of a file: its name, and what the bytes are taken for."""
+    """What an object says that names a file; None where it does not, or says it wrongly."""
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "file"}:
         return None
     name, dtype, shape = value["file"], value["dtype"], value["shape"]
