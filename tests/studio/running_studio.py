@@ -54,7 +54,9 @@ class Asking:
         return path.stem
 
     def cells(self, name: str, block: str, pin: str, **more: Any) -> list[list[str]]:
-        found = self.ask("window", {"name": name, "block": block, "pin": pin, "rows": [0, 99], "columns": [0, 99]}, **more)
+        found = self.ask(
+            "window", {"name": name, "block": block, "pin": pin, "rows": [0, 99], "columns": [0, 99]}, **more
+        )
         return list(found["cells"])
 
     def until(self, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 10.0) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs of pages: every mode, pauses that keep state, edits that end a run, Variables that live on, pages side by side."""
+"""Runs of pages: every mode, pauses that keep state, edits that end a run, Variables that live on."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from running_studio import Asking, asking, counting, ends
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
-from rowgrad.studio.page_run import EDITED
 from rowgrad.studio.pacing import Gate, Teller
+from rowgrad.studio.page_run import EDITED
 
 __all__ = ["asking"]
 
@@ -198,7 +198,9 @@ def test_two_sessions_make_one_step(asking: Asking) -> None:
 def test_a_run_that_fails_names_its_block_and_is_not_repeated(asking: Asking) -> None:
     page = counting()
     page.blocks.insert(2, Block("x", "Placeholder", attrs={"dtype": "int32", "shape": [-1]}))
-    page.blocks.insert(3, Block("ids", "Gather", {"params": np.ones((2, 2), np.float32)}, {"indices": ends("more_ids.z")}))
+    page.blocks.insert(
+        3, Block("ids", "Gather", {"params": np.ones((2, 2), np.float32)}, {"indices": ends("more_ids.z")})
+    )
     page.blocks.insert(3, Block("ids_cast", "Cast", wires={"x": ends("count.ref")}, attrs={"DstT": "int32"}))
     page.blocks.insert(4, Block("more_ids", "Add", {"y": np.array([0], np.int32)}, {"x": ends("ids_cast.y")}))
     page.blocks[-1].wires["fetch_outputs"] += ends("ids.output")
@@ -238,7 +240,9 @@ def test_a_block_of_another_catalogue_is_refused_by_its_name(asking: Asking) -> 
 
 
 def test_a_placeholder_that_is_not_fed_fails_at_the_session(asking: Asking) -> None:
-    page = Page("fed", [Block("x", "Placeholder"), Block("s", "ClientSession", wires={"fetch_outputs": ends("x.output")})])
+    page = Page(
+        "fed", [Block("x", "Placeholder"), Block("s", "ClientSession", wires={"fetch_outputs": ends("x.output")})]
+    )
     asking.put(page)
     state = asking.ask("run", name="fed")
     assert state["phase"] == "failed"

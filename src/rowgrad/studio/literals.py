@@ -76,7 +76,7 @@ def _parsed(text: str, dtype: str | None) -> tuple[Array, bool]:
     if bare.startswith(("[", "(")):
         bare = _braced(bare)
     elif not bare.startswith("{") and not QUOTED.fullmatch(bare):
-        table = _table(bare, dtype)
+        table = _table(text.strip(" \r\n"), dtype)  # an empty cell at either end is one
         if table is not None:
             return table
     return parse_literal(bare, dtype), _TRUTHS.fullmatch(bare) is not None

@@ -1,4 +1,4 @@
-"""Who may go when: steps by a budget, looks between steps, and events not too often."""
+"""Who may go when: steps by a budget, looks between steps, events not too often; and how fast it goes."""
 
 from __future__ import annotations
 
@@ -127,3 +127,35 @@ class Teller:
             self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
+
+
+class Clock:
+    """How long steps have been done for, pauses left out, and how many a second of late."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._since: float | None = None  # when steps began to be done, while they are
+        self._marks: list[tuple[float, int]] = []  # moments, and how many steps were done then
+
+    def go(self, runs: bool, steps: int) -> None:
+        """From now on steps are done, or none are."""
+        now = time.perf_counter()
+        if self._since is not None:
+            self._before += now - self._since
+        self._since = now if runs else None
+        self._marks = [(now, steps)]
+
+    @property
+    def seconds(self) -> float:
+        """The time so far."""
+        return self._before + (0.0 if self._since is None else time.perf_counter() - self._since)
+
+    def per_second(self, steps: int) -> float:
+        """Steps a second over the last two seconds or so; while none are done it is 0."""
+        if self._since is None:
+            return 0.0
+        now = time.perf_counter()
+        if now - self._marks[-1][0] > 0.5:
+            self._marks = [*self._marks[-4:], (now, steps)]
+        began, before = self._marks[0]
+        return (steps - before) / (now - began) if now > began else 0.0

@@ -6,20 +6,17 @@ Nothing here waits for another page. Calls from outside take turns; a step in pr
 from __future__ import annotations
 
 import threading
-import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..arrays import Array
 from ..errors import InvalidArgumentError
-from ..graph.engine import open_engine
 from ..graph.loop import Loop
 from ..graph.page import Page
 from ..graph.session import ClientSession
-from .pacing import Gate, Teller
+from .opened import Opened, Work
+from .pacing import Clock, Teller
 from .prepared import Prepared, logic_of, prepare
 from .run_state import costs_json, failure_json, results_json
 from .trends import Trends
@@ -29,38 +26,6 @@ _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that s
 _RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
 _SAVES_WITHIN = 30.0
 EDITED = "the page was edited"
-
-
-@dataclass(slots=True)
-class Opened:
-    """A session that was opened for a page, and how its runs are counted as steps."""
-
-    prepared: Prepared
-    session: ClientSession
-    engine: str
-    gate: Gate = field(default_factory=Gate)
-    # (runs of the session, steps of the page) where a start began, and how many runs make a step from there
-    starts: list[tuple[int, int, int]] = field(default_factory=list)
-
-    def step_of(self, run: int) -> int:
-        """The step in which the session did its run of this number."""
-        at = bisect_left(self.starts, run, key=lambda start: start[0]) - 1
-        if at < 0:
-            return 0
-        runs, steps, each = self.starts[at]
-        return steps + -(-(run - runs) // each)
-
-
-@dataclass(eq=False, slots=True)
-class Work:
-    """One start: what a step runs, and how."""
-
-    opened: Opened
-    blocks: list[str]
-    mode: str
-    steps: int | None
-    rate: float | None
-    loop: Loop | None = None
 
 
 class PageRun:
@@ -83,9 +48,7 @@ class PageRun:
         self._error: dict[str, Any] | None = None
         self._message: str | None = None
         self._carried: list[str] = []
-        self._seconds = 0.0
-        self._since: float | None = None  # when steps began to be done, while they are
-        self._marks: list[tuple[float, int]] = []  # moments and how many steps were done then
+        self._clock = Clock()
         self._shown: tuple[Any, dict[str, Any]] | None = None
         self._tell = tell
         self._teller = Teller(self._send)
@@ -115,7 +78,7 @@ class PageRun:
                     self._carried, self.restored = carried, self.restored if carried else None
                 self.opened, self._work, self.latest = opened, work, None
                 opened.starts.append((opened.session.runs, self.run, len(blocks)))
-                self.done, self._error, self._message, self._seconds = 0, None, None, 0.0
+                self.done, self._error, self._message, self._clock = 0, None, None, Clock()
                 self._go("running")
             opened.gate.allow(work, budget)
             if budget is not None:
@@ -187,7 +150,7 @@ class PageRun:
             with self._lock:
                 self.opened, self._work, self.restored, self._shown = None, None, None, None
                 self.run = self.done = 0
-                self._error, self._message, self._carried, self._seconds = None, None, [], 0.0
+                self._error, self._message, self._carried, self._clock = None, None, [], Clock()
                 self._go("idle")
                 self.trends.clear()
         self._teller.soon(urgent=True)
@@ -207,14 +170,14 @@ class PageRun:
             prepared = self._prepare(page, revision)
             engine = "numpy" if self.opened is None else self.opened.engine
             # A session of its own: a step that is still at work changes nothing in it.
-            session = ClientSession(prepared.checked.scope, engine, watch_costs=True)
-            session.restore(path)
+            opened = Opened.new(prepared, engine)
+            opened.session.restore(path)
+            opened.starts.append((opened.session.runs, run, 1))
             self._cancel()
             with self._lock:
-                self.opened, self._work, self._shown = Opened(prepared, session, engine), None, None
-                self.opened.starts.append((session.runs, run, 1))
+                self.opened, self._work, self._shown = opened, None, None
                 self.run, self.done, self.restored, self.latest = run, 0, snapshot, None
-                self._error, self._message, self._carried, self._seconds = None, None, [], 0.0
+                self._error, self._message, self._carried, self._clock = None, None, [], Clock()
                 self._go("stopped")
                 self.trends.go_back(run)
         self._teller.soon(urgent=True)
@@ -247,8 +210,8 @@ class PageRun:
                 "steps": None if work is None else work.steps,
                 "mode": None if work is None else work.mode,
                 "rate": None if work is None else work.rate,
-                "per_second": self._per_second(),
-                "seconds": self._seconds + (0.0 if self._since is None else time.perf_counter() - self._since),
+                "per_second": self._clock.per_second(self.run),
+                "seconds": self._clock.seconds,
                 "engine": None if opened is None else opened.engine,
                 "error": self._error,
                 "message": self._message,
@@ -289,15 +252,9 @@ class PageRun:
             self._stop(None)
             old.prepared = prepared  # only its looks may be others, which the revision tells of
             return old, []
-        session = ClientSession(prepared.checked.scope, open_engine(engine), watch_costs=True)
+        opened = Opened.new(prepared, engine)
         self._stop(None)
-        carried: list[str] = []
-        if old is not None:
-            before = old.prepared.recipes
-            changed = {block for block, recipe in prepared.recipes.items() if before.get(block) != recipe}
-            with old.gate.between(_SAVES_WITHIN):
-                carried = session.adopt(old.session, unless=changed)
-        return Opened(prepared, session, engine), carried
+        return opened, [] if old is None else opened.carry_on(old, _SAVES_WITHIN)
 
     def _step(self, work: Work) -> None:
         """In the loop's thread: every session once."""
@@ -369,24 +326,9 @@ class PageRun:
 
     def _go(self, phase: str) -> None:
         """Take a phase; time is counted while steps are done."""
-        now = time.perf_counter()
-        if self._since is not None:
-            self._seconds += now - self._since
-        self._since = now if phase == "running" else None
-        if phase == "running":
-            self._marks = [(now, self.run)]
+        self._clock.go(phase == "running", self.run)
         self.phase = phase
         self._change.notify_all()
-
-    def _per_second(self) -> float:
-        """Steps a second over the last few; while none are done it is 0."""
-        if self._since is None:
-            return 0.0
-        now = time.perf_counter()
-        if now - self._marks[-1][0] > 0.5:
-            self._marks = [*self._marks[-4:], (now, self.run)]
-        (began, steps) = self._marks[0]
-        return (self.run - steps) / (now - began) if now > began else 0.0
 
     def _seen(self, opened: Opened) -> dict[str, Any]:
         """Results and costs, made once a run."""
