@@ -14,7 +14,9 @@ export default defineConfig({
     cssCodeSplit: false,
     chunkSizeWarningLimit: 2000,
     rollupOptions: {
-      input: "index.html",
+      input: { studio: "src/main.tsx" },
+      // A notebook imports the same file for its `render`.
+      preserveEntrySignatures: "exports-only",
       output: {
         entryFileNames: "studio.js",
         assetFileNames: "studio[extname]",

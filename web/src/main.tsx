@@ -1,12 +1,33 @@
-// The page in a browser: the token and the page to open stand in the address.
+// One bundle, two homes: a page of its own, where the token stands in the address, and a cell of a notebook.
 
+import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";
 import { connect } from "./state/documents";
+import { set } from "./state/store";
 import { HttpTransport } from "./transport/http";
+import type { KernelModel } from "./transport/kernel";
+import { KernelTransport } from "./transport/kernel";
 import { App } from "./view/App";
 import "./styles/studio.css";
 
-const asked = new URLSearchParams(location.search);
-const base = new URL("./", location.href).href;
-createRoot(document.getElementById("studio")!).render(<App />);
-void connect(new HttpTransport(base, asked.get("token") ?? ""), asked.get("page"));
+const home = document.getElementById("studio");
+if (home) {
+  const asked = new URLSearchParams(location.search);
+  createRoot(home).render(<App />);
+  void connect(new HttpTransport(new URL("./", location.href).href, asked.get("token") ?? ""), asked.get("page"));
+}
+
+/** What a notebook calls for each view of the widget. */
+function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => void {
+  const box = document.createElement("div");
+  box.className = "rowgrad-widget";
+  box.style.height = `${Number(model.get("height"))}px`;
+  el.append(box);
+  const root: Root = createRoot(box);
+  set({ embedded: true });
+  root.render(<App />);
+  void connect(new KernelTransport(model), String(model.get("page_name")));
+  return () => root.unmount();
+}
+
+export default { render };

@@ -1,1 +1,25 @@
-"""Studio: a block editor in the browser for pages of `rowgrad.graph`. `rowgrad studio` opens it."""
+"""Studio: a block editor in the browser for pages of `rowgrad.graph`. `rowgrad studio` opens it.
+
+`Widget` shows the same page in a notebook.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .widget import Widget
+
+__all__ = ["Widget"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Widget":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from .widget import Widget
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("anywidget", "traitlets", "ipywidgets"):
+            raise
+        raise ImportError("a notebook's Widget needs anywidget: pip install 'rowgrad[notebook]'") from error
+    return Widget

@@ -7,15 +7,28 @@ import type { Place } from "./edit";
 import { wiresOf } from "./page";
 
 export const GRID = 10;
-export const WIDTH = 200;
-const HEAD = 34;
+export const WIDTH = 240;
+const HEAD = 48;
 const ROW = 22;
 const FOOT = 10;
 
-/** How large a block is drawn; the style sheet has the same numbers. */
-export function sizeOf(record: OpRecord | undefined): { width: number; height: number } {
+export interface Size {
+  width: number;
+  height: number;
+}
+
+/** How large blocks are drawn, where the canvas has drawn them. */
+export const drawn = { sizes: (): ReadonlyMap<string, Size> => new Map() };
+
+/** How large a block with its results will be, about; the style sheet has the same numbers. */
+export function sizeOf(record: OpRecord | undefined): Size {
   const rows = record ? Math.max(record.inputs.length, record.outputs.length, 1) : 1;
-  return { width: WIDTH, height: HEAD + ROW * rows + FOOT };
+  const results = record ? record.outputs.length : 0;
+  return { width: WIDTH, height: HEAD + ROW * rows + FOOT + 18 * results };
+}
+
+function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
+  return sizes.get(block.id) ?? sizeOf(catalog.find(block.op));
 }
 
 export function snap(at: Place): Place {
@@ -28,7 +41,8 @@ export function layOut(page: Page, catalog: Catalog, only?: ReadonlySet<string>)
   graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 70, marginx: 20, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   const chosen = page.blocks.filter((block) => !only || only.has(block.id));
-  for (const block of chosen) graph.setNode(block.id, { ...sizeOf(catalog.find(block.op)) });
+  const sizes = drawn.sizes();
+  for (const block of chosen) graph.setNode(block.id, { ...sizeOfBlock(block, catalog, sizes) });
   for (const wire of wiresOf(page)) {
     if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
   }
@@ -50,7 +64,8 @@ export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre
 
 /** Blocks brought into line, or spread evenly across or down. */
 export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
-  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  const sizes = drawn.sizes();
+  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
   const left = Math.min(...boxes.map((b) => b.x));
   const top = Math.min(...boxes.map((b) => b.y));
   const right = Math.max(...boxes.map((b) => b.x + b.width));
@@ -80,7 +95,8 @@ export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<st
 /** A frame with room for all of these blocks. */
 export function frameRound(blocks: Block[], catalog: Catalog, text: string): Note {
   const room = 30;
-  const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  const sizes = drawn.sizes();
+  const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
   const left = Math.min(...boxes.map((b) => b.x)) - room;
   const top = Math.min(...boxes.map((b) => b.y)) - room - 14;
   const right = Math.max(...boxes.map((b) => b.x + b.width)) + room;
@@ -91,7 +107,8 @@ export function frameRound(blocks: Block[], catalog: Catalog, text: string): Not
 /** A place near the one wanted where no block stands. */
 export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
   const { width, height } = sizeOf(record);
-  const boxes = page.blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  const sizes = drawn.sizes();
+  const boxes = page.blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
   let [x, y] = snap(wanted);
   for (let tries = 0; tries < 500; tries++) {
     const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 && b.y < y + height + 20);

@@ -4,8 +4,8 @@ import type { Page } from "../transport/protocol";
 import type { Place } from "./edit";
 import { endsAt, parseEnd } from "./page";
 
-const COLUMN = 260;
-const ROW = 130;
+const COLUMN = 320;
+const ROW = 150;
 
 export function positionsOf(page: Page): Map<string, Place> {
   const places = new Map<string, Place>();

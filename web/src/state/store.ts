@@ -69,6 +69,7 @@ export interface Look {
 
 export interface StudioState {
   transport: Transport | null;
+  embedded: boolean; // in a notebook, beside other things that have keys
   hello: Hello | null;
   catalog: Catalog;
   pages: PageInfo[];
@@ -96,6 +97,7 @@ export interface StudioState {
 
 export const useStudio = create<StudioState>(() => ({
   transport: null,
+  embedded: false,
   hello: null,
   catalog: makeCatalog([]),
   pages: [],

@@ -27,12 +27,16 @@ export function App() {
   const inspector = useStudio((state) => state.inspectorOpen);
   const bottom = useStudio((state) => state.bottomOpen);
   const open = useDoc() !== null;
-  useEffect(() => listenToKeys(window), []);
+  const embedded = useStudio((state) => state.embedded);
+  useEffect(() => {
+    const listener = embedded ? root.current : window;
+    return listener ? listenToKeys(listener) : undefined;
+  }, [embedded, ready]);
   if (failure) return <Failure text={failure} />;
   if (!ready) return <main className="studio" data-theme={theme}><p className="loading" role="status">Loading …</p></main>;
   return (
     <ReactFlowProvider>
-      <div className="studio" data-theme={theme} ref={root}>
+      <div className="studio" data-theme={theme} ref={root} tabIndex={-1}>
         <TopBar />
         {start || !open ? (
           <StartScreen />

@@ -13,7 +13,8 @@ import {
 import type { Connection, Edge, EdgeChange, FinalConnectionState, Node, NodeChange, OnConnectStartParams } from "@xyflow/react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
 import * as edit from "../model/edit";
-import { GRID } from "../model/arrange";
+import type { Size } from "../model/arrange";
+import { GRID, drawn } from "../model/arrange";
 import { parseEnd } from "../model/page";
 import { canvas, perform } from "../state/commands";
 import { askCandidates, change, place, select, tryConnect, view } from "../state/editing";
@@ -58,7 +59,12 @@ export function Canvas() {
       const middle = flow.screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
       return [middle.x - 100, middle.y - 60];
     };
-    canvas.fit = () => void flow.fitView({ padding: 0.15, maxZoom: 1.25 });
+    drawn.sizes = () => {
+      const sizes = new Map<string, Size>();
+      for (const { id, measured } of flow.getNodes()) if (measured?.width && measured.height) sizes.set(id, { width: measured.width, height: measured.height });
+      return sizes;
+    };
+    canvas.fit = () => void flow.fitView({ padding: 0.15, maxZoom: 1 });
     canvas.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvas.actual = () => void flow.zoomTo(1);
   }, [flow]);

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..ordering import in_order
 from ..page import Block, Page, PageError
 
-WIDTH, GAP, ROW, PIN = 150.0, 70.0, 26.0, 18.0
+# Wide and tall enough for the studio, which shows values and results on its blocks.
+WIDTH, GAP, ROW, PIN, ROOM = 240.0, 80.0, 34.0, 22.0, 70.0
 
 
 def height_of(pins: int) -> float:
@@ -40,5 +41,5 @@ def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, f
         y = 20.0
         for block in blocks:
             placed[block.id] = (right + 20.0 + column * (WIDTH + GAP), y)
-            y += heights[block.id] + 24.0
+            y += heights[block.id] + ROOM
     return placed

@@ -97,7 +97,7 @@ def _block(block: Block, at: tuple[float, float], height: float, inputs: list[st
     parts = [
         f'<g id={quoteattr(block.id)} transform="translate({x:g} {y:g})">',
         f'<rect width="{WIDTH:g}" height="{height:g}" rx="6" fill="{_COLOURS["box"]}" stroke="{_COLOURS["edge"]}"/>',
-        f'<text x="8" y="16" fill="{_COLOURS["title"]}">{escape(_short(block.op, 22))}</text>',
+        f'<text x="8" y="21" fill="{_COLOURS["title"]}">{escape(_short(block.op, 34))}</text>',
         f"<title>{escape(f'{block.op} {block.id}')}</title>",
     ]
     for names, side, colour in ((inputs, 0.0, "in"), (outputs, WIDTH, "out")):
@@ -106,8 +106,8 @@ def _block(block: Block, at: tuple[float, float], height: float, inputs: list[st
             cy = ROW + PIN * (k + 0.5)
             parts.append(f'<circle cx="{side:g}" cy="{cy:g}" r="4" fill="{_COLOURS[colour]}"/>')
             where = f'x="{side + dx:g}" y="{cy + 4:g}" text-anchor="{anchor}"'
-            parts.append(f'<text {where} fill="#ddd">{escape(_short(name, 12))}</text>')
-    parts.append(f'<text x="8" y="-4" fill="#555">{escape(_short(block.id, 24))}</text></g>')
+            parts.append(f'<text {where} fill="#ddd">{escape(_short(name, 17))}</text>')
+    parts.append(f'<text x="8" y="-4" fill="#555">{escape(_short(block.id, 34))}</text></g>')
     return "".join(parts)
 
 

@@ -1,0 +1,55 @@
+// Verbs through a notebook's kernel: the same requests and answers as over HTTP, as messages of a widget.
+
+import type { Fault, StudioEvent, Transport } from "./protocol";
+import { Refusal } from "./protocol";
+
+/** What a widget's model offers; the part of it that is needed. */
+export interface KernelModel {
+  get(name: string): unknown;
+  send(message: unknown, callbacks?: unknown, buffers?: ArrayBuffer[]): void;
+  on(event: "msg:custom", hear: (message: Answer) => void): void;
+  off(event: "msg:custom", hear: (message: Answer) => void): void;
+}
+
+type Answer = { id: number; result?: unknown; error?: Fault } | { event: StudioEvent };
+
+export class KernelTransport implements Transport {
+  readonly window = crypto.randomUUID();
+  private readonly waiting = new Map<number, { done: (result: never) => void; failed: (error: Refusal) => void }>();
+  private next = 1;
+
+  constructor(private readonly model: KernelModel) {
+    model.on("msg:custom", (message) => {
+      if (!("id" in message)) return;
+      const asked = this.waiting.get(message.id);
+      this.waiting.delete(message.id);
+      if (message.error) asked?.failed(new Refusal(message.error));
+      else asked?.done(message.result as never);
+    });
+  }
+
+  ask<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
+    return this.request(verb, given, []);
+  }
+
+  async send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T> {
+    return this.request(verb, given, [await file.arrayBuffer()]);
+  }
+
+  private request<T>(verb: string, given: Record<string, unknown>, buffers: ArrayBuffer[]): Promise<T> {
+    const id = this.next++;
+    return new Promise<T>((done, failed) => {
+      this.waiting.set(id, { done: done as (result: never) => void, failed });
+      this.model.send({ window: this.window, id, verb, given }, undefined, buffers);
+    });
+  }
+
+  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean) => void): () => void {
+    const take = (message: Answer) => {
+      if ("event" in message) hear(message.event);
+    };
+    this.model.on("msg:custom", take);
+    changed(true);
+    return () => this.model.off("msg:custom", take);
+  }
+}
