@@ -301,12 +301,11 @@ def test_events_are_few_and_the_last_is_told(asking: Asking) -> None:
 def test_removed_pages_run_no_more(asking: Asking) -> None:
     asking.put(counting())
     asking.ask("run", name="counting", mode="flat")
-    loop = asking.studio.runs.of("counting")._work
+    work = asking.studio.runs.of("counting")._work
     asking.ask("remove", name="counting")
     assert asking.studio.runs.session_of("counting") is None
-    assert loop is not None
-    assert loop.loop is not None
-    loop.loop.wait(5)
+    assert work is not None
+    work.loop.wait(5)
 
 
 def test_a_thousand_blocks_answer_soon(asking: Asking) -> None:
