@@ -12,7 +12,8 @@ import pytest
 from page_makers import array_of, basic, loaded, loaded_file, project, same_blocks, varied
 
 from rowgrad.arrays import NUMPY_DTYPE
-from rowgrad.graph.io import browser_tree, dumps, read_tree, save, save_tree, trees
+from rowgrad.graph.io import arrays as page_arrays
+from rowgrad.graph.io import browser_tree, dumps, files, read_tree, save, save_tree
 from rowgrad.graph.page import Block, Page, PageError
 
 
@@ -52,8 +53,8 @@ def large() -> Page:
 def pool(page: Page, folder: Path) -> dict[str, Any]:
     """The page's tree as a browser sends it, with its arrays in a folder."""
     folder.mkdir(exist_ok=True)
-    tree, files = browser_tree(page)
-    for name, content in files.items():
+    tree, contents = browser_tree(page)
+    for name, content in contents.items():
         (folder / name).write_bytes(b"".join(content.buffers))
     sent: dict[str, Any] = json.loads(json.dumps(as_javascript(json.loads(json.dumps(tree)))))
     return sent
@@ -177,8 +178,13 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     tree = pool(large(), tmp_path / "pool")
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     read: list[str] = []
-    whole = trees.arrays.read_reference
-    monkeypatch.setattr(trees.arrays, "read_reference", lambda r, f: (read.append(r.name), whole(r, f))[1])
+    whole = page_arrays.read_reference
+
+    def counted(reference: page_arrays.Reference, folder: Any) -> Any:
+        read.append(reference.name)
+        return whole(reference, folder)
+
+    monkeypatch.setattr(page_arrays, "read_reference", counted)
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     assert read == []
     name = tree["blocks"][-1]["values"]["val"]["file"]
@@ -202,7 +208,7 @@ def test_an_error_leaves_no_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*args: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(trees.files, "prepare", full)
+    monkeypatch.setattr(files, "prepare", full)
     with pytest.raises(OSError, match="disk full"):
         save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     assert os.listdir(tmp_path) == ["pool"]

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..spec import CATALOG, Op, find_op
 from . import ops as _ops  # noqa: F401  importing it says what blocks become
-from .nodes import Operation, Scope, Sparse
+from .nodes import Graph, Operation, Scope, Sparse
 from .ordering import circle_error, ends_of, ordered
 from .page import Block, End, Page, PageError
 from .placing import place
@@ -133,3 +133,12 @@ def _value(scope: Scope, block: Block, op: Op, pin: str, end: End) -> Any:
     if end.index >= len(value):
         raise PageError(place_, f"{end} is not there: {end.block}.{end.pin} has {len(value)} entries")
     return value[end.index]
+
+
+def arriving(graph: Graph, end: End) -> Any:
+    """What comes along a wire, or None where nobody can tell: its block does not hold, or has no such pin."""
+    source = graph.blocks.get(end.block)
+    value = None if source is None else source.pins.get(end.pin)
+    if end.index is None or value is None:
+        return value
+    return value[end.index] if isinstance(value, list) and end.index < len(value) else None
