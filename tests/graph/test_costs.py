@@ -19,7 +19,7 @@ from rowgrad.spec import Op
 class Slow(NumpyEngine):
     """An engine that takes its time over some ops."""
 
-    def __init__(self, *names: str, seconds: float = 0.02) -> None:
+    def __init__(self, *names: str, seconds: float = 0.1) -> None:
         super().__init__()
         self.names, self.seconds = names, seconds
 
@@ -51,8 +51,8 @@ def test_seconds_and_bytes(root: Scope) -> None:
     session.run(["slow", "fast", "mean"], {"x": np.ones(10)})
     costs = session.costs
     assert set(costs) == {"x", "slow", "fast", "steady", "c", "mean"}
-    assert 0.02 <= costs["slow"].seconds < 1.0
-    assert 0.0 < costs["fast"].seconds < 0.02
+    assert 0.1 <= costs["slow"].seconds < 10.0
+    assert 0.0 < costs["fast"].seconds < 0.1
     assert costs["x"].seconds == 0.0
     assert {name: cost.bytes for name, cost in costs.items()} == {
         "x": 40, "slow": 40, "fast": 40, "steady": 64, "c": 64, "mean": 8,
@@ -64,11 +64,11 @@ def test_of_the_last_run_that_computed_it(root: Scope) -> None:
     session = ClientSession(root, engine, watch_costs=True)
     session.run(["slow", "mean"], {"x": np.ones(10)})
     once = session.costs["steady"].seconds
-    assert once >= 0.02
+    assert once >= 0.1
     engine.seconds = 0.0
     session.run(["slow", "mean"], {"x": np.ones(20)})
     assert session.costs["steady"].seconds == once  # it was computed that one time
-    assert session.costs["slow"].seconds < 0.02
+    assert session.costs["slow"].seconds < 0.1
     assert session.costs["slow"].bytes == 80
     session.run("fast", {"x": np.ones(5)})
     assert session.costs["slow"].bytes == 80
@@ -85,7 +85,7 @@ def test_nodes_are_summed_by_block() -> None:
     ops.Output(root.with_op_name("passed"), y)
     session = ClientSession(root, Slow("Mul"), watch_costs=True)
     session.run(["G", "passed"])
-    assert session.costs["G"].seconds >= 0.04  # two products
+    assert session.costs["G"].seconds >= 0.2  # two products
     assert session.costs["G"].bytes == 12  # of what comes out, not of what was between
     assert session.costs["y"].bytes == 12
     assert "passed" not in session.costs  # it does nothing

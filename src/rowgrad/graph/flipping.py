@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import OpError
 from ..spec import find_op
 from . import ops
 from .build import Checked, check
@@ -33,7 +34,14 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     """
     checked = check(page)
     given, sources = ([_output(checked, end) for end in some] for some in (outputs, inputs))
-    made = ops.AddSymbolicGradients(checked.scope.with_op_name(_Names(page).take("gradients")), given, sources)
+    scope = checked.scope.with_op_name(_Names(page).take("gradients"))
+    try:
+        made = ops.AddSymbolicGradients(scope, given, sources)
+    except OpError as error:
+        if error.message.startswith("no gradient flows"):  # what it says of an attribute helps nobody here
+            name = next(e for k, e in enumerate(inputs) if error.argument == f"inputs[{k}]")
+            raise PageError(f"{name}", f"no gradient flows to it from {', '.join(map(str, outputs))}") from None
+        raise
     found = made.pins["grad_outputs"]
     blocks = _Blocks(checked, made.name, _Names(page))
     blocks.call(_names_of_gradients(found, inputs))
@@ -77,13 +85,15 @@ class _Names:
 
     def __init__(self, page: Page) -> None:
         self._taken = {b.id for b in page.blocks}
+        self._counts: dict[str, int] = {}
 
     def take(self, name: str) -> str:
         """The name, or the first of name_2, name_3, … that is free."""
-        found, count = name, 1
+        found, count = name, self._counts.get(name, 1)
         while found in self._taken:
             count += 1
             found = f"{name}_{count}"
+        self._counts[name] = count
         self._taken.add(found)
         return found
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..spec import CATALOG, Derived, Op
+from ..raw_ops import OPS
+from ..spec import CATALOG, PLAN, Derived, Op
 from .nodes import Node, Output
 from .page import PageError
 from .session import ClientSession
@@ -73,6 +74,9 @@ def _pairs(op: Op, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Pai
     """The record's pairs. Ids are handed over as lists, which Python walks faster than arrays."""
     record = CATALOG[_BY_OUTCOME.get(op.name, op.name)]
     given = inputs if record is op else {**outputs, **inputs}
+    if "starts" in inputs and "indices" not in inputs:  # a plan in place of ids: those are told faster by ids again
+        record = next(other for other in CATALOG.values() if other.planned == op.name)
+        given = dict(zip(("indices", "segment_ids"), OPS["PlannedIds"](*(inputs[name] for name in PLAN)), strict=True))
     assert record.rows is not None  # by trace
     return record.rows({k: v.tolist() if np.asarray(v).dtype.kind in "iu" else v for k, v in given.items()})
 
