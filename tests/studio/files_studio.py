@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rowgrad.graph import Block, End, Page
 from rowgrad.studio import verbs
@@ -25,7 +26,8 @@ class NotedRuns:
     def state(self, name: str) -> dict[str, Any]:
         return {"phase": "idle", "name": name}
 
-    def edited(self, name: str, page: Page, revision: str) -> None:
+    def edited(self, name: str, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
+        assert recipes is None or recipes.keys() == {block.id for block in page.blocks}
         self.told.append(("edited", name, len(page.blocks), revision))
 
     def renamed(self, old: str, new: str) -> None:
@@ -53,6 +55,23 @@ class FilesStudio:
 
     def events(self) -> list[dict[str, Any]]:
         return self.listener.take(0)
+
+
+ROOMS = ("project_verbs", "page_verbs", "out_verbs")
+
+
+def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
+    """A studio that has the verbs about files, and no others."""
+    monkeypatch.setattr(verbs, "_ROOMS", ROOMS)
+    return FilesStudio(root)
+
+
+def folder_in(root: Path) -> Folder:
+    return Folder(root, Pool(root))
+
+
+def listed(folder: Folder) -> list[str]:
+    return [entry["name"] for entry in folder.pages()]
 
 
 def small(name: str = "p", number: float = 1.0) -> Page:

@@ -60,9 +60,8 @@ def test_floats_say_what_they_are(tmp_path: Path) -> None:
     assert told["attrs"] == {"alpha": {"float": 2.0}, "n": 2, "l": [{"float": 1.0}]}
     js = json.loads(json.dumps(told).replace("3.0", "3").replace("2.0", "2").replace("1.0", "1"))  # as JavaScript does
     back = pool.read_page({"format": "rowgrad-page", "version": 1, "name": "p", "blocks": [js]})["a"]
-    assert [type(x) for x in (back.values["val"][0], back.values["val"][1][0], back.attrs["alpha"], back.attrs["n"])] == [
-        float, int, float, int,
-    ]  # fmt: skip
+    found = (back.values["val"][0], back.values["val"][1][0], back.attrs["alpha"], back.attrs["n"])
+    assert [type(number) for number in found] == [float, int, float, int]
     assert pool.write_value(3.0) == {"float": 3.0}
     assert pool.read_value({"float": 3}, "value") == 3.0
 

@@ -16,6 +16,7 @@ MODULES = {
     "check": ("check", "command"),
     "export": ("export", "command"),
     "import": ("importing", "command"),
+    "studio": ("studio", "command"),
     "ops": ("ops", "command"),
     "catalog": ("ops", "catalog_command"),
     "tour": ("text_commands", "tour"),
@@ -62,6 +63,7 @@ def make_parser(as_json: bool = False) -> Parser:
     add("check", "judge every block of a page", "check page.json").add_argument("file", metavar="PAGE", help=_PAGE)
     _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))
     _import_options(add("import", "turn a file of enuSpace-TensorFlow into a page", "import task.json -o page.json"))
+    _studio_options(add("studio", "open the block editor in a browser, on a folder of pages", "studio pages --new"))
     ops = add("ops", "list the operators and blocks, or describe one", "ops SparseSegmentMeanGrad")
     ops.add_argument("name", nargs="?", metavar="OP", help="an operator: SparseSegmentMeanGrad, or in snake_case")
     add("catalog", "print every operator's record as JSON", "catalog")
@@ -119,6 +121,29 @@ def _import_options(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="PAGE.json", help=text)
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     parser.add_argument("--strict", action="store_true", help="exit code 1 where there are warnings")
+
+
+def _studio_options(parser: Parser) -> None:
+    text = "a folder of pages, or a page .json of one (default: the current folder)"
+    parser.add_argument("project", nargs="?", metavar="PROJECT", help=text)
+    parser.add_argument("--new", action="store_true", help="make the folder where it is missing")
+    parser.add_argument("--gallery", action="store_true", help="open the gallery, in a folder for the time being")
+    text = "features to leave out, with commas between them"
+    parser.add_argument("--without", metavar="FEATURE,…", default="", help=text)
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    where = parser.add_argument_group("where it listens")
+    text = "a port (default: the first free one from 8765)"
+    where.add_argument("--port", metavar="N", type=_port, default=0, help=text)
+    text = "an address of this machine (default: 127.0.0.1, which only this machine reaches)"
+    where.add_argument("--host", metavar="HOST", default="127.0.0.1", help=text)
+    text = "16 to 128 letters, digits, - and _ (default: random); others on this machine may see the command line"
+    where.add_argument("--token", metavar="TOKEN", help=text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -24,7 +24,7 @@ from ..graph.io import files, layout, strict_json
 from ..graph.io.store import folder_of
 from . import folder_files, names, pool_files
 from .conflicts import kept_name
-from .folder_listing import ENDING, Listing, page_bytes, revision_of, stems
+from .folder_listing import ENDING, MOST_FILE, Listing, page_bytes, revision_of, stems
 from .pool import Pool
 
 _TRIES = 100  # of a reader that a writer overtakes
@@ -41,6 +41,14 @@ class Saved(NamedTuple):
     revision: str
     kept: str | None
     written: bool
+
+
+class _Another(Exception):  # noqa: N818  no error, but the way out of a save
+    """A page's file is not what the writer started from."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(revision)
+        self.revision = revision
 
 
 class Folder:
@@ -103,35 +111,41 @@ class Folder:
         """
         path = self._file(name)
         text, named = self._text(name, page)
-        with self._writing():
+
+        def compare() -> None:
             try:
                 there = page_bytes(path)
             except FileNotFoundError:
                 self._refuse_taken(name, "name")
             else:
-                if there == text:
-                    return Saved(revision_of(text), None, False)
-                if revision_of(there) != base:
-                    return self._keep(name, page, revision_of(there), revision_of(text))
-            folder_files.put(path, text, named, self._pool)
-        return Saved(revision_of(text), None, True)
+                if revision_of(there) != base or (there == text and folder_files.has_arrays(path, named)):
+                    raise _Another(revision_of(there))
+
+        sent = revision_of(text)
+        with self._lock:
+            try:
+                folder_files.put(path, text, named, self._pool, compare)
+            except _Another as found:
+                if found.revision == sent:
+                    return Saved(sent, None, False)
+                return self._keep(name, page, found.revision, sent)
+        return Saved(sent, None, True)
 
     def new(self, name: str | None = None, page: Page | None = None) -> dict[str, Any]:
         """Make a page. Without a name it gets that of the page that was given, or one near it that is free."""
         if name is not None:
             names.checked(name)
         page = Page(name or "page") if page is None else page
-        with self._writing():
+        with self._lock:
             if name is None:
                 name = names.free(names.fitted(page.name), self._taken())
-            self._refuse_taken(name, "name")
-            self._write(name, page)
+            self._make(name, page)
         return self.info(name)
 
     def rename(self, name: str, to: str) -> dict[str, Any]:
         """Give a page another name. Its file, and with that its revision, stays as it is."""
         names.checked(to, "to")
-        with self._writing():
+        with self._moving():
             path = self._there(name)
             if to != name:
                 self._refuse_taken(to, "to", but=name)
@@ -140,7 +154,7 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Take a page out of the project; `bring_back` has it again."""
-        with self._writing():
+        with self._moving():
             path = self._there(name)
             folder = self._removed / f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
             pool_files.refuse_link(self._removed)
@@ -150,7 +164,7 @@ class Folder:
     def bring_back(self, name: str) -> dict[str, Any]:
         """The page of this name that was removed last; under a name near it where there is another one by now."""
         file = self._file(name).name
-        with self._writing():
+        with self._moving():
             pool_files.refuse_link(self._removed.parent, self._removed)
             found = sorted(self._removed.iterdir()) if self._removed.is_dir() else []
             found = [folder for folder in found if not folder.is_symlink() and os.path.lexists(folder / file)]
@@ -168,20 +182,23 @@ class Folder:
         if kept is not None and names.key(kept) in self._taken():
             return Saved(revision, kept, False)
         kept = names.free(kept_name(name, datetime.now()), self._taken())
-        self._write(kept, page)
+        self._make(kept, page)
         self._kept[name, sent] = kept
         while len(self._kept) > _MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))
         return Saved(revision, kept, True)
 
-    def _write(self, name: str, page: Page) -> None:
+    def _make(self, name: str, page: Page) -> None:
         text, named = self._text(name, page)
-        folder_files.put(self._file(name), text, named, self._pool)
+        folder_files.put(self._file(name), text, named, self._pool, lambda: self._refuse_taken(name, "name"))
 
     def _text(self, name: str, page: Page) -> tuple[bytes, set[str]]:
         """What a page's file will be, and the arrays it names, which are in the pool by then."""
         tree = self._pool.tree_of(replace(page, name=name))
-        return layout.text_of(tree).encode(), folder_files.arrays_in(tree["blocks"])
+        text = layout.text_of(tree).encode()
+        if len(text) > MOST_FILE:
+            raise PageError(name, f"a page's file has at most {MOST_FILE} bytes; this one would have {len(text)}")
+        return text, folder_files.arrays_in(tree["blocks"])
 
     def _read(self, path: Path, raw: bytes) -> Page:
         tree = strict_json.parse_bytes(raw)
@@ -220,7 +237,7 @@ class Folder:
         return InvalidArgumentError(f"there is no page {name!r} in this project{meant}", argument="name")
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _moving(self) -> Iterator[None]:
         """One writer at a time: of our threads by the lock, of other programs that save pages by the folder's."""
         with self._lock, files.one_writer(self.root):
             yield

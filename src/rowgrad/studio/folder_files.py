@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..graph.io import array_files, files
-from ..graph.io.store import folder_of
+from ..graph.io import array_files, files, store
 from . import pool_files
 from .pool import Pool
 
@@ -33,28 +31,25 @@ def _names(tree: Any) -> Iterator[str]:
             waiting += [value for value in found.values() if isinstance(value, dict | list)]
 
 
-def put(path: Path, text: bytes, named: set[str], pool: Pool) -> None:
-    """Write a page: first its arrays, then its text, whose renaming is the commit, then what is not needed goes."""
-    folder = folder_of(path)
-    pool_files.refuse_link(folder, path)
-    made: list[Path] = []
-    try:
+def put(path: Path, text: bytes, named: set[str], pool: Pool, first: Callable[[], None]) -> None:
+    """Write a page with arrays of the pool. `first` looks, while others are held off, whether it is to be."""
+
+    def put_arrays(folder: Path, made: list[Path]) -> None:
+        first()
+        pool_files.refuse_link(folder, path)
         pool.hand_out(named, folder, made)
-        temporary = files.prepare(path, text)
-    except BaseException:
-        for array in made:
-            files.remove(array)
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)
-        raise
-    files.commit(temporary, path)
-    files.remove_stale(path.parent, re.escape(path.name))
-    _clear(folder, named)
+
+    store.replace(path, text, named, put_arrays)
+
+
+def has_arrays(path: Path, named: set[str]) -> bool:
+    """Whether a page's folder of arrays has all these."""
+    return named <= set(_listed(store.folder_of(path)))
 
 
 def move(old: Path, new: Path) -> None:
     """Give a page another name or folder: its arrays are there before it is, and go after it has gone."""
-    source, target = folder_of(old), folder_of(new)
+    source, target = store.folder_of(old), store.folder_of(new)
     pool_files.refuse_link(source, target)
     listed = [name for name in _listed(source) if array_files.NAME.fullmatch(name)]
     if listed and not target.is_dir():
@@ -70,14 +65,14 @@ def move(old: Path, new: Path) -> None:
     if old.parent != new.parent:
         files.sync_folder(old.parent)
     if not pool_files.same(source, target):  # where a file system takes net and Net for one, they are
-        _clear(source, set())
+        _clear(source)
 
 
-def _clear(folder: Path, named: set[str]) -> None:
-    """Delete arrays the page no longer names, and what crashes have left."""
+def _clear(folder: Path) -> None:
+    """Delete the arrays of a page that has gone, and their folder if nothing else is in it."""
     files.remove_stale(folder, array_files.NAME.pattern)
     for name in _listed(folder):
-        if array_files.NAME.fullmatch(name) and name not in named:
+        if array_files.NAME.fullmatch(name):
             files.remove(folder / name)
     with contextlib.suppress(OSError):
         os.rmdir(folder)

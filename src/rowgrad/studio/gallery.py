@@ -49,12 +49,17 @@ def _entries(path: Path | None) -> tuple[dict[str, Any], ...]:
     if path is None:
         return ()
     stems = sorted(file[: -len(".json")] for file in os.listdir(path) if file.endswith(".json"))
-    return tuple(_entry(stem, _loaded(path / f"{stem}.json")) for stem in stems)
+    return tuple(_entry(path, stem) for stem in stems)
 
 
-def _entry(name: str, found: Page) -> dict[str, Any]:
-    lines = [line for note in found.notes for line in note.text.strip().splitlines()[:1]]
-    return {"name": name, "title": _title(name), "blocks": len(found.blocks), "text": "".join(lines[:1])[:_MOST_TEXT]}
+def _entry(path: Path, name: str) -> dict[str, Any]:
+    try:
+        found = _loaded(path / f"{name}.json")
+        blocks, texts = len(found.blocks), [note.text for note in found.notes]
+    except PageError as error:  # one damaged file does not take the others away
+        blocks, texts = 0, [str(error)]
+    lines = [line for text in texts for line in text.strip().splitlines()[:1]]
+    return {"name": name, "title": _title(name), "blocks": blocks, "text": "".join(lines[:1])[:_MOST_TEXT]}
 
 
 def _title(name: str) -> str:

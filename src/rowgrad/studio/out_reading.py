@@ -21,7 +21,13 @@ def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[P
         imported = out_old_files.read(studio.folder.root, stem, ending, raw)
         report = [{"level": r.level, "place": r.place, "message": r.text} for r in imported.report]
         return [imported.page], report
-    found = studio.pool.read_any(tree)
+    try:
+        found = studio.pool.read_any(tree)
+    except PageError as error:
+        if not error.place.endswith(".file"):
+            raise
+        told = "this array is in a file beside the page, which did not come with it"
+        raise PageError(error.place, f"{told}; copy page and folder of arrays into the project's folder") from error
     return (found.pages if isinstance(found, Project) else [found]), []
 
 

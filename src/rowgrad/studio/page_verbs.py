@@ -34,11 +34,12 @@ def save(studio: Studio, given: Asked) -> Json:
         if saved.written:
             tell_project(studio)
         return {"conflict": {"kept": saved.kept} | _winner(studio, name, saved.revision)}
+    checked = summary(page)
     if saved.written:
-        studio.runs.edited(name, page, saved.revision)
+        studio.runs.edited(name, page, saved.revision, checked["recipes"])
         tell_page(studio, name, saved.revision, window)
         tell_project(studio)
-    return {"revision": saved.revision, "checked": summary(page)}
+    return {"revision": saved.revision, "checked": checked}
 
 
 @verb("check")

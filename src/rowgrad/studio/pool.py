@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, aval_of
 from ..graph import Page, PageError, Project
 from ..graph.io import array_files, arrays, decode, encode, files, plain
 from . import pool_files
@@ -24,7 +23,8 @@ from . import pool_files
 MOST_REMEMBERED = 1 << 30  # bytes of decoded arrays; the one used last stays, however large
 _KEPT = 7 * 86400.0  # seconds an array stays that no page names
 _PLACE = "value"
-_Key = tuple[str, str, tuple[int, ...]]
+_Key = tuple[str, str, tuple[int, ...]]  # a file's name, and the dtype and shape its bytes are taken for
+Array = np.ndarray[Any, Any]
 
 
 class Pool:
@@ -39,7 +39,7 @@ class Pool:
         self._most = most
         self._lock = threading.RLock()
         self._decoded: OrderedDict[_Key, tuple[Array, int]] = OrderedDict()
-        self._names: dict[int, tuple[weakref.ref[Array], str]] = {}
+        self._names: dict[int, tuple[weakref.ref[Array], _Key]] = {}
         self._whole: dict[str, pool_files.Mark] = {}  # files whose bytes were found to be what their names say
         self._handed: dict[Path, pool_files.Mark | None] = {}  # copies, where files cannot be linked
         pool_files.refuse_link(self.path.parent, self.path)
@@ -62,23 +62,18 @@ class Pool:
 
     def write_page(self, page: Page) -> dict[str, Any]:
         """The page as a browser takes it: floats without a dtype say that they are floats."""
-        tree = self.tree_of(page)
-        for block in tree["blocks"]:
-            for part in ("values", "attrs"):
-                if part in block:
-                    block[part] = {name: _tagged(value) for name, value in block[part].items()}
-        return tree
+        return self.tree_of(page, browser=True)
 
     def write_value(self, value: Any) -> Any:
         """The value as a browser takes it."""
-        writer = _Writer(self)
+        writer = _Writer(self, browser=True)
         made = plain.encode_value(value, _PLACE, writer)
         self._put(writer)
-        return _tagged(made)
+        return made
 
-    def tree_of(self, page: Page) -> dict[str, Any]:
+    def tree_of(self, page: Page, browser: bool = False) -> dict[str, Any]:
         """The page as its file has it; all the arrays it names are in the pool, down to the disk."""
-        writer = _Writer(self)
+        writer = _Writer(self, browser)
         tree = encode.encode(page, writer)
         self._put(writer)
         return tree
@@ -113,10 +108,10 @@ class Pool:
         if names and folder.is_dir():
             files.sync_folder(folder)
 
-    def name_of(self, array: Array) -> str | None:
+    def origin(self, array: Array) -> _Key | None:
         """The file an array came from, if it came from one that is still there."""
         found = self._names.get(id(array))
-        if found is None or found[0]() is not array or not os.path.lexists(self.path / found[1]):
+        if found is None or found[0]() is not array or not os.path.lexists(self.path / found[1][0]):
             return None
         return found[1]
 
@@ -139,7 +134,7 @@ class Pool:
 
     def _remember(self, told: _Key, array: Array) -> None:
         forget = partial(self._names.pop, id(array), None)
-        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), told[0])
+        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), told)
         size = array.nbytes
         if array.dtype == object:
             size += sum(map(len, array.reshape(-1).tolist())) + 50 * array.size
@@ -180,19 +175,20 @@ class Pool:
 class _Writer(arrays.Writer):
     """Large arrays go apart; one that came from the pool is neither hashed nor written again."""
 
-    def __init__(self, pool: Pool) -> None:
-        super().__init__(apart=True)
+    def __init__(self, pool: Pool, browser: bool) -> None:
+        super().__init__(apart=True, browser=browser)
         self._pool = pool
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
-        name = self._pool.name_of(array)
-        if name is None:
+        origin = self._pool.origin(array)
+        if origin is None:
             return super().encode(array, place)
-        return {"dtype": aval_of(array).dtype, "shape": list(np.shape(array)), "file": name}
+        name, dtype, shape = origin
+        return {"dtype": dtype, "shape": list(shape), "file": name}
 
 
 def _key(value: Any) -> _Key | None:
-    """What tells one array of a file: its name, and what the bytes are taken for."""
+    """What an object says that names a file; None where it does not, or says it wrongly."""
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "file"}:
         return None
     name, dtype, shape = value["file"], value["dtype"], value["shape"]
@@ -201,10 +197,3 @@ def _key(value: Any) -> _Key | None:
     if not array_files.NAME.fullmatch(name) or any(type(size) is not int for size in shape):
         return None
     return name, dtype, tuple(shape)
-
-
-def _tagged(value: Any) -> Any:
-    """JavaScript writes 3.0 as 3: a float says what it is. Objects, arrays among them, say it already."""
-    if isinstance(value, float):
-        return {"float": value}
-    return [_tagged(item) for item in value] if isinstance(value, list) else value

@@ -6,22 +6,25 @@ import importlib.util
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..graph import engine_names
 from ..spec import ALL_DTYPES, catalog
 from . import asked, folder_listing, gallery, names, out_limits, pool
 from .asked import Asked
 from .folder_events import tell_page, tell_project
+from .limits import LIMITS
 from .verbs import Json, verb
 
 if TYPE_CHECKING:
     from .studio import Studio
 
-LIMITS = {
+_LIMITS = {
+    "body": LIMITS.json_bytes,  # bytes of a request
+    "file": LIMITS.file_bytes,  # bytes of a file that is sent
     "name": names.MOST,  # characters of a page's name
     "text": asked.MOST_TEXT,  # characters of a literal
     "page": folder_listing.MOST_FILE,  # bytes of a page's file
     "arrays": pool.MOST_REMEMBERED,  # bytes of arrays held decoded
-    "import": out_limits.MOST_IMPORTED,  # bytes of a file dropped on the window
     "export": out_limits.MOST_EXPORTED,  # bytes of arrays in one exported text
 }
 
@@ -31,12 +34,12 @@ def hello(studio: Studio, given: Asked) -> Json:
     """All that a window needs to begin."""
     folder = studio.folder
     return {
-        "version": metadata.version("rowgrad"),
+        "version": __version__,
         "project": {"name": folder.name, "folder": str(folder.root), "pages": folder.pages()},
         "catalog": catalog(),
         "dtypes": list(ALL_DTYPES),
         "engines": [_engine(name) for name in engine_names()],
-        "limits": LIMITS,
+        "limits": _LIMITS,
         "without": list(studio.without),
         "gallery": gallery.entries(),
     }

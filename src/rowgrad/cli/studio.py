@@ -1,0 +1,156 @@
+"""`rowgrad studio`: the block editor in the browser, on a folder of pages."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UnimplementedError
+from .exits import OK, UsageError
+from .output import emit, say
+
+if TYPE_CHECKING:
+    from ..studio.studio import Studio
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_FEATURE = re.compile(r"[a-z][a-z0-9_-]*")
+_NEEDED = ("starlette", "uvicorn", "h11", "anyio")
+_tell = partial(say, "studio")
+
+
+def command(chosen: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    token = chosen.token or secrets.token_urlsafe(32)
+    if not _TOKEN.fullmatch(token):
+        raise UsageError("--token must be 16 to 128 letters, digits, - or _")
+    without = _features(chosen.without)
+    _check_installed()
+    with _project(chosen) as (folder, shown), _listening(chosen.host, chosen.port) as listening:
+        from ..studio.studio import Studio
+
+        number = _serve(chosen, Studio(folder, without), folder, listening, token, shown)
+    if number is None:
+        return OK
+    _tell("stopped")
+    return 128 + number
+
+
+def _serve(
+    chosen: argparse.Namespace,
+    studio: Studio,
+    folder: Path,
+    listening: socket.socket,
+    token: str,
+    shown: dict[str, str],
+) -> int | None:
+    from ..studio.opening import address_of, hosts_of, is_local, open_browser, serve
+
+    port = listening.getsockname()[1]
+    address = address_of(chosen.host, port, token, **shown)
+
+    def started() -> None:
+        if not is_local(chosen.host):
+            _tell(f"others can connect through {chosen.host}: the token is the only lock, and it travels unencrypted")
+        if chosen.json:
+            emit({"url": address, "token": token, "host": chosen.host, "port": port, "project": str(folder)})
+        else:
+            print(address)
+        sys.stdout.flush()
+        _tell(f"project {folder}; Ctrl-C stops")
+        if not chosen.no_browser and not open_browser(address):
+            _tell("there is no browser to open here; open the address in one")
+
+    return serve(studio, listening, hosts_of(chosen.host, port), token, started, debug=chosen.debug)
+
+
+def _check_installed() -> None:
+    try:
+        from ..studio import opening  # noqa: F401
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        raise UnimplementedError("the studio needs packages of its own: pip install 'rowgrad[studio]'") from None
+
+
+def _features(text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    for name in found:
+        if not _FEATURE.fullmatch(name):
+            raise UsageError(f"--without: {name!r} is no name of a feature")
+    return found
+
+
+@contextmanager
+def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]]:
+    """The folder, and what of it is shown first."""
+    if chosen.gallery:
+        if chosen.project is not None or chosen.new:
+            raise UsageError("--gallery has a folder of its own: leave out PROJECT and --new")
+        folder = Path(tempfile.mkdtemp(prefix="rowgrad-gallery-"))
+        try:
+            yield folder, {"gallery": "1"}
+        finally:
+            _leave(folder)
+        return
+    path = Path(chosen.project or ".")
+    if path.is_file():
+        yield _folder_of_page(path), {"page": path.stem}
+        return
+    if not path.exists():
+        if not chosen.new:
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder; --new makes it", str(path))
+        path.mkdir(parents=True)
+    folder = path.resolve()
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "pages cannot be written there", str(path))
+    yield folder, {}
+
+
+def _folder_of_page(path: Path) -> Path:
+    from .reading import is_old, plain_bytes
+
+    if is_old(plain_bytes(str(path))):
+        raise UsageError(f"{path} is a file of the old tool; `rowgrad import {path}` makes a page of it")
+    if path.suffix != ".json":
+        raise UsageError(f"{path} is no folder and no page .json")
+    return path.resolve().parent
+
+
+def _leave(folder: Path) -> None:
+    """A gallery nobody has kept a page of goes; pages are kept, and told."""
+    if any(folder.glob("*.json")):
+        _tell(f"your pages are kept in {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    from ..studio.opening import listen
+
+    try:
+        made = listen(host, port)
+    except socket.gaierror as error:
+        raise UsageError(f"--host {host}: {error.strerror}") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} is in use; choose another with --port, or leave it out") from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"--host {host}: this machine has no such address") from None
+        if error.errno == errno.EACCES:
+            raise UsageError(f"port {port} is kept for the system; choose one from 1024") from None
+        raise
+    with made:
+        yield made

@@ -1,0 +1,147 @@
+"""Who may ask: judged from a request's head alone, before anything of its body is read.
+
+A studio listens on the user's own machine, where every page of the internet that is open in the same browser can send
+requests, too. What keeps them out: the Host must be ours (or a name that an attacker points at 127.0.0.1 would do), the
+Origin must be ours, and whoever asks for anything but the empty page must know the token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .limits import Limits
+from .refusals import RefusedError, error_bytes
+
+TOKEN_HEADER = "X-Rowgrad-Token"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Hosts:
+    """The names this server goes by, as a Host header writes them."""
+
+    def __init__(self, port: int, names: Iterable[str] = (), any_address: bool = False) -> None:
+        self._port, self._any_address = port, any_address
+        self._names = {name.lower() for name in (*LOCAL_NAMES, *names)}
+
+    def __contains__(self, host: str) -> bool:
+        name, colon, port = host.lower().rpartition(":")
+        if not colon or host.endswith("]"):  # without a port, which is 80 then
+            name, port = host.lower(), "80"
+        if port != str(self._port):
+            return False
+        return name in self._names or (self._any_address and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an address: nobody but its owner can make a browser connect to it under that name."""
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return False
+    return True
+
+
+class Guard:
+    """Stands before the application: judges heads, counts requests, and puts its headers on every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, token: str, limits: Limits) -> None:
+        self._app, self._hosts, self._limits = app, hosts, limits
+        self._token = token.encode()
+        self._requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request in, or answer it here."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return  # uvicorn is told to speak no other protocol
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            await send(message)
+
+        self._requests += 1
+        try:
+            self._judge(scope)
+            await self._app(scope, receive, send_with_headers)
+        except RefusedError as refused:
+            await answer_refused(refused, send_with_headers)
+        finally:
+            self._requests -= 1
+
+    def _judge(self, scope: Scope) -> None:
+        heads = _Heads(scope)
+        path = heads.path
+        host = heads.single("host") or ""
+        if host not in self._hosts:
+            raise RefusedError(403, "HostRefused", f"this studio is not called {host[:80]!r}")
+        origin = heads.single("origin")
+        if origin is not None and origin.lower() != f"http://{host.lower()}":
+            raise RefusedError(403, "OriginRefused", f"pages of {origin[:80]!r} may not ask this studio")
+        self._judge_site(heads, path)
+        if not path.startswith("/"):
+            raise RefusedError(404, "NotFound", "there is no such address")
+        allowed = ("GET", "HEAD") if not path.startswith("/api/") else ("GET",) if path == "/api/events" else ("POST",)
+        if scope["method"] not in allowed:
+            text = f"{path[:80]} takes {' and '.join(allowed)} only"
+            raise RefusedError(405, "MethodRefused", text, allow=", ".join(allowed))
+        if path.startswith("/api/"):
+            given = heads.single(TOKEN_HEADER.lower()) or ""
+            if not hmac.compare_digest(given.encode(), self._token):
+                text = "this studio needs its token: open the address that `rowgrad studio` printed"
+                raise RefusedError(401, "TokenRefused", text, www_authenticate=TOKEN_HEADER)
+        if len(scope["query_string"]) > self._limits.query_bytes:
+            raise RefusedError(414, "TooLarge", f"the query is longer than {self._limits.query_bytes} bytes")
+        if self._requests > self._limits.requests:
+            text = f"{self._limits.requests} requests are being answered already; try again"
+            raise RefusedError(503, "Busy", text, retry_after="1")
+
+    def _judge_site(self, heads: _Heads, path: str) -> None:
+        """What the browser says of who asks. Another port of this machine is the same site, not the same origin."""
+        site = heads.single("sec-fetch-site")
+        if site in (None, "same-origin", "none"):
+            return
+        followed_link = path == "/" and heads.single("sec-fetch-mode") == "navigate"
+        if site != "same-site" or not followed_link:
+            raise RefusedError(403, "OriginRefused", "pages of other origins may not ask this studio")
+
+
+class _Heads:
+    """Headers by name; one that must stand once is refused where it stands twice."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._pairs: list[tuple[bytes, bytes]] = scope["headers"]
+        self.path = scope["raw_path"].decode("latin-1")
+
+    def single(self, name: str) -> str | None:
+        found = [value for key, value in self._pairs if key == name.encode()]
+        if len(found) > 1:
+            raise RefusedError(400, "HeaderRefused", f"the header {name} stands {len(found)} times")
+        return found[0].decode("latin-1") if found else None
+
+
+async def answer_refused(refused: RefusedError, send: Send) -> None:
+    """Send a refusal."""
+    body = error_bytes(refused.facts)
+    headers: dict[str, Any] = {"content-type": "application/json", "content-length": str(len(body))}
+    headers |= {"cache-control": "no-store"} | refused.headers
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

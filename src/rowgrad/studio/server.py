@@ -1,0 +1,175 @@
+"""The studio over HTTP: files of the page, verbs, events. What a verb does is none of its business."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import secrets
+import sys
+import traceback
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ..errors import OpError
+from . import verbs
+from .bodies import Body, Held
+from .events_stream import EventsStream
+from .guard import Guard, Hosts
+from .json_body import parse_object
+from .limits import LIMITS, Limits
+from .refusals import RefusedError, error_bytes
+from .static_files import FOLDER, StaticFiles
+from .workers import Workers
+
+if TYPE_CHECKING:
+    from .studio import Studio
+
+
+def make_app(
+    studio: Studio, hosts: Hosts, token: str, limits: Limits = LIMITS, static: Path = FOLDER, debug: bool = False
+) -> ASGIApp:
+    """The whole application, its guard in front."""
+    files, events, answers = StaticFiles(static), EventsStream(studio, limits), _Verbs(studio, limits, debug)
+
+    async def file(request: Request) -> Response:
+        return files.answer(request)
+
+    async def stream(request: Request) -> Response:
+        return events.answer(request)
+
+    app = Starlette(
+        routes=[
+            Route("/api/events", stream, methods=["GET"]),
+            Route("/api/{verb}", answers.answer, methods=["POST"]),
+            Route("/{path:path}", file, methods=["GET"]),  # HEAD comes with it
+        ],
+        exception_handlers={
+            RefusedError: _refused,
+            HTTPException: _not_found,
+            ClientDisconnect: _gone,
+            Exception: _unexpected,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, hosts, token, limits)
+
+
+class _Verbs:
+    """Reads what is asked, has it answered in a thread, and waits for it as long as a person would."""
+
+    def __init__(self, studio: Studio, limits: Limits, debug: bool) -> None:
+        self._studio, self._limits, self._debug = studio, limits, debug
+        self._held = Held(limits.held_bytes)
+        self._workers = Workers("rowgrad-verb", limits.threads, limits.waiting)
+
+    async def answer(self, request: Request) -> Response:
+        name = request.path_params["verb"]
+        try:
+            takes_file = verbs.find(name).takes_file
+        except verbs.UnknownVerbError as error:
+            return _json(404, error_bytes(verbs.error_json(error)))
+        if not takes_file and request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise RefusedError(415, "TypeRefused", f"{name} takes Content-Type: application/json")
+        limits = self._limits
+        bounds = (limits.file_bytes, 1) if takes_file else (limits.json_bytes, limits.json_weight)
+        body = Body(self._held, *bounds)
+        try:
+            raw = await body.read(request.headers, request.stream(), limits)
+            query = _query(request) if takes_file else None
+            future = self._workers.submit(partial(self._work, name, raw, query))
+        except BaseException:
+            body.release()
+            raise
+        del raw
+        # The thread may outlast the wait for it, and holds the body as long.
+        future.add_done_callback(partial(_from_thread, asyncio.get_running_loop(), body))
+        try:
+            async with asyncio.timeout(limits.answer_seconds):
+                return _json(*await asyncio.wrap_future(future))
+        except TimeoutError:
+            text = f"{name} has given no answer in {limits.answer_seconds:g} seconds; it may still go on"
+            raise RefusedError(503, "TooSlow", text) from None
+
+    def _work(self, name: str, raw: bytes, query: dict[str, str] | None) -> tuple[int, bytes]:
+        """The status and the document; in a thread."""
+        try:
+            given, file = (parse_object(raw, self._limits), b"") if query is None else (query, raw)
+            result = verbs.answer(self._studio, name, given, file)
+        except (OpError, ValueError, TypeError) as error:
+            if self._debug:
+                traceback.print_exception(error)
+            return 400, _error(verbs.error_json(error))
+        except RefusedError as refused:
+            return refused.status, error_bytes(refused.facts)
+        except queue.Full as error:
+            return 503, _error(verbs.error_json(error) | {"kind": "Busy"})
+        except MemoryError as error:
+            return 503, _error(verbs.error_json(error) | {"message": "there is not enough memory for this"})
+        except OSError as error:  # a full disk, a folder that is gone: the user can do something about it
+            return 500, _error(verbs.error_json(error))
+        except Exception as error:
+            return 500, error_bytes(_told_on_stderr(error, name))
+        try:
+            return 200, json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
+        except (ValueError, TypeError, RecursionError) as error:  # the verb's fault, not the client's
+            return 500, error_bytes(_told_on_stderr(error, name))
+
+
+def _query(request: Request) -> dict[str, str]:
+    pairs = request.query_params.multi_items()
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RefusedError(400, "InvalidArgumentError", "an argument stands twice in the query")
+    return found
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, body: Body, future: Future[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended before the thread
+        loop.call_soon_threadsafe(body.release)
+
+
+def _json(status: int, document: bytes, headers: dict[str, str] | None = None) -> Response:
+    headers = {"Cache-Control": "no-store"} | (headers or {})
+    return Response(document, status, headers, "application/json")
+
+
+def _error(facts: dict[str, Any]) -> bytes:
+    return json.dumps({"error": facts}, default=str).encode()
+
+
+def _told_on_stderr(error: BaseException, place: str) -> dict[str, Any]:
+    """An error nobody expected: the client gets a number to look for, and nothing of the program's inside."""
+    number = secrets.token_hex(4)
+    sys.stderr.write(f"rowgrad studio: error {number} in {place}\n{''.join(traceback.format_exception(error))}")
+    sys.stderr.flush()
+    text = f"an error nobody expected, number {number}; the terminal of `rowgrad studio` shows where"
+    return RefusedError(500, "Unexpected", text).facts
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return _json(error.status, error_bytes(error.facts), error.headers)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _json(error.status_code, error_bytes(RefusedError(404, "NotFound", "there is no such address").facts))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return _json(400, b"")  # nobody is there to read it
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return _json(500, error_bytes(_told_on_stderr(error, request.url.path)))

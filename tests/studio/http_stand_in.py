@@ -1,0 +1,104 @@
+"""A studio of a few made-up verbs behind the real server, in a process of its own; `serving` starts it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.studio import verbs
+from rowgrad.studio.asked import Asked
+from rowgrad.studio.hub import Hub
+from rowgrad.studio.limits import Limits
+
+verbs._ROOMS = ()
+verbs.VERBS.clear()
+_gate = threading.Event()
+
+
+class StandIn:
+    """What the server knows of a studio, and no more."""
+
+    def __init__(self, project: Any = ".", without: Any = ()) -> None:
+        self.hub, self.pool = Hub(), SimpleNamespace()
+        self.folder, self.without = Path(project), tuple(without)
+
+    def close(self) -> None:
+        self.hub.close()
+        print("closed", file=sys.stderr, flush=True)
+
+
+@verbs.verb("echo")
+def echo(studio: Any, given: Asked) -> Any:
+    return dict(given.given)
+
+
+@verbs.verb("upload", takes_file=True)
+def upload(studio: Any, given: Asked) -> Any:
+    return {"name": given.text("name"), "bytes": len(given.body)}
+
+
+@verbs.verb("sleep")
+def sleep(studio: Any, given: Asked) -> Any:
+    time.sleep(given.number("seconds", 0, 60))
+    return {}
+
+
+@verbs.verb("gate")
+def gate(studio: Any, given: Asked) -> Any:
+    """Waits until another request opens it: an answer shows that the two ran beside one another."""
+    if given.truth("open"):
+        _gate.set()
+    return {"opened": _gate.wait(10)}
+
+
+@verbs.verb("tell")
+def tell(studio: Any, given: Asked) -> Any:
+    studio.hub.tell({"event": "told", "text": given.text("text")})
+    return {}
+
+
+@verbs.verb("large")
+def large(studio: Any, given: Asked) -> Any:
+    return "x" * given.whole("bytes", 0, 100_000_000)
+
+
+@verbs.verb("fail")
+def fail(studio: Any, given: Asked) -> Any:
+    kinds: dict[str, Exception] = {
+        "op": InvalidArgumentError("ids must be sorted", argument="ids").in_call("SomeOp", "b1", "SomeOp(…)"),
+        "value": ValueError("no such value"),
+        "type": TypeError("no such type"),
+        "os": OSError(28, "No space left on device"),
+        "bug": KeyError("a secret of the inside"),
+        "exit": SystemExit(3),
+    }
+    if given.text("how") == "nan":
+        return {"number": math.nan}
+    raise kinds[given.text("how")]
+
+
+def main() -> None:
+    from rowgrad.studio.opening import hosts_of, listen, serve
+
+    told = json.loads(sys.argv[1])
+    host, token = "127.0.0.1", told["token"]
+    listening = listen(host, 0)
+    port = listening.getsockname()[1]
+    studio: Any = StandIn()
+
+    def started() -> None:
+        print(json.dumps({"port": port}), flush=True)
+
+    limits = Limits(**told["limits"])
+    serve(studio, listening, hosts_of(host, port), token, started, limits, static=Path(told["static"]))
+
+
+if __name__ == "__main__":
+    main()

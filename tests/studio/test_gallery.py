@@ -1,0 +1,62 @@
+"""The pages that come with rowgrad: all open and are judged, and installed ones come first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph import PageError, Project, save
+from rowgrad.graph.summary import summary
+from rowgrad.studio import gallery
+from rowgrad.studio.pool import Pool
+
+NAMES = [entry["name"] for entry in gallery.entries()]
+REFUSED = {"11_sparse_add_int_thresh_refused"}  # shows what an error looks like
+
+
+def test_every_page_has_a_title_and_a_line() -> None:
+    assert len(NAMES) == 33
+    for entry in gallery.entries():
+        assert entry.keys() == {"name", "title", "blocks", "text"}
+        assert entry["title"][0].isupper()
+        assert "_" not in entry["title"]
+        assert entry["text"]
+        assert "\n" not in entry["text"]
+        assert entry["blocks"] > 0
+    assert next(e for e in gallery.entries() if e["name"] == "09_sparse_slice")["title"] == "Sparse slice"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_opens_in_a_browser_and_is_judged(name: str, tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    page = pool.read_page(json.loads(json.dumps(pool.write_page(gallery.page(name)), allow_nan=False)))
+    checked = json.loads(json.dumps(summary(page), allow_nan=False))
+    assert bool(checked["errors"]) == (name in REFUSED)
+    assert bool(checked["sessions"]) == (name not in REFUSED)
+    assert ElementTree.fromstring(gallery.picture(name)).tag.endswith("svg")
+
+
+def test_an_installed_package_has_them_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "a" / "b" / "c" / "rowgrad" / "studio"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(gallery, "__file__", str(package / "gallery.py"))
+    assert gallery.folder() is None
+    assert gallery.entries() == []
+    with pytest.raises(InvalidArgumentError, match="it is empty"):
+        gallery.page("x")
+    (package / "gallery_pages").mkdir()
+    assert gallery.folder() == package / "gallery_pages"
+
+
+def test_a_project_is_no_page_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gallery_pages").mkdir()
+    save(Project("x"), tmp_path / "gallery_pages" / "x.json")
+    monkeypatch.setattr(gallery, "__file__", str(tmp_path / "gallery.py"))
+    (entry,) = gallery.entries()
+    assert "pages only" in entry["text"]
+    with pytest.raises(PageError, match="pages only"):
+        gallery.page("x")

@@ -1,0 +1,167 @@
+"""Verbs about one page: opened, saved by several windows, judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from files_studio import FilesStudio, everything, large, small, studio_in
+
+from rowgrad.errors import InvalidArgumentError, OpError
+from rowgrad.graph import Block, End, Page, build, save
+
+
+@pytest.fixture
+def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
+    return studio_in(tmp_path, monkeypatch)
+
+
+def product() -> Page:
+    """x and w, and their product."""
+    wires = {"x": [End("x", "output")], "y": [End("w", "output")]}
+    consts = [Block(name, "Const", {"val": [1.0, 2.0]}) for name in ("x", "w")]
+    return Page("p", [*consts, Block("m", "Multiply", wires=wires)])
+
+
+def test_open_gives_page_revision_and_judgement(studio: FilesStudio) -> None:
+    save(large("elsewhere"), studio.root / "p.json")
+    told = studio.ask("open", {"name": "p"})
+    assert told.keys() == {"page", "revision", "checked", "run"}
+    assert told["page"]["name"] == "p"
+    assert told["checked"]["blocks"]["a"]["outputs"]["output"]["text"] == "float32[1000]"
+    assert told["run"] == {"phase": "idle", "name": "p"}
+    assert told["revision"] == studio.ask("hello")["project"]["pages"][0]["revision"]
+    # What was opened is saved without a change, and nothing is written but the name.
+    assert studio.ask("save", {"name": "p", "base": told["revision"], "page": told["page"]}).keys() == {
+        "revision",
+        "checked",
+    }
+    assert studio.folder.open("p")[0]["a"].values["val"].size == 1000
+
+
+def test_save_tells_windows_and_runs(studio: FilesStudio) -> None:
+    base = studio.ask("new", {"name": "p"})["revision"]
+    studio.events()
+    page = studio.pool.write_page(small())
+    saved = studio.ask("save", {"name": "p", "base": base, "page": page, "window": "w7"})
+    assert saved["checked"]["blocks"].keys() == {"a", "b"}
+    page_event, project_event = studio.events()
+    assert page_event == {"event": "page", "name": "p", "revision": saved["revision"], "window": "w7"}
+    assert project_event["pages"][0]["blocks"] == 2
+    assert studio.runs.told[-1] == ("edited", "p", 2, saved["revision"])
+    again = studio.ask("save", {"name": "p", "base": saved["revision"], "page": page, "window": "w7"})
+    assert again["revision"] == saved["revision"]
+    assert not studio.events()
+    assert len(studio.runs.told) == 2
+
+
+def test_a_page_with_errors_is_saved_too(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(Page("p", [Block("a", "NoSuchOp")]))
+    saved = studio.ask("save", {"name": "p", "base": None, "page": page})
+    assert saved["checked"]["errors"].keys() == {"a"}
+
+
+def test_two_windows_lose_nothing(studio: FilesStudio) -> None:
+    base = studio.ask("new", {"name": "p"})["revision"]
+    pages = [studio.pool.write_page(page) for page in (small(), large(seed=4))]
+    first = studio.ask("save", {"name": "p", "base": base, "page": pages[0], "window": "one"})
+    studio.events()
+    told = len(studio.runs.told)
+    second = studio.ask("save", {"name": "p", "base": base, "page": pages[1], "window": "two"})
+    assert second.keys() == {"conflict"}
+    conflict = second["conflict"]
+    assert conflict.keys() == {"kept", "revision", "page", "checked"}
+    assert conflict["revision"] == first["revision"]
+    assert conflict["checked"] == first["checked"]
+    assert conflict["page"] == pages[0] | {"name": "p"}
+    assert studio.ask("open", {"name": conflict["kept"]})["page"]["blocks"] == pages[1]["blocks"]
+    assert [event["event"] for event in studio.events()] == ["project"]
+    assert len(studio.runs.told) == told  # the page that is run is the one that won
+    # The window goes on from what won.
+    assert "revision" in studio.ask("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})
+
+
+def test_a_file_that_another_program_has_spoilt(studio: FilesStudio) -> None:
+    base = studio.ask("new", {"name": "p"})["revision"]
+    (studio.root / "p.json").write_text("{")
+    page = studio.pool.write_page(small())
+    conflict = studio.ask("save", {"name": "p", "base": base, "page": page})["conflict"]
+    assert conflict["page"] is None
+    assert "not JSON" in conflict["error"]
+    assert studio.ask("open", {"name": conflict["kept"]})["page"]["blocks"] == page["blocks"]
+    assert (studio.root / "p.json").read_text() == "{"
+
+
+def test_check_judges_without_saving(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(product())
+    checked = studio.ask("check", {"page": page})
+    assert checked["blocks"]["m"]["outputs"]["z"]["text"] == "float32[2]"
+    page["blocks"][1]["values"]["val"] = {"dtype": "int32", "shape": [2], "data": [1, 2]}
+    assert studio.ask("check", {"page": page})["errors"].keys() == {"m"}
+    assert not everything(studio.root)
+
+
+def test_candidates_both_ways(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(product())
+    takes = studio.ask("candidates", {"page": page, "from": "x.output"})["takes"]
+    assert takes["m.x"] is None
+    takes = studio.ask("candidates", {"page": page, "to": "m.y"})["takes"]
+    assert takes["x.output"] is None
+
+
+def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(product())
+    told = studio.ask("gradients", {"page": page, "outputs": ["m.z"], "inputs": ["x.output", "w.output"]})
+    assert len(told["gradients"]) == 2
+    assert not {block["id"] for block in told["blocks"]} & {"x", "w", "m"}
+    page["blocks"] += told["blocks"]
+    whole = studio.pool.read_page(page)
+    build(whole)
+    for end in map(End.parse, told["gradients"]):
+        assert whole[end.block]
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "words"),
+    [
+        ("open", {"name": "x"}, "there is no page 'x'"),
+        ("open", {"name": "../p"}, "must not have / or"),
+        ("open", {}, "open: name must be a string"),
+        ("save", {"name": "p", "base": ""}, "save: page must be an object"),
+        ("save", {"name": "a/b", "base": "", "page": ...}, "must not have / or"),
+        ("save", {"name": "P", "base": "", "page": ...}, "'p.json' in the folder already"),
+        ("save", {"name": "p", "base": 3, "page": ...}, "save: base must be a string"),
+        ("check", {"page": []}, "check: page must be an object"),
+        (
+            "check",
+            {"page": {"format": "rowgrad-page", "version": 1, "name": "", "blocks": 3}},
+            "blocks: must be a list",
+        ),
+        ("candidates", {"page": ...}, "from must be given, or `to`"),
+        ("candidates", {"page": ..., "from": "x.output", "to": "m.x"}, "not both"),
+        ("candidates", {"page": ..., "from": "x"}, "from must be block.pin"),
+        ("candidates", {"page": ..., "to": "m.x[0]"}, "without an index"),
+        ("gradients", {"page": ..., "outputs": ["m"], "inputs": []}, "outputs[0] must be block.pin"),
+        ("gradients", {"page": ..., "outputs": [3], "inputs": []}, "outputs[0] must be a string"),
+        ("gradients", {"page": ..., "outputs": ["m.z"]}, "inputs must be a list"),
+    ],
+)
+def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
+    save(small(), studio.root / "p.json")
+    before = everything(studio.root)
+    sent = {k: studio.pool.write_page(product()) if v is ... else v for k, v in given.items()}
+    with pytest.raises((InvalidArgumentError, OpError)) as caught:
+        studio.ask(verb, sent)
+    assert words in str(caught.value)
+    assert everything(studio.root) == before
+    assert not studio.events()
+    assert not studio.runs.told
+
+
+def test_dangling_wires_and_double_ids_are_refused(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(product())
+    for blocks, words in ((page["blocks"][1:], "there is no block 'x'"), (page["blocks"] * 2, "already")):
+        with pytest.raises(InvalidArgumentError, match=words):
+            studio.ask("save", {"name": "q", "base": None, "page": page | {"blocks": blocks}})
+    assert not everything(studio.root)

@@ -1,0 +1,129 @@
+"""Verbs about the project: what a window is told at first, and pages that come and go."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from files_studio import FilesStudio, everything, large, small, studio_in
+
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph import Page, PageError, save
+from rowgrad.spec import ALL_DTYPES, CATALOG
+from rowgrad.studio import project_verbs
+
+
+@pytest.fixture
+def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
+    return studio_in(tmp_path, monkeypatch)
+
+
+def test_hello_tells_all_a_window_needs(studio: FilesStudio) -> None:
+    save(small(), studio.root / "p.json")
+    (studio.root / "cut.json").write_text("{")
+    told = studio.ask("hello")
+    assert told.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "without", "gallery"}
+    assert told["project"]["name"] == studio.root.name
+    assert [(page["name"], page.get("error") is None) for page in told["project"]["pages"]] == [
+        ("cut", False),
+        ("p", True),
+    ]
+    assert {record["name"] for record in told["catalog"]} == set(CATALOG)
+    assert told["dtypes"] == list(ALL_DTYPES)
+    assert told["without"] == ["trace"]
+    assert len(told["gallery"]) == 33
+    assert all(type(limit) is int for limit in told["limits"].values())
+
+
+def test_engines_are_not_imported_to_be_told(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project_verbs, "engine_names", lambda: ["numpy", "torch", "json", "no_such_engine"])
+    had = "torch" in sys.modules
+    engines = {engine["name"]: engine for engine in studio.ask("hello")["engines"]}
+    assert ("torch" in sys.modules) == had
+    assert engines["numpy"]["available"]
+    assert engines["numpy"]["version"].startswith("2.")
+    assert engines["torch"]["available"] == (importlib.util.find_spec("torch") is not None)
+    assert engines["json"] == {"name": "json", "version": None, "available": True, "why": None}
+    assert not engines["no_such_engine"]["available"]
+    assert "pip install 'rowgrad[no_such_engine]'" in engines["no_such_engine"]["why"]
+
+
+def test_pages_come_and_go_and_windows_hear_of_it(studio: FilesStudio) -> None:
+    made = studio.ask("new", {"name": "net", "page": studio.pool.write_page(large("x"))})
+    assert made.keys() == {"name", "revision", "blocks", "modified"}
+    assert (made["name"], made["blocks"]) == ("net", 1)
+    page_event, project_event = studio.events()
+    assert page_event == {"event": "page", "name": "net", "revision": made["revision"], "window": ""}
+    assert project_event == {"event": "project", "pages": [made]}
+    assert studio.ask("rename", {"name": "net", "to": "dense"})["name"] == "dense"
+    assert [event["pages"][0]["name"] for event in studio.events()] == ["dense"]
+    assert studio.ask("remove", {"name": "dense"}) == {}
+    assert studio.events() == [{"event": "project", "pages": []}]
+    assert not everything(studio.root)
+    back = studio.ask("bring_back", {"name": "dense"})
+    assert back["revision"] == made["revision"]
+    assert [event["event"] for event in studio.events()] == ["page", "project"]
+    assert studio.runs.told == [
+        ("edited", "net", 1, made["revision"]),
+        ("renamed", "net", "dense"),
+        ("forget", "dense"),
+        ("edited", "dense", 1, made["revision"]),
+    ]
+
+
+def test_new_without_a_name_finds_one(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(small("net"))
+    assert [studio.ask("new", given)["name"] for given in ({}, {}, {"page": page}, {"page": page})] == [
+        "page",
+        "page 2",
+        "net",
+        "net 2",
+    ]
+
+
+def test_a_page_that_cannot_be_read_is_brought_back_all_the_same(studio: FilesStudio) -> None:
+    (studio.root / "cut.json").write_text("{")
+    studio.ask("remove", {"name": "cut"})
+    assert "error" in studio.ask("bring_back", {"name": "cut"})
+    assert studio.events()[-1]["pages"][0]["name"] == "cut"
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "words"),
+    [
+        ("new", {"name": "../x"}, "must not have / or"),
+        ("new", {"name": "P"}, "'p.json' in the folder already"),
+        ("new", {"name": 3}, "new: name must be a string; got 3"),
+        ("new", {"name": "q", "page": {"format": "rowgrad-page"}}, "version: this field is missing"),
+        ("rename", {"name": "p"}, "rename: to must be a string"),
+        ("rename", {"name": "p", "to": "a/b"}, "to must be a page's name"),
+        ("rename", {"name": "pp", "to": "q"}, "there is no page 'pp' in this project; did you mean 'p'?"),
+        ("remove", {"name": "x"}, "there is no page 'x'"),
+        ("remove", {}, "remove: name must be a string"),
+        ("bring_back", {"name": "p"}, "no page 'p' was removed"),
+        ("gallery", {"name": "x"}, "there is no page 'x' in the gallery; there are 01_"),
+        ("gallery", {"name": "../../docs/x"}, "there is no page"),
+        ("picture", {"gallery": "x"}, "there is no page 'x'"),
+    ],
+)
+def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
+    save(small(), studio.root / "p.json")
+    before = everything(studio.root)
+    with pytest.raises((InvalidArgumentError, PageError)) as caught:
+        studio.ask(verb, given)
+    assert words in str(caught.value)
+    assert everything(studio.root) == before
+    assert not studio.events()
+    assert not studio.runs.told
+
+
+def test_a_page_of_the_gallery_becomes_one_of_the_project(studio: FilesStudio) -> None:
+    told = studio.ask("gallery", {"name": "train_embedding"})
+    assert studio.ask("new", {"page": told["page"]})["name"] == "train_embedding"
+    page, _ = studio.folder.open("train_embedding")
+    assert isinstance(page, Page)
+    assert (studio.root / "train_embedding.json.arrays").is_dir()
+    assert studio.ask("picture", {"gallery": "train_embedding"})["svg"].startswith("<svg")
