@@ -357,3 +357,36 @@ def test_teller_tells_the_last() -> None:
     teller.soon()
     time.sleep(0.12)
     assert len(told) == 3
+
+
+def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
+    """Whatever is asked at the same time, a Variable counts the runs, and the run can be ended."""
+    asking.put(counting())
+    calls = ("pause", "resume", "step", "stop", "run", "state", "snapshots")
+    wrong: list[BaseException] = []
+
+    def ask(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            verb = calls[rng.integers(len(calls))]
+            given = {"run": {"mode": ("once", "flat", "steps")[rng.integers(3)], "steps": 2}, "step": {"steps": 2}}
+            try:
+                asking.ask(verb, {"name": "counting", **given.get(verb, {})})
+            except InvalidArgumentError as error:
+                if "nothing to go on with" not in str(error):
+                    wrong.append(error)
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not wrong
+    asking.ask("stop", name="counting")
+    time.sleep(0.02)
+    state = asking.ask("state", name="counting")
+    assert state["phase"] in ("stopped", "done")
+    assert count(asking) == state["run"] > 0
+    assert asking.ask("run", name="counting")["run"] == state["run"] + 1

@@ -49,6 +49,11 @@ class Opened:
         runs, steps, each = self.starts[at]
         return min(steps + -(-(run - runs) // each), most)
 
+    def run_of(self, block: str, pin: str, most: int) -> int | None:
+        """The step that computed a pin's value last."""
+        number = self.session.run_of(block, pin)
+        return None if number is None else self.step_of(number, most)
+
     def facts(self, run: int) -> dict[str, Any]:
         """What RunState says of it after so many steps; results and costs are made once a run."""
         key, shown = (self.session.runs, run), self._shown

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..errors import InvalidArgumentError
 from ..graph.page import Page
-from ..graph.session import ClientSession
 from .opened import Opened, Work
 from .pacing import Clock, Teller
 from .prepared import Prepared, logic_of, prepare
@@ -22,7 +21,7 @@ from .trends import Trends
 MODES = ("once", "steps", "rate", "flat")
 _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
 _RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
-_SAVES_WITHIN = 30.0
+SAVES_WITHIN = 30.0
 EDITED = "the page was edited"
 _NO_WORK = {"mode": None, "steps": None, "rate": None}
 _NOT_OPENED: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
@@ -77,8 +76,8 @@ class PageRun:
                 self.opened, self._work = opened, work
                 opened.starts.append((opened.session.runs, self.run, len(blocks)))
                 self._begin(self.run, self._carried)
+                opened.gate.allow(work, budget)
                 self._go("running")
-            opened.gate.allow(work, budget)
             if budget is not None:
                 work.loop.step_on(budget)
             work.loop.start()
@@ -104,11 +103,13 @@ class PageRun:
         """Go on after a pause. A run that was to do so many steps goes on without end."""
         with self._control:
             work = self._alive()
+            if work.mode == "once":
+                return
             with self._lock:
                 if work.mode == "steps":
                     work.mode, work.steps = "flat", None
+                work.opened.gate.allow(work, None)
                 self._go("running")
-            work.opened.gate.allow(work, None)
             work.loop.resume()
         self._teller.soon(urgent=True)
 
@@ -122,8 +123,10 @@ class PageRun:
         with self._control:
             work = self._alive()
             with self._lock:
+                if work.mode in ("once", "steps"):
+                    work.mode, work.steps = "steps", steps
+                work.opened.gate.allow(work, steps)
                 self._go("running")
-            work.opened.gate.allow(work, steps)
             work.loop.pause()
             work.loop.step_on(steps)
         self._settle(0.25)
@@ -145,15 +148,6 @@ class PageRun:
                 self._go("idle")
                 self.trends.clear()
         self._teller.soon(urgent=True)
-
-    def save(self, keep: Callable[[ClientSession, int], None]) -> None:
-        """Let `keep` have the session between two steps."""
-        opened = self.opened
-        if opened is None:
-            message = f"name: page {self.name!r} has not been run: there is nothing to keep"
-            raise InvalidArgumentError(message, argument="name")
-        with opened.gate.between(_SAVES_WITHIN):
-            keep(opened.session, self.run)
 
     def restore(self, page: Page, revision: str, path: Path, run: int, snapshot: str) -> None:
         """Go back to a state that was kept; the run in progress ends."""
@@ -200,18 +194,14 @@ class PageRun:
             told |= _NO_WORK if self._work is None else self._work.facts()
         return told | (_NOT_OPENED if opened is None else opened.facts(run))
 
-    def run_of(self, block: str, pin: str) -> int | None:
-        """The step that computed a pin's value last."""
+    def age(self, block: str, pin: str) -> dict[str, Any]:
+        """The run that computed a pin's value last, and whether the page as it is now would give another."""
         opened = self.opened
-        number = None if opened is None else opened.session.run_of(block, pin)
-        return None if opened is None or number is None else opened.step_of(number, self.run)
-
-    def is_stale(self, block: str, pin: str) -> bool:
-        """Whether a result is not what the page as it is now would give, or not of the last run."""
-        opened, run = self.opened, self.run_of(block, pin)
+        run = None if opened is None else opened.run_of(block, pin, self.run)
         if opened is None or run is None or run < self.run:
-            return True
-        return self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
+            return {"run": run, "stale": True}
+        edited = self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
+        return {"run": run, "stale": edited}
 
     def _alive(self) -> Work:
         if self._work is None or not self.is_alive:
@@ -238,7 +228,7 @@ class PageRun:
             return old, []
         opened = Opened.new(prepared, engine)
         self._stop(None)
-        return opened, [] if old is None else opened.carry_on(old, _SAVES_WITHIN)
+        return opened, [] if old is None else opened.carry_on(old, SAVES_WITHIN)
 
     def _step(self, work: Work) -> None:
         """In the loop's thread: every session once."""
@@ -260,9 +250,8 @@ class PageRun:
 
     def _stepped(self, work: Work) -> None:
         """After a step: the run may be over, or paused; windows hear of it."""
-        over = work.opened.gate.is_spent(work)
         with self._lock:
-            over = over and self._work is work and self.phase == "running"
+            over = self._work is work and self.phase == "running" and work.opened.gate.is_spent(work)
             if over:
                 self._go("done" if work.mode == "once" else "paused")
                 if work.mode == "once":
