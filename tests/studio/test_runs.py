@@ -59,6 +59,9 @@ def test_a_pause_keeps_state_and_no_step_follows(asking: Asking) -> None:
         again = asking.ask("state", name="counting")
         assert paused["phase"] == again["phase"] == "paused"
         assert paused["run"] == again["run"] == count(asking)
+        work = asking.studio.runs.of("counting")._work
+        assert work is not None
+        assert work.opened.gate.is_spent(work)  # and so a step that is on its way does not pass
         stepped = asking.ask("step", name="counting", steps=3)
         stepped = asking.until("counting", lambda s: s["phase"] == "paused")
         assert stepped["run"] == paused["run"] + 3 == count(asking)
@@ -216,8 +219,24 @@ def test_a_run_that_fails_names_its_block_and_is_not_repeated(asking: Asking) ->
     assert float(asking.cells("counting", "count", "ref")[0][0]) == 1.0  # as in the last run that went well
 
 
+def test_a_step_that_fails_changes_nothing(asking: Asking) -> None:
+    """The first session has added already when the second fails."""
+    page = counting()
+    page.blocks.append(Block("id", "Cast", wires={"x": ends("count.ref")}, attrs={"DstT": "int32"}))
+    page.blocks.append(Block("row", "Gather", {"params": np.ones((3, 2), np.float32)}, {"indices": ends("id.y")}))
+    page.blocks.append(Block("second", "ClientSession", wires={"fetch_outputs": ends("row.output")}))
+    asking.put(page)
+    asking.ask("run", name="counting", mode="flat")
+    state = asking.until("counting", lambda s: s["phase"] == "failed")
+    assert (state["run"], state["error"]["block"]) == (2, "row")
+    session = asking.studio.runs.session_of("counting")
+    assert session is not None
+    assert float(session.variables["count"]) == 2.0
+
+
 def test_faults_elsewhere_do_not_matter(asking: Asking) -> None:
     page = counting()
+    page.blocks.insert(0, Block("first", "MatMul", {"a": np.ones((2, 3)), "b": np.ones((4, 3))}))
     page.blocks.append(Block("wrong", "MatMul", {"a": np.ones((2, 3)), "b": np.ones((2, 3))}))
     asking.put(page)
     assert asking.ask("run", name="counting")["phase"] == "done"

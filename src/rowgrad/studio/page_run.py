@@ -23,7 +23,7 @@ _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that s
 _RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
 SAVES_WITHIN = 30.0
 EDITED = "the page was edited"
-_NO_WORK = {"mode": None, "steps": None, "rate": None}
+_NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
 _NOT_OPENED: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
 
 
@@ -82,8 +82,7 @@ class PageRun:
                 work.loop.step_on(budget)
             work.loop.start()
         self._teller.soon(urgent=True)
-        if mode in ("once", "steps"):
-            self._settle(_ANSWERS_WITHIN if mode == "once" else 0.25)
+        self._settle({"once": _ANSWERS_WITHIN, "steps": 0.25}.get(mode, 0.0))
 
     def pause(self) -> None:
         """Stop after the step in progress, keep everything. A single run ends by itself."""
@@ -154,8 +153,7 @@ class PageRun:
         with self._control:
             prepared = self._prepare(page, revision)
             engine = "numpy" if self.opened is None else self.opened.engine
-            # A session of its own: a step that is still at work changes nothing in it.
-            opened = Opened.new(prepared, engine)
+            opened = Opened.new(prepared, engine)  # in which a step that is still at work changes nothing
             opened.session.restore(path)
             opened.starts.append((opened.session.runs, run, 1))
             self._cancel()
@@ -185,7 +183,7 @@ class PageRun:
             self._stop(None)
 
     def state(self) -> dict[str, Any]:
-        """RunState, as docs of the studio's verbs have it."""
+        """RunState, ready for JSON."""
         with self._lock:
             opened, run = self.opened, self.run
             told: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
