@@ -167,9 +167,8 @@ class PageRun:
 
     def edited(self, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
         """The page was saved; where it computes something else, a run in progress ends."""
-        opened = self.opened
+        opened, self.latest = self.opened, None
         if opened is None or revision == opened.prepared.revision:
-            self.latest = None
             return
         logic = logic_of(page, recipes)
         self.latest = {block: recipe for block, (recipe, _) in logic.items()}
