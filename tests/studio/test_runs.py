@@ -59,6 +59,9 @@ def test_a_pause_keeps_state_and_no_step_follows(asking: Asking) -> None:
         again = asking.ask("state", name="counting")
         assert paused["phase"] == again["phase"] == "paused"
         assert paused["run"] == again["run"] == count(asking)
+        work = asking.studio.runs.of("counting")._work
+        assert work is not None
+        assert work.opened.gate.is_spent(work)  # and so a step that is on its way does not pass
         stepped = asking.ask("step", name="counting", steps=3)
         stepped = asking.until("counting", lambda s: s["phase"] == "paused")
         assert stepped["run"] == paused["run"] + 3 == count(asking)
@@ -216,8 +219,24 @@ def test_a_run_that_fails_names_its_block_and_is_not_repeated(asking: Asking) ->
     assert float(asking.cells("counting", "count", "ref")[0][0]) == 1.0  # as in the last run that went well
 
 
+def test_a_step_that_fails_changes_nothing(asking: Asking) -> None:
+    """The first session has added already when the second fails."""
+    page = counting()
+    page.blocks.append(Block("id", "Cast", wires={"x": ends("count.ref")}, attrs={"DstT": "int32"}))
+    page.blocks.append(Block("row", "Gather", {"params": np.ones((3, 2), np.float32)}, {"indices": ends("id.y")}))
+    page.blocks.append(Block("second", "ClientSession", wires={"fetch_outputs": ends("row.output")}))
+    asking.put(page)
+    asking.ask("run", name="counting", mode="flat")
+    state = asking.until("counting", lambda s: s["phase"] == "failed")
+    assert (state["run"], state["error"]["block"]) == (2, "row")
+    session = asking.studio.runs.session_of("counting")
+    assert session is not None
+    assert float(session.variables["count"]) == 2.0
+
+
 def test_faults_elsewhere_do_not_matter(asking: Asking) -> None:
     page = counting()
+    page.blocks.insert(0, Block("first", "MatMul", {"a": np.ones((2, 3)), "b": np.ones((4, 3))}))
     page.blocks.append(Block("wrong", "MatMul", {"a": np.ones((2, 3)), "b": np.ones((2, 3))}))
     asking.put(page)
     assert asking.ask("run", name="counting")["phase"] == "done"
@@ -301,12 +320,11 @@ def test_events_are_few_and_the_last_is_told(asking: Asking) -> None:
 def test_removed_pages_run_no_more(asking: Asking) -> None:
     asking.put(counting())
     asking.ask("run", name="counting", mode="flat")
-    loop = asking.studio.runs.of("counting")._work
+    work = asking.studio.runs.of("counting")._work
     asking.ask("remove", name="counting")
     assert asking.studio.runs.session_of("counting") is None
-    assert loop is not None
-    assert loop.loop is not None
-    loop.loop.wait(5)
+    assert work is not None
+    work.loop.wait(5)
 
 
 def test_a_thousand_blocks_answer_soon(asking: Asking) -> None:
@@ -358,3 +376,36 @@ def test_teller_tells_the_last() -> None:
     teller.soon()
     time.sleep(0.12)
     assert len(told) == 3
+
+
+def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
+    """Whatever is asked at the same time, a Variable counts the runs, and the run can be ended."""
+    asking.put(counting())
+    calls = ("pause", "resume", "step", "stop", "run", "state", "snapshots")
+    wrong: list[BaseException] = []
+
+    def ask(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            verb = calls[rng.integers(len(calls))]
+            given = {"run": {"mode": ("once", "flat", "steps")[rng.integers(3)], "steps": 2}, "step": {"steps": 2}}
+            try:
+                asking.ask(verb, {"name": "counting", **given.get(verb, {})})
+            except InvalidArgumentError as error:
+                if "nothing to go on with" not in str(error):
+                    wrong.append(error)
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not wrong
+    asking.ask("stop", name="counting")
+    time.sleep(0.02)
+    state = asking.ask("state", name="counting")
+    assert state["phase"] in ("stopped", "done")
+    assert count(asking) == state["run"] > 0
+    assert asking.ask("run", name="counting")["run"] == state["run"] + 1

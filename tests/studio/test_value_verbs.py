@@ -295,3 +295,5 @@ def test_files_that_unpack_to_too_much_are_refused(asking: Asking, monkeypatch: 
         asking.ask("upload", {"name": "a.npz"}, made.getvalue())
     monkeypatch.setattr("rowgrad.studio.uploads.MOST_BYTES", 17_000)
     assert sent(asking, "a.npz", made.getvalue()).keys() == {"a", "b"}
+    with pytest.raises(InvalidArgumentError, match=r"t\.csv: it has 17001 bytes; allowed are 17000"):
+        asking.ask("upload", {"name": "t.csv"}, b"1" * 17_001)

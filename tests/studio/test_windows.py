@@ -65,6 +65,14 @@ def test_literals_give_the_same_bits_back(dtype: str) -> None:
     assert len(preview(array)) <= 120
 
 
+def test_floats_are_short() -> None:
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        array = np.array([0.1, 1.5, 3e-5, np.nan]).astype(NUMPY_DTYPE[dtype])
+        cells = window_of(array, [], [0, 4], [0, 1])["cells"]
+        assert [c[0] for c in cells] == ["0.1", "1.5", "3e-05", "nan"]
+        assert window_of(array.astype(np.complex64), [], [0, 1], [0, 1])["cells"][0][0].endswith("+0.0j")
+
+
 def test_ranks() -> None:
     array = np.arange(120).reshape(2, 3, 4, 5)
     cells = [[str(v) for v in row] for row in array[1, 2, 1:3, 2:5].tolist()]

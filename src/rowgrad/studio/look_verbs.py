@@ -34,9 +34,7 @@ def window(studio: Studio, given: Asked) -> Json:
         array = array_of(given.value("value"))
     else:
         array = _result(studio, given)
-        page_run = studio.runs.of(given.text("name"))
-        block, pin = given.text("block"), given.text("pin")
-        told = {"run": page_run.run_of(block, pin), "stale": page_run.is_stale(block, pin)}
+        told = studio.runs.of(given.text("name")).age(given.text("block"), given.text("pin"))
     return window_of(array, _at(given, array), interval(given, "rows"), interval(given, "columns")) | told
 
 

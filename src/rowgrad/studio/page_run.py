@@ -10,22 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..arrays import Array
 from ..errors import InvalidArgumentError
-from ..graph.loop import Loop
 from ..graph.page import Page
-from ..graph.session import ClientSession
 from .opened import Opened, Work
 from .pacing import Clock, Teller
 from .prepared import Prepared, logic_of, prepare
-from .run_state import costs_json, failure_json, results_json
+from .run_state import failure_json
 from .trends import Trends
 
 MODES = ("once", "steps", "rate", "flat")
 _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
 _RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
-_SAVES_WITHIN = 30.0
+SAVES_WITHIN = 30.0
 EDITED = "the page was edited"
+_NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
+_NOT_OPENED: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
 
 
 class PageRun:
@@ -49,7 +48,6 @@ class PageRun:
         self._message: str | None = None
         self._carried: list[str] = []
         self._clock = Clock()
-        self._shown: tuple[Any, dict[str, Any]] | None = None
         self._tell = tell
         self._teller = Teller(self._send)
 
@@ -71,28 +69,26 @@ class PageRun:
             blocks = prepared.wanted(sessions)
             opened, carried = self._open(prepared, engine)
             budget = 1 if mode == "once" else steps
-            work = Work(opened, blocks, mode, budget, rate)
-            loop = work.loop = Loop(lambda feeds: self._step(work), rate=rate)
+            work = Work(opened, blocks, mode, budget, rate, self._step)
             with self._lock:
                 if opened is not self.opened:
-                    self._carried, self.restored = carried, self.restored if carried else None
-                self.opened, self._work, self.latest = opened, work, None
+                    self._carried, self.restored = carried, None
+                self.opened, self._work = opened, work
                 opened.starts.append((opened.session.runs, self.run, len(blocks)))
-                self.done, self._error, self._message, self._clock = 0, None, None, Clock()
+                self._begin(self.run, self._carried)
+                opened.gate.allow(work, budget)
                 self._go("running")
-            opened.gate.allow(work, budget)
             if budget is not None:
-                loop.step_on(budget)
-            loop.start()
+                work.loop.step_on(budget)
+            work.loop.start()
         self._teller.soon(urgent=True)
-        if mode in ("once", "steps"):
-            self._settle(_ANSWERS_WITHIN if mode == "once" else 0.25)
+        self._settle({"once": _ANSWERS_WITHIN, "steps": 0.25}.get(mode, 0.0))
 
     def pause(self) -> None:
-        """Stop after the step in progress, keep everything."""
+        """Stop after the step in progress, keep everything. A single run ends by itself."""
         with self._control:
             work = self._work
-            if work is None or work.loop is None or self.phase != "running":
+            if work is None or work.mode == "once" or self.phase != "running":
                 return
             work.opened.gate.allow(work, 0)
             work.loop.pause()
@@ -105,15 +101,14 @@ class PageRun:
     def resume(self) -> None:
         """Go on after a pause. A run that was to do so many steps goes on without end."""
         with self._control:
-            work = self._work
-            if work is None or work.loop is None or self.phase not in ("paused", "running"):
-                message = f"name: page {self.name!r} is {self.phase}: there is nothing to go on with"
-                raise InvalidArgumentError(message, argument="name")
+            work = self._alive()
+            if work.mode == "once":
+                return
             with self._lock:
                 if work.mode == "steps":
                     work.mode, work.steps = "flat", None
+                work.opened.gate.allow(work, None)
                 self._go("running")
-            work.opened.gate.allow(work, None)
             work.loop.resume()
         self._teller.soon(urgent=True)
 
@@ -125,13 +120,12 @@ class PageRun:
     def step(self, steps: int) -> None:
         """So many steps more, then pause."""
         with self._control:
-            work = self._work
-            if work is None or work.loop is None or not self.is_alive:
-                message = f"name: page {self.name!r} is {self.phase}: there is nothing to go on with"
-                raise InvalidArgumentError(message, argument="name")
+            work = self._alive()
             with self._lock:
+                if work.mode in ("once", "steps"):
+                    work.mode, work.steps = "steps", steps
+                work.opened.gate.allow(work, steps)
                 self._go("running")
-            work.opened.gate.allow(work, steps)
             work.loop.pause()
             work.loop.step_on(steps)
         self._settle(0.25)
@@ -148,45 +142,33 @@ class PageRun:
         with self._control:
             self._cancel()
             with self._lock:
-                self.opened, self._work, self.restored, self._shown = None, None, None, None
-                self.run = self.done = 0
-                self._error, self._message, self._carried, self._clock = None, None, [], Clock()
+                self.opened, self._work, self.restored = None, None, None
+                self._begin(0, [])
                 self._go("idle")
                 self.trends.clear()
         self._teller.soon(urgent=True)
-
-    def save(self, keep: Callable[[ClientSession, int], None]) -> None:
-        """Let `keep` have the session between two steps."""
-        opened = self.opened
-        if opened is None:
-            message = f"name: page {self.name!r} has not been run: there is nothing to keep"
-            raise InvalidArgumentError(message, argument="name")
-        with opened.gate.between(_SAVES_WITHIN):
-            keep(opened.session, self.run)
 
     def restore(self, page: Page, revision: str, path: Path, run: int, snapshot: str) -> None:
         """Go back to a state that was kept; the run in progress ends."""
         with self._control:
             prepared = self._prepare(page, revision)
             engine = "numpy" if self.opened is None else self.opened.engine
-            # A session of its own: a step that is still at work changes nothing in it.
-            opened = Opened.new(prepared, engine)
+            opened = Opened.new(prepared, engine)  # in which a step that is still at work changes nothing
             opened.session.restore(path)
             opened.starts.append((opened.session.runs, run, 1))
             self._cancel()
             with self._lock:
-                self.opened, self._work, self._shown = opened, None, None
-                self.run, self.done, self.restored, self.latest = run, 0, snapshot, None
-                self._error, self._message, self._carried, self._clock = None, None, [], Clock()
+                self.opened, self._work = opened, None
+                self.restored = snapshot
+                self._begin(run, [])
                 self._go("stopped")
                 self.trends.go_back(run)
         self._teller.soon(urgent=True)
 
     def edited(self, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
         """The page was saved; where it computes something else, a run in progress ends."""
-        opened = self.opened
+        opened, self.latest = self.opened, None
         if opened is None or revision == opened.prepared.revision:
-            self.latest = None
             return
         logic = logic_of(page, recipes)
         self.latest = {block: recipe for block, (recipe, _) in logic.items()}
@@ -200,40 +182,29 @@ class PageRun:
             self._stop(None)
 
     def state(self) -> dict[str, Any]:
-        """RunState, as docs of the studio's verbs have it."""
+        """RunState, ready for JSON."""
         with self._lock:
-            opened, work = self.opened, self._work
-            told: dict[str, Any] = {
-                "phase": self.phase,
-                "run": self.run,
-                "done": self.done,
-                "steps": None if work is None else work.steps,
-                "mode": None if work is None else work.mode,
-                "rate": None if work is None else work.rate,
-                "per_second": self._clock.per_second(self.run),
-                "seconds": self._clock.seconds,
-                "engine": None if opened is None else opened.engine,
-                "error": self._error,
-                "message": self._message,
-                "revision": None if opened is None else opened.prepared.revision,
-                "recipes": {} if opened is None else opened.prepared.recipes,
-                "carried": list(self._carried),
-            }
-        told |= {"costs": {}, "results": {}} if opened is None else self._seen(opened)
-        return told
+            opened, run = self.opened, self.run
+            told: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
+            told |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
+            told |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
+            told |= _NO_WORK if self._work is None else self._work.facts()
+        return told | (_NOT_OPENED if opened is None else opened.facts(run))
 
-    def run_of(self, block: str, pin: str) -> int | None:
-        """The step that computed a pin's value last."""
+    def age(self, block: str, pin: str) -> dict[str, Any]:
+        """The run that computed a pin's value last, and whether the page as it is now would give another."""
         opened = self.opened
-        number = None if opened is None else opened.session.run_of(block, pin)
-        return None if opened is None or number is None else min(opened.step_of(number), self.run)
-
-    def is_stale(self, block: str, pin: str) -> bool:
-        """Whether a result is not what the page as it is now would give, or not of the last run."""
-        opened, run = self.opened, self.run_of(block, pin)
+        run = None if opened is None else opened.run_of(block, pin, self.run)
         if opened is None or run is None or run < self.run:
-            return True
-        return self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
+            return {"run": run, "stale": True}
+        edited = self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
+        return {"run": run, "stale": edited}
+
+    def _alive(self) -> Work:
+        if self._work is None or not self.is_alive:
+            message = f"name: page {self.name!r} is {self.phase}: there is nothing to go on with"
+            raise InvalidArgumentError(message, argument="name")
+        return self._work
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -254,55 +225,49 @@ class PageRun:
             return old, []
         opened = Opened.new(prepared, engine)
         self._stop(None)
-        return opened, [] if old is None else opened.carry_on(old, _SAVES_WITHIN)
+        return opened, [] if old is None else opened.carry_on(old, SAVES_WITHIN)
 
     def _step(self, work: Work) -> None:
         """In the loop's thread: every session once."""
         opened = work.opened
         if not opened.gate.enter(work):
             return
-        state, block = opened.session.state, work.blocks[0]
-        before = dict(state.values), dict(state.counters)
-        found: dict[str, Array] = {}
         try:
-            for block in work.blocks:
-                found |= opened.session.run_block(block)
+            found = work.step()
+            with self._lock:
+                if self.opened is opened:
+                    self.run += 1
+                    self.done += self._work is work
+                    self.trends.record(self.run, opened.session, found)
         except BaseException as error:
-            state.values, state.counters = before  # a step that fails changes nothing
-            self._failed(work, error, block)
-        else:
-            self._done(work, found)
+            self._failed(work, error)
         finally:
             opened.gate.leave()
         self._stepped(work)
 
-    def _done(self, work: Work, found: Mapping[str, Array]) -> None:
-        with self._lock:
-            if self.opened is work.opened:
-                self.run += 1
-                self.done += self._work is work
-                self.trends.record(self.run, work.opened.session, found)
-
     def _stepped(self, work: Work) -> None:
         """After a step: the run may be over, or paused; windows hear of it."""
-        over = work.opened.gate.is_spent(work)
         with self._lock:
-            over = over and self._work is work and self.phase == "running"
+            over = self._work is work and self.phase == "running" and work.opened.gate.is_spent(work)
             if over:
                 self._go("done" if work.mode == "once" else "paused")
-                if work.mode == "once" and work.loop is not None:
+                if work.mode == "once":
                     work.loop.cancel()
         self._teller.soon(urgent=over)
 
-    def _failed(self, work: Work, error: BaseException, block: str) -> None:
+    def _failed(self, work: Work, error: BaseException) -> None:
+        work.loop.cancel()  # it would fail again
         with self._lock:
-            if work.loop is not None:
-                work.loop.cancel()  # it would fail again
             if self._work is not work:
                 return
-            self._error = failure_json(error, block)
+            self._error = failure_json(error, work.at)
             self._go("failed")
         self._teller.soon(urgent=True)
+
+    def _begin(self, run: int, carried: list[str]) -> None:
+        """From so many steps on, with nothing to complain of."""
+        self.run, self.done, self.latest, self._carried = run, 0, None, carried
+        self._error, self._message, self._clock = None, None, Clock()
 
     def _stop(self, message: str | None) -> None:
         was_alive = self.is_alive
@@ -315,7 +280,7 @@ class PageRun:
     def _cancel(self) -> None:
         """No step of the run there is begins any more."""
         work = self._work
-        if work is not None and work.loop is not None:
+        if work is not None:
             work.opened.gate.allow(None, 0)
             work.loop.cancel()
 
@@ -329,16 +294,6 @@ class PageRun:
         self._clock.go(phase == "running", self.run)
         self.phase = phase
         self._change.notify_all()
-
-    def _seen(self, opened: Opened) -> dict[str, Any]:
-        """Results and costs, made once a run."""
-        key = (id(opened), opened.session.runs, self.run)
-        shown = self._shown
-        if shown is None or shown[0] != key:
-            most = self.run
-            results = results_json(opened.session, lambda number: min(opened.step_of(number), most))
-            shown = self._shown = key, {"costs": costs_json(opened.session), "results": results}
-        return shown[1]
 
     def _send(self) -> None:
         self._tell({"event": "run", "name": self.name, "state": self.state()}, ("run", self.name))

@@ -101,7 +101,7 @@ def command(studio: Studio, given: Asked) -> Json:
     if steps != 1:
         words += ["--steps", str(steps)]
     if asked["rate"] is not None:
-        words += ["--rate", f"{asked['rate']:g}"]
+        words += ["--rate", repr(asked["rate"])]
     if asked["engine"] != "numpy":
         words += ["--engine", asked["engine"]]
     if state.restored is not None:

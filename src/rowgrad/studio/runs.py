@@ -8,10 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..errors import InvalidArgumentError
 from ..graph.page import Page
 from ..graph.session import ClientSession
 from .hub import Hub
-from .page_run import PageRun
+from .page_run import SAVES_WITHIN, PageRun
 from .snapshots import Snapshots
 from .trends import Watched
 
@@ -90,7 +91,13 @@ class Runs:
 
     def snapshot(self, name: str, label: str = "") -> list[dict[str, Any]]:
         """Keep Variables and counters as they are between two steps."""
-        self.of(name).save(lambda session, run: self.kept.take(name, session, label, run))
+        run = self.of(name)
+        opened = run.opened
+        if opened is None:
+            message = f"name: page {name!r} has not been run: there is nothing to keep"
+            raise InvalidArgumentError(message, argument="name")
+        with opened.gate.between(SAVES_WITHIN):
+            self.kept.take(name, opened.session, label, run.run)
         return self.kept.all(name)
 
     def snapshots(self, name: str) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def literal_text(array: Array, most: int) -> str:
     dtype = aval_of(array).dtype
     if array.size == 0:
         return _cut(_empty(array.shape), most)
-    flat = np.ascontiguousarray(array.reshape(-1)[: most // 2 + 1])
+    flat = array.flat[: most // 2 + 1]
     words = [write_word(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
     inner: list[str] = []
     length = 0
@@ -73,7 +73,7 @@ def _cut(text: str, most: int) -> str:
 def preview(array: Array, most: int = 120) -> str:
     """The first elements, quickly and to six digits: for many blocks at once, many times a second."""
     kind = array.dtype.kind  # that of bfloat16 is V, as that of structures is
-    flat = array.reshape(-1)[:16]
+    flat = array.flat[:16]  # whatever its layout, nothing else of it is copied
     if array.dtype.names is not None:
         flat = flat.view(array.dtype[0])
     elif kind == "V":

@@ -31,6 +31,8 @@ def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Arr
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise InvalidArgumentError(f"name must end in {', '.join(ENDINGS)}; got {name!r}", argument="name")
+    if len(body) > MOST_BYTES:
+        raise InvalidArgumentError(f"{path.name}: it has {len(body)} bytes; allowed are {MOST_BYTES}", argument="body")
     try:
         if ending == ".npy":
             return {path.stem: _npy(body)}
