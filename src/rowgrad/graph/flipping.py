@@ -21,8 +21,8 @@ from .nodes import Node, Output
 from .page import Block, End, Page, PageError
 
 # Blocks as an editor draws them, and the room it leaves between them.
-_WIDTH, _HEAD, _PIN = 200.0, 40.0, 22.0
-_ASIDE, _BELOW = 80.0, 30.0
+_WIDTH, _HEAD, _PIN = 240.0, 48.0, 22.0
+_ASIDE, _BELOW = 80.0, 70.0
 
 
 def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[list[Block], list[End]]:

@@ -23,7 +23,7 @@ class Studio:
         self.hub = Hub()
         self.pool = Pool(root)
         self.folder = Folder(root, self.pool)
-        self.runs = Runs(self.hub)
+        self.runs = Runs(self.hub, root)
         self.without = tuple(without)
 
     def close(self) -> None:
