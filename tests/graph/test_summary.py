@@ -174,3 +174,12 @@ def test_the_catalogue_says_what_runs_and_what_is_traced() -> None:
         "RowPositions", "SegmentIdsFromOffsets", "RowPlan", "PlannedIds",
     }  # fmt: skip
     assert not told["Add"]["traced"]
+
+
+def test_recipes_tell_twin_variables_apart() -> None:
+    def made(source: str) -> dict[str, str]:
+        twins = [Block(name, "Variable", {"initvalues": [1.0]}) for name in ("v", "w")]
+        return recipes(Page("p", [*twins, Block("n", "Neg", wires={"x": [End(source, "ref")]})]))
+
+    assert made("v")["n"] != made("w")["n"]
+    assert made("v")["v"] != made("v")["w"]

@@ -147,6 +147,10 @@ def pin_of(block: Block, error: OpError) -> str | None:
 # -- recipes -----------------------------------------------------------------------------------------------------------
 
 
+# Two blocks of these that are made alike are still not the same value.
+_OWN_STATE = ("Variable", "Placeholder", "RandomUniform", "RandomNormal")
+
+
 def recipes(page: Page) -> dict[str, str]:
     """A digest for each block of what it computes: op, attributes, values, and all of that upstream."""
     found: dict[str, str] = {}
@@ -163,6 +167,8 @@ def _recipe(block: Block, upstream: dict[str, str], digests: dict[int, bytes]) -
     op = find_op(block.op)
     attrs = {**(op.attrs if op else {}), **block.attrs}
     made = hashlib.blake2b((op.name if op else block.op).encode(), digest_size=8)
+    if block.op in _OWN_STATE:
+        made.update(f"\0id {block.id}".encode(errors="replace"))
     for name in sorted(attrs):
         made.update(f"\0attr {name} ".encode() + _digest(attrs[name], digests))
     for pin in sorted(block.values):
