@@ -51,9 +51,9 @@ class Widget(anywidget.AnyWidget):
         height: int = 640,
         project: str | PathLike[str] | None = None,
     ) -> None:
-        self._own = None if project is not None else tempfile.TemporaryDirectory(prefix="rowgrad-")
-        self._studio = Studio(project if self._own is None else self._own.name)
         first = _page_from(graph)
+        self._own = None if project is not None else tempfile.TemporaryDirectory(prefix="rowgrad-")
+        self._studio = Studio(project if project is not None else self._own.name)  # type: ignore[union-attr]
         info = self._studio.folder.new(first.name if graph is not None else "page", first)
         super().__init__(height=height, page_name=info["name"])
         self._changed: list[Callable[[Page], None]] = []
@@ -106,7 +106,9 @@ class Widget(anywidget.AnyWidget):
     def _answer(self, message: dict[str, Any], body: bytes) -> None:
         given = message.get("given")
         try:
-            result = verbs.answer(self._studio, str(message.get("verb")), given if isinstance(given, dict) else {}, body)
+            result = verbs.answer(
+                self._studio, str(message.get("verb")), given if isinstance(given, dict) else {}, body
+            )
             self.send({"id": message["id"], "result": result})
         except Exception as error:  # whatever it is, the page says it
             self.send({"id": message["id"], "error": verbs.error_json(error)})

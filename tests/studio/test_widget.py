@@ -1,0 +1,147 @@
+"""The notebook's widget without a notebook: its messages are handed to it, and what it sends is listened to."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rowgrad.graph import Block, ClientSession, Const, Page, PageError, Project, Scope, ops, save
+from rowgrad.studio import Widget
+
+
+class Notebook:
+    """What a front end does: it sends requests by number and waits for their answers."""
+
+    def __init__(self, widget: Widget) -> None:
+        self.widget = widget
+        self.heard: queue.Queue[dict[str, Any]] = queue.Queue()
+        widget.send = lambda content, buffers=None: self.heard.put(content)  # type: ignore[method-assign]
+        self._next = 0
+
+    def ask(self, verb: str, body: bytes | None = None, **given: Any) -> Any:
+        self._next += 1
+        message = {"id": self._next, "verb": verb, "given": given, "window": "w"}
+        self.widget._handle_custom_msg(message, [] if body is None else [memoryview(body)])
+        while True:
+            told = self.heard.get(timeout=10)
+            if told.get("id") == self._next:
+                return told
+
+    def event(self, kind: str) -> dict[str, Any]:
+        while True:
+            told = self.heard.get(timeout=10)
+            if told.get("event", {}).get("event") == kind:
+                return told["event"]
+
+
+def scope() -> Scope:
+    root = Scope.new_root_scope("model")
+    x = Const(root.with_op_name("x"), [1.0, 2.0])
+    y = ops.Neg(root.with_op_name("y"), x)
+    ops.ClientSession(root.with_op_name("s"), fetch_outputs=[y])
+    return root
+
+
+@pytest.fixture
+def widget() -> Iterator[Widget]:
+    made = Widget(scope())
+    yield made
+    made.close()
+
+
+def test_a_scope_is_shown_and_runs(widget: Widget) -> None:
+    notebook = Notebook(widget)
+    opened = notebook.ask("open", name=widget.page_name)["result"]
+    assert widget.page_name == "model"
+    assert [b["id"] for b in opened["page"]["blocks"]] == ["x", "y", "s"]
+    assert notebook.ask("run", name="model", mode="once")["result"]["phase"] == "done"
+    cells = notebook.ask("window", name="model", block="y", pin="y", at=[], rows=[0, 9], columns=[0, 9])["result"][
+        "cells"
+    ]
+    assert cells == [["-1.0"], ["-2.0"]]
+
+
+def test_an_edit_in_the_notebook_reaches_python(widget: Widget) -> None:
+    notebook = Notebook(widget)
+    seen: queue.Queue[Page] = queue.Queue()
+    widget.on_change(seen.put)
+    opened = notebook.ask("open", name="model")["result"]
+    opened["page"]["blocks"][0]["values"]["val"] = [{"float": 7}]
+    saved = notebook.ask("save", name="model", base=opened["revision"], page=opened["page"], window="w")
+    assert "conflict" not in saved["result"]
+    assert seen.get(timeout=10)["x"].values["val"] == [7.0]
+    assert widget.session().run("y").tolist() == [-7.0]
+
+
+def test_a_page_put_in_python_is_told_to_the_notebook(widget: Widget) -> None:
+    notebook = Notebook(widget)
+    before = notebook.ask("open", name="model")["result"]["revision"]
+    page = widget.page
+    page["x"].values["val"] = np.array([5, 6], np.int64)
+    widget.page = page
+    event = notebook.event("page")
+    assert event["name"] == "model"
+    assert event["revision"] != before
+    told = notebook.ask("open", name="model")["result"]
+    assert told["revision"] == event["revision"]
+    assert told["checked"]["blocks"]["y"]["outputs"]["y"]["text"] == "int64[2]"
+
+
+def test_a_file_comes_as_a_buffer(widget: Widget) -> None:
+    told = Notebook(widget).ask("upload", b"1,2\n3,4\n", name="a.csv")
+    assert told["result"]["arrays"][0]["info"]["shape"] == [2, 2]
+
+
+def test_refusals_are_answers(widget: Widget) -> None:
+    notebook = Notebook(widget)
+    assert "nothing" in notebook.ask("open", name="nothing")["error"]["message"]
+    assert "no verb" in notebook.ask("nonsense")["error"]["message"]
+
+
+def test_messages_that_are_no_requests_are_passed_over(widget: Widget) -> None:
+    notebook = Notebook(widget)
+    widget._handle_custom_msg("text", [])
+    widget._handle_custom_msg({"verb": "hello"}, [])
+    assert "result" in notebook.ask("hello")
+
+
+def test_what_may_be_shown(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    save(Page("kept", [Block("a", "NoOp")]), file)
+    for graph in (file, str(file), Page("kept", [Block("a", "NoOp")])):
+        made = Widget(graph)
+        assert [b.id for b in made.page] == ["a"]
+        made.close()
+    with pytest.raises(TypeError, match="a Scope, a Page or the path"):
+        Widget(3)  # type: ignore[arg-type]
+    save(Project("many", [Page("a"), Page("b")]), tmp_path / "many.json")
+    with pytest.raises(PageError, match="holds a project"):
+        Widget(tmp_path / "many.json")
+
+
+def test_a_project_folder_keeps_the_work(tmp_path: Path) -> None:
+    made = Widget(scope(), project=tmp_path)
+    made.close()
+    assert (tmp_path / "model.json").is_file()
+
+
+def test_the_session_has_the_engine_asked_for(widget: Widget) -> None:
+    assert isinstance(widget.session(), ClientSession)
+    assert widget.session("numpy").engine.name == "numpy"
+
+
+def test_without_anywidget_the_error_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['anywidget'] = None\n"
+        "try:\n    from rowgrad.studio import Widget\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'rowgrad[notebook]'" in told.stdout
