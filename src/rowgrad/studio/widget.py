@@ -62,7 +62,7 @@ class Widget(anywidget.AnyWidget):
         self.on_msg(self._hear)
         threading.Thread(target=self._pass_on, name="rowgrad-widget-events", daemon=True).start()
 
-    # -- from Python -----------------------------------------------------------------------------------------------------
+    # -- from Python ---------------------------------------------------------------------------------------------------
 
     @property
     def page(self) -> Page:
@@ -90,13 +90,15 @@ class Widget(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Stop runs, and let go of the temporary folder."""
+        if not hasattr(self, "_hands"):  # it never began: what it was to show was refused
+            return
         self._studio.close()
         self._hands.shutdown(wait=False, cancel_futures=True)
         super().close()
         if self._own is not None:
             self._own.cleanup()
 
-    # -- from the notebook -----------------------------------------------------------------------------------------------
+    # -- from the notebook ---------------------------------------------------------------------------------------------
 
     def _hear(self, _: Any, message: dict[str, Any], buffers: list[Any]) -> None:
         """A request; it is answered by a thread, so that a long run does not hold the kernel."""
