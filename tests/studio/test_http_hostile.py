@@ -44,7 +44,9 @@ def send_until_refused(connection: socket.socket, part: bytes, times: int) -> by
     except OSError:
         pass
     connection.settimeout(3)
-    return read_all(connection)
+    with contextlib.suppress(OSError):
+        return connection.recv(65536)
+    return b""
 
 
 @needs_proc
@@ -235,7 +237,7 @@ def test_garbage(served: Served) -> None:
 
 def test_upgrades_are_not_followed(served: Served) -> None:
     extra = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n"
-    answer = served.raw(head("/", served.port, "GET", extra), 1)
+    answer = served.raw(head("/", served.port, "GET", extra), 0.3)
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
