@@ -118,7 +118,7 @@ def serving(**limits: Any) -> Iterator[Served]:
     """A server with these limits in place of the usual ones."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "index.html").write_text("<!doctype html><title>Studio</title>")
-        Path(folder, "studio.js").write_text("console.log(1);\n" * 1000)
+        Path(folder, "studio.js").write_text("console.log(1);\n" * 20_000)
         Path(folder, "studio.css").write_text("body { margin: 0 }\n")
         Path(folder, "notes.secret").write_text("of no type that is served")
         given = json.dumps({"token": TOKEN, "static": folder, "limits": limits})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -128,6 +130,12 @@ def test_headers_on_every_answer(served: Served) -> None:
         assert "server" not in answer.headers
     garbage = served.raw(b"what is this\r\n\r\n").decode().lower()
     assert all(f"{name}: {value.lower()}\r\n" in garbage for name, value in HEADERS.items())
+
+
+def test_what_answers_verbs_loads_no_server() -> None:
+    """The notebook's widget calls verbs, too, and needs no packages of HTTP."""
+    call = "import sys, rowgrad.studio.verbs, rowgrad.studio.hub; print({'starlette', 'uvicorn'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

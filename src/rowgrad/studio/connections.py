@@ -12,13 +12,15 @@ from .guard import HEADERS
 from .limits import LIMITS, Limits
 from .refusals import RefusedError, error_bytes
 
+_STALLED = 2.0  # seconds without reading, after which a connection makes room where others wait
+
 
 class BoundedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, with a watch on every connection.
 
     Closed are connections that have asked nothing for too long, whether they are idle or send a head byte by byte, and
-    those whose client reads nothing of its answer. Where there are too many, the one that has asked nothing for longest
-    makes room for a new one; so half-sent heads, however many, keep nobody out.
+    those whose client reads nothing of its answer. Where there are too many, the one that has done so for longest makes
+    room for a new one; so half-sent heads and answers nobody reads, however many, keep nobody out.
     """
 
     limits: ClassVar[Limits] = LIMITS
@@ -30,16 +32,17 @@ class BoundedProtocol(H11Protocol):
         self._watch: asyncio.TimerHandle | None = None
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            quiet = [c for c in self.connections if isinstance(c, BoundedProtocol) and c.is_quiet and c is not self]
-            self.connections.discard(self)
-            if not quiet:
-                transport.abort()
-                return
-            self.connections.add(self)
-            oldest = min(quiet, key=lambda c: c._quiet_since)
-            self.connections.discard(oldest)
-            oldest.transport.abort()
+            others = [c for c in self.connections if isinstance(c, BoundedProtocol) and c.may_go and c is not self]
+            leaves = min(others, key=lambda c: c._quiet_since, default=self)
+            self.connections.discard(leaves)
+            leaves.transport.abort()
         self._look()
+
+    @property
+    def may_go(self) -> bool:
+        """Whether nothing is lost but a client's patience: it asks nothing, or does not read what it asked for."""
+        stalls = self.transport.get_write_buffer_size() > 0 and self.loop.time() - self._written[1] > _STALLED
+        return self.is_quiet or stalls
 
     @property
     def is_quiet(self) -> bool:
@@ -59,6 +62,8 @@ class BoundedProtocol(H11Protocol):
 
     def _look(self) -> None:
         """Every now and then: is the client still doing its part?"""
+        if self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
+            return
         now, limits = self.loop.time(), self.limits
         left = self.transport.get_write_buffer_size()
         if left == 0 or left != self._written[0]:

@@ -30,7 +30,7 @@ class EventsStream:
 
     def __init__(self, studio: Studio, limits: Limits) -> None:
         self._hub, self._limits = studio.hub, limits
-        self._workers = Workers("rowgrad-events", limits.windows, 0)
+        self._workers = Workers("rowgrad-events", limits.windows, limits.windows)
 
     def answer(self, request: Request) -> Response:
         """Begin to stream."""

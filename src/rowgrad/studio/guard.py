@@ -77,12 +77,14 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
             await send(message)
 
-        self._requests += 1
         try:
             self._judge(scope)
-            await self._app(scope, receive, send_with_headers)
         except RefusedError as refused:
             await answer_refused(refused, send_with_headers)
+            return
+        self._requests += 1
+        try:
+            await self._app(scope, receive, send_with_headers)
         finally:
             self._requests -= 1
 
@@ -112,7 +114,7 @@ class Guard:
                 raise RefusedError(401, "TokenRefused", text, www_authenticate=TOKEN_HEADER)
         if len(scope["query_string"]) > self._limits.query_bytes:
             raise RefusedError(414, "TooLarge", f"the query is longer than {self._limits.query_bytes} bytes")
-        if self._requests > self._limits.requests:
+        if path.startswith("/api/") and self._requests >= self._limits.requests:
             text = f"{self._limits.requests} requests are being answered already; try again"
             raise RefusedError(503, "Busy", text, retry_after="1")
 

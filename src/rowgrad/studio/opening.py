@@ -6,6 +6,7 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import threading
@@ -162,8 +163,8 @@ def open_browser(address: str) -> bool:
         browser = webbrowser.get()
     except webbrowser.Error:
         return False
-    # Browsers of the terminal would take it over; they have this very class.
-    if type(browser) is webbrowser.GenericBrowser:
+    # Browsers of the terminal, which would take it over, have this very class; what BROWSER names has it, too.
+    if type(browser) is webbrowser.GenericBrowser and not os.environ.get("BROWSER"):
         return False
     threading.Thread(target=browser.open, args=(address,), daemon=True).start()
     return True

@@ -118,7 +118,7 @@ class _Verbs:
             return 503, _error(verbs.error_json(error) | {"message": "there is not enough memory for this"})
         except OSError as error:  # a full disk, a folder that is gone: the user can do something about it
             return 500, _error(verbs.error_json(error))
-        except Exception as error:
+        except BaseException as error:  # a thread's SystemExit, too, would go through the event loop
             return 500, error_bytes(_told_on_stderr(error, name))
         try:
             return 200, json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
