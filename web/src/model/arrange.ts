@@ -5,6 +5,7 @@ import type { Block, Note, OpRecord, Page } from "../transport/protocol";
 import type { Catalog } from "./catalog";
 import type { Place } from "./edit";
 import { wiresOf } from "./page";
+import { positionsOf } from "./places";
 
 export const GRID = 10;
 export const WIDTH = 240;
@@ -29,6 +30,12 @@ export function sizeOf(record: OpRecord | undefined): Size {
 
 function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
   return sizes.get(block.id) ?? sizeOf(catalog.find(block.op));
+}
+
+/** How far below a block's corner a pin is. */
+export function pinPlaces(pins: readonly { name: string }[] | undefined, name: string): number {
+  const k = pins?.findIndex((pin) => pin.name === name) ?? 0;
+  return HEAD + ROW * (Math.max(k, 0) + 0.5) - 4;
 }
 
 export function snap(at: Place): Place {
@@ -90,6 +97,19 @@ export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<st
     places.set(box.id, [x, y]);
   }
   return places;
+}
+
+/** The box round everything on a page. */
+export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: number } {
+  const places = positionsOf(page);
+  const boxes = page.blocks.map((block) => ({ at: places.get(block.id)!, ...sizeOf(catalog.find(block.op)) }));
+  for (const note of page.notes ?? []) boxes.push({ at: note.at ?? [0, 0], width: note.size?.[0] ?? 120, height: note.size?.[1] ?? 30 });
+  if (!boxes.length) return { x: 0, y: 0, width: 800, height: 400 };
+  const x = Math.min(...boxes.map((box) => box.at[0]));
+  const y = Math.min(...boxes.map((box) => box.at[1]));
+  const right = Math.max(...boxes.map((box) => box.at[0] + box.width));
+  const bottom = Math.max(...boxes.map((box) => box.at[1] + box.height));
+  return { x, y, width: right - x, height: bottom - y };
 }
 
 /** A frame with room for all of these blocks. */

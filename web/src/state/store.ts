@@ -88,6 +88,7 @@ export interface StudioState {
   paletteOpen: boolean;
   inspectorOpen: boolean;
   minimap: boolean;
+  light: boolean; // a large page from afar: blocks are boxes with a title, wires are strokes
   snapping: boolean;
   theme: Theme;
   look: Look | null;
@@ -116,6 +117,7 @@ export const useStudio = create<StudioState>(() => ({
   paletteOpen: true,
   inspectorOpen: true,
   minimap: true,
+  light: false,
   snapping: true,
   theme: "system",
   look: null,

@@ -2,7 +2,8 @@
 
 import { Handle, Position } from "@xyflow/react";
 import type { NodeProps } from "@xyflow/react";
-import { memo } from "react";
+import { memo, useMemo } from "react";
+import { sizeOf } from "../model/arrange";
 import type { Role } from "../model/pins";
 import { SHAPES, pinText, roleOf } from "../model/pins";
 import { blockOf, endsAt } from "../model/page";
@@ -22,7 +23,25 @@ function useBlock(id: string): Block | undefined {
   });
 }
 
-export const BlockNode = memo(function BlockNode({ id, selected }: NodeProps) {
+export const BlockNode = memo(function BlockNode(props: NodeProps) {
+  const light = useStudio((state) => state.light);
+  return light ? <FarBlock {...props} /> : <NearBlock {...props} />;
+});
+
+/** From afar a block of a large page is a box with a title. */
+function FarBlock({ id, selected, data }: NodeProps) {
+  const op = String(data["op"]);
+  const catalog = useStudio((state) => state.catalog);
+  const size = useMemo(() => sizeOf(catalog.find(op)), [catalog, op]);
+  const faulty = useStudio((state) => Boolean(state.docs[state.active ?? ""]?.checked.errors[id]));
+  return (
+    <div className={`block light${selected ? " selected" : ""}${faulty ? " faulty" : ""}`} style={size} data-block={id} data-op={op}>
+      <span className="block-op">{op}</span>
+    </div>
+  );
+}
+
+function NearBlock({ id, selected }: NodeProps) {
   const block = useBlock(id);
   const record = useStudio((state) => state.catalog.find(block?.op ?? ""));
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[id]);
@@ -64,7 +83,7 @@ export const BlockNode = memo(function BlockNode({ id, selected }: NodeProps) {
       <Results id={id} />
     </div>
   );
-});
+}
 
 /** Pins of a block that the catalogue does not know: those its wires and values speak of. */
 function unknownPins(block: Block): Pin[] {

@@ -7,6 +7,7 @@ import {
   ReactFlow,
   SelectionMode,
   applyNodeChanges,
+  getViewportForBounds,
   useReactFlow,
   useStore,
 } from "@xyflow/react";
@@ -14,7 +15,7 @@ import type { Connection, Edge, EdgeChange, FinalConnectionState, Node, NodeChan
 import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
 import * as edit from "../model/edit";
 import type { Size } from "../model/arrange";
-import { GRID, drawn } from "../model/arrange";
+import { GRID, boundsOf, drawn } from "../model/arrange";
 import { parseEnd } from "../model/page";
 import { canvas, perform } from "../state/commands";
 import { askCandidates, change, place, select, tryConnect, view } from "../state/editing";
@@ -22,6 +23,7 @@ import { useFeature } from "../state/features";
 import { say } from "../state/messages";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../state/store";
 import { BlockNode } from "./BlockNode";
+import { FarWires } from "./FarWires";
 import { NoteNode } from "./NoteNode";
 import { WireEdge } from "./WireEdge";
 import { endOfHandle, noteId, noteNumber, shownEdges, shownNodes } from "./drawing";
@@ -48,9 +50,11 @@ export function Canvas() {
   const [nodes, setNodes] = useState<Node[]>([]);
 
   useLayoutEffect(() => {
-    if (open) setNodes((before) => shownNodes(open.page, open.blocks, open.notes, before));
+    if (open) setNodes((before) => shownNodes(open.page, catalog, open.blocks, open.notes, before));
   }, [open?.page, open?.blocks, open?.notes, open]);
-  const edges = useMemo(() => (page ? shownEdges(page, catalog, open!.wires) : []), [page, catalog, open?.wires]);
+  const light = far && (page?.blocks.length ?? 0) > MANY;
+  useEffect(() => set({ light }), [light]);
+  const edges = useMemo(() => (page && !light ? shownEdges(page, catalog, open!.wires) : []), [page, catalog, light, open?.wires]);
 
   useEffect(() => {
     view.middle = () => {
@@ -69,10 +73,14 @@ export function Canvas() {
     canvas.actual = () => void flow.zoomTo(1);
   }, [flow]);
 
-  useEffect(() => {
-    const timer = setTimeout(canvas.fit, 60);
-    return () => clearTimeout(timer);
-  }, [name]);
+  // A page that comes to the front is seen whole, from its first frame on.
+  const showWhole = useCallback(() => {
+    const box = document.querySelector(".canvas")?.getBoundingClientRect();
+    const shown = doc();
+    if (!box || !shown) return;
+    void flow.setViewport(getViewportForBounds(boundsOf(shown.page, get().catalog), box.width, box.height, 0.05, 1, 0.15));
+  }, [flow]);
+  useLayoutEffect(showWhole, [name, showWhole]);
 
   useEffect(() => {
     const show = (event: Event) => {
@@ -145,12 +153,13 @@ export function Canvas() {
 
   if (!open) return null;
   return (
-    <div className={`canvas${far ? " far" : ""}`} onDrop={onDrop} onDragOver={allowDrop} data-testid="canvas">
+    <div className={`canvas${far ? " far" : ""}${light ? " light" : ""}`} onDrop={onDrop} onDragOver={allowDrop} data-testid="canvas">
       <ReactFlow
         nodes={nodes}
         edges={edges}
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
+        onInit={showWhole}
         onNodesChange={onNodesChange}
         onEdgesChange={onEdgesChange}
         onConnectStart={onConnectStart}
@@ -183,6 +192,7 @@ export function Canvas() {
         aria-label={`The page ${open.name}`}
       >
         <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
+        {light && <FarWires />}
         {minimap && hasMinimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
       </ReactFlow>
     </div>

@@ -1,6 +1,7 @@
 // A page as nodes and edges of the drawing. Nodes that did not change stay the same objects, so they are not drawn again.
 
 import type { Edge, Node } from "@xyflow/react";
+import { sizeOf } from "../model/arrange";
 import { positionsOf } from "../model/places";
 import type { Catalog } from "../model/catalog";
 import type { End } from "../model/page";
@@ -32,16 +33,20 @@ export function endOfHandle(block: string, handle: string): End {
   return { block, pin: end.pin, index: end.index };
 }
 
-export function shownNodes(page: Page, chosen: ReadonlySet<string>, notes: ReadonlySet<number>, before: Node[]): Node[] {
+export function shownNodes(page: Page, catalog: Catalog, chosen: ReadonlySet<string>, notes: ReadonlySet<number>, before: Node[]): Node[] {
   const old = new Map(before.map((node) => [node.id, node]));
   const places = positionsOf(page);
   const blocks = page.blocks.map((block) => {
     const [x, y] = places.get(block.id)!;
+    // Until it has been drawn, so that only what is in view is drawn at all.
+    const { width: initialWidth, height: initialHeight } = sizeOf(catalog.find(block.op));
     return keepSame(old.get(block.id), {
       id: block.id,
       type: "block",
       position: { x, y },
       data: { op: block.op },
+      initialWidth,
+      initialHeight,
       selected: chosen.has(block.id),
       ariaLabel: `Block ${block.id}, ${block.op}`,
     });
@@ -70,8 +75,12 @@ function keepSame(old: Node | undefined, made: Node): Node {
     Boolean(old.selected) === Boolean(made.selected) &&
     old.width === made.width &&
     old.height === made.height &&
-    JSON.stringify(old.data) === JSON.stringify(made.data);
+    sameData(old.data, made.data);
   return same ? old : { ...old, ...made };
+}
+
+function sameData(a: Record<string, unknown>, b: Record<string, unknown>): boolean {
+  return Object.keys(b).every((key) => a[key] === b[key]);
 }
 
 export function shownEdges(page: Page, catalog: Catalog, chosen: ReadonlySet<string>): Edge[] {
