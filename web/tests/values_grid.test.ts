@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Grid } from "../src/model/grid";
-import { addLine, cellAt, faultyPlace, grown, insideOf, put, readShape, removeLine, reshape, seenOf } from "../src/model/grid";
+import { addLine, cellAt, faultyPlace, grown, insideOf, put, readShape, removeLine, reshape, seenOf, withShape } from "../src/model/grid";
 
 const grid = (shape: number[], text: string): Grid => ({ shape, cells: text ? text.split(" ") : [] });
 
@@ -22,6 +22,11 @@ describe("a grid of texts", () => {
     expect(reshape(grid([2, 2], "a b c d"), [2], "0").cells.join(" ")).toBe("a c");
     expect(reshape(grid([2], "a b"), [], "0").cells).toEqual(["a"]);
     expect(reshape(grid([2], "a b"), [0, 3], "0")).toEqual({ shape: [0, 3], cells: [] });
+  });
+
+  it("keeps the order of its cells in a shape of as many", () => {
+    expect(withShape(grid([1, 3], "a b c"), [3], "0")).toEqual({ shape: [3], cells: ["a", "b", "c"] });
+    expect(withShape(grid([2, 2], "a b c d"), [2, 1], "0").cells.join(" ")).toBe("a c");
   });
 
   it("grows where a table is pasted beyond its edge", () => {

@@ -65,6 +65,11 @@ export function reshape(grid: Grid, shape: readonly number[], blank: string): Gr
   return { shape: [...shape], cells };
 }
 
+/** The shape that somebody set: as many cells stay in their order, as arrays do it; else those with a place keep it. */
+export function withShape(grid: Grid, shape: readonly number[], blank: string): Grid {
+  return product(shape) === grid.cells.length ? { shape: [...shape], cells: grid.cells } : reshape(grid, shape, blank);
+}
+
 /** A vector is a column: it and a number get axes behind; where both have two, new axes stand before. */
 function padded(shape: readonly number[], rank: number): number[] {
   const matrix = shape.length === 0 && rank > 0 ? [1] : [...shape];

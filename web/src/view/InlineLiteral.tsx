@@ -39,9 +39,9 @@ export async function typeInto(block: Block, pin: string, text: string, dtype: s
     if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value);
     return null;
   } catch (error) {
-    const message = `${pin}: ${faultOf(error).message}`;
-    say("error", `${block.id}.${message}`, { block: block.id, pin });
-    return message;
+    const { message } = faultOf(error);
+    say("error", message, { block: block.id, pin }); // which says the block and the pin
+    return `${pin}: ${message}`;
   }
 }
 

@@ -1,7 +1,7 @@
 // A value typed into a pin, with its dtype; longer ones open as a table.
 
 import { useRef, useState } from "react";
-import { whole } from "../model/show";
+import { valueText, whole } from "../model/show";
 import { setValue } from "../state/editing";
 import { useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
@@ -45,12 +45,11 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
     setFault(null);
     asked.current = null;
   };
-  if (!on) return null;
   return (
     <>
       <div className="literal-field">
-        {long ? (
-          <span className="pin-info">a large array</span>
+        {!on ? null : long ? (
+          <span className="literal-large" title="Too long for a line: open it as a table">{valueText(value, 30)}</span>
         ) : (
           <input
             value={text}
@@ -72,7 +71,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
             }}
           />
         )}
-        <select
+        {on && <select
           value={dtype}
           aria-label={`Dtype of ${label}`}
           disabled={long}
@@ -83,7 +82,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
         >
           <option value="">as typed</option>
           {[...new Set(dtype ? [...dtypes, dtype] : dtypes)].map((name) => <option key={name}>{name}</option>)}
-        </select>
+        </select>}
         {(tables || uploads) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
         {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}>✕</button>}
       </div>

@@ -2,12 +2,13 @@
 
 import { useEffect, useState } from "react";
 import type { Grid } from "../../model/grid";
-import { MOST_EDITED, addLine, blankOf, cellAt, insideOf, product, put, readShape, removeLine, reshape, seenOf } from "../../model/grid";
+import { MOST_EDITED, addLine, blankOf, cellAt, insideOf, product, put, readShape, removeLine, seenOf, withShape } from "../../model/grid";
 import type { Cursor, Range } from "../../model/sheet";
 import { START, cursorAt } from "../../model/sheet";
 import { GridTable } from "./GridTable";
 import { Leading } from "./Leading";
 import { widthOf } from "./asking";
+import { usePast } from "./usePast";
 
 interface Props {
   label: string;
@@ -23,6 +24,7 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
   const [cursor, setCursor] = useState<Cursor>(START);
   const { rows, columns } = seenOf(grid.shape, at);
   const blank = blankOf(dtype);
+  const past = usePast<Grid>();
   const inside = insideOf(grid.shape, at);
   const cell = faulty && faulty.length === grid.shape.length ? placeIn(faulty) : null;
 
@@ -39,6 +41,7 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
       refuse(`At most ${MOST_EDITED} cells are edited here, and this would be ${next.cells.length}. Paste or import what is larger.`);
       return;
     }
+    past.keep(grid);
     change(next);
     const size = seenOf(next.shape, []);
     if (cursor.row >= size.rows || cursor.column >= size.columns) setCursor(cursorAt(cursor.row, cursor.column, size.rows, size.columns));
@@ -51,7 +54,7 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
   return (
     <>
       <div className="value-tools">
-        <ShapeField key={grid.shape.join()} shape={grid.shape} refuse={refuse} take={(shape) => take(reshape(grid, shape, blank))} />
+        <ShapeField key={grid.shape.join()} shape={grid.shape} refuse={refuse} take={(shape) => take(withShape(grid, shape, blank))} />
         <span className="value-buttons" role="group" aria-label="Rows and columns">
           <button onClick={() => take(addLine(grid, "row", Math.min(cursor.row + 1, rows), blank))} title="A row under the cursor">+ row</button>
           <button onClick={() => take(removeLine(grid, "row", cursor.row))} disabled={grid.shape.length === 0 || rows === 0} title="Without the cursor's row">− row</button>
@@ -70,7 +73,7 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
         setCursor={setCursor}
         width={widthOf(dtype)}
         faulty={wrongMatrix ? null : cell}
-        edit={{ put: (r, c, block) => take(put(grid, inside, r, c, block, blank)), clear }}
+        edit={{ put: (r, c, block) => take(put(grid, inside, r, c, block, blank)), clear, undo: () => past.back(change) }}
       />
       <p className="quiet value-hint">Type to replace, F2 to edit, Tab and Enter go on, Shift+arrows select, Ctrl+C and Ctrl+V exchange with a spreadsheet, Ctrl+Enter applies.</p>
     </>

@@ -3,13 +3,14 @@
 import { useEffect, useId, useRef, useState } from "react";
 import type { Cursor, Range } from "../../model/sheet";
 import { cursorAt, fromTable, isInside, moved, rangeOf, tabbed, toTable } from "../../model/sheet";
-import { HEAD, ROW, SIDE, useScrolled } from "./useScrolled";
+import { HEAD, ROW, useScrolled } from "./useScrolled";
 
 const MOST_COPIED = 100_000; // cells
 
 export interface Editing {
   put: (row: number, column: number, block: string[][]) => void;
   clear: (range: Range) => void;
+  undo: () => void;
 }
 
 interface Props {
@@ -31,11 +32,15 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   const id = useId();
   const [typed, setTyped] = useState<{ text: string; inside: boolean } | null>(null); // what is being typed; inside: arrows stay in it
   const refocus = useRef(false);
-  const { row, column, fitRows, fitColumns, space, scroll, reveal } = useScrolled(box, rows, columns, width);
+  const { row, column, side, fitRows, fitColumns, space, scroll, reveal } = useScrolled(box, rows, columns, width);
   const lastRow = Math.min(row + fitRows + 1, rows);
   const lastColumn = Math.min(column + fitColumns + 1, columns);
   const range = rangeOf(cursor);
 
+  // A dialog that opens with a table has its keys at once; somebody at its tabs stays there.
+  useEffect(() => {
+    if (!document.activeElement?.closest("[role=tab]")) box.current?.focus({ preventScroll: true });
+  }, []);
   useEffect(() => reveal(cursor.row, cursor.column), [cursor.row, cursor.column, reveal]);
   useEffect(() => see?.([row, lastRow], [column, lastColumn]), [see, row, lastRow, column, lastColumn]);
   useEffect(() => {
@@ -61,6 +66,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
     const next = moved(cursor, key, far, shiftKey, rows, columns, fitRows);
     if (next) setCursor(next);
     else if (far && key.toLowerCase() === "a") setCursor({ row: rows - 1, column: columns - 1, fromRow: 0, fromColumn: 0 });
+    else if (far && key.toLowerCase() === "z" && edit) edit.undo();
     else if (far) return;
     else if (key === "Tab" && edit) {
       const beside = tabbed(cursor, shiftKey, rows, columns);
@@ -76,8 +82,8 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   };
 
   const keyInCell = (event: React.KeyboardEvent) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return; // the dialog's: it applies
     event.stopPropagation();
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return;
     if (event.key === "Escape") {
       refocus.current = true;
       setTyped(null);
@@ -117,7 +123,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   };
 
   const seenColumns = Array.from({ length: Math.max(0, lastColumn - column) }, (_, k) => column + k);
-  const line = { gridTemplateColumns: `${SIDE}px repeat(${seenColumns.length}, ${width}px)` };
+  const line = { gridTemplateColumns: `${side}px repeat(${seenColumns.length}, ${width}px)` };
   const height = HEAD + Math.min(Math.max(rows, 1), tall) * ROW + 18;
   return (
     <div

@@ -18,9 +18,11 @@ import { SparseLarge } from "./SparseLarge";
 import { PER_PAGE, SparseList } from "./SparseList";
 import { Tabs } from "./Tabs";
 import { faultOf, widthOf } from "./asking";
+import { usePast } from "./usePast";
 
 const MOST_ENTRIES = 10_000; // what the server lists at once
 const LARGE = 50; // rows or columns beyond which the list is shown first
+const USUAL = "float32";
 const MOST_SIZE = 2 ** 40;
 
 interface Listed {
@@ -45,13 +47,14 @@ export function SparseDialog({ block }: { block: string }) {
   const [listed, setListed] = useState<Listed | null>(null);
   const [entries, setEntries] = useState<Entries>(new Map());
   const [size, setSize] = useState<[number, number]>([4, 4]);
-  const [dtype, setDtype] = useState("float32");
+  const [dtype, setDtype] = useState(pins?.values.dtypes.includes(USUAL) ? USUAL : (pins?.values.dtypes[0] ?? USUAL));
   const [asList, setAsList] = useState(false);
   const [cursor, setCursor] = useState<Cursor>(START);
   const [page, setPage] = useState(0);
   const [fault, setFault] = useState<string | null>(null);
   const [touched, setTouched] = useState(given === null);
   const [busy, setBusy] = useState(false);
+  const past = usePast<{ entries: Entries; size: [number, number] }>();
 
   useEffect(() => {
     if (!given) return;
@@ -61,7 +64,7 @@ export function SparseDialog({ block }: { block: string }) {
         setListed(reply);
         setEntries(entriesOf(reply.entries));
         setSize(reply.of);
-        setDtype(reply.info.dtype ?? "float32");
+        setDtype(reply.info.dtype ?? USUAL);
         setAsList(Math.max(...reply.of) > LARGE);
       })
       .catch((error: unknown) => setFault(`What is typed is no sparse matrix: ${faultOf(error).message}. Applying replaces it.`))
@@ -84,6 +87,7 @@ export function SparseDialog({ block }: { block: string }) {
   const wrong = fault ? faultyEntry(fault) : null;
   const label = `Cells of ${block}`;
   const take = (next: Entries) => {
+    past.keep({ entries, size });
     setEntries(next);
     setTouched(true);
     setFault(null);
@@ -134,7 +138,7 @@ export function SparseDialog({ block }: { block: string }) {
           <SizeField label="Columns" size={columns} disabled={isLarge} set={(text) => resize(1, text)} />
           <label className="value-dtype">
             Dtype
-            <select value={dtype} disabled={isLarge} onChange={(event) => { setDtype(event.target.value); setTouched(true); }}>
+            <select value={dtype} aria-label="Dtype" disabled={isLarge} onChange={(event) => { setDtype(event.target.value); setTouched(true); }}>
               {[...new Set([...dtypesOf(pins.values, all), dtype])].map((name) => <option key={name}>{name}</option>)}
             </select>
           </label>
@@ -154,7 +158,7 @@ export function SparseDialog({ block }: { block: string }) {
             setCursor={setCursor}
             width={widthOf(dtype)}
             faulty={wrong}
-            edit={{ put, clear: (range) => take(clearEntries(entries, range)) }}
+            edit={{ put, clear: (range) => take(clearEntries(entries, range)), undo: () => past.back((was) => { setEntries(was.entries); setSize(was.size); }) }}
           />
         )}
         {ready && !isLarge && asList && (
@@ -179,7 +183,7 @@ function SizeField({ label, size, disabled, set }: { label: string; size: number
   return (
     <label className="value-size">
       {label}
-      <input inputMode="numeric" value={text ?? String(size)} disabled={disabled} aria-invalid={text !== null && !/^\d+$/.test(text.trim())} onChange={(event) => setText(event.target.value)} onBlur={finish} onKeyDown={(event) => event.key === "Enter" && !event.ctrlKey && finish()} />
+      <input inputMode="numeric" aria-label={label} value={text ?? String(size)} disabled={disabled} aria-invalid={text !== null && !/^\d+$/.test(text.trim())} onChange={(event) => setText(event.target.value)} onBlur={finish} onKeyDown={(event) => event.key === "Enter" && !event.ctrlKey && finish()} />
     </label>
   );
 }

@@ -152,6 +152,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
             Dtype
             <select
               value={dtype}
+              aria-label="Dtype"
               disabled={large && part !== "paste" && part !== "file" && !touched}
               onChange={(event) => {
                 setDtype(event.target.value);

@@ -80,5 +80,5 @@ export function faultOf(error: unknown): Fault {
 export function widthOf(dtype: string | null | undefined): number {
   if (dtype?.startsWith("complex")) return 170;
   if (dtype === "string" || dtype === "float64" || dtype?.endsWith("int64")) return 140;
-  return 96;
+  return 112;
 }

@@ -6,12 +6,12 @@ import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "react
 
 export const ROW = 24;
 export const HEAD = 24;
-export const SIDE = 62;
 const FARTHEST = 4_000_000; // pixels, which every browser scrolls
 
 export interface Scrolled {
   row: number;
   column: number;
+  side: number; // width of the rows' numbers
   fitRows: number;
   fitColumns: number;
   space: { width: number; height: number };
@@ -31,8 +31,9 @@ export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, co
     seen.observe(box.current!);
     return () => seen.disconnect();
   }, [box]);
+  const side = Math.max(62, 18 + 8 * String(rows).length);
   const fitRows = Math.max(1, Math.floor((size.height - HEAD) / ROW));
-  const fitColumns = Math.max(1, Math.floor((size.width - SIDE) / width));
+  const fitColumns = Math.max(1, Math.floor((size.width - side) / width));
   const lastRow = Math.max(0, rows - fitRows);
   const lastColumn = Math.max(0, columns - fitColumns);
   const tall = Math.min(lastRow * ROW, FARTHEST);
@@ -44,7 +45,7 @@ export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, co
     const { scrollTop, scrollLeft } = found;
     // A place that was asked for stands, though the bar cannot tell it exactly.
     setFirst((was) => ({
-      row: Math.abs(scrollTop - asked.current.top) < 2 ? was.row : tall ? Math.round((Math.min(scrollTop / tall, 1)) * lastRow) : 0,
+      row: Math.abs(scrollTop - asked.current.top) < 2 ? was.row : tall ? Math.round(Math.min(scrollTop / tall, 1) * lastRow) : 0,
       column: Math.abs(scrollLeft - asked.current.left) < 2 ? was.column : broad ? Math.round(Math.min(scrollLeft / broad, 1) * lastColumn) : 0,
     }));
   }, [box, tall, broad, lastRow, lastColumn]);
@@ -62,6 +63,21 @@ export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, co
     [lastRow, lastColumn, fitRows, fitColumns],
   );
 
+  // Where the bar is too coarse, the wheel moves by rows.
+  const coarse = lastRow * ROW > FARTHEST;
+  useEffect(() => {
+    const found = box.current!;
+    const wheel = (event: WheelEvent) => {
+      if (!event.deltaY || event.ctrlKey || event.shiftKey) return;
+      event.preventDefault();
+      const by = Math.sign(event.deltaY) * Math.max(1, Math.round(Math.abs(event.deltaY) / ROW));
+      setFirst((was) => ({ ...was, row: Math.max(0, Math.min(was.row + by, lastRow)) }));
+    };
+    if (!coarse) return;
+    found.addEventListener("wheel", wheel, { passive: false });
+    return () => found.removeEventListener("wheel", wheel);
+  }, [box, coarse, lastRow]);
+
   const row = Math.min(first.row, lastRow);
   const column = Math.min(first.column, lastColumn);
   useLayoutEffect(() => {
@@ -75,5 +91,5 @@ export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, co
     asked.current = { top: found.scrollTop, left: found.scrollLeft };
   }, [box, row, column, tall, broad, lastRow, lastColumn, width]);
 
-  return { row, column, fitRows, fitColumns, space: { width: size.width + broad, height: size.height + tall }, scroll, reveal };
+  return { row, column, side, fitRows, fitColumns, space: { width: size.width + broad, height: size.height + tall }, scroll, reveal };
 }
