@@ -99,7 +99,7 @@ function ShapeField({ shape, take, refuse }: { shape: readonly number[]; take: (
       <input
         value={text}
         placeholder="one number"
-        aria-label="Shape"
+        aria-label="Shape of the value"
         aria-invalid={found === null}
         onChange={(event) => setText(event.target.value)}
         onBlur={finish}
