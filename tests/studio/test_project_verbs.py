@@ -38,6 +38,17 @@ def test_hello_tells_all_a_window_needs(studio: FilesStudio) -> None:
     assert all(type(limit) is int for limit in told["limits"].values())
 
 
+def test_floats_among_the_attributes_say_that_they_are_floats(studio: FilesStudio) -> None:
+    told = {record["name"]: record["attrs"] for record in studio.ask("hello")["catalog"]}
+    seen = 0
+    for name, op in CATALOG.items():
+        for attr, default in op.attrs.items():
+            if isinstance(default, float):
+                seen += 1
+                assert told[name][attr]["default"] == {"float": default}
+    assert seen > 0
+
+
 def test_engines_are_not_imported_to_be_told(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_verbs, "engine_names", lambda: ["numpy", "torch", "json", "no_such_engine"])
     had = "torch" in sys.modules

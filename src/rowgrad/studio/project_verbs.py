@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..graph import engine_names
+from ..graph.io.plain import encode_attr
 from ..spec import ALL_DTYPES, catalog
 from . import asked, folder_listing, gallery, names, out_limits, pool
 from .asked import Asked
@@ -36,7 +37,7 @@ def hello(studio: Studio, given: Asked) -> Json:
     return {
         "version": __version__,
         "project": {"name": folder.name, "folder": str(folder.root), "pages": folder.pages()},
-        "catalog": catalog(),
+        "catalog": _records(),
         "dtypes": list(ALL_DTYPES),
         "engines": [_engine(name) for name in engine_names()],
         "limits": _LIMITS,
@@ -96,6 +97,17 @@ def gallery_page(studio: Studio, given: Asked) -> Json:
 def picture(studio: Studio, given: Asked) -> Json:
     """A drawing of a page of the gallery."""
     return {"svg": gallery.picture(given.text("gallery"))}
+
+
+def _records() -> list[dict[str, Any]]:
+    """The catalogue, with floats among the attributes tagged as in pages: JavaScript cannot tell 0.0 from 0."""
+    records = [dict(record) for record in catalog()]
+    for record in records:
+        record["attrs"] = {
+            name: {key: encode_attr(told, f"{record['name']}.{name}", browser=True) for key, told in attr.items()}
+            for name, attr in record["attrs"].items()
+        }
+    return records
 
 
 def _edited(studio: Studio, info: dict[str, Any]) -> None:

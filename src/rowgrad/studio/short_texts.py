@@ -26,10 +26,13 @@ def is_weak(value: Any) -> bool:
 
 def short_text(value: Any, most: int = 200) -> str:
     """The value as a literal, cut with … where it is longer than `most`."""
+    return literal_text(as_written(value), most)
+
+
+def as_written(value: Any) -> Array:
+    """A value as the array whose texts are what was typed: Python's digits, not those of the float32 it would be."""
     array = array_of(value)
-    if is_weak(value) and array.dtype == np.float32:
-        array = np.array(value, dtype=np.float64)  # Python's digits, not those of the float32 it would be alone
-    return literal_text(array, most)
+    return np.array(value, dtype=np.float64) if is_weak(value) and array.dtype == np.float32 else array
 
 
 def literal_text(array: Array, most: int) -> str:

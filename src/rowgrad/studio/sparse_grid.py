@@ -22,20 +22,7 @@ def sparse_window(
 
     Of entries at one place the last is shown.
     """
-    places, shape = _placed(indices, "indices"), _placed(dense_shape, "dense_shape")
-    found = array_of(values, "values")
-    if shape.shape != (2,) or (shape < 0).any():
-        raise _refuse("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
-    if found.ndim != 1:
-        raise _refuse("values", "a vector", info_of(found)["text"])
-    if places.size == 0:
-        places = places.reshape(0, 2)
-    if places.shape != (len(found), 2):
-        raise _refuse("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
-    bad = np.flatnonzero(((places < 0) | (places >= shape)).any(axis=1))
-    if len(bad):
-        k = int(bad[0])
-        raise _refuse(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
+    places, found, shape = _matrix(indices, values, dense_shape)
     (a, b), (c, d) = (clipped(pair, int(size)) for pair, size in zip((rows, columns), shape, strict=True))
     if (b - a) * (d - c) > MOST_CELLS:
         raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{b - a} x {d - c}")
@@ -43,9 +30,20 @@ def sparse_window(
     seen = np.flatnonzero(((places >= (a, c)) & (places < (b, d))).all(axis=1))
     for (row, column), text in zip(places[seen].tolist(), texts_of(found[seen]), strict=True):
         cells[row - a][column - c] = text
-    info = info_of(found) | {"kind": "sparse", "shape": shape.tolist()}
-    info["text"] = f"{info['dtype']}[{','.join(map(str, info['shape']))}]"
+    info = _info(found, shape)
     return {"info": info, "rows": [a, b], "columns": [c, d], "of": shape.tolist(), "cells": cells}
+
+
+def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequence[int]) -> dict[str, Any]:
+    """Entries [first, beyond) in the order they stand in, as [row, column, text]; `total` says how many there are."""
+    places, found, shape = _matrix(indices, values, dense_shape)
+    first, beyond = clipped(entries, len(found))
+    if beyond - first > MOST_CELLS:
+        raise _refuse("entries", f"at most {MOST_CELLS} entries", beyond - first)
+    texts = texts_of(np.ascontiguousarray(found[first:beyond]))
+    listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
+    told = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
+    return told | {"of": shape.tolist(), "entries": listed}
 
 
 def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) -> tuple[Array, Array, Array]:
@@ -65,6 +63,30 @@ def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) ->
     words = [entries[places[place]][2] for place in order]
     values = array_of_words(words, dtype, lambda k: f" at row {order[k][0]}, column {order[k][1]}", "entries")
     return np.array(order, np.int64).reshape(-1, 2), values, np.array(shape, np.int64)
+
+
+def _matrix(indices: Any, values: Any, dense_shape: Any) -> tuple[Array, Array, Array]:
+    """The places, values and shape of a sparse matrix, found to fit one another."""
+    places, shape = _placed(indices, "indices"), _placed(dense_shape, "dense_shape")
+    found = array_of(values, "values")
+    if shape.shape != (2,) or (shape < 0).any():
+        raise _refuse("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
+    if found.ndim != 1:
+        raise _refuse("values", "a vector", info_of(found)["text"])
+    if places.size == 0:
+        places = places.reshape(0, 2)
+    if places.shape != (len(found), 2):
+        raise _refuse("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
+    bad = np.flatnonzero(((places < 0) | (places >= shape)).any(axis=1))
+    if len(bad):
+        k = int(bad[0])
+        raise _refuse(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
+    return places, found, shape
+
+
+def _info(found: Array, shape: Array) -> dict[str, Any]:
+    info = info_of(found) | {"kind": "sparse", "shape": shape.tolist()}
+    return info | {"text": f"{info['dtype']}[{','.join(map(str, info['shape']))}]"}
 
 
 def _placed(value: Any, argument: str) -> Array:

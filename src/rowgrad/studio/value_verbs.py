@@ -9,16 +9,17 @@ from ..graph.literal import MAX_DEPTH, parse_dtype
 from ..graph.page import PageError
 from .asked import Asked
 from .literals import parse_value, value_of_words
-from .short_texts import array_of, is_weak, short_text
-from .sparse_grid import sparse_parts, sparse_window
+from .short_texts import array_of, as_written, is_weak, short_text
+from .sparse_grid import sparse_entries, sparse_parts, sparse_window
 from .uploads import arrays_of
 from .verbs import Json, verb
-from .windows import info_of
+from .windows import MOST_CELLS, info_of, texts_of
 
 if TYPE_CHECKING:
     from .studio import Studio
 
 MOST_ELEMENTS = 1_000_000  # of what is typed, pasted or filled
+MOST_CHARACTERS = 10_000  # of a value's text
 
 
 @verb("parse")
@@ -37,9 +38,14 @@ def cells(studio: Studio, given: Asked) -> Json:
 
 @verb("describe")
 def describe(studio: Studio, given: Asked) -> Json:
-    """A value as a short text, and what it is."""
+    """A value as a short text, and what it is; the text of every element too, where there are at most `most`."""
     value = given.value("value")
-    return {"text": short_text(value), "info": info_of(array_of(value)), "weak": is_weak(value)}
+    array = array_of(value)
+    text = short_text(value, given.whole("characters", 1, MOST_CHARACTERS, 200))
+    told = {"text": text, "info": info_of(array), "weak": is_weak(value), "cells": None}
+    if array.size <= given.whole("most", 0, MOST_CELLS, 0):
+        told["cells"] = texts_of(as_written(value).reshape(-1))
+    return told
 
 
 @verb("upload", takes_file=True)
@@ -59,6 +65,13 @@ def sparse(studio: Studio, given: Asked) -> Json:
     """A sparse matrix as a grid."""
     indices, values, dense_shape = (given.value(part) for part in ("indices", "values", "dense_shape"))
     return sparse_window(indices, values, dense_shape, interval(given, "rows"), interval(given, "columns"))
+
+
+@verb("sparse_list")
+def sparse_list(studio: Studio, given: Asked) -> Json:
+    """The entries of a sparse matrix, from the first to beyond the last that are asked for."""
+    indices, values, dense_shape = (given.value(part) for part in ("indices", "values", "dense_shape"))
+    return sparse_entries(indices, values, dense_shape, interval(given, "entries"))
 
 
 @verb("sparse_cells")

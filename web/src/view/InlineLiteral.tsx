@@ -1,16 +1,24 @@
 // What is typed into an unwired pin, on the block itself. The server reads it: numbers never pass through JavaScript's.
 
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { valueText, whole } from "../model/show";
 import { setValue } from "../state/editing";
 import { useFeature } from "../state/features";
-import { sayError } from "../state/messages";
+import { say } from "../state/messages";
 import { server, set } from "../state/store";
 import type { Block, Pin, Typed } from "../transport/protocol";
+import { faultOf } from "./values/asking";
+
+const LONG = 400; // characters beyond which a value is edited in the dialog
 
 /** Whether anything can be typed here at all: operations and feeds come by wire only. */
 export function takesLiteral(pin: Pin): boolean {
   return !pin.ref && !["operation", "feed", "sparse"].includes(pin.type) && !(pin.many && pin.type === "any");
+}
+
+/** The dtypes a value of this pin may have. */
+export function dtypesOf(pin: Pin, all: string[]): string[] {
+  return pin.type === "any" || !pin.dtypes.length ? all : pin.dtypes;
 }
 
 /** The dtype of what is typed now, or the only one the pin takes. */
@@ -20,30 +28,38 @@ export function dtypeOf(block: Block, pin: Pin): string {
   return pin.dtypes.length === 1 && pin.type !== "any" ? pin.dtypes[0]! : "";
 }
 
-/** Read a literal and put it into the page; says what is wrong and gives false where it is none. */
-export async function typeInto(block: string, pin: string, text: string, dtype: string): Promise<boolean> {
+/** Read a literal and put it into the page; the message where it is none. */
+export async function typeInto(block: Block, pin: string, text: string, dtype: string): Promise<string | null> {
   if (!text.trim()) {
-    setValue(block, pin, undefined);
-    return true;
+    if (block.values?.[pin] !== undefined) setValue(block.id, pin, undefined);
+    return null;
   }
   try {
     const typed = await server().ask<Typed>("parse", { text, dtype });
-    setValue(block, pin, typed.value);
-    return true;
+    if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value);
+    return null;
   } catch (error) {
-    sayError(error, { block, pin });
-    return false;
+    const { message } = faultOf(error);
+    say("error", message, { block: block.id, pin }); // which says the block and the pin
+    return `${pin}: ${message}`;
   }
 }
 
 export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const [text, setText] = useState<string | null>(null);
+  const [fault, setFault] = useState<string | null>(null);
+  const asked = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
   const on = useFeature("literals");
   const value = block.values?.[pin.name];
   if (!on || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
+  const full = value === undefined ? "" : whole(value);
+  const close = () => {
+    asked.current = null;
+    setText(null);
+    setFault(null);
+  };
   if (text === null) {
-    const full = value === undefined ? "" : whole(value);
-    const begin = () => (full === null || full.length > 400 ? set({ dialog: { kind: "value", block: block.id, pin: pin.name } }) : setText(full));
+    const begin = () => (full === null || full.length > LONG ? set({ dialog: { kind: "value", block: block.id, pin: pin.name } }) : setText(full));
     const fallback = pin.optional ? "" : "…";
     return (
       <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`Type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
@@ -52,7 +68,12 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     );
   }
   const finish = async () => {
-    if (await typeInto(block.id, pin.name, text, dtypeOf(block, pin))) setText(null);
+    if (asked.current === text) return;
+    asked.current = text;
+    if (text === full) return close();
+    const message = await typeInto(block, pin.name, text, dtypeOf(block, pin));
+    if (message === null) close();
+    else setFault(message);
   };
   return (
     <input
@@ -60,12 +81,23 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
       autoFocus
       value={text}
       aria-label={`Value of ${block.id}.${pin.name}`}
-      onChange={(event) => setText(event.target.value)}
+      aria-invalid={fault !== null}
+      title={fault ?? undefined}
+      onChange={(event) => {
+        setText(event.target.value);
+        setFault(null);
+      }}
       onBlur={() => void finish()}
       onKeyDown={(event) => {
         event.stopPropagation();
-        if (event.key === "Enter") void finish();
-        if (event.key === "Escape") setText(null);
+        if (event.key === "Enter") {
+          asked.current = null;
+          void finish();
+        }
+        if (event.key === "Escape") {
+          asked.current = text; // leaving is no asking
+          close();
+        }
       }}
     />
   );

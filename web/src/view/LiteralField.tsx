@@ -1,12 +1,12 @@
 // A value typed into a pin, with its dtype; longer ones open as a table.
 
-import { useState } from "react";
-import { whole } from "../model/show";
+import { useRef, useState } from "react";
+import { valueText, whole } from "../model/show";
 import { setValue } from "../state/editing";
 import { useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
 import type { Block, Pin } from "../transport/protocol";
-import { dtypeOf, typeInto } from "./InlineLiteral";
+import { dtypeOf, dtypesOf, typeInto } from "./InlineLiteral";
 
 const LONG = 2000; // characters beyond which a value is looked at as a table
 
@@ -15,43 +15,78 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const full = value === undefined ? "" : whole(value);
   const [text, setText] = useState(full ?? "");
   const [dtype, setDtype] = useState(dtypeOf(block, pin));
+  const [fault, setFault] = useState<string | null>(null);
+  const asked = useRef<string | null>(null);
+  const told = JSON.stringify(value);
+  const [shown, setShown] = useState(told);
+  // Undo and other editors change the value under the field; the field itself stays, and with it the focus.
+  if (shown !== told) {
+    setShown(told);
+    setText(full ?? "");
+    setDtype(dtypeOf(block, pin));
+    setFault(null);
+  }
   const all = useStudio((state) => state.hello?.dtypes ?? []);
   const tables = useFeature("spreadsheet");
+  const uploads = useFeature("upload");
   const on = useFeature("literals");
-  const dtypes = pin.type === "any" ? all : pin.dtypes;
+  const dtypes = dtypesOf(pin, all);
   const long = full === null || full.length > LONG;
-  const finish = (as: string) => {
-    if (text !== (full ?? "") || as !== dtypeOf(block, pin)) void typeInto(block.id, pin.name, text, as);
+  const label = `${block.id}.${pin.name}`;
+  const finish = async (as: string) => {
+    const question = `${as} ${text}`;
+    if (asked.current === question || (text === (full ?? "") && as === dtypeOf(block, pin))) return;
+    asked.current = question;
+    setFault(await typeInto(block, pin.name, text, as));
   };
-  if (!on) return null;
+  const restore = () => {
+    setText(full ?? "");
+    setDtype(dtypeOf(block, pin));
+    setFault(null);
+    asked.current = null;
+  };
   return (
-    <div className="literal-field">
-      {long ? (
-        <span className="pin-info">a large array</span>
-      ) : (
-        <input
-          value={text}
-          placeholder={pin.optional ? "nothing" : "type a value: 3 or {1,2}"}
-          aria-label={`Value of ${block.id}.${pin.name}`}
-          onChange={(event) => setText(event.target.value)}
-          onBlur={() => finish(dtype)}
-          onKeyDown={(event) => event.key === "Enter" && finish(dtype)}
-        />
-      )}
-      <select
-        value={dtype}
-        aria-label={`Dtype of ${block.id}.${pin.name}`}
-        disabled={long}
-        onChange={(event) => {
-          setDtype(event.target.value);
-          if (text.trim()) finish(event.target.value);
-        }}
-      >
-        <option value="">as typed</option>
-        {dtypes.map((name) => <option key={name}>{name}</option>)}
-      </select>
-      {tables && <button className="plain" aria-label={`Edit ${block.id}.${pin.name} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
-      {value !== undefined && <button className="plain" aria-label={`Clear ${block.id}.${pin.name}`} onClick={() => setValue(block.id, pin.name, undefined)}>✕</button>}
-    </div>
+    <>
+      <div className="literal-field">
+        {!on ? null : long ? (
+          <span className="literal-large" title="Too long for a line: open it as a table">{valueText(value, 30)}</span>
+        ) : (
+          <input
+            value={text}
+            placeholder={pin.optional ? "nothing" : "type a value: 3 or {1,2}"}
+            aria-label={`Value of ${label}`}
+            aria-invalid={fault !== null}
+            onChange={(event) => {
+              setText(event.target.value);
+              setFault(null);
+              asked.current = null;
+            }}
+            onBlur={() => void finish(dtype)}
+            onKeyDown={(event) => {
+              if (event.key === "Enter") {
+                asked.current = null;
+                void finish(dtype);
+              }
+              if (event.key === "Escape") restore();
+            }}
+          />
+        )}
+        {on && <select
+          value={dtype}
+          aria-label={`Dtype of ${label}`}
+          disabled={long}
+          onChange={(event) => {
+            setDtype(event.target.value);
+            if (text.trim()) void finish(event.target.value);
+          }}
+        >
+          <option value="">as typed</option>
+          {[...new Set(dtype ? [...dtypes, dtype] : dtypes)].map((name) => <option key={name}>{name}</option>)}
+        </select>}
+        {(tables || uploads) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
+        {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}>✕</button>}
+      </div>
+      {fault && <p className="fault" role="alert">{fault}</p>}
+    </>
   );
 }

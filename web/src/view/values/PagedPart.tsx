@@ -1,0 +1,56 @@
+// A large value, looked at: what comes into sight is asked of the server.
+
+import { useCallback, useState } from "react";
+import { insideOf, seenOf } from "../../model/grid";
+import type { Cursor } from "../../model/sheet";
+import { START, cursorAt } from "../../model/sheet";
+import { server } from "../../state/store";
+import type { Info, Json } from "../../transport/protocol";
+import { GridTable } from "./GridTable";
+import { Leading } from "./Leading";
+import type { Window } from "./asking";
+import { widthOf } from "./asking";
+import { usePages } from "./usePages";
+
+export function PagedPart({ label, value, info }: { label: string; value: Json; info: Info }) {
+  const shape = info.shape as number[];
+  const [at, setAt] = useState<number[]>(insideOf(shape, []));
+  const [cursor, setCursor] = useState<Cursor>(START);
+  const ask = useCallback(
+    (rows: [number, number], columns: [number, number]) => server().ask<Window>("window", { value, at, rows, columns }),
+    [value, at],
+  );
+  const { text, see, fault } = usePages(ask);
+  const { rows, columns } = seenOf(shape, at);
+  return (
+    <>
+      <div className="value-tools">
+        <span>{info.text}: too large to be edited here, so it is only shown. Paste or import to replace it.</span>
+        <GoTo rows={rows} columns={columns} go={(row, column) => setCursor(cursorAt(row, column, rows, columns))} />
+        <Leading shape={shape} at={at} setAt={setAt} />
+      </div>
+      {fault && <p className="fault" role="alert">{fault}</p>}
+      <GridTable label={label} rows={rows} columns={columns} text={text} see={see} cursor={cursor} setCursor={setCursor} width={widthOf(info.dtype)} />
+    </>
+  );
+}
+
+/** A row and a column by number: a bar of a million rows is too coarse to find one. */
+export function GoTo({ rows, columns, go }: { rows: number; columns: number; go: (row: number, column: number) => void }) {
+  const [text, setText] = useState("");
+  const found = /^\s*(\d{1,15})(?:\s*[,\s]\s*(\d{1,15}))?\s*$/.exec(text);
+  return (
+    <label className="value-goto">
+      Go to
+      <input
+        value={text}
+        placeholder={columns > 1 ? "row, column" : "row"}
+        aria-label="Go to row, column"
+        title={`up to ${rows - 1}${columns > 1 ? `, ${columns - 1}` : ""}`}
+        aria-invalid={text !== "" && !found}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={(event) => event.key === "Enter" && found && go(Number(found[1]), Number(found[2] ?? 0))}
+      />
+    </label>
+  );
+}
