@@ -21,8 +21,8 @@ from ..graph.page import Page
 from ..graph.session import ClientSession
 from .pacing import Gate, Teller
 from .prepared import Prepared, logic_of, prepare
-from .run_state import costs_json, failure_json, results_json
-from .trends import Trends
+from .run_state import costs_json, failure_json, is_steady, results_json
+from .trends import Trends, Watched
 
 MODES = ("once", "steps", "rate", "flat")
 _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
@@ -255,6 +255,8 @@ class PageRun:
                 "revision": None if opened is None else opened.prepared.revision,
                 "recipes": {} if opened is None else opened.prepared.recipes,
                 "carried": list(self._carried),
+                # Replies and events overtake each other on their way; this tells which was made later.
+                "serial": time.monotonic_ns() // 1000,
             }
         told |= {"costs": {}, "results": {}} if opened is None else self._seen(opened)
         return told
@@ -266,11 +268,19 @@ class PageRun:
         return None if opened is None or number is None else min(opened.step_of(number), self.run)
 
     def is_stale(self, block: str, pin: str) -> bool:
-        """Whether a result is not what the page as it is now would give, or not of the last run."""
+        """Whether a result is not what the page as it is now would give, or an earlier run's that may have changed."""
         opened, run = self.opened, self.run_of(block, pin)
-        if opened is None or run is None or run < self.run:
+        if opened is None or run is None or (run < self.run and not is_steady(opened.session, block, pin)):
             return True
         return self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
+
+    def watch(self, watched: list[Watched] | None) -> list[dict[str, Any]]:
+        """Record these from now on, beginning with what they are now; None: every number that a session fetches."""
+        with self._lock:
+            self.trends.watch(watched)
+            if self.opened is not None and self.run:
+                self.trends.begin(self.run, self.opened.session)
+        return self.trends.series()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
