@@ -88,7 +88,7 @@ function Progress({ run }: { run: RunTold | null }) {
   const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${steps} · run ${run.run}${time}${run.phase === "running" ? speed : ""}`;
   const why = run.phase === "failed" ? run.error?.message : run.phase === "stopped" ? run.message : null;
   return (
-    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? run.message ?? ""}>
+    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
       {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.done ?? 0, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
       {/* While it runs the numbers change many times a second: nobody wants them read out. */}
       <span role={run.phase === "running" ? undefined : "status"}>

@@ -45,8 +45,8 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
         legend: { show: false },
         scales: { x: { time: false }, y: { distr: log ? 3 : 1, auto } },
         axes: [
-          { ...axis, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")) },
-          { ...axis, size: 66, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) },
+          { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")) },
+          { ...axis, size: 66, space: 22, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) },
         ],
         cursor: { points: { size: 6 } },
         series: [

@@ -26,7 +26,10 @@ export function MapPanel() {
   const [surface, setSurface] = useState(false);
   const seen = useMemo(() => resultsOf(open?.run ?? null).filter((one) => one.result.info.dtype !== "string"), [open?.run]);
   if (!open) return null;
-  const front = inFront(seen, open, look);
+  const first = inFront(seen, open, look);
+  // Where nobody chose, a matrix says more than the one number that a session fetches.
+  const chosen = first && (look?.block === first.block || open.blocks.has(first.block));
+  const front = chosen ? first : (seen.find((one) => (one.result.info.shape ?? []).filter((size) => (size ?? 0) > 1).length >= 2) ?? first);
   if (!front) return <p className="quiet">No numbers to paint yet. Run the page, and they are shown here.</p>;
   return <MapSheet key={`${open.name} ${front.key}`} open={open} seen={seen} front={front} surface={surface} setSurface={setSurface} />;
 }

@@ -88,19 +88,19 @@ function ResultSheet({ open, front }: { open: Doc; front: Seen }) {
   return (
     <section className="result-shown" aria-label={`${front.block} ${front.label}`}>
       <header className="result-bar">
-        <span className="result-name">
+        <span className="result-title">
           <b>{front.block}</b> {front.label}
         </span>
         <span className="result-is">{front.result.info.text} · run {front.result.run}</span>
         <Leading at={at} leading={leading} change={setWanted} />
         {has("trend") && dtype !== "string" && (
-          <button onClick={() => void toTrend()} title={`Record ${element.at.length ? `element [${element.at.join(", ")}]` : "the number"} over the runs`}>
-            Show in trend{element.at.length ? ` [${element.at.join(",")}]` : ""}
+          <button aria-label="Show in trend" onClick={() => void toTrend()} title={`Record ${element.at.length ? `element [${element.at.join(", ")}]` : "the number"} over the runs`}>
+            Trend{element.at.length ? ` [${element.at.join(",")}]` : ""}
           </button>
         )}
         {has("heat-map") && dtype !== "string" && <button onClick={() => go("map")}>Heat map</button>}
         {isTraced(open, front.block) && <button onClick={() => go("trace")}>Trace</button>}
-        <button onClick={() => void copyTable(front, at, rows, columns)} title="Copy the table as text with tabs">Copy as TSV</button>
+        <button onClick={() => void copyTable(front, at, rows, columns)} aria-label="Copy as TSV" title="Copy the table as text with tabs">Copy</button>
       </header>
       {stale && <p className="stale-words" role="status">{stale}</p>}
       <ResultTable

@@ -1,6 +1,6 @@
 // Which rows feed which: output rows on one side, input rows on the other, and lines between them.
 
-import { useMemo, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { byPin, countOf, rowsOf, rowsText } from "../../model/tracing";
 import { isTraced, segmentsOf } from "../../state/looking";
 import { whyStale } from "../../state/stale";
@@ -38,6 +38,7 @@ export function TracePanel() {
 
 function TraceSheet({ open, block, children }: { open: Doc; block: string; children: React.ReactNode }) {
   const { found, refused } = useTrace(open, block);
+  const [words, setWords] = useState("");
   const stale = whyStale(open, block);
   return (
     <>
@@ -45,16 +46,17 @@ function TraceSheet({ open, block, children }: { open: Doc; block: string; child
         {children}
         {found && <span className="quiet">{found.cut ? `The first ${found.pairs.length.toLocaleString("en")} of ${found.total.toLocaleString("en")} pairs of rows are shown.` : `${found.total} pairs of rows`}</span>}
         {stale && <span className="stale-words">{stale}</span>}
+        <span className="trace-words" role="status">{words}</span>
       </div>
       {refused && <p className="fault" role="alert">{refused}</p>}
-      {found && <Pairs open={open} block={block} trace={found} />}
+      {found && <Pairs open={open} block={block} trace={found} tell={setWords} />}
     </>
   );
 }
 
 type Side = "outputs" | "inputs";
 
-function Pairs({ open, block, trace }: { open: Doc; block: string; trace: Trace }) {
+function Pairs({ open, block, trace, tell }: { open: Doc; block: string; trace: Trace; tell: (words: string) => void }) {
   const rows = useMemo(() => rowsOf(trace), [trace]);
   const outputs = segmentsOf(open, block, trace.outputs, "outputs");
   const inputs = segmentsOf(open, block, trace.inputs, "inputs");
@@ -67,6 +69,8 @@ function Pairs({ open, block, trace }: { open: Doc; block: string; trace: Trace 
     inputs: new Set(chosen ? (chosen.side === "inputs" ? [chosen.row] : others) : []),
   };
   useMark(chosen && { block, outputs: byPin(outputs, [...lit.outputs]), inputs: byPin(inputs, [...lit.inputs]) });
+  const words = wordsOf(chosen, others, outputs, inputs);
+  useEffect(() => tell(words), [words, tell]);
   const side = (which: Side) => ({
     segments: which === "outputs" ? outputs : inputs,
     count: which === "outputs" ? countOf(outputs, rows.lastOutput) : countOf(inputs, rows.lastInput),
@@ -80,18 +84,15 @@ function Pairs({ open, block, trace }: { open: Doc; block: string; trace: Trace 
     },
   });
   return (
-    <>
-      <p className="trace-words" role="status">{words(chosen, others, outputs, inputs)}</p>
-      <div className="trace-pairs">
-        <RowList title={`Output rows of ${block}`} label="Output rows" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
-        <Lines trace={trace} lit={lit} scrolled={scrolled} room={room} active={chosen !== null} />
-        <RowList title={`Input rows of ${block}`} label="Input rows" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
-      </div>
-    </>
+    <div className="trace-pairs">
+      <RowList title={`Output rows of ${block}`} label="Output rows" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
+      <Lines trace={trace} lit={lit} scrolled={scrolled} room={room} active={chosen !== null} />
+      <RowList title={`Input rows of ${block}`} label="Input rows" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
+    </div>
   );
 }
 
-function words(chosen: { side: Side; row: number } | null, others: number[], outputs: Parameters<typeof rowsText>[0], inputs: Parameters<typeof rowsText>[0]): string {
+function wordsOf(chosen: { side: Side; row: number } | null, others: number[], outputs: Parameters<typeof rowsText>[0], inputs: Parameters<typeof rowsText>[0]): string {
   if (!chosen) return "Point at a row, or walk with the arrow keys, to see which rows belong to it.";
   const [own, far] = chosen.side === "outputs" ? [outputs, inputs] : [inputs, outputs];
   const name = rowsText(own, [chosen.row]);
