@@ -83,17 +83,17 @@ function Progress({ run }: { run: RunTold | null }) {
   if (!run) return null;
   const speed = run.per_second ? ` · ${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
   // The page counts all its runs; a start is so many steps of them.
-  const steps = run.steps && run.steps > 1 ? ` · step ${run.done ?? 0} of ${run.steps}` : "";
+  const under = run.phase === "running" || (run.phase === "paused" && (run.done ?? 0) < (run.steps ?? 0));
+  const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done ?? 0} of ${run.steps}` : "";
   const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
-  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${steps} · run ${run.run}${time}${run.phase === "running" ? speed : ""}`;
-  const why = run.phase === "failed" ? run.error?.message : run.phase === "stopped" ? run.message : null;
+  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${time}${run.phase === "running" ? speed : ""}`;
+  const why = run.phase === "failed" ? run.error?.message : null;
   return (
     <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
       {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.done ?? 0, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
       {/* While it runs the numbers change many times a second: nobody wants them read out. */}
       <span role={run.phase === "running" ? undefined : "status"}>
         {text}
-        {run.phase === "stopped" && run.message ? `: ${run.message}` : ""}
       </span>
     </span>
   );

@@ -16,16 +16,17 @@ interface Props {
   cell: [number, number] | null;
   choose: (cell: [number, number] | null) => void;
   tick: unknown;
+  tell: (words: string) => void;
 }
 
-export function MapCanvas({ heat, scale, label, given, cell, choose, tick }: Props) {
+export function MapCanvas({ heat, scale, label, given, cell, choose, tick, tell }: Props) {
   const [box, room] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);
   const rows = heat.cells.length;
   const columns = heat.cells[0]?.length ?? 0;
   const [down, across] = heat.step ?? [1, 1];
-  const size = cellSize(rows, columns, room.width - 4, room.height - 26);
+  const size = cellSize(rows, columns, room.width - 4, room.height - 2);
   const shown = cell && cell[0] < rows && cell[1] < columns ? cell : null;
   useEffect(() => {
     if (canvas.current && room.width) paintMap(canvas.current, heat.cells, scale, size, shown, paletteOf(canvas.current));
@@ -37,6 +38,7 @@ export function MapCanvas({ heat, scale, label, given, cell, choose, tick }: Pro
   const exact = useAsked<Cells>(slow ? "window" : null, { ...given, rows: [row, row! + 1], columns: [column, column! + 1] }, tick).found;
   const isExact = exact && place && exact.rows[0] === place[0] && exact.columns[0] === place[1];
   const words = place ? `row ${place[0]}, column ${place[1]}: ${isExact ? exact.cells[0]?.[0] : "…"}` : "Point at a cell, or walk with the arrow keys.";
+  useEffect(() => tell(words), [words, tell]);
   const point = (event: React.MouseEvent) => {
     const at = canvas.current!.getBoundingClientRect();
     const next: [number, number] = [Math.floor((event.clientY - at.top) / size[1]), Math.floor((event.clientX - at.left) / size[0])];
@@ -62,7 +64,6 @@ export function MapCanvas({ heat, scale, label, given, cell, choose, tick }: Pro
         onMouseMove={point}
         onKeyDown={walk}
       />
-      <p className="map-words" role="status">{words}</p>
     </div>
   );
 }

@@ -10,7 +10,7 @@ import { whyStale } from "../../state/stale";
 import type { Doc } from "../../state/store";
 import { set, useStudio } from "../../state/store";
 import type { HeatMap } from "../../transport/protocol";
-import { Leading, inside, matrixOf } from "./Leading";
+import { Leading, matrixOf, useLeading } from "./Leading";
 import { MapCanvas } from "./MapCanvas";
 import { ResultSelect } from "./ResultSelect";
 import { SurfaceCanvas } from "./SurfaceCanvas";
@@ -43,10 +43,10 @@ interface Props {
 }
 
 function MapSheet({ open, seen, front, surface, setSurface }: Props) {
-  const [wanted, setWanted] = useState<number[]>([]);
   const [cell, setCell] = useState<[number, number] | null>(null);
+  const [words, setWords] = useState("");
   const { leading } = matrixOf(front.result.info.shape);
-  const at = inside(wanted, leading);
+  const [at, setAt] = useLeading(`${open.name} ${front.key}`, leading);
   const given = { name: open.name, ...lookGiven(front), at, most: surface ? MOST_SURFACE : MOST };
   const { found, refused } = useAsked<Heat>("map", given, tickOf(open));
   const scale = useMemo(() => scaleOf(found?.low ?? null, found?.high ?? null), [found?.low, found?.high]);
@@ -56,18 +56,19 @@ function MapSheet({ open, seen, front, surface, setSurface }: Props) {
     <div className="map-panel">
       <div className="look-bar" role="toolbar" aria-label="Heat map">
         <ResultSelect label="Result" seen={seen} value={front.key} change={({ block, pin, entry }) => set({ look: { block, pin, entry } })} />
-        <Leading at={at} leading={leading} change={setWanted} />
+        <Leading at={at} leading={leading} change={setAt} />
         <button aria-pressed={surface} onClick={() => setSurface(!surface)}>Surface</button>
-        {found && <span className="quiet">{found.rows} × {found.columns}{thin ? `, every ${found.step![0]} × ${found.step![1]}th cell is shown` : ""}</span>}
+        {found && <span className="quiet">{found.rows} × {found.columns}{thin ? `, one of every ${found.step![0]} × ${found.step![1]} cells is shown` : ""}</span>}
         {stale && <span className="stale-words">{stale}</span>}
+        <span className="map-words" role="status">{words}</span>
       </div>
       {refused && <p className="fault" role="alert">{refused}</p>}
       {found && found.rows > 0 && found.columns > 0 && (
         <div className="map-main">
           {surface ? (
-            <SurfaceCanvas heat={found} scale={scale} label={front.key} />
+            <SurfaceCanvas heat={found} scale={scale} label={front.key} tell={setWords} />
           ) : (
-            <MapCanvas heat={found} scale={scale} label={front.key} given={{ name: open.name, ...lookGiven(front), at }} cell={cell} choose={setCell} tick={tickOf(open)} />
+            <MapCanvas heat={found} scale={scale} label={front.key} given={{ name: open.name, ...lookGiven(front), at }} cell={cell} choose={setCell} tick={tickOf(open)} tell={setWords} />
           )}
           <ScaleBar scale={scale} heat={found} />
         </div>

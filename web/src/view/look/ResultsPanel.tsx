@@ -7,7 +7,7 @@ import { copyTable, inFront, isTraced, lookGiven, resultsOf, watchAlso } from ".
 import { whyStale } from "../../state/stale";
 import type { Doc } from "../../state/store";
 import { set, useStudio } from "../../state/store";
-import { Leading, inside, matrixOf } from "./Leading";
+import { Leading, matrixOf, useLeading } from "./Leading";
 import { ResultTable } from "./ResultTable";
 import type { Cell } from "./ResultTable";
 import { useRowTraces } from "./rowTraces";
@@ -66,13 +66,12 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
 }
 
 function ResultSheet({ open, front }: { open: Doc; front: Seen }) {
-  const [wanted, setWanted] = useState<number[]>([]);
   const [cell, setCell] = useState<Cell>([0, 0]);
   const [pointed, setPointed] = useState<number | null>(null);
   const [asked, setAsked] = useState(false); // rows are traced once somebody points at one
   const { shape, dtype } = front.result.info;
   const { leading, rows, columns } = matrixOf(shape);
-  const at = inside(wanted, leading);
+  const [at, setAt] = useLeading(`${open.name} ${front.key}`, leading);
   const chosen: Cell = [Math.max(0, Math.min(cell[0], rows - 1)), Math.max(0, Math.min(cell[1], columns - 1))];
   const stale = whyStale(open, front.block, front.pin);
   const traces = useRowTraces(open, front, asked, pointed ?? chosen[0]);
@@ -92,10 +91,10 @@ function ResultSheet({ open, front }: { open: Doc; front: Seen }) {
           <b>{front.block}</b> {front.label}
         </span>
         <span className="result-is">{front.result.info.text} · run {front.result.run}</span>
-        <Leading at={at} leading={leading} change={setWanted} />
+        <Leading at={at} leading={leading} change={setAt} />
         {has("trend") && dtype !== "string" && (
           <button aria-label="Show in trend" onClick={() => void toTrend()} title={`Record ${element.at.length ? `element [${element.at.join(", ")}]` : "the number"} over the runs`}>
-            Trend{element.at.length ? ` [${element.at.join(",")}]` : ""}
+            Trend
           </button>
         )}
         {has("heat-map") && dtype !== "string" && <button onClick={() => go("map")}>Heat map</button>}

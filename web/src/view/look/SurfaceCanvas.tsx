@@ -10,18 +10,20 @@ import { useSize } from "./refresh";
 const STEP = Math.PI / 24;
 const FLAT = 0.05;
 
-export function SurfaceCanvas({ heat, scale, label }: { heat: Heat; scale: Scale; label: string }) {
+export function SurfaceCanvas({ heat, scale, label, tell }: { heat: Heat; scale: Scale; label: string; tell: (words: string) => void }) {
   const [box, room] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);
   const [view, setView] = useState<View>({ turn: Math.PI / 6, tilt: Math.PI / 5.5 });
   const held = useRef<[number, number] | null>(null);
   const turn = (by: number, up: number) => setView(({ turn, tilt }) => ({ turn: turn + by, tilt: Math.min(Math.PI / 2, Math.max(FLAT, tilt + up)) }));
-  const [width, height] = [Math.max(50, room.width - 4), Math.max(50, room.height - 26)];
+  const [width, height] = [Math.max(50, room.width - 4), Math.max(50, room.height - 2)];
   useEffect(() => {
     if (canvas.current && room.width) paintSurface(canvas.current, heat.cells, scale, [heat.low ?? 0, heat.high ?? 0], view, width, height, paletteOf(canvas.current));
   }, [heat, scale, view, width, height, theme, room.width]);
   const small = heat.cells.length < 2 || (heat.cells[0]?.length ?? 0) < 2;
+  const words = small ? "A surface needs at least two rows and two columns." : "Drag or arrow keys turn it.";
+  useEffect(() => tell(words), [words, tell]);
   return (
     <div className="map-box" ref={box}>
       <canvas
@@ -51,7 +53,6 @@ export function SurfaceCanvas({ heat, scale, label }: { heat: Heat; scale: Scale
           event.stopPropagation();
         }}
       />
-      <p className="map-words">{small ? "A surface needs at least two rows and two columns." : "Drag, or press the arrow keys, to turn it."}</p>
     </div>
   );
 }

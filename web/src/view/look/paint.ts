@@ -90,8 +90,10 @@ function cross(context: CanvasRenderingContext2D, x: number, y: number, width: n
 export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: Scale, bounds: [number, number], view: View, width: number, height: number, palette: Palette): void {
   const context = prepare(canvas, width, height);
   if (!context) return;
-  const size = Math.min(width / 1.5, height / 1.35);
-  const point = ([x, y]: readonly [number, number]): [number, number] => [width / 2 + x * size, height / 2 + y * size];
+  // A low and wide room is used up to twice as wide as it is high.
+  const high = height / 1.45;
+  const wide = Math.min(width / 1.9, 2 * high);
+  const point = ([x, y]: readonly [number, number]): [number, number] => [width / 2 + x * wide, height / 2 + y * Math.min(high, wide)];
   const look = lookFrom(view);
   const ground = [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]].map(([x, y]) => point(look(x!, y!, -0.5).at)); // prettier-ignore
   polygon(context, ground);
@@ -103,15 +105,18 @@ export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: S
     polygon(context, quad.corners.map(point));
     context.fillStyle = cssColour(scale.colour(quad.value));
     context.fill();
-    context.strokeStyle = quads.length > 2000 ? context.fillStyle : palette.line;
+    // Edges show the form where neighbours have nearly the same colour.
+    context.globalAlpha = quads.length > 1000 ? 0.2 : 0.45;
+    context.strokeStyle = palette.text;
     context.stroke();
+    context.globalAlpha = 1;
   }
   context.fillStyle = palette.text;
   context.font = "11px system-ui, sans-serif";
   context.textAlign = "center";
   const name = (text: string, x: number, y: number) => context.fillText(text, ...point(look(x, y, -0.5).at));
-  name("columns →", 0, 0.62);
-  name("rows →", -0.64, 0);
+  name("columns →", 0, 0.68);
+  name("rows →", -0.72, 0);
 }
 
 function polygon(context: CanvasRenderingContext2D, points: [number, number][]): void {
