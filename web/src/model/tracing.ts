@@ -17,8 +17,8 @@ export interface Rows {
 }
 
 export function rowsOf(trace: Pick<Trace, "pairs">): Rows {
-  const sources = new Map<number, number[]>();
-  const targets = new Map<number, number[]>();
+  const sources = new Map<number, Set<number>>();
+  const targets = new Map<number, Set<number>>();
   let lastOutput = -1;
   let lastInput = -1;
   for (const [to, from] of trace.pairs) {
@@ -27,14 +27,18 @@ export function rowsOf(trace: Pick<Trace, "pairs">): Rows {
     lastOutput = Math.max(lastOutput, to);
     lastInput = Math.max(lastInput, from);
   }
-  return { sources, targets, lastOutput, lastInput };
+  return { sources: listed(sources), targets: listed(targets), lastOutput, lastInput };
 }
 
 /** A row that is named twice, as an id may be, is listed once. */
-function put(into: Map<number, number[]>, key: number, row: number): void {
+function put(into: Map<number, Set<number>>, key: number, row: number): void {
   const found = into.get(key);
-  if (!found) into.set(key, [row]);
-  else if (!found.includes(row)) found.push(row);
+  if (found) found.add(row);
+  else into.set(key, new Set([row]));
+}
+
+function listed(rows: Map<number, Set<number>>): Map<number, number[]> {
+  return new Map([...rows].map(([key, found]) => [key, [...found]]));
 }
 
 /** Rows are counted through all pins one after the other: which pin's row is this? */

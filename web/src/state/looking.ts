@@ -103,6 +103,7 @@ function list<T>(value: T | T[] | undefined): (T | undefined)[] {
 /** Blocks fed by a result that keep account of rows, with the pin it comes to. */
 export function readersOf(page: Page, seen: Look): { block: string; pin: string }[] {
   const { catalog } = get();
+  if (!has("trace")) return [];
   return wiresOf(page)
     .filter((wire) => wire.from.block === seen.block && wire.from.pin === seen.pin && (wire.from.index ?? 0) === (seen.entry ?? 0))
     .filter((wire) => catalog.find(blockOf(page, wire.to)?.op ?? "")?.traced)

@@ -68,6 +68,7 @@ export function ResultTable({ label, given, rows, columns, tick, chosen, choose,
     if (!found || row < found.rows[0] || row >= found.rows[1]) return null;
     return found.cells[row - found.rows[0]]?.[column - found.columns[0]] ?? null;
   };
+  const inView = chosen[0] >= down.first && chosen[0] < down.beyond && chosen[1] >= across.first && chosen[1] < across.beyond;
   const shownRows = range(down.first, down.beyond);
   const shownColumns = range(across.first, across.beyond);
   if (!rows || !columns) return <p className="quiet">It has {rows} rows and {columns} columns: there is nothing in it.</p>;
@@ -82,12 +83,12 @@ export function ResultTable({ label, given, rows, columns, tick, chosen, choose,
         aria-label={label}
         aria-rowcount={rows}
         aria-colcount={columns}
-        aria-activedescendant={`${id}-${chosen[0]}-${chosen[1]}`}
+        aria-activedescendant={inView ? `${id}-${chosen[0]}-${chosen[1]}` : undefined}
         onScroll={(event) => setScrolled({ top: event.currentTarget.scrollTop, left: event.currentTarget.scrollLeft })}
         onKeyDown={move}
         onMouseLeave={() => pointAt?.(null)}
       >
-        <div className="result-sheet" style={{ height: down.length + HEAD, width: across.length + gutter }}>
+        <div className="result-sheet" role="presentation" style={{ height: down.length + HEAD, width: across.length + gutter }}>
           <div className="result-head" role="row" style={{ height: HEAD }}>
             <span className="corner" role="columnheader" aria-label="row" style={{ width: gutter }} />
             {shownColumns.map((column) => (

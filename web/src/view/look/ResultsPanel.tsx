@@ -1,6 +1,6 @@
 // All results of the last runs, and the one in front as a table.
 
-import { useMemo, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { has } from "../../state/features";
 import type { Seen } from "../../state/looking";
 import { copyTable, inFront, isTraced, lookGiven, resultsOf, watchAlso } from "../../state/looking";
@@ -34,6 +34,8 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
   const shown = seen.filter((one) => words.every((word) => `${one.key} ${one.result.info.text}`.toLowerCase().includes(word)));
   const choose = (one: Seen | undefined) => one && set({ look: { block: one.block, pin: one.pin, entry: one.entry } });
   const at = shown.findIndex((one) => one.key === front.key);
+  const list = useRef<HTMLUListElement>(null);
+  useEffect(() => list.current?.querySelector(".chosen")?.scrollIntoView({ block: "nearest" }), [front.key]);
   const step = (event: React.KeyboardEvent) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!by) return;
@@ -44,7 +46,7 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
   return (
     <div className="result-list">
       <input type="search" aria-label="Filter the results" placeholder={`Filter ${seen.length} results`} value={typed} onChange={(event) => setTyped(event.target.value)} onKeyDown={step} />
-      <ul role="listbox" aria-label="Results" tabIndex={0} onKeyDown={step} aria-activedescendant={at < 0 ? undefined : `result-${at}`}>
+      <ul ref={list} role="listbox" aria-label="Results" tabIndex={0} onKeyDown={step} aria-activedescendant={at < 0 ? undefined : `result-${at}`}>
         {shown.map((one, k) => {
           const stale = whyStale(open, one.block, one.pin);
           return (
@@ -53,8 +55,8 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
                 <b>{one.block}</b> {one.label}
               </span>
               <span className="result-is">
+                {stale && <em>stale · </em>}
                 {one.result.info.text} · run {one.result.run}
-                {stale && <em> · stale</em>}
               </span>
             </li>
           );

@@ -12,6 +12,7 @@ import { useSlowDoc } from "./refresh";
 import { useMark, useTrace } from "./rowTraces";
 
 const MOST_LINES = 3000;
+const MOST_ROWS = 300_000; // beyond, a list is longer than a page can be, and rows are not where they would be
 
 export function TracePanel() {
   const open = useSlowDoc();
@@ -69,6 +70,7 @@ function Pairs({ open, block, trace, tell }: { open: Doc; block: string; trace: 
     inputs: new Set(chosen ? (chosen.side === "inputs" ? [chosen.row] : others) : []),
   };
   useMark(chosen && { block, outputs: byPin(outputs, [...lit.outputs]), inputs: byPin(inputs, [...lit.inputs]) });
+  const isDrawn = Math.max(rows.lastOutput, rows.lastInput) < MOST_ROWS;
   const words = wordsOf(chosen, others, outputs, inputs);
   useEffect(() => tell(words), [words, tell]);
   const side = (which: Side) => ({
@@ -86,7 +88,7 @@ function Pairs({ open, block, trace, tell }: { open: Doc; block: string; trace: 
   return (
     <div className="trace-pairs">
       <RowList title={`Output rows of ${block}`} label="Output rows" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
-      <Lines trace={trace} lit={lit} scrolled={scrolled} room={room} active={chosen !== null} />
+      {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} room={room} active={chosen !== null} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
       <RowList title={`Input rows of ${block}`} label="Input rows" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
     </div>
   );
