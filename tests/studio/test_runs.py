@@ -29,6 +29,7 @@ def test_once_answers_with_its_result(asking: Asking) -> None:
     assert state["results"]["more"]["output_ref"] == {
         "info": {"text": "float32[]", "kind": "tensor", "dtype": "float32", "shape": [], "ref": False},
         "run": 1,
+        "steady": False,
         "preview": "1",
     }
     assert state["costs"]["more"]["bytes"] == 4
@@ -94,7 +95,7 @@ def test_reset_begins_anew(asking: Asking) -> None:
     asking.until("counting", lambda s: s["run"] > 10)
     state = asking.ask("reset", name="counting")
     assert (state["phase"], state["run"], state["results"]) == ("idle", 0, {})
-    assert asking.ask("trend", name="counting") == {"series": [], "run": 0}
+    assert asking.ask("trend", name="counting") == {"series": [], "run": 0, "chosen": False}
     asking.ask("run", name="counting")
     assert count(asking) == 1.0
 
@@ -196,6 +197,30 @@ def test_two_sessions_make_one_step(asking: Asking) -> None:
     assert (state["run"], told["double"], told["more"]) == (3, 3, 2)
     looked = asking.ask("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
     assert (looked["run"], looked["stale"]) == (2, True)
+
+
+def test_a_steady_result_of_an_earlier_step_is_not_stale(asking: Asking) -> None:
+    """Nothing a later step could change has a part in it; a new recipe makes it stale all the same."""
+    page = counting()
+    page.blocks.append(Block("three", "Add", {"x": np.array([1.0, 2.0]), "y": np.array([2.0, 1.0])}))
+    page.blocks.append(Block("second", "ClientSession", wires={"fetch_outputs": ends("three.z")}))
+    asking.put(page)
+    asking.ask("run", name="counting")
+    state = asking.ask("run", name="counting", sessions=["session"])
+    three, more = state["results"]["three"]["z"], state["results"]["more"]["output_ref"]
+    assert (state["run"], three["run"], more["run"]) == (2, 1, 2)
+    assert (three["steady"], more["steady"]) == (True, False)
+    looked = asking.ask("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])
+    assert (looked["run"], looked["stale"]) == (1, False)
+    page.blocks[3] = replace(page.blocks[3], values={"x": np.array([1.0, 2.0]), "y": np.array([4.0, 1.0])})
+    asking.put(page)
+    assert asking.ask("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])["stale"] is True
+
+
+def test_states_tell_which_is_later(asking: Asking) -> None:
+    asking.put(counting())
+    first = asking.ask("run", name="counting")["serial"]
+    assert first < asking.ask("reset", name="counting")["serial"] < asking.ask("state", name="counting")["serial"]
 
 
 def test_a_run_that_fails_names_its_block_and_is_not_repeated(asking: Asking) -> None:

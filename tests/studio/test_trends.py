@@ -48,7 +48,28 @@ def test_elements_are_watched(asking: Asking) -> None:
     asking.ask("watch", name=name)
     asking.ask("step", name=name, steps=1)
     asking.until(name, lambda s: s["run"] == 4)
-    assert len(asking.ask("trend", name=name)["series"]) > 1
+    (fetched,) = asking.ask("trend", name=name)["series"]
+    assert fetched["label"] != watched[0]["label"]
+    assert [run for run, _ in fetched["points"]] == [4]
+
+
+def test_a_series_begins_with_what_was_computed_last(asking: Asking) -> None:
+    asking.put(counting())
+    asking.ask("run", name="counting", mode="steps", steps=3)
+    asking.until("counting", lambda s: s["phase"] == "paused")
+    told = asking.ask("trend", name="counting")
+    assert told["chosen"] is False
+    (fetched,) = told["series"]
+    assert (fetched["block"], fetched["pin"], fetched["entry"], fetched["at"]) == ("more", "output_ref", None, [])
+    both = [{"block": "more", "pin": "output_ref"}, {"block": "count", "pin": "ref"}]
+    assert len(asking.ask("watch", name="counting", series=both)["series"]) == 2
+    told = asking.ask("trend", name="counting")
+    assert told["chosen"] is True
+    points = {s["label"]: s["points"] for s in told["series"]}
+    assert points == {"more.output_ref": [[1, 1.0], [2, 2.0], [3, 3.0]], "count.ref": [[3, 2.0]]}
+    asking.ask("watch", name="counting")
+    (fetched,) = asking.ask("trend", name="counting")["series"]
+    assert fetched["points"] == [[1, 1.0], [2, 2.0], [3, 3.0]]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Nothing here waits for another page. Calls from outside take turns; a step in pr
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from ..graph.page import Page
 from .opened import Opened, Work
 from .pacing import Clock, Teller
 from .prepared import Prepared, logic_of, prepare
-from .run_state import failure_json
-from .trends import Trends
+from .run_state import failure_json, is_steady
+from .trends import Trends, Watched
 
 MODES = ("once", "steps", "rate", "flat")
 _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
@@ -188,6 +189,8 @@ class PageRun:
             told: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
             told |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
             told |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
+            # Replies and events overtake each other on their way; this tells which was made later.
+            told["serial"] = time.monotonic_ns() // 1000
             told |= _NO_WORK if self._work is None else self._work.facts()
         return told | (_NOT_OPENED if opened is None else opened.facts(run))
 
@@ -195,7 +198,7 @@ class PageRun:
         """The run that computed a pin's value last, and whether the page as it is now would give another."""
         opened = self.opened
         run = None if opened is None else opened.run_of(block, pin, self.run)
-        if opened is None or run is None or run < self.run:
+        if opened is None or run is None or (run < self.run and not is_steady(opened.session, block, pin)):
             return {"run": run, "stale": True}
         edited = self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
         return {"run": run, "stale": edited}
@@ -205,6 +208,14 @@ class PageRun:
             message = f"name: page {self.name!r} is {self.phase}: there is nothing to go on with"
             raise InvalidArgumentError(message, argument="name")
         return self._work
+
+    def watch(self, watched: list[Watched] | None) -> list[dict[str, Any]]:
+        """Record these from now on, beginning with what they are now; None: every number that a session fetches."""
+        with self._lock:
+            self.trends.watch(watched)
+            if self.opened is not None and self.run:
+                self.trends.begin(self.run, self.opened.session)
+        return self.trends.series()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

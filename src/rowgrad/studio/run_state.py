@@ -35,11 +35,20 @@ def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str,
             number = None if result is None else session.run_of(name, pin)
             if result is None or number is None:
                 continue
-            run = step_of(number)
-            told[pin] = [_one(r, run) for r in result] if isinstance(result, list) else _one(result, run)
+            run, steady = step_of(number), is_steady(session, name, pin)
+            told[pin] = (
+                [_one(r, run, steady) for r in result] if isinstance(result, list) else _one(result, run, steady)
+            )
         if told:
             found[name] = told
     return found
+
+
+def is_steady(session: ClientSession, block: str, pin: str) -> bool:
+    """Whether every run gives a pin the same value, so that one of an earlier run is as good as new."""
+    value = session.graph.blocks[block].pins[pin]
+    outputs = value if isinstance(value, list) else [value]
+    return all(isinstance(output, Output) and output.node.steady for output in outputs)
 
 
 def costs_json(session: ClientSession) -> dict[str, Json]:
@@ -55,5 +64,5 @@ def failure_json(error: BaseException, block: str) -> Json:
     return told | {"block": told["block"] or block}
 
 
-def _one(array: Array, run: int) -> Json:
-    return {"info": info_of(array), "run": run, "preview": preview(array)}
+def _one(array: Array, run: int, steady: bool) -> Json:
+    return {"info": info_of(array), "run": run, "steady": steady, "preview": preview(array)}

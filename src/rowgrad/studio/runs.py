@@ -114,14 +114,12 @@ class Runs:
 
     def watch(self, name: str, watched: list[Watched] | None) -> list[dict[str, Any]]:
         """Record these after every step; None: every number that a session fetches."""
-        trends = self.of(name).trends
-        trends.watch(watched)
-        return trends.series()
+        return self.of(name).watch(watched)
 
     def trend(self, name: str, since: int = 0) -> dict[str, Any]:
         """The points after a run."""
         run = self.of(name)
-        return {"series": run.trends.points(since), "run": run.run}
+        return {"series": run.trends.points(since), "run": run.run, "chosen": run.trends.is_chosen}
 
     # -- pages come and go ---------------------------------------------------------------------------------------------
 

@@ -104,21 +104,37 @@ class Trends:
         self._lock = threading.Lock()
         self._watched: list[Watched] | None = None
         self._points: dict[str, _Points] = {}
+        self._fetched: set[str] = set()  # labels of numbers that sessions fetch
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether somebody chose the series."""
+        return self._watched is not None
 
     def watch(self, watched: list[Watched] | None) -> None:
         """From now on these; None: what sessions fetch. Points of series that stay are kept."""
         with self._lock:
             self._watched = watched
-            if watched is not None:
-                labels = {w.label for w in watched}
-                self._points = {label: p for label, p in self._points.items() if label in labels}
-                for label in labels - self._points.keys():
-                    self._points[label] = _Points()
+            labels = self._fetched if watched is None else {w.label for w in watched}
+            self._points = {label: p for label, p in self._points.items() if label in labels}
+            for made in watched or ():
+                self._points.setdefault(made.label, _Points())
+
+    def begin(self, run: int, session: ClientSession) -> None:
+        """Let series that have no point yet begin with what was computed last."""
+        with self._lock:
+            for watched in self._watched or ():
+                points = self._points[watched.label]
+                if not len(points.all()) and not math.isnan(value := _seen(watched, session)):
+                    points.add(run, value)
 
     def series(self) -> list[dict[str, Any]]:
         """What is watched."""
         with self._lock:
-            return [w.json() for w in (self._default() if self._watched is None else self._watched)]
+            return [w.json() for w in self._all()]
+
+    def _all(self) -> list[Watched]:
+        return self._default() if self._watched is None else self._watched
 
     def _default(self) -> list[Watched]:
         found = []
@@ -139,13 +155,21 @@ class Trends:
                 return
             for name, array in fetched.items():
                 if name in self._points or (len(self._points) < MOST_SERIES and is_number(array)):
+                    self._fetched.add(name)
                     self._points.setdefault(name, _Points()).add(run, number(array, ()))
 
     def points(self, since: int) -> list[dict[str, Any]]:
-        """The points after run `since` of every series, picked evenly where there are many; the last always."""
+        """The points after run `since` of every series, picked evenly where there are many; the last always.
+
+        With each is said which element it is, where a name tells.
+        """
         with self._lock:
             found = {label: points.all().copy() for label, points in self._points.items()}
-        return [{"label": label, "points": _thinned(points[points[:, 0] > since])} for label, points in found.items()]
+            known = {w.label: w.json() for w in self._all()}
+        return [
+            known.get(label, {}) | {"label": label, "points": _thinned(points[points[:, 0] > since])}
+            for label, points in found.items()
+        ]
 
     def go_back(self, run: int) -> None:
         """Forget what came after a run."""
@@ -157,6 +181,7 @@ class Trends:
         """Forget all points; what is watched stays."""
         with self._lock:
             self._points = {} if self._watched is None else {w.label: _Points() for w in self._watched}
+            self._fetched = set()
 
 
 def _seen(watched: Watched, session: ClientSession) -> float:

@@ -4,7 +4,10 @@ import type { Mode, RunState, Snapshot } from "../transport/protocol";
 import { has } from "./features";
 import { attempt, say } from "./messages";
 import { flush } from "./saving";
-import { changeDoc, doc, get, server } from "./store";
+import { changeDoc, doc, get, server, useStudio } from "./store";
+
+/** `done` are the steps of this start; `serial` tells which of two states is later. */
+export type RunTold = RunState & { done?: number; serial?: number };
 
 async function tell(verb: string, given: Record<string, unknown> = {}): Promise<RunState | null> {
   const open = doc();
@@ -14,12 +17,22 @@ async function tell(verb: string, given: Record<string, unknown> = {}): Promise<
   return state;
 }
 
-function take(name: string, state: RunState): void {
-  changeDoc(name, { run: state });
-  if (state.phase === "failed" && state.error) {
-    say("error", state.error.message, { block: state.error.block, pin: state.error.pin, page: name });
-  }
+/** An event may have overtaken the reply: then it knows more. */
+function take(name: string, state: RunTold): void {
+  const known = doc(name)?.run as RunTold | null | undefined;
+  if ((known?.serial ?? 0) <= (state.serial ?? Infinity)) changeDoc(name, { run: state });
 }
+
+// Replies and events both tell of a failure; it is said once. Its seconds tell it from the one before.
+useStudio.subscribe((state, before) => {
+  if (state.docs === before.docs) return;
+  for (const [name, { run }] of Object.entries(state.docs)) {
+    const old = before.docs[name]?.run;
+    if (!run || run === old || !before.docs[name] || run.phase !== "failed" || !run.error) continue;
+    if (old?.phase === "failed" && old.seconds === run.seconds && old.error?.text === run.error.text) continue;
+    say("error", run.error.message, { block: run.error.block, pin: run.error.pin, page: name });
+  }
+});
 
 export async function run(mode: Mode, sessions?: string[]): Promise<void> {
   const open = doc();

@@ -1,12 +1,33 @@
-// A result is stale when the block, or anything it depends on, has changed since the run, or a later run left it out.
+// A result is stale when the block, or anything it depends on, has changed since the run, or when later runs left it
+// out and could have changed it.
 
+import type { Result } from "../transport/protocol";
 import { has } from "./features";
-import type { StudioState } from "./store";
+import type { Doc, StudioState } from "./store";
+
+/** `steady`: every run gives the same, so that an earlier run's result is as good as new. */
+type Told = Result & { steady?: boolean };
 
 export function isStale(state: StudioState, block: string): boolean {
   const open = state.docs[state.active ?? ""];
-  const run = open?.run;
-  if (!open || !run?.results[block] || !has("stale")) return false;
-  if (run.recipes[block] !== open.checked.recipes[block]) return true;
-  return Object.values(run.results[block]).some((result) => (Array.isArray(result) ? result : [result]).some((one) => one.run < run.run));
+  return open !== undefined && whyStale(open, block) !== null;
+}
+
+/** Why the results of a block, or that of one pin, are not what the page would give now; null where they are. */
+export function whyStale(open: Doc, block: string, pin?: string): string | null {
+  const run = open.run;
+  const results = run?.results[block];
+  if (!run || !results || !has("stale")) return null;
+  const told = Object.entries(results).filter(([name]) => pin === undefined || name === pin);
+  const all = told.flatMap(([, result]) => result as Told | Told[]);
+  if (!all.length) return null;
+  const least = Math.min(...all.map((one) => one.run));
+  if (!(block in open.checked.recipes)) return `stale: the block is no longer on the page; this is of run ${least}`;
+  if (run.recipes[block] !== open.checked.recipes[block]) {
+    return `stale: the block or something before it has changed since run ${least}`;
+  }
+  if (all.some((one) => one.run < run.run && !one.steady)) {
+    return `stale: this is of run ${least}, and the run after it, up to ${run.run}, did not compute it`;
+  }
+  return null;
 }

@@ -3,6 +3,7 @@
 import { secondsText } from "../model/show";
 import { useFeature } from "../state/features";
 import { get, set, useDoc, useStudio } from "../state/store";
+import type { RunTold } from "../state/running";
 import type { RunState } from "../transport/protocol";
 import { CommandButton } from "./CommandButton";
 
@@ -78,14 +79,22 @@ const WORDS: Record<RunState["phase"], string> = {
   failed: "failed",
 };
 
-function Progress({ run }: { run: RunState | null }) {
+function Progress({ run }: { run: RunTold | null }) {
   if (!run) return null;
   const speed = run.per_second ? ` · ${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
-  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]} · run ${run.run}${run.seconds ? ` · ${secondsText(run.seconds)}` : ""}${run.phase === "running" ? speed : ""}`;
+  // The page counts all its runs; a start is so many steps of them.
+  const under = run.phase === "running" || (run.phase === "paused" && (run.done ?? 0) < (run.steps ?? 0));
+  const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done ?? 0} of ${run.steps}` : "";
+  const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
+  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${time}${run.phase === "running" ? speed : ""}`;
+  const why = run.phase === "failed" ? run.error?.message : null;
   return (
-    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={run.message ?? run.error?.message ?? ""}>
-      {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.run, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
-      <span role="status">{text}</span>
+    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
+      {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.done ?? 0, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
+      {/* While it runs the numbers change many times a second: nobody wants them read out. */}
+      <span role={run.phase === "running" ? undefined : "status"}>
+        {text}
+      </span>
     </span>
   );
 }

@@ -1,0 +1,71 @@
+// Which result is in front, and which are stale.
+
+import { beforeEach, describe, expect, it } from "vitest";
+import { EMPTY } from "../src/model/page";
+import { begin } from "../src/model/history";
+import { inFront, resultsOf, segmentsOf } from "../src/state/looking";
+import { whyStale } from "../src/state/stale";
+import type { Doc } from "../src/state/store";
+import { NOTHING_SELECTED, set, useStudio } from "../src/state/store";
+import type { Page, RunState } from "../src/transport/protocol";
+
+const one = (run: number, shape: number[] = [], steady = false) => ({ info: { text: "", kind: "tensor" as const, dtype: "float32", shape }, run, steady, preview: "" });
+const run: RunState = {
+  phase: "done", run: 3, steps: null, mode: "once", rate: null, per_second: 0, seconds: 0.1, engine: "numpy", error: null, revision: "r",
+  recipes: { a: "1", b: "2", c: "3", d: "4" }, costs: {}, carried: [],
+  results: { a: { out: one(3, [2, 2]) }, b: { out: [one(3, [3]), one(3, [4])] }, c: { out: one(2) }, d: { out: one(1, [], true) } },
+}; // prettier-ignore
+const page: Page = {
+  ...EMPTY,
+  blocks: [{ id: "a", op: "A" }, { id: "b", op: "B" }, { id: "c", op: "C", in: { x: ["b.out[1]", "a.out"] } }, { id: "d", op: "D" }, { id: "s", op: "S", in: { fetch: "c.out" } }],
+}; // prettier-ignore
+const checked = { blocks: {}, errors: {}, waiting: [], sessions: ["s"], recipes: { a: "1", b: "2", c: "3", d: "4" } };
+const open = (more: Partial<Doc> = {}): Doc => ({ name: "p", page, history: begin(page), revision: "r", sent: page, checked, run, saving: "saved", ...NOTHING_SELECTED, ...more });
+
+beforeEach(() => set({ look: null, docs: {}, active: null }));
+
+describe("the result in front", () => {
+  const seen = resultsOf(run);
+  it("is listed entry by entry", () => {
+    expect(seen.map((result) => result.key)).toEqual(["a.out", "b.out[0]", "b.out[1]", "c.out", "d.out"]);
+    expect(seen[1]!.label).toBe("result_out[0]");
+  });
+  it("is what was pointed at, else the selected block's, else what a session fetches", () => {
+    expect(inFront(seen, open(), { block: "b", pin: "out", entry: 1 })!.key).toBe("b.out[1]");
+    expect(inFront(seen, open({ blocks: new Set(["a"]) }), null)!.key).toBe("a.out");
+    expect(inFront(seen, open(), null)!.key).toBe("c.out");
+    expect(inFront(seen, open(), { block: "gone", pin: "out", entry: null })!.key).toBe("c.out");
+    expect(inFront([], open(), null)).toBeNull();
+  });
+  it("follows the selection", () => {
+    set({ docs: { p: open() }, active: "p", look: { block: "a", pin: "out", entry: null } });
+    set({ docs: { p: open({ blocks: new Set(["a"]) }) } });
+    expect(useStudio.getState().look?.block).toBe("a");
+    set({ docs: { p: open({ blocks: new Set(["b"]) }) } });
+    expect(useStudio.getState().look).toBeNull();
+  });
+});
+
+describe("a result is stale", () => {
+  it("where a later run left it out and could have changed it", () => {
+    expect(whyStale(open(), "a")).toBeNull();
+    expect(whyStale(open(), "c")).toMatch(/^stale: this is of run 2/);
+    expect(whyStale(open(), "d")).toBeNull();
+  });
+  it("where the block or something before it has changed", () => {
+    const changed = open({ checked: { ...checked, recipes: { ...checked.recipes, a: "9" } } });
+    expect(whyStale(changed, "a")).toBe("stale: the block or something before it has changed since run 3");
+    const { a: _, ...rest } = checked.recipes;
+    expect(whyStale(open({ checked: { ...checked, recipes: rest } }), "a")).toMatch(/no longer on the page/);
+  });
+});
+
+describe("rows of a block's pins", () => {
+  it("have the sizes of the last run, wire by wire", () => {
+    expect(segmentsOf(open(), "c", ["x"], "inputs")).toEqual([
+      { pin: "x", label: "x[0]", size: 4 },
+      { pin: "x", label: "x[1]", size: 2 },
+    ]);
+    expect(segmentsOf(open(), "b", ["out"], "outputs").map((segment) => segment.size)).toEqual([3, 4]);
+  });
+});
