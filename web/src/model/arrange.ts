@@ -5,6 +5,7 @@ import type { Block, Note, OpRecord, Page } from "../transport/protocol";
 import type { Catalog } from "./catalog";
 import type { Place } from "./edit";
 import { wiresOf } from "./page";
+import { positionsOf } from "./places";
 
 export const GRID = 10;
 export const WIDTH = 200;
@@ -91,7 +92,11 @@ export function frameRound(blocks: Block[], catalog: Catalog, text: string): Not
 /** A place near the one wanted where no block stands. */
 export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
   const { width, height } = sizeOf(record);
-  const boxes = page.blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOf(catalog.find(block.op)) }));
+  const places = positionsOf(page);
+  const boxes = page.blocks.map((block) => {
+    const [left, top] = places.get(block.id)!;
+    return { x: left, y: top, ...sizeOf(catalog.find(block.op)) };
+  });
   let [x, y] = snap(wanted);
   for (let tries = 0; tries < 500; tries++) {
     const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 && b.y < y + height + 20);

@@ -45,7 +45,7 @@ export function GalleryCard({ entry }: { entry: GalleryEntry }) {
   };
   return (
     <li ref={box}>
-      <button className="card" disabled={busy} onClick={() => void take()} data-gallery={entry.name} aria-label={`Open ${entry.title} (${entry.name}) as a new page`}>
+      <button className="card" disabled={busy} onClick={() => void take()} data-gallery={entry.name} title={`Open ${entry.name} as a new page`}>
         <span className="card-picture">
           {address ? <img src={address} alt={`Drawing of ${entry.title}`} /> : <span className="quiet">{missing ? "no picture" : "…"}</span>}
         </span>

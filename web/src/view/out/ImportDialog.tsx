@@ -28,7 +28,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
   return (
     <DialogFrame key={name} title={`Import ${name}`} wide={report.length > 0} onClose={next}>
       <p>
-        {pages.length > 1 ? `${pages.length} pages` : `The page ${page.name}`} with {said(blocks, "block")}. {faults ? `The file has ${faults}.` : "Nothing was left out or changed."}
+        {pages.length > 1 ? `${pages.length} pages` : `The page ${page.name}`} with {said(blocks, "block")}. {faults ? `The file has ${faults}.` : "It has no errors."}
       </p>
       {report.length > 0 && (
         <div className="report" tabIndex={0} role="region" aria-label="Report of the import">
@@ -36,7 +36,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
             <thead><tr><th scope="col">Kind</th><th scope="col">Place</th><th scope="col">What</th></tr></thead>
             <tbody>
               {sorted.map((line, k) => (
-                <tr key={k} className={line.level}><td>{line.level}</td><td className="report-place">{line.place}</td><td>{line.message}</td></tr>
+                <tr key={k} className={`level-${line.level}`}><td>{line.level}</td><td className="report-place">{line.place}</td><td>{line.message}</td></tr>
               ))}
             </tbody>
           </table>
@@ -44,7 +44,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
       )}
       <div className="dialog-foot">
         <button onClick={next}>Leave it</button>
-        <button className="primary" autoFocus disabled={busy} onClick={() => void open()}>{pages.length > 1 ? `Open ${pages.length} pages` : "Open"}</button>
+        <button className="primary" data-first disabled={busy} onClick={() => void open()}>{pages.length > 1 ? `Open ${pages.length} pages` : "Open"}</button>
       </div>
     </DialogFrame>
   );

@@ -36,14 +36,16 @@ function PageRow({ page }: { page: Listed }) {
   return (
     <li className={page.error ? "faulty" : ""} data-page={page.name}>
       <div className="page-row">
-        {page.error ? (
-          <span className="page-open">{page.name}</span>
-        ) : (
-          <button className="page-open plain" onClick={() => void open(page.name)} aria-label={`Open ${page.name}`}>{page.name}</button>
-        )}
-        <span className="quiet page-facts">
-          {shown ? "open · " : ""}{page.blocks} {page.blocks === 1 ? "block" : "blocks"} · <time dateTime={when.toISOString()} title={when.toLocaleString()}>{dayText(when)}</time>
-        </span>
+        <div className="page-name">
+          {page.error ? (
+            <span className="page-open">{page.name}</span>
+          ) : (
+            <button className="page-open plain" onClick={() => void open(page.name)} aria-label={`Open ${page.name}`}>{page.name}</button>
+          )}
+          <span className="quiet page-facts">
+            {page.error ? "" : `${page.blocks} ${page.blocks === 1 ? "block" : "blocks"} · `}<time dateTime={when.toISOString()} title={when.toLocaleString()}>{dayText(when)}</time>{shown ? " · open" : ""}
+          </span>
+        </div>
         {page.pages && <button onClick={() => void importStored(page.name)}>Import its pages</button>}
         {!page.error && <button className="plain" aria-label={`Rename ${page.name}`} title="Rename" onClick={() => set({ dialog: { kind: "rename", page: page.name } })}>✎</button>}
         {!asking && <button className="plain" aria-label={`Remove ${page.name}`} title="Remove" onClick={() => setAsking(true)}>✕</button>}
