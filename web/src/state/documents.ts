@@ -1,18 +1,16 @@
 // Pages of the project: opening, closing, making, renaming, and what the server tells of the project.
 
-import { begin, pageAt, record } from "../model/history";
-import type { History } from "../model/history";
-import { samePage } from "../model/page";
+import { pageAt, record } from "../model/history";
 import type { Hello, Opened, Page, PageInfo, RunState, StudioEvent, Transport } from "../transport/protocol";
 import { Refusal } from "../transport/protocol";
 import { makeCatalog } from "../model/catalog";
 import { has } from "./features";
-import { forget, keepDoc, keepWindow, kept, keptTheme, keptWindow, leftBehind, takeOver } from "./keeping";
+import { forget, keepDoc, keepWindow, keptTheme, keptWindow, takeOver } from "./keeping";
 import { attempt, say, sayError } from "./messages";
+import { ELSEWHERE, remembered } from "./remembering";
 import { alone, flush, saveAll, saveSoon } from "./saving";
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set, useStudio } from "./store";
 
-const ELSEWHERE = "changed in another window";
 const opening = new Map<string, Promise<boolean>>();
 const moving = new Set<string>(); // pages this window renames or removes itself
 
@@ -43,10 +41,10 @@ export async function connect(transport: Transport, first: string | null): Promi
   const wanted = tabs.filter((name) => there.has(name));
   if (first && !there.has(first)) say("warning", `There is no page ${first} in this project.`);
   else if (first && !wanted.includes(first)) wanted.push(first);
-  for (const name of wanted) await open(name);
   // After a reload the page that was in front is; the address only says which was first.
-  const front = active && get().docs[active] ? active : first;
-  if (front && get().docs[front]) set({ active: front });
+  const front = wanted.find((name) => name === active) ?? wanted.find((name) => name === first) ?? wanted[0];
+  if (front !== undefined) await open(front);
+  for (const name of wanted) if (name !== front && (await load(name))) addTab(name, wanted);
   if (!get().tabs.length) {
     if (get().pages.length === 1 && !first && !get().pages[0]!.error) await open(get().pages[0]!.name);
     else set({ start: true });
@@ -120,14 +118,23 @@ async function hearPage(name: string, revision: string): Promise<void> {
   keepDoc(doc(name)!);
 }
 
+/** A tab in the order there was, and those made since behind them. */
+function addTab(name: string, order: string[]): void {
+  set(({ tabs }) => ({ tabs: [...order.filter((tab) => tab === name || tabs.includes(tab)), ...tabs.filter((tab) => !order.includes(tab))] }));
+}
+
 export async function open(name: string): Promise<boolean> {
-  if (!get().docs[name]) {
-    const asked = opening.get(name) ?? ask(name).finally(() => opening.delete(name));
-    opening.set(name, asked);
-    if (!(await asked)) return false;
-  }
+  if (!(await load(name))) return false;
   set((state) => ({ tabs: state.tabs.includes(name) ? state.tabs : [...state.tabs, name], active: name, start: false }));
   return true;
+}
+
+/** Have a page here; one that is asked for twice is asked for once. */
+async function load(name: string): Promise<boolean> {
+  if (get().docs[name]) return true;
+  const asked = opening.get(name) ?? ask(name).finally(() => opening.delete(name));
+  opening.set(name, asked);
+  return asked;
 }
 
 async function ask(name: string): Promise<boolean> {
@@ -148,26 +155,6 @@ async function ask(name: string): Promise<boolean> {
   keepDoc(doc(name)!);
   if (shown !== page) saveSoon(name);
   return true;
-}
-
-/** The steps this window knows of a page, with edits that never arrived; and the revision they are based on. */
-function remembered(name: string, { page, revision }: Opened): { history: History; base: string } {
-  const draft = kept(name);
-  const unsent = draft?.unsent ? { ...draft, page: pageAt(draft.history) } : leftBehind(name)[0];
-  let history = draft?.history ?? begin(page);
-  if (!unsent || samePage(unsent.page, page)) {
-    history = samePage(pageAt(history), page) ? history : record(history, ELSEWHERE, page);
-    // The very object, so that it is known to be what the server has.
-    return { history: { ...history, steps: history.steps.map((step, k) => (k === history.now ? { ...step, page } : step)) }, base: revision };
-  }
-  if (!draft?.unsent) {
-    history = record(history, "edits of a window that was closed", unsent.page);
-    say("info", `Edits of ${name} that had not been saved were brought back.`, { page: name });
-  }
-  // What the server has may be what was on its way when the window went; then nobody else has written.
-  const ours = unsent.flying !== null && samePage(unsent.flying, page);
-  const known = ours || history.steps.some((step) => samePage(step.page, page));
-  return { history, base: known ? revision : unsent.revision };
 }
 
 export function close(name: string): void {

@@ -6,6 +6,7 @@ import { record } from "../model/history";
 import { has } from "./features";
 import { inTheAir, keepDoc } from "./keeping";
 import { attempt, say, sayError } from "./messages";
+import { ELSEWHERE } from "./remembering";
 import { changeDoc, doc, get, server, set } from "./store";
 
 const WAIT = 150; // milliseconds without an edit until it is sent
@@ -102,7 +103,7 @@ async function giveWay(name: string, sent: Page, conflict: Conflict): Promise<vo
   const open = doc(name);
   if (open && open.page !== sent) await attempt(() => addTo(kept, open.page)); // edits since it was sent
   if (open && theirs) {
-    const history = record(open.history, "changed in another window", theirs);
+    const history = record(open.history, ELSEWHERE, theirs);
     changeDoc(name, { page: theirs, sent: theirs, revision, checked, history, saving: "saved" });
   } else if (open) {
     // Another program has left something there that is no page. It is not to be overwritten by the next edit.

@@ -4,6 +4,8 @@ import type { ReactNode } from "react";
 import { useEffect, useId, useRef } from "react";
 import { set } from "../state/store";
 
+const FIELDS = ".dialog-body > :not(header) :is(input, textarea, select, button):not(:disabled), .dialog-body > :is(input, button)";
+
 export function closeDialog(): void {
   set({ dialog: null });
 }
@@ -24,7 +26,8 @@ export function DialogFrame({ title, children, wide = false, onClose = closeDial
     const before = document.activeElement;
     if (!dialog.open) dialog.showModal();
     // The browser begins with the first button, which closes; what the dialog is for comes first.
-    dialog.querySelector<HTMLElement>("[data-first], .dialog-body > :not(header) :is(input, textarea, select, button)")?.focus();
+    const first = dialog.querySelector<HTMLElement>("[data-first]") ?? dialog.querySelector<HTMLElement>(FIELDS);
+    first?.focus();
     return () => {
       dialog.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
