@@ -6,7 +6,6 @@ import argparse
 import errno
 import os
 import re
-import secrets
 import shutil
 import socket
 import sys
@@ -32,14 +31,15 @@ _tell = partial(say, "studio")
 
 def command(chosen: argparse.Namespace) -> int:
     """Serve until a signal comes."""
-    token = chosen.token or secrets.token_urlsafe(32)
-    if not _TOKEN.fullmatch(token):
+    if chosen.token is not None and not _TOKEN.fullmatch(chosen.token):
         raise UsageError("--token must be 16 to 128 letters, digits, - or _")
     without = _features(chosen.without)
     _check_installed()
-    with _project(chosen) as (folder, shown), _listening(chosen.host, chosen.port) as listening:
+    with _project(chosen) as (folder, shown), _listening(chosen.host, chosen.port, folder) as listening:
+        from ..studio.address_files import kept_token
         from ..studio.studio import Studio
 
+        token = chosen.token or kept_token(folder)
         number = _serve(chosen, Studio(folder, without), folder, listening, token, shown)
     if number is None:
         return OK
@@ -137,11 +137,12 @@ def _leave(folder: Path) -> None:
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def _listening(host: str, port: int, folder: Path) -> Iterator[socket.socket]:
+    from ..studio.address_files import keep_port, kept_port
     from ..studio.opening import listen
 
     try:
-        made = listen(host, port)
+        made = listen(host, port, kept_port(folder))
     except socket.gaierror as error:
         raise UsageError(f"--host {host}: {error.strerror}") from None
     except OSError as error:
@@ -153,4 +154,5 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             raise UsageError(f"port {port} is kept for the system; choose one from 1024") from None
         raise
     with made:
+        keep_port(folder, made.getsockname()[1])
         yield made

@@ -31,10 +31,10 @@ FIRST_PORT = 8765
 _TRIED = 100  # ports from there on
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket on this port, or with 0 on the first free from 8765; OSError where there is none."""
+def listen(host: str, port: int, before: int | None = None) -> socket.socket:
+    """A socket on this port; with 0 on that of `before`, or the first free from 8765. OSError where there is none."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    ports = [port] if port else [*range(FIRST_PORT, FIRST_PORT + _TRIED), 0]
+    ports = [port] if port else [*([before] if before else []), *range(FIRST_PORT, FIRST_PORT + _TRIED), 0]
     for tried in ports:
         made = socket.socket(family, socket.SOCK_STREAM)
         try:

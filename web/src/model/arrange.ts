@@ -128,7 +128,11 @@ export function frameRound(blocks: Block[], catalog: Catalog, text: string): Not
 export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
   const { width, height } = sizeOf(record);
   const sizes = drawn.sizes();
-  const boxes = page.blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
+  const places = positionsOf(page);
+  const boxes = page.blocks.map((block) => {
+    const [left, top] = places.get(block.id)!;
+    return { x: left, y: top, ...sizeOfBlock(block, catalog, sizes) };
+  });
   let [x, y] = snap(wanted);
   for (let tries = 0; tries < 500; tries++) {
     const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 && b.y < y + height + 20);

@@ -73,7 +73,7 @@ export function reorder(page: Page, to: string, pin: string, from: number, place
 export function setValue(page: Page, id: string, pin: string, value: Json | undefined): Page {
   return withBlock(page, id, (block) => {
     if (value === undefined) return tidy({ ...block, values: without(block.values, pin) });
-    return tidy({ ...block, values: { ...block.values, [pin]: value }, in: without(block.in, pin) });
+    return tidy({ ...setEnds(block, pin, []), values: { ...block.values, [pin]: value } });
   });
 }
 

@@ -85,3 +85,19 @@ export function nameFault(page: Page, id: string, name: string): string | null {
   if (name !== id && idsOf(page).has(name)) return `another block is called ${name}`;
   return null;
 }
+
+/** Whether two pages say the same, whatever the order of their entries; the name is the file's and does not count. */
+export function samePage(a: Page, b: Page): boolean {
+  return a === b || canonical(a) === canonical(b);
+}
+
+function canonical(page: Page): string {
+  const blocks = page.blocks.map((block) => {
+    const wires = Object.keys(block.in ?? {}).map((pin) => [pin, endsAt(block, pin)] as const);
+    return { ...block, in: Object.fromEntries(wires), values: block.values ?? {}, attrs: block.attrs ?? {}, hidden: [...(block.hidden ?? [])].sort() };
+  });
+  return JSON.stringify({ blocks, notes: notesOf(page) }, (_, value: unknown) => {
+    if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+    return Object.fromEntries(Object.entries(value).sort(([x], [y]) => (x < y ? -1 : 1)));
+  });
+}

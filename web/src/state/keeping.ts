@@ -1,68 +1,111 @@
-// What a window keeps over a reload: the steps of each page, and edits the server has not got yet.
+// What a window keeps over a reload: the steps of each page. Edits the server has not got yet are kept beyond the
+// window, too: a tab that was closed too early, or a browser that crashed, takes none of them along.
 
 import type { Kept } from "../model/history";
 import { keep, unkeep } from "../model/history";
 import type { History } from "../model/history";
-import type { Doc } from "./store";
+import type { Page } from "../transport/protocol";
+import type { Doc, StudioState, Theme } from "./store";
 import { get } from "./store";
 
 interface Draft {
   revision: string;
+  unsent: boolean;
+  flying: Page | null; // sent, but not answered: the server may have it or not
+  window: string;
   kept: Kept;
 }
 
+/** Edits that a window did not bring to the server. */
+export interface Unsent {
+  revision: string; // of the page they were made on
+  flying: Page | null;
+  page: Page;
+}
+
+/** Pages that are on their way to the server, by name; `saving` fills it. */
+export const inTheAir = new Map<string, Page>();
+
+function folder(): string {
+  return get().hello?.project.folder ?? "";
+}
+
 function keyOf(name: string): string {
-  return `rowgrad:${get().hello?.project.folder ?? ""}:${name}`;
+  return `rowgrad:${folder()}:${name}`;
 }
 
-export function keepDoc(doc: Doc): void {
-  for (const most of [60, 15, 2]) {
-    const draft: Draft = { revision: doc.revision, kept: keep(doc.history, most) };
-    try {
-      sessionStorage.setItem(keyOf(doc.name), JSON.stringify(draft));
-      return;
-    } catch {
-      // The browser's room for this is small; fewer steps may fit.
-    }
-  }
+function unsentKey(name: string, window: string): string {
+  return `rowgrad-unsent:${JSON.stringify([folder(), name])}:${window}`;
 }
 
-export function kept(name: string): { revision: string; history: History } | null {
+/** Storage may be full, or forbidden; then a window begins anew after a reload, and nothing else is wrong. */
+function quietly<T>(work: () => T): T | null {
   try {
-    const text = sessionStorage.getItem(keyOf(name));
-    if (!text) return null;
-    const draft = JSON.parse(text) as Draft;
-    return { revision: draft.revision, history: unkeep(draft.kept) };
+    return work();
   } catch {
     return null;
   }
 }
 
+export function keepDoc(doc: Doc): void {
+  const flying = inTheAir.get(doc.name) ?? null;
+  const window = get().transport?.window ?? "";
+  const unsent = doc.page !== doc.sent;
+  for (const most of [60, 15, 2]) {
+    const draft: Draft = { revision: doc.revision, unsent, flying: flying === doc.page ? null : flying, window, kept: keep(doc.history, most) };
+    if (quietly(() => (sessionStorage.setItem(keyOf(doc.name), JSON.stringify(draft)), true))) break;
+  }
+  const key = unsentKey(doc.name, window);
+  if (!unsent) quietly(() => localStorage.removeItem(key));
+  else quietly(() => localStorage.setItem(key, JSON.stringify({ revision: doc.revision, flying, page: doc.page } satisfies Unsent)));
+}
+
+/** What this window knew of a page before it was loaded again. */
+export function kept(name: string): (Omit<Draft, "kept"> & { history: History }) | null {
+  return quietly(() => {
+    const text = sessionStorage.getItem(keyOf(name));
+    if (!text) return null;
+    const { kept: steps, ...draft } = JSON.parse(text) as Draft;
+    return { ...draft, history: unkeep(steps) };
+  });
+}
+
+/** Edits of windows that are gone. One that is still there sends the same, which the server takes once. */
+export function leftBehind(name: string): Unsent[] {
+  const start = unsentKey(name, "");
+  const found = quietly(() => Object.keys(localStorage).filter((key) => key.startsWith(start))) ?? [];
+  return found.flatMap((key) => quietly(() => [JSON.parse(localStorage.getItem(key) ?? "") as Unsent]) ?? []);
+}
+
+/** These edits are in the window's own hands now. */
+export function takeOver(name: string): void {
+  const start = unsentKey(name, "");
+  quietly(() => Object.keys(localStorage).filter((key) => key.startsWith(start)).forEach((key) => localStorage.removeItem(key)));
+}
+
 export function forget(name: string): void {
-  try {
-    sessionStorage.removeItem(keyOf(name));
-  } catch {
-    // Without storage there is nothing to forget.
-  }
+  quietly(() => sessionStorage.removeItem(keyOf(name)));
+  quietly(() => localStorage.removeItem(unsentKey(name, get().transport?.window ?? "")));
 }
 
-/** Tabs and settings of this window. */
-export function keepWindow(): void {
-  const { tabs, active, theme, minimap, snapping, paletteOpen, inspectorOpen, bottomOpen, bottom } = get();
-  try {
-    sessionStorage.setItem(keyOf("*window"), JSON.stringify({ tabs, active, minimap, snapping, paletteOpen, inspectorOpen, bottomOpen, bottom }));
-    localStorage.setItem("rowgrad:theme", theme);
-  } catch {
-    // A window without storage begins anew after a reload.
-  }
+// -- tabs and settings ------------------------------------------------------------------------------------------------
+
+const WINDOW = ["tabs", "active", "minimap", "snapping", "paletteOpen", "inspectorOpen", "bottomOpen", "bottom"] as const;
+const THEMES: readonly string[] = ["light", "dark", "system"];
+
+export function keepWindow(now: StudioState, before: StudioState): void {
+  if (now.theme !== before.theme) quietly(() => localStorage.setItem("rowgrad:theme", now.theme));
+  if (WINDOW.every((key) => now[key] === before[key])) return;
+  const settings = Object.fromEntries(WINDOW.map((key) => [key, now[key]]));
+  quietly(() => sessionStorage.setItem(keyOf("*window"), JSON.stringify(settings)));
 }
 
-export function keptWindow(): Record<string, unknown> {
-  try {
-    const theme = localStorage.getItem("rowgrad:theme");
-    const found = JSON.parse(sessionStorage.getItem(keyOf("*window")) ?? "{}") as Record<string, unknown>;
-    return theme ? { ...found, theme } : found;
-  } catch {
-    return {};
-  }
+export function keptWindow(): Partial<StudioState> {
+  const found = quietly(() => JSON.parse(sessionStorage.getItem(keyOf("*window")) ?? "{}") as Record<string, unknown>) ?? {};
+  return Object.fromEntries(WINDOW.filter((key) => key in found).map((key) => [key, found[key]]));
+}
+
+export function keptTheme(): Theme {
+  const found = quietly(() => localStorage.getItem("rowgrad:theme"));
+  return found && THEMES.includes(found) ? (found as Theme) : "system";
 }

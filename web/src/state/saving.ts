@@ -1,27 +1,32 @@
 // Autosave: every edit reaches the server within a fraction of a second, and is judged there.
 
-import type { Page, Saved } from "../transport/protocol";
+import type { Conflict, Opened, Page, Saved } from "../transport/protocol";
 import { Refusal } from "../transport/protocol";
 import { record } from "../model/history";
 import { has } from "./features";
-import { keepDoc } from "./keeping";
-import { say, sayError } from "./messages";
+import { inTheAir, keepDoc } from "./keeping";
+import { attempt, say, sayError } from "./messages";
+import { ELSEWHERE } from "./remembering";
 import { changeDoc, doc, get, server, set } from "./store";
 
 const WAIT = 150; // milliseconds without an edit until it is sent
 const LONGEST = 500; // milliseconds an edit waits at most while others follow
+const AGAIN = 1000; // milliseconds until a page that did not arrive is sent once more
 
 const timers = new Map<string, ReturnType<typeof setTimeout>>();
 const since = new Map<string, number>();
-const flights = new Map<string, Promise<void>>();
+const flights = new Map<string, Promise<unknown>>();
 
 export function saveSoon(name: string): void {
   changeDoc(name, { saving: "waiting" });
   if (!has("autosave")) return;
   const first = since.get(name) ?? Date.now();
   since.set(name, first);
+  flushIn(name, Math.max(0, Math.min(WAIT, first + LONGEST - Date.now())));
+}
+
+function flushIn(name: string, wait: number): void {
   clearTimeout(timers.get(name));
-  const wait = Math.max(0, Math.min(WAIT, first + LONGEST - Date.now()));
   timers.set(
     name,
     setTimeout(() => void flush(name), wait),
@@ -36,50 +41,87 @@ export async function flush(name: string): Promise<boolean> {
   for (;;) {
     const flying = flights.get(name);
     if (flying) {
-      await flying;
+      await flying.catch(() => undefined);
       continue;
     }
     const open = doc(name);
     if (!open) return false;
-    if (open.page === open.sent) return true;
-    const flight = send(name, open.page, open.revision);
-    flights.set(name, flight);
-    try {
-      await flight;
-    } finally {
-      flights.delete(name);
+    // A page without an answer goes first: the server may have it, and would take the next for another's work.
+    const page = inTheAir.get(name) ?? open.page;
+    if (page === open.sent && open.page === open.sent) {
+      inTheAir.delete(name);
+      return true;
     }
+    await alone(name, () => send(name, page, open.revision));
     if (doc(name)?.saving === "failed") return false;
   }
 }
 
+/** Do something with a page on the server while none of its edits is on the way there. */
+export async function alone<T>(name: string, work: () => Promise<T>): Promise<T> {
+  for (let flying = flights.get(name); flying; flying = flights.get(name)) await flying.catch(() => undefined);
+  const flight = work();
+  flights.set(name, flight);
+  try {
+    return await flight;
+  } finally {
+    flights.delete(name);
+  }
+}
+
 async function send(name: string, page: Page, base: string): Promise<void> {
+  inTheAir.set(name, page);
   changeDoc(name, { saving: "saving" });
   try {
     const saved = await server().ask<Saved>("save", { name, base, page, window: server().window });
-    if (saved.conflict) {
-      const open = doc(name)!;
-      const { kept, revision, page: theirs, checked } = saved.conflict;
-      // What the other window wrote stands; what was done here is a page of its own now.
-      const history = record(open.history, "changed in another window", theirs);
-      changeDoc(name, { page: theirs, sent: theirs, revision, checked, history, saving: "saved" });
-      say("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, false);
-      set({ dialog: { kind: "conflict", name, kept } });
-    } else {
+    inTheAir.delete(name);
+    if (saved.conflict) await giveWay(name, page, saved.conflict);
+    else {
       const settled = doc(name)?.page === page;
       changeDoc(name, { revision: saved.revision, checked: saved.checked, sent: page, saving: settled ? "saved" : "waiting" });
     }
-    const now = doc(name);
-    if (now) keepDoc(now);
   } catch (error) {
     changeDoc(name, { saving: "failed" });
-    const lost = error instanceof Refusal && error.fault.kind === "ConnectionError";
-    if (!lost) sayError(error, { page: name });
-    else if (get().connected) set({ connected: false });
+    if (error instanceof Refusal && isPassing(error)) flushIn(name, AGAIN);
+    else {
+      inTheAir.delete(name);
+      sayError(error, { page: name });
+    }
   }
+  const now = doc(name);
+  if (now) keepDoc(now);
+}
+
+/** No answer, or one that says to come again: nothing is wrong with the page. */
+function isPassing(error: Refusal): boolean {
+  return ["ConnectionError", "Busy", "TooSlow"].includes(error.fault.kind);
+}
+
+/** What the other window wrote stands; what was done here is a page of its own now. */
+async function giveWay(name: string, sent: Page, conflict: Conflict): Promise<void> {
+  const { kept, revision, page: theirs, checked } = conflict as Conflict & { page: Page | null };
+  const open = doc(name);
+  if (open && open.page !== sent) await attempt(() => addTo(kept, open.page)); // edits since it was sent
+  if (open && theirs) {
+    const history = record(open.history, ELSEWHERE, theirs);
+    changeDoc(name, { page: theirs, sent: theirs, revision, checked, history, saving: "saved" });
+  } else if (open) {
+    // Another program has left something there that is no page. It is not to be overwritten by the next edit.
+    changeDoc(name, { sent: open.page, saving: "failed" });
+    say("error", `${name} was overwritten with something that is no page. Yours is kept as “${kept}”; go on there.`, { page: name });
+  }
+  if (!has("conflicts")) return;
+  say("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, false);
+  set({ dialog: { kind: "conflict", name, kept } });
+}
+
+async function addTo(name: string, page: Page): Promise<void> {
+  const { revision } = await server().ask<Opened>("open", { name });
+  await server().ask<Saved>("save", { name, base: revision, page, window: server().window });
 }
 
 /** After the server has come back: send what it missed. */
 export function saveAll(): void {
+  if (!has("autosave")) return;
   for (const open of Object.values(get().docs)) if (open.page !== open.sent) void flush(open.name);
 }

@@ -4,17 +4,34 @@ import type { ReactNode } from "react";
 import { useEffect, useId, useRef } from "react";
 import { set } from "../state/store";
 
+const FIELDS = ".dialog-body > :not(header) :is(input, textarea, select, button):not(:disabled), .dialog-body > :is(input, button)";
+
 export function closeDialog(): void {
   set({ dialog: null });
 }
 
-export function DialogFrame({ title, children, wide = false }: { title: string; children: ReactNode; wide?: boolean }) {
+interface Props {
+  title: string;
+  children: ReactNode;
+  wide?: boolean;
+  onClose?: () => void; // where closing means more than that
+}
+
+export function DialogFrame({ title, children, wide = false, onClose = closeDialog }: Props) {
   const box = useRef<HTMLDialogElement>(null);
+  const pressed = useRef<EventTarget | null>(null);
   const label = useId();
   useEffect(() => {
     const dialog = box.current!;
+    const before = document.activeElement;
     if (!dialog.open) dialog.showModal();
-    return () => dialog.close();
+    // The browser begins with the first button, which closes; what the dialog is for comes first.
+    const first = dialog.querySelector<HTMLElement>("[data-first]") ?? dialog.querySelector<HTMLElement>(FIELDS);
+    first?.focus();
+    return () => {
+      dialog.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, []);
   return (
     <dialog
@@ -23,14 +40,22 @@ export function DialogFrame({ title, children, wide = false }: { title: string; 
       aria-labelledby={label}
       onCancel={(event) => {
         event.preventDefault();
-        closeDialog();
+        onClose();
       }}
-      onClick={(event) => event.target === box.current && closeDialog()}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || event.defaultPrevented) return;
+        event.preventDefault();
+        event.stopPropagation();
+        onClose();
+      }}
+      // A press that began inside, as a selection of text does, closes nothing.
+      onPointerDown={(event) => (pressed.current = event.target)}
+      onClick={(event) => event.target === box.current && pressed.current === box.current && onClose()}
     >
       <div className="dialog-body">
         <header className="dialog-head">
           <h2 id={label}>{title}</h2>
-          <button className="plain" onClick={closeDialog} aria-label="Close">×</button>
+          <button className="plain" onClick={onClose} aria-label="Close">×</button>
         </header>
         {children}
       </div>

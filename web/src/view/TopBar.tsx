@@ -20,7 +20,7 @@ export function TopBar() {
         {!connected && <span className="offline" role="status">not connected; edits are kept here</span>}
         <CommandButton id="undo" text="↶" />
         <CommandButton id="redo" text="↷" />
-        <CommandButton id="commands" text="Search  Ctrl K" />
+        <CommandButton id="commands" text="Search" />
         <CommandButton id="export" text="Export" />
         <CommandButton id="theme" text="◐" />
         <CommandButton id="keys" text="?" />

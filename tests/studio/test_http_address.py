@@ -1,0 +1,119 @@
+"""A studio that is started again has the address it had, and believes no files that came from elsewhere."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+from rowgrad.studio.address_files import TOKEN, keep_port, kept_port, kept_token
+
+_MAIN = "import sys; from rowgrad.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@contextmanager
+def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    words = [sys.executable, "-c", _MAIN, "studio", str(project), "--no-browser", "--json", *options]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+def asks(told: dict[str, Any]) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", told["port"], timeout=20)
+    headers = {"X-Rowgrad-Token": told["token"], "Content-Type": "application/json"}
+    connection.request("POST", "/api/hello", b"{}", headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> None:
+    with started(tmp_path) as (_, first):
+        assert asks(first) == 200
+    with started(tmp_path) as (_, again):
+        assert again == first
+        assert asks(first) == 200
+        with started(tmp_path) as (_, beside):  # the port is taken, the token is the project's
+            assert beside["port"] != first["port"]
+            assert beside["token"] == first["token"]
+            assert asks(beside) == 200
+
+
+def test_a_token_that_was_given_is_not_kept(tmp_path: Path) -> None:
+    given = "given-on-the-command-line"
+    with started(tmp_path, "--token", given) as (_, told):
+        assert told["token"] == given
+    assert not (tmp_path / ".rowgrad" / "token").exists()
+    assert kept_token(tmp_path) != given
+
+
+def test_only_the_owner_reads_the_token(tmp_path: Path) -> None:
+    token = kept_token(tmp_path)
+    path = tmp_path / ".rowgrad" / "token"
+    assert TOKEN.fullmatch(token)
+    assert kept_token(tmp_path) == token
+    assert (tmp_path / ".rowgrad" / ".gitignore").read_text() == "*\n"
+    if os.name == "posix":
+        assert path.stat().st_mode & 0o777 == 0o600
+        path.chmod(0o644)
+        assert kept_token(tmp_path) != token  # others may have read it
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_token_of_a_copied_project_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    token = kept_token(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert kept_token(tmp_path / "b") != token
+    assert kept_token(tmp_path / "a") == token
+
+
+@pytest.mark.parametrize("text", ["", "x", "a b c", "a" * 16, "ä" * 20 + " 1:2", "a" * 500, "\0" * 30])
+def test_something_else_in_place_of_a_token(tmp_path: Path, text: str) -> None:
+    path = tmp_path / ".rowgrad" / "token"
+    path.parent.mkdir()
+    path.write_text(text)
+    path.chmod(0o600)
+    token = kept_token(tmp_path)
+    assert TOKEN.fullmatch(token)
+    assert token not in (text, "")
+    assert kept_token(tmp_path) == token
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes")
+def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+    own = tmp_path / ".rowgrad"
+    own.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("8999\n")
+    (own / "port").symlink_to(elsewhere)
+    os.mkfifo(own / "token")
+    assert kept_port(tmp_path) is None
+    assert TOKEN.fullmatch(kept_token(tmp_path))
+    keep_port(tmp_path, 8123)
+    assert elsewhere.read_text() == "8999\n"
+
+
+@pytest.mark.parametrize("text", ["", "80", "1023", "65536", "99999", "-8765", "8765.0", "８７６５", "8765 8766", "x"])
+def test_a_port_that_is_none(tmp_path: Path, text: str) -> None:
+    keep_port(tmp_path, 8765)
+    assert kept_port(tmp_path) == 8765
+    (tmp_path / ".rowgrad" / "port").write_text(text)
+    assert kept_port(tmp_path) is None
