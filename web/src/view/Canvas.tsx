@@ -58,7 +58,8 @@ export function Canvas() {
       const middle = flow.screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
       return [middle.x - 100, middle.y - 60];
     };
-    canvas.fit = () => void flow.fitView({ padding: 0.15, maxZoom: 1.25 });
+    // On an empty page the fit would wait for the first block and jump then.
+    canvas.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1.25 }));
     canvas.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvas.actual = () => void flow.zoomTo(1);
   }, [flow]);

@@ -1,0 +1,62 @@
+"""The first page once more without a mouse."""
+
+from __future__ import annotations
+
+import pytest
+from desk import Desk
+from playwright.sync_api import expect
+from test_first_page import VALUES, is_right
+
+OP = "sparse_segment_mean_grad"
+
+
+def place(desk: Desk, op: str, block: str) -> None:
+    """Through the command menu: the block is selected then."""
+    desk.key("Control+k")
+    desk.keys.type(f"{op}")
+    chosen = desk.window.locator("[role=option][aria-selected=true]")
+    while chosen.get_attribute("data-key") != f"put {op}":
+        desk.key("ArrowDown")
+    desk.key("Enter")
+    expect(desk.block(block)).to_have_class("block selected faulty" if op != "Const" else "block selected faulty")
+
+
+def choose(desk: Desk, words: str, key: str) -> None:
+    """In a list that is open: type until it is in front, then Enter."""
+    desk.keys.type(words)
+    expect(desk.window.locator(f'[role=option][aria-selected=true][data-key="{key}"]')).to_be_visible()
+    desk.key("Enter")
+
+
+@pytest.mark.feature("keyboard", "command-menu", "wires", "literals")
+def test_a_gradient_by_keyboard(desk: Desk) -> None:
+    desk.key("Alt+n")
+    desk.canvas.wait_for()
+    place(desk, "SparseSegmentMeanGrad", OP)
+    for k, (pin, (text, dtype)) in enumerate(VALUES.items()):
+        constant = "const" if k == 0 else f"const_{k + 1}"
+        place(desk, "Const", constant)
+        desk.key("Enter")
+        expect(desk.inspector.get_by_label(f"Value of {constant}.val")).to_be_focused()
+        desk.keys.type(text)
+        desk.key("Tab")
+        expect(desk.inspector.get_by_label(f"Dtype of {constant}.val")).to_be_focused()
+        desk.keys.type(dtype)
+        desk.wait_saved()
+        desk.key("Escape", "w")
+        choose(desk, "output", "from output")
+        choose(desk, f"{OP}.{pin}", f"{OP}.{pin}")
+        expect(desk.wires(f"{OP}.{pin}")).to_have_count(1)
+    place(desk, "ClientSession", "client_session")
+    desk.key("w")
+    choose(desk, "fetch", "to fetch_outputs")
+    choose(desk, f"{OP}.output", f"{OP}.output")
+    expect(desk.wires("client_session.fetch_outputs")).to_have_count(1)
+    desk.key("Control+Enter")
+    desk.wait_run()
+    desk.key("Alt+1")
+    table = desk.table(OP, "output")
+    table.get_by_role("gridcell").first.wait_for()
+    expect(table.locator(".coming")).to_have_count(0)
+    rows = [row.get_by_role("gridcell").all_inner_texts() for row in table.get_by_role("row").all()]
+    assert is_right([row for row in rows if row])
