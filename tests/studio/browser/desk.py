@@ -191,8 +191,13 @@ class Desk:
         return self._chip(block, pin).locator(".result-preview").inner_text()
 
     def result(self, block: str, pin: str) -> list[list[str]]:
-        """The texts of a result's table, as the panel below shows it after a click on the result."""
-        self._chip(block, pin).click()
+        """The texts of a result's table: a click on the result on its block, or in the list where blocks are too small."""
+        chip = self._chip(block, pin)
+        if chip.is_visible():
+            chip.click()
+        else:
+            self.window.locator("#bottom-results").click()
+            self.window.locator(f'[data-result="{block}.{pin}"]').click()
         table = self.table(block, pin)
         table.get_by_role("gridcell").first.wait_for()
         expect(table.locator(".coming")).to_have_count(0)
@@ -203,12 +208,16 @@ class Desk:
         """The grid of a result in the panel below."""
         return self.window.get_by_role("grid", name=f"Elements of {block} result_{pin}")
 
-    def result_names(self, pin: str) -> Locator:
-        """The names of results of this pin, whatever the block."""
-        return self.window.locator(".result-name", has_text=re.compile(rf"^result_{re.escape(pin)}$"))
+    def all_results(self) -> list[tuple[str, str]]:
+        """Blocks and pins that show a result."""
+        found = self.window.locator("[data-block] .result-name").evaluate_all(
+            "all => all.map(one => [one.closest('[data-block]').dataset.block, one.textContent.replace('result_', '')])"
+        )
+        return [(block, pin) for block, pin in found]
 
     def _chip(self, block: str, pin: str) -> Locator:
-        return self.block(block).locator("button.result").filter(has=self.result_names(pin)).first
+        name = self.window.locator(".result-name", has_text=re.compile(rf"^result_{re.escape(pin)}$"))
+        return self.block(block).locator("button.result").filter(has=name).first
 
     # -- words -------------------------------------------------------------------------------------------------------
 
