@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from watching import Watch
 
 
+_ROWS = """grid => [...grid.querySelectorAll("[role=row][data-row]")].map(row =>
+    [row.dataset.row, [...row.querySelectorAll("[role=gridcell]")].map(cell => cell.textContent.trim())])"""
+
+
 class Desk:
     """A window with the studio in it."""
 
@@ -183,6 +187,14 @@ class Desk:
         self._until(lambda: self.runs() > before)
         self.wait_run()
 
+    def run_steps(self, steps: int) -> None:
+        """So many runs, after which the page pauses."""
+        before = self.runs()
+        self.window.get_by_label("Steps to run").fill(str(steps))
+        self.press("run-steps")
+        self._until(lambda: self.runs() >= before + steps)
+        self.wait_run("paused")
+
     def wait_run(self, phase: str = "done") -> None:
         expect(self.progress).to_have_attribute("data-phase", phase)
 
@@ -198,11 +210,20 @@ class Desk:
         else:
             self.window.locator("#bottom-results").click()
             self.window.locator(f'[data-result="{block}.{pin}"]').click()
-        table = self.table(block, pin)
+        return self.read_table(self.table(block, pin))
+
+    def read_table(self, table: Locator) -> list[list[str]]:
+        """All rows of a grid that draws only those in view: it is scrolled to its end. Columns must be in view."""
         table.get_by_role("gridcell").first.wait_for()
-        expect(table.locator(".coming")).to_have_count(0)
-        rows = [row.get_by_role("gridcell").all_inner_texts() for row in table.get_by_role("row").all()]
-        return [[text.strip() for text in row] for row in rows if row]
+        count = int(table.get_attribute("aria-rowcount") or 0)
+        found: dict[int, list[str]] = {}
+        while len(found) < count:
+            expect(table.locator(".coming")).to_have_count(0)
+            before = len(found)
+            found |= {int(row): cells for row, cells in table.evaluate(_ROWS)}
+            assert len(found) > before, f"of {count} rows only {sorted(found)} are shown"
+            table.evaluate("grid => grid.scrollBy(0, grid.clientHeight - 60)")
+        return [found[row] for row in sorted(found)]
 
     def table(self, block: str, pin: str) -> Locator:
         """The grid of a result in the panel below."""
