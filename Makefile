@@ -4,14 +4,33 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/include/rowgrad/*.h cpp/kernels/* cpp/bind/*)
 
-.PHONY: run test test-slow fuzz bench bench-series bench-peers lint format sanitize docs clean
+STATIC := src/rowgrad/studio/static
+TOOLS := build/tools
+SANITIZERS := address,undefined thread
+JOBS ?=
+
+.PHONY: run studio test test-browser test-browser-off test-slow fuzz bench bench-series bench-peers bench-studio lint
+.PHONY: format sanitize sanitize-build docs screenshots web web-check web-ready browser-ready clean
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
 	@$(BIN)/rowgrad tour
+	@echo; echo "Next: \`make studio\` opens these operators as blocks in your browser."
+
+studio: $(VENV)/.ready   ## the block editor in the browser, on the gallery of examples
+	$(BIN)/rowgrad studio --gallery
 
 test: $(VENV)/.ready   ## every test that needs no browser, and the checks on the source
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not browser"
+
+test-browser: $(VENV)/.ready browser-ready   ## Studio in a real Chromium
+	$(BIN)/python -m pytest -n 2 tests/studio/browser
+
+test-browser-off: $(VENV)/.ready browser-ready   ## the same tests, each without the feature it tests: all must fail
+	$(BIN)/python -m pytest -n 2 tests/studio/browser --switched-off
+
+browser-ready:   ## a Chromium, found or installed
+	@$(PYTHON) tools/studio_chromium.py
 
 test-slow: $(VENV)/.ready   ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -46,13 +65,46 @@ docs: $(VENV)/.ready   ## write the stub, the reference pages and the README's t
 	$(BIN)/python tools/gen_stubs.py
 	$(BIN)/python tools/gen_docs.py
 
-sanitize: $(VENV)/.ready   ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
-	@for s in address,undefined thread; do \
-	  $(BIN)/cmake -S . -B build/sanitize-$$s -G Ninja -DROWGRAD_TESTS=ON -DROWGRAD_SANITIZE=$$s \
-	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) > build/sanitize-$$s.log && \
-	  $(BIN)/cmake --build build/sanitize-$$s >> build/sanitize-$$s.log && \
-	  $(BIN)/ctest --test-dir build/sanitize-$$s --output-on-failure || { tail -30 build/sanitize-$$s.log; exit 1; }; \
+screenshots: $(VENV)/.ready browser-ready   ## Studio's pictures in docs/images
+	$(BIN)/python tools/studio_screenshots.py
+
+bench-studio: $(VENV)/.ready browser-ready   ## a page of 1,000 blocks in the browser; writes bench/results
+	$(BIN)/python bench/studio.py
+
+web: web-ready   ## Studio's page from web/, into the folder it is served from
+	cd web && npm run build
+
+web-check: web-ready   ## the page's types and tests, and that the files served are those web/ builds
+	cd web && npm run check && npm test
+	@cd web && npm run build -- --outDir ../build/web --emptyOutDir --logLevel warn
+	@diff -rq build/web $(STATIC) || \
+	  { echo "$(STATIC) is not what web/ builds: run \`make web\` and commit its files" >&2; exit 1; }
+
+web-ready: web/node_modules/.ready
+
+web/node_modules/.ready: web/package.json web/package-lock.json
+	@command -v npm > /dev/null || \
+	  { echo "Studio's page is built with Node.js 20 or later, and there is no npm here" >&2; exit 1; }
+	@cd web && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+sanitize: sanitize-build   ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
+	@for s in $(SANITIZERS); do $(TOOLS)/bin/ctest --test-dir build/sanitize-$$s --output-on-failure -j 2 || exit 1; done
+
+sanitize-build: $(TOOLS)/.ready
+	@for s in $(SANITIZERS); do \
+	  { $(TOOLS)/bin/cmake -S . -B build/sanitize-$$s -G Ninja -DROWGRAD_TESTS=ON -DROWGRAD_SANITIZE=$$s \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(TOOLS)/bin/ninja) && \
+	  $(TOOLS)/bin/cmake --build build/sanitize-$$s $(JOBS:%=-j %); } > build/sanitize-$$s.log || \
+	  { tail -30 build/sanitize-$$s.log; exit 1; }; \
 	done
+
+# Apart from the package's environment, so that sanitizers can be built while that is installed.
+$(TOOLS)/.ready:
+	@mkdir -p build
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'cmake>=3.28' 'ninja>=1.11'
+	@touch $@
 
 $(VENV)/.ready: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -62,4 +114,4 @@ $(VENV)/.ready: $(SOURCES)
 	@touch $@
 
 clean:
-	rm -rf build dist $(VENV)
+	rm -rf build dist $(VENV) web/node_modules

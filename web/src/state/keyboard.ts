@@ -39,6 +39,8 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     if (get().dialog || answersItself(event)) return;
     const key = keyOf(event);
     const typing = isField(event.target);
+    // Out of a field, so that keys are commands again; after the field itself has heard of it.
+    if (typing && event.key === "Escape") setTimeout(() => (event.target as HTMLElement).blur(), 0);
     const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
     if (!found || (!has("keyboard") && !typing)) return;
     if (!isReady(found)) return;

@@ -68,7 +68,8 @@ export function Canvas() {
       for (const { id, measured } of flow.getNodes()) if (measured?.width && measured.height) sizes.set(id, { width: measured.width, height: measured.height });
       return sizes;
     };
-    canvas.fit = () => void flow.fitView({ padding: 0.15, maxZoom: 1 });
+    // On an empty page the fit would wait for the first block and jump then.
+    canvas.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
     canvas.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvas.actual = () => void flow.zoomTo(1);
   }, [flow]);

@@ -1,0 +1,89 @@
+"""A real server in a process of its own, on a folder of its own, with features left out or parts broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import launcher
+
+TOKEN = "a-token-for-tests-0123456789"
+
+
+class Studio:
+    """`start`, `kill` and `restart` are what happens to a server in real life; the folder outlives it."""
+
+    def __init__(self, folder: Path, without: Sequence[str] = (), broken: Sequence[tuple[str, str]] = ()) -> None:
+        self.folder, self.broken = folder, list(broken)
+        self._log = folder.parent / f"{folder.name}.log"
+        self._always_without = list(without)
+        self._without: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+
+    def start(self, without: Sequence[str] = ()) -> Studio:
+        """A server without these features; after a `kill` it is found at the same address."""
+        assert self._process is None, "the server is running"
+        self._without = list(without)
+        off = ",".join([*self._always_without, *self._without])
+        words = ["studio", str(self.folder), "--new", "--no-browser", "--json", "--token", TOKEN]
+        words += ["--port", str(self.port)] * bool(self.port) + ["--without", off] * bool(off)
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, launcher.__file__, *words],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | {launcher.VARIABLE: json.dumps(self.broken)},
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        told = json.loads(line) if line else {}
+        assert "url" in told, f"the server did not start: {line}{self.log()}"
+        self.port = told["port"]
+        return self
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
+
+    def page_url(self, name: str) -> str:
+        return f"{self.url}&page={name}"
+
+    def kill(self) -> None:
+        """End it with no chance to save or say anything."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> Studio:
+        """Kill it and start another on the same folder and port."""
+        self.kill()
+        return self.start(self._without)
+
+    def _end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+    def log(self) -> str:
+        """What the servers of this folder have written to stderr."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def page_json(self, name: str) -> dict[str, Any]:
+        """A page as it stands on the disk."""
+        found: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+        return found

@@ -1,0 +1,82 @@
+"""Windows that are watched: errors in the console, requests that fail and requests that go elsewhere are told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+SIZE = {"width": 1280, "height": 800}
+
+
+class Watch:
+    """Each window is a browser of its own: no storage or cookie is shared."""
+
+    def __init__(self, browser: Browser, seconds: float) -> None:
+        self._browser, self._milliseconds = browser, seconds * 1000
+        self._contexts: list[BrowserContext] = []
+        self._forgiven: list[re.Pattern[str]] = []
+        self._told: list[str] = []
+        self._leaving = False
+
+    def new_window(self, beside: Page | None = None, **settings: Any) -> Page:
+        """A window, or with `beside` another tab of the same browser."""
+        if beside is None:
+            context = self._browser.new_context(**{"viewport": SIZE, **settings})
+            context.set_default_timeout(self._milliseconds)
+            self._contexts.append(context)
+        else:
+            context = beside.context
+        page = context.new_page()
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self._tell(f"uncaught: {error}"))
+        page.on("request", self._request)
+        page.on("requestfailed", self._failed)
+        return page
+
+    @property
+    def milliseconds(self) -> float:
+        return self._milliseconds
+
+    def forgive(self, pattern: str) -> None:
+        """A complaint this test provokes on purpose. A refused request is one: the browser reports its status."""
+        self._forgiven.append(re.compile(pattern))
+
+    @property
+    def troubles(self) -> list[str]:
+        return [text for text in self._told if not any(pattern.search(text) for pattern in self._forgiven)]
+
+    def take_pictures(self, stem: Path) -> list[Path]:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        pages = [page for context in self._contexts for page in context.pages if not page.is_closed()]
+        paths = [Path(f"{stem}.{k}.png") for k in range(len(pages))]
+        for page, path in zip(pages, paths, strict=True):
+            page.screenshot(path=path)
+        return paths
+
+    def close(self) -> None:
+        self._leaving = True
+        for context in self._contexts:
+            context.close()
+
+    def _tell(self, text: str) -> None:
+        if not self._leaving:
+            self._told.append(text)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self._tell(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
+
+    def _request(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("data", "blob") and parts.hostname != "127.0.0.1":
+            self._tell(f"a request left the machine: {request.url}")
+
+    def _failed(self, request: Request) -> None:
+        # A window that closes or reloads gives up what it was still waiting for, such as the stream of events.
+        if request.failure != "net::ERR_ABORTED":
+            self._tell(f"failed: {request.method} {urlsplit(request.url).path} {request.failure}")

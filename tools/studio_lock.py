@@ -1,0 +1,59 @@
+"""Complete web/package-lock.json: `npm ci` wants every optional package listed, those of other systems as well.
+
+npm leaves out of the lock what it cannot find for another system than the one it runs on, and then refuses the lock. Run this
+after `npm install` has changed the lock. What is added has a version and the system it is for, which its name says.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+LOCK = Path(__file__).parents[1] / "web" / "package-lock.json"
+SYSTEMS = ("aix", "android", "darwin", "freebsd", "linux", "netbsd", "openbsd", "openharmony", "sunos", "win32")
+CPUS = ("arm", "arm64", "ia32", "loong64", "mips64el", "ppc64", "riscv64", "s390x", "wasm32", "x64")
+LIBRARIES = {"gnu": "glibc", "gnueabihf": "glibc", "musl": "musl", "musleabihf": "musl"}
+
+
+def entry(name: str, version: str, dev: bool) -> dict[str, Any]:
+    """What the lock says of a package that is not for this system."""
+    words = name.rpartition("/")[2].split("-")
+    cpus = [word for word in words if word in CPUS]
+    systems = [word for word in words if word in SYSTEMS]
+    made: dict[str, Any] = {"version": version, "cpu": cpus[:1]}
+    if not cpus:
+        raise SystemExit(f"{name}: its name does not say for which processor it is")
+    if dev:
+        made["dev"] = True
+    if "linux" in systems and (found := [LIBRARIES[word] for word in words if word in LIBRARIES]):
+        made["libc"] = found
+    made["optional"] = True
+    if systems:
+        made["os"] = systems[:1]
+    return made
+
+
+def complete(lock: dict[str, Any]) -> list[str]:
+    """The names that were added."""
+    packages: dict[str, Any] = lock["packages"]
+    missing = {
+        name: entry(name, version, package.get("dev", False))
+        for package in list(packages.values())
+        for name, version in package.get("optionalDependencies", {}).items()
+        if f"node_modules/{name}" not in packages
+    }
+    packages.update({f"node_modules/{name}": made for name, made in missing.items()})
+    lock["packages"] = {name: packages[name] for name in sorted(packages)}
+    return sorted(missing)
+
+
+if __name__ == "__main__":
+    found = json.loads(LOCK.read_text())
+    added = complete(found)
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    if '"resolved"' in text:
+        sys.exit(f"{LOCK} names a registry; run npm with --omit-lockfile-registry-resolved")
+    LOCK.write_text(text)
+    print(f"{len(added)} added", *added, sep="\n  ")
