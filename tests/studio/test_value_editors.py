@@ -55,6 +55,13 @@ def test_a_longer_text_may_be_asked_for(studio: FilesStudio) -> None:
     assert studio.ask("describe", {"value": value, "characters": 2000})["text"].endswith("199}")
 
 
+def test_many_rows_in_brackets_are_not_deep(studio: FilesStudio) -> None:
+    text = "[" + ",".join(f"[{k},1.5]" for k in range(900)) + "]"
+    assert studio.ask("parse", {"text": text})["info"]["text"] == "float32[900,2]"
+    with pytest.raises(InvalidArgumentError, match="more than 32 brackets inside one another"):
+        studio.ask("parse", {"text": "[" * 33 + "1" + "]" * 33})
+
+
 def test_entries_of_a_sparse_matrix_are_listed(studio: FilesStudio) -> None:
     entries = [[0, 2, "1.5"], [3, 1, "-2.0"], [999, 0, "3.0"]]
     parts = studio.ask("sparse_cells", {"dtype": "float32", "shape": [1000, 3], "entries": entries})

@@ -92,6 +92,8 @@ def _braced(text: str) -> str:
             depth += 1
             if depth > MAX_DEPTH:
                 raise PageError("", f"more than {MAX_DEPTH} brackets inside one another")
+        elif token in "])":
+            depth -= 1
         if token not in ")]," and before not in ("", "[", "(", ","):
             made.append(",")
         if token[0] == "'" and token[-1] == "'" and len(token) > 1:

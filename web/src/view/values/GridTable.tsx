@@ -24,10 +24,11 @@ interface Props {
   tall?: number; // rows that are shown at most
   faulty?: readonly [number, number] | null;
   edit?: Editing;
+  refuse?: (message: string) => void; // why nothing was copied
   see?: (rows: [number, number], columns: [number, number]) => void;
 }
 
-export function GridTable({ label, rows, columns, text, cursor, setCursor, width, tall = 13, faulty = null, edit, see }: Props) {
+export function GridTable({ label, rows, columns, text, cursor, setCursor, width, tall = 13, faulty = null, edit, refuse, see }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const id = useId();
   const [typed, setTyped] = useState<{ text: string; inside: boolean } | null>(null); // what is being typed; inside: arrows stay in it
@@ -94,12 +95,24 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
     event.preventDefault();
   };
 
+  /** The texts of the range; null where there are too many, or some have not come yet: half a copy would look whole. */
   const chosen = (): string[][] | null => {
-    if ((range.bottom - range.top + 1) * (range.right - range.left + 1) > MOST_COPIED) return null;
+    const count = (range.bottom - range.top + 1) * (range.right - range.left + 1);
+    if (count > MOST_COPIED) {
+      refuse?.(`At most ${MOST_COPIED} cells are copied at once, and these are ${count}.`);
+      return null;
+    }
     const found: string[][] = [];
     for (let r = range.top; r <= range.bottom; r++) {
       const line: string[] = [];
-      for (let c = range.left; c <= range.right; c++) line.push(text(r, c) ?? "");
+      for (let c = range.left; c <= range.right; c++) {
+        const cell = text(r, c);
+        if (cell === undefined) {
+          refuse?.("Not all of these cells have been looked at, so nothing was copied. Scroll over them, or select fewer.");
+          return null;
+        }
+        line.push(cell ?? "");
+      }
       found.push(line);
     }
     return found;
@@ -107,6 +120,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   const copy = (event: React.ClipboardEvent) => {
     const found = event.target === box.current ? chosen() : null;
     if (!found) return;
+    refuse?.("");
     event.clipboardData.setData("text/plain", toTable(found));
     event.preventDefault();
     if (event.type === "cut") edit?.clear(range);

@@ -16,6 +16,7 @@ export function PagedPart({ label, value, info }: { label: string; value: Json; 
   const shape = info.shape as number[];
   const [at, setAt] = useState<number[]>(insideOf(shape, []));
   const [cursor, setCursor] = useState<Cursor>(START);
+  const [refused, setRefused] = useState("");
   const ask = useCallback(
     (rows: [number, number], columns: [number, number]) => server().ask<Window>("window", { value, at, rows, columns }),
     [value, at],
@@ -29,8 +30,8 @@ export function PagedPart({ label, value, info }: { label: string; value: Json; 
         <GoTo rows={rows} columns={columns} go={(row, column) => setCursor(cursorAt(row, column, rows, columns))} />
         <Leading shape={shape} at={at} setAt={setAt} />
       </div>
-      {fault && <p className="fault" role="alert">{fault}</p>}
-      <GridTable label={label} rows={rows} columns={columns} text={text} see={see} cursor={cursor} setCursor={setCursor} width={widthOf(info.dtype)} />
+      {(fault || refused) && <p className="fault" role="alert">{fault || refused}</p>}
+      <GridTable label={label} rows={rows} columns={columns} text={text} see={see} refuse={setRefused} cursor={cursor} setCursor={setCursor} width={widthOf(info.dtype)} />
     </>
   );
 }

@@ -1,6 +1,6 @@
 // A sparse matrix that is typed into a block's pins, as one grid: empty cells are no entries. Applying is one step.
 
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import * as edit from "../../model/edit";
 import { blockOf, endsAt } from "../../model/page";
 import type { Cursor } from "../../model/sheet";
@@ -67,10 +67,12 @@ export function SparseDialog({ block }: { block: string }) {
         setDtype(reply.info.dtype ?? USUAL);
         setAsList(Math.max(...reply.of) > LARGE);
       })
-      .catch((error: unknown) => setFault(`What is typed is no sparse matrix: ${faultOf(error).message}. Applying replaces it.`))
+      .catch((error: unknown) => setFault(`What is typed is no sparse matrix: ${faultOf(error).message}. What you type here takes its place.`))
       .finally(() => setReady(true));
   }, [given]);
 
+  const [rows, columns] = size;
+  const list = useMemo(() => listOf(entries, rows, columns), [entries, rows, columns]);
   if (!on || !found) return null;
   if (!pins) {
     return (
@@ -79,10 +81,9 @@ export function SparseDialog({ block }: { block: string }) {
       </DialogFrame>
     );
   }
-  const [rows, columns] = size;
   const isLarge = listed !== null && listed.total > MOST_ENTRIES;
+  const typed = PARTS.filter((part) => found.values?.[part] !== undefined);
   const wired = PARTS.filter((part) => endsAt(found, part).length);
-  const list = listOf(entries, rows, columns);
   const outside = entries.size - list.length;
   const wrong = fault ? faultyEntry(fault) : null;
   const label = `Cells of ${block}`;
@@ -145,6 +146,7 @@ export function SparseDialog({ block }: { block: string }) {
           <span className="value-info" role="status" aria-label="Entries in all">{isLarge ? listed.total : list.length} entries</span>
         </div>
         {wired.length > 0 && <p className="value-warning">{wired.join(", ")} {wired.length === 1 ? "comes" : "come"} by wire. Applying puts this matrix in the place of {wired.length === 1 ? "that wire" : "those wires"}.</p>}
+        {given === null && typed.length > 0 && <p className="value-warning">Only {typed.join(" and ")} {typed.length === 1 ? "is" : "are"} typed in, so this begins as an empty matrix.</p>}
         {outside > 0 && <p className="value-warning">{outside} {outside === 1 ? "entry lies" : "entries lie"} outside of the matrix and will be left out.</p>}
         {!ready && <p role="status">Reading …</p>}
         {ready && isLarge && <SparseLarge label={label} given={given!} rows={rows} columns={columns} total={listed.total} dtype={dtype} asList={asList} />}

@@ -48,7 +48,7 @@ export function SparseLarge({ label, given, rows, columns, total, dtype, asList 
       ) : (
         <>
           <div className="value-tools"><GoTo rows={rows} columns={columns} go={(row, column) => setCursor(cursorAt(row, column, rows, columns))} /></div>
-          <GridTable label={label} rows={rows} columns={columns} text={pages.text} see={pages.see} cursor={cursor} setCursor={setCursor} width={widthOf(dtype)} />
+          <GridTable label={label} rows={rows} columns={columns} text={pages.text} see={pages.see} refuse={(message) => setFault(message || null)} cursor={cursor} setCursor={setCursor} width={widthOf(dtype)} />
         </>
       )}
     </>
