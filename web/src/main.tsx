@@ -8,12 +8,13 @@ import { HttpTransport } from "./transport/http";
 import type { KernelModel } from "./transport/kernel";
 import { KernelTransport } from "./transport/kernel";
 import { App } from "./view/App";
+import { Fallback } from "./view/Fallback";
 import "./styles/studio.css";
 
 const home = document.getElementById("studio");
 if (home) {
   const asked = new URLSearchParams(location.search);
-  createRoot(home).render(<App />);
+  createRoot(home).render(<Fallback><App /></Fallback>);
   void connect(new HttpTransport(new URL("./", location.href).href, asked.get("token") ?? ""), asked.get("page"));
 }
 
@@ -25,7 +26,7 @@ function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => v
   el.append(box);
   const root: Root = createRoot(box);
   set({ embedded: true });
-  root.render(<App />);
+  root.render(<Fallback><App /></Fallback>);
   void connect(new KernelTransport(model), String(model.get("page_name")));
   return () => root.unmount();
 }

@@ -53,7 +53,9 @@ export function Canvas() {
     if (open) setNodes((before) => shownNodes(open.page, catalog, open.blocks, open.notes, before));
   }, [open?.page, open?.blocks, open?.notes, open]);
   const light = far && (page?.blocks.length ?? 0) > MANY;
-  useEffect(() => set({ light }), [light]);
+  useEffect(() => {
+    set({ light });
+  }, [light]);
   const edges = useMemo(() => (page && !light ? shownEdges(page, catalog, open!.wires) : []), [page, catalog, light, open?.wires]);
 
   useEffect(() => {

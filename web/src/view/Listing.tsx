@@ -23,7 +23,9 @@ export function Listing({ label, entries, take, empty = "Nothing fits." }: Props
   const id = useId();
   const shown = entries(typed);
   const at = Math.min(chosen, shown.length - 1);
-  useEffect(() => list.current?.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
+  useEffect(() => {
+    list.current?.children[at]?.scrollIntoView({ block: "nearest" });
+  }, [at]);
   const choose = (entry: Entry | undefined) => {
     if (entry && entry.refused === undefined) take(entry.key);
   };
