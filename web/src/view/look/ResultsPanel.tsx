@@ -35,7 +35,10 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
   const choose = (one: Seen | undefined) => one && set({ look: { block: one.block, pin: one.pin, entry: one.entry } });
   const at = shown.findIndex((one) => one.key === front.key);
   const list = useRef<HTMLUListElement>(null);
-  useEffect(() => list.current?.querySelector(".chosen")?.scrollIntoView({ block: "nearest" }), [front.key]);
+  useEffect(() => {
+    // Browsers may answer with a promise, which is no clean-up.
+    void list.current?.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+  }, [front.key]);
   const step = (event: React.KeyboardEvent) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!by) return;
