@@ -41,7 +41,7 @@ export function FlipDialog() {
       // Once the canvas has drawn them.
       setTimeout(() => void flow.fitView({ nodes: ids.map((id) => ({ id })), padding: 0.2, maxZoom: 1, duration: 200 }), 80);
     } catch (error) {
-      setRefused(error instanceof Refusal ? error.fault.text || error.fault.message : String(error));
+      setRefused(error instanceof Refusal ? error.fault.message : String(error));
     } finally {
       setBusy(false);
     }

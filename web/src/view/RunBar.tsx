@@ -86,7 +86,7 @@ function Progress({ run }: { run: RunTold | null }) {
   const under = run.phase === "running" || (run.phase === "paused" && (run.done ?? 0) < (run.steps ?? 0));
   const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done ?? 0} of ${run.steps}` : "";
   const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
-  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${time}${run.phase === "running" ? speed : ""}`;
+  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${run.phase === "running" ? speed : ""}${time}`;
   const why = run.phase === "failed" ? run.error?.message : null;
   return (
     <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>

@@ -37,7 +37,7 @@ export function MapCanvas({ heat, scale, label, given, cell, choose, tick, tell 
   const [row, column] = slow ? slow.split(" ").map(Number) : [0, 0];
   const exact = useAsked<Cells>(slow ? "window" : null, { ...given, rows: [row, row! + 1], columns: [column, column! + 1] }, tick).found;
   const isExact = exact && place && exact.rows[0] === place[0] && exact.columns[0] === place[1];
-  const words = place ? `row ${place[0]}, column ${place[1]}: ${isExact ? exact.cells[0]?.[0] : "…"}` : "Point at a cell, or walk with the arrow keys.";
+  const words = place ? `row ${place[0]}, column ${place[1]}: ${isExact ? exact.cells[0]?.[0] : "…"}` : "Point at a cell, or use the arrow keys.";
   useEffect(() => tell(words), [words, tell]);
   const point = (event: React.MouseEvent) => {
     const at = canvas.current!.getBoundingClientRect();

@@ -36,7 +36,8 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
   const at = shown.findIndex((one) => one.key === front.key);
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
-    list.current?.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+    // Browsers may answer with a promise, which is no clean-up.
+    void list.current?.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
   }, [front.key]);
   const step = (event: React.KeyboardEvent) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];

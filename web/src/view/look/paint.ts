@@ -107,14 +107,21 @@ export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: S
     context.fill();
     // Edges show the form where neighbours have nearly the same colour.
     context.globalAlpha = quads.length > 1000 ? 0.2 : 0.45;
-    context.strokeStyle = palette.text;
+    context.strokeStyle = "black"; // the colours are the same on light and dark
     context.stroke();
     context.globalAlpha = 1;
   }
   context.fillStyle = palette.text;
   context.font = "11px system-ui, sans-serif";
   context.textAlign = "center";
-  const name = (text: string, x: number, y: number) => context.fillText(text, ...point(look(x, y, -0.5).at));
+  context.strokeStyle = palette.paper;
+  context.lineWidth = 4;
+  context.lineJoin = "round";
+  const name = (text: string, x: number, y: number) => {
+    const at = point(look(x, y, -0.5).at);
+    context.strokeText(text, ...at); // a halo: the surface may be behind it
+    context.fillText(text, ...at);
+  };
   name("columns →", 0, 0.68);
   name("rows →", -0.72, 0);
 }
