@@ -61,11 +61,7 @@ async function greet(): Promise<void> {
 /** The server is back, perhaps another process: take what changed meanwhile, and send what it missed. */
 async function catchUp(): Promise<void> {
   const before = get().pages;
-  try {
-    await greet();
-  } catch {
-    return; // It is gone again, and will be caught up with later.
-  }
+  if (!(await greet().then(() => true, () => false))) return; // It is gone again.
   const now = get().pages;
   set({ pages: before });
   hearProject(now);
