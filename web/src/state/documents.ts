@@ -61,11 +61,7 @@ async function greet(): Promise<void> {
 /** The server is back, perhaps another process: take what changed meanwhile, and send what it missed. */
 async function catchUp(): Promise<void> {
   const before = get().pages;
-  try {
-    await greet();
-  } catch {
-    return; // It is gone again, and will be caught up with later.
-  }
+  if (!(await greet().then(() => true, () => false))) return; // It is gone again.
   const now = get().pages;
   set({ pages: before });
   hearProject(now);
@@ -92,15 +88,22 @@ function hearProject(pages: PageInfo[]): void {
     if (now) {
       moveDoc(open.name, now);
       say("info", `The page ${open.name} is called ${now.name} now: it was renamed elsewhere.`, { page: now.name });
-    } else if (open.page !== open.sent) {
-      say("warning", `The page ${open.name} was removed elsewhere. Your edits make it again.`, { page: open.name });
-      void flush(open.name);
-    } else {
-      close(open.name);
-      forget(open.name);
-      say("warning", `The page ${open.name} was removed elsewhere.`, { page: null });
-    }
+    } else void seeGone(open.name);
   }
+}
+
+/** A page is not listed any more. Edits that were not sent, or were on their way, make it again. */
+async function seeGone(name: string): Promise<void> {
+  const unsent = doc(name)?.page !== doc(name)?.sent;
+  const arrived = unsent && (await flush(name));
+  const again = arrived && (await server().ask<Opened>("open", { name }).then(() => true, () => false));
+  if (unsent && (again || !arrived)) {
+    say("warning", `The page ${name} was removed elsewhere. Your edits make it again.`, { page: name });
+    return;
+  }
+  close(name);
+  forget(name);
+  say("warning", `The page ${name} was removed elsewhere.`, { page: null });
 }
 
 /** Another window has saved a page: take it, unless there are edits here that have not been sent. */

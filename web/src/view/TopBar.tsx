@@ -1,8 +1,9 @@
 // Pages as tabs, and what concerns all of them.
 
+import { useId } from "react";
 import { perform } from "../state/commands";
 import { close, newPage } from "../state/documents";
-import { useFeature } from "../state/features";
+import { has, useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
 import { CommandButton } from "./CommandButton";
 
@@ -35,15 +36,19 @@ function Tabs() {
   const docs = useStudio((state) => state.docs);
   const on = useFeature("tabs");
   const shown = on ? tabs : tabs.filter((name) => name === active);
+  const id = useId();
   return (
     <div className="tabs">
-      <div role="tablist" aria-label="Pages" className="tab-list">
-        {shown.map((name) => {
+      {active && <h1 className="unseen">{active}</h1>}
+      {/* Close buttons stand between the tabs, and a list of tabs may have tabs only: so it owns them from outside. */}
+      {shown.length > 0 && <span role="tablist" aria-label="Pages" aria-owns={shown.map((_, k) => `${id}${k}`).join(" ")} />}
+      <div className="tab-list">
+        {shown.map((name, k) => {
           const phase = docs[name]?.run?.phase;
           const faulty = Object.keys(docs[name]?.checked.errors ?? {}).length > 0;
           return (
-            <div key={name} className={`tab${name === active ? " active" : ""}`} role="presentation">
-              <button role="tab" aria-selected={name === active} onClick={() => set({ active: name, start: false })} onDoubleClick={() => set({ dialog: { kind: "rename", page: name } })}>
+            <div key={name} className={`tab${name === active ? " active" : ""}`}>
+              <button role="tab" id={`${id}${k}`} aria-selected={name === active} onClick={() => set({ active: name, start: false })} onDoubleClick={() => set({ dialog: { kind: "rename", page: name } })}>
                 {phase === "running" && <span className="dot running" aria-label="running" role="img" />}
                 {phase === "paused" && <span className="dot paused" aria-label="paused" role="img" />}
                 {faulty && <span className="dot faulty" aria-label="has errors" role="img" />}
@@ -65,8 +70,8 @@ function SaveState() {
   const saving = useStudio((state) => state.docs[state.active ?? ""]?.saving ?? null);
   if (!saving) return null;
   return (
-    <button className={`save-state plain ${saving}`} data-saving={saving} onClick={() => perform("save")} title="Every edit is saved by itself">
-      {WORDS[saving]}
+    <button className={`save-state plain ${saving}`} data-saving={saving} onClick={() => perform("save")} title={has("autosave") ? "Every edit is saved by itself" : "Save now (Ctrl+S)"}>
+      {saving === "waiting" && !has("autosave") ? WORDS.failed : WORDS[saving]}
     </button>
   );
 }
