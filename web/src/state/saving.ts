@@ -50,6 +50,8 @@ export async function flush(name: string): Promise<boolean> {
     const page = inTheAir.get(name) ?? open.page;
     if (page === open.sent && open.page === open.sent) {
       inTheAir.delete(name);
+      // Undone and done again: it is what the server has.
+      if (open.saving !== "saved") changeDoc(name, { saving: "saved" });
       return true;
     }
     await alone(name, () => send(name, page, open.revision));
