@@ -132,11 +132,11 @@ def _studio_options(parser: Parser) -> None:
     parser.add_argument("--without", metavar="FEATURE,…", default="", help=text)
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     where = parser.add_argument_group("where it listens")
-    text = "a port (default: the first free one from 8765)"
+    text = "a port (default: the one this project had before, or the first free one from 8765)"
     where.add_argument("--port", metavar="N", type=_port, default=0, help=text)
     text = "an address of this machine (default: 127.0.0.1, which only this machine reaches)"
     where.add_argument("--host", metavar="HOST", default="127.0.0.1", help=text)
-    text = "16 to 128 letters, digits, - and _ (default: random); others on this machine may see the command line"
+    text = "16 to 128 letters, digits, - and _ (default: random, and kept for the project); others on this machine may see the command line"
     where.add_argument("--token", metavar="TOKEN", help=text)
 
 

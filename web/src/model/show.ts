@@ -28,7 +28,7 @@ export function whole(value: Json): string | null {
     if ("complex" in value) return complexText(value["complex"]!);
     return null;
   }
-  return typeof value === "string" ? JSON.stringify(value) : String(value);
+  return typeof value === "string" ? quoted(value) : String(value);
 }
 
 function elements(data: Json, dtype: string): string {
@@ -36,8 +36,14 @@ function elements(data: Json, dtype: string): string {
     return `{${data.map((part) => elements(part, dtype)).join(",")}}`;
   }
   if (dtype.startsWith("complex")) return complexText(data);
-  if (dtype === "string") return isRecord(data) ? `base64:${String(data["base64"])}` : JSON.stringify(data);
+  if (dtype === "string") return isRecord(data) ? `base64:${String(data["base64"])}` : quoted(String(data));
   return String(data);
+}
+
+/** A string as a literal has it. */
+function quoted(text: string): string {
+  const escaped = text.replace(/[\\"]/g, "\\$&").replace(/\n/g, "\\n").replace(/\t/g, "\\t");
+  return `"${escaped}"`;
 }
 
 function complexText(value: Json): string {
@@ -47,7 +53,8 @@ function complexText(value: Json): string {
 }
 
 function floatText(value: Json): string {
-  return typeof value === "number" && Number.isInteger(value) ? `${value}.0` : String(value);
+  const text = String(value);
+  return /^-?\d+$/.test(text) ? `${text}.0` : text;
 }
 
 export function infoText(info: Info | Info[] | undefined): string {

@@ -5,7 +5,7 @@ import type { Alignment } from "../model/arrange";
 import { copyText, paste, readText } from "../model/clipboard";
 import * as edit from "../model/edit";
 import { blockOf, notesOf } from "../model/page";
-import { bringBack, close, newPage, open, removePage } from "./documents";
+import { bringBack, close, newPage, open, removePage, removedPages } from "./documents";
 import { change, redo, removeSelected, select, undo, view } from "./editing";
 import type { Feature } from "./features";
 import { has } from "./features";
@@ -31,7 +31,6 @@ const anything = () => selected() || (doc()?.notes.size ?? 0) > 0 || (doc()?.wir
 const several = () => (doc()?.blocks.size ?? 0) > 1;
 const one = () => doc()?.blocks.size === 1;
 const only = () => [...(doc()?.blocks ?? [])][0]!;
-const removed: string[] = [];
 
 /** What the canvas does when asked by a command; it sets these when it is shown. */
 export const canvas = {
@@ -120,17 +119,14 @@ export const COMMANDS: Command[] = [
     title: "Remove page",
     group: "Page",
     ready: opened,
-    run: async () => {
-      removed.push(doc()!.name);
-      await removePage(doc()!.name);
-    },
+    run: () => removePage(doc()!.name),
   },
   {
     id: "bring-back",
     title: "Bring back the page removed last",
     group: "Page",
-    ready: () => removed.length > 0,
-    run: () => bringBack(removed.pop()!),
+    ready: () => removedPages.length > 0,
+    run: () => bringBack(removedPages.at(-1)!),
   },
   { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await flush(doc()!.name)) },
   { id: "export", title: "Export: script, JSON, picture, command", group: "Page", keys: "Ctrl+e", feature: "export", ready: opened, run: () => set({ dialog: { kind: "export" } }) },

@@ -4,6 +4,7 @@ import type { Fault, StudioEvent, Transport } from "./protocol";
 import { Refusal } from "./protocol";
 
 const RETRY = 1000; // milliseconds until a lost connection is tried again
+const SILENCE = 25_000; // milliseconds without a beat after which a connection is taken for lost
 
 export class HttpTransport implements Transport {
   readonly window = crypto.randomUUID();
@@ -46,18 +47,28 @@ export class HttpTransport implements Transport {
     const stop = new AbortController();
     const again = async () => {
       while (!stop.signal.aborted) {
+        const one = new AbortController();
+        const end = () => one.abort();
+        stop.signal.addEventListener("abort", end);
+        let quiet = setTimeout(end, SILENCE);
         try {
           const reply = await fetch(`${this.base}api/events?window=${this.window}`, {
             headers: { "X-Rowgrad-Token": this.token },
-            signal: stop.signal,
+            signal: one.signal,
           });
           if (reply.ok && reply.body) {
             changed(true);
-            await lines(reply.body, (line) => hear(JSON.parse(line) as StudioEvent));
+            await lines(reply.body, (line) => {
+              clearTimeout(quiet);
+              quiet = setTimeout(end, SILENCE);
+              hear(JSON.parse(line) as StudioEvent);
+            });
           }
         } catch {
           // Told below: the connection is gone either way.
         }
+        clearTimeout(quiet);
+        stop.signal.removeEventListener("abort", end);
         if (stop.signal.aborted) return;
         changed(false);
         await new Promise((done) => setTimeout(done, RETRY));

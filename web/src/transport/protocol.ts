@@ -83,6 +83,7 @@ export interface Checked {
 }
 
 export interface Result {
+  steady: boolean; // every run gives the same
   info: Info;
   run: number;
   preview: string;
@@ -94,6 +95,8 @@ export type Mode = "once" | "steps" | "rate" | "flat";
 export interface RunState {
   phase: Phase;
   run: number;
+  done: number; // steps of this start
+  serial: number; // later states have larger ones
   steps: number | null;
   mode: Mode | null;
   rate: number | null;
@@ -163,6 +166,7 @@ export interface Cells {
   at: number[];
   rows: [number, number];
   columns: [number, number];
+  of: [number, number]; // all rows and columns there are
   cells: string[][];
   run: number | null;
   stale: boolean;
@@ -172,6 +176,7 @@ export interface HeatMap {
   info: Info;
   rows: number;
   columns: number;
+  step: [number, number]; // every how manieth row and column is shown
   low: number | null;
   high: number | null;
   cells: (number | null)[][];
@@ -211,7 +216,8 @@ export interface Trend {
 }
 
 export interface ImportReport {
-  page: Page;
+  page: Page | null;
+  pages: Page[];
   report: { level: string; place: string; message: string }[];
 }
 

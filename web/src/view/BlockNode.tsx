@@ -10,7 +10,7 @@ import { blockOf, endsAt } from "../model/page";
 import { bytesText, infoText, isKnown, secondsText } from "../model/show";
 import { useFeature } from "../state/features";
 import { run } from "../state/running";
-import { isStale } from "../state/stale";
+import { whyStale } from "../state/stale";
 import { set, useStudio } from "../state/store";
 import type { Block, Info, Pin, Result } from "../transport/protocol";
 import { InlineLiteral } from "./InlineLiteral";
@@ -117,7 +117,7 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
   const title = takes ? `${pin.name}: ${takes}` : pinText(pin);
   return (
     <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
-      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes)} aria-label={`Input ${pinText(pin)}`} />
+      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes)} role="img" aria-label={`Input ${pinText(pin)}`} />
       <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
       {wired.length ? (
         <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : infoText(info)) : ""}</span>
@@ -148,7 +148,7 @@ function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; in
     <div className="pin-row out" title={takes ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label}>
       <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? infoText(info) : ""}</span>
       <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
-      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, roles, takes)} aria-label={`Output ${pinText(pin)}`} />
+      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, roles, takes)} role="img" aria-label={`Output ${pinText(pin)}`} />
     </div>
   );
 }
@@ -157,9 +157,9 @@ function SessionButtons({ id }: { id: string }) {
   const runs = useFeature("run");
   return (
     <div className="session-buttons nodrag">
-      <button onClick={() => void run("once", [id])} disabled={!runs} aria-label={`Run ${id} once`}>▶ Run</button>
-      <button onClick={() => void run("steps", [id])} disabled={!runs} aria-label={`Run ${id} n steps`}>Step</button>
-      <button onClick={() => void run("flat", [id])} disabled={!runs} aria-label={`Run ${id} flat out`}>∞</button>
+      <button onClick={() => void run("once", [id])} disabled={!runs} title={`Run ${id} once`}>▶ Run</button>
+      <button onClick={() => void run("steps", [id])} disabled={!runs} title={`Run ${id} n steps`}>Step</button>
+      <button onClick={() => void run("flat", [id])} disabled={!runs} aria-label={`Run ${id} flat out`} title={`Run ${id} flat out`}>∞</button>
     </div>
   );
 }
@@ -167,20 +167,24 @@ function SessionButtons({ id }: { id: string }) {
 function Results({ id }: { id: string }) {
   const results = useStudio((state) => state.docs[state.active ?? ""]?.run?.results[id]);
   const cost = useStudio((state) => state.docs[state.active ?? ""]?.run?.costs[id]);
-  const stale = useStudio((state) => isStale(state, id));
+  const outline = useStudio((state) => state.traced?.block === id);
   const showResults = useFeature("results");
   const showCosts = useFeature("costs");
   if (!results && !cost) return null;
   return (
-    <div className={`block-results${stale ? " stale" : ""}`}>
+    <div className={`block-results${outline ? " traced" : ""}`}>
       {showResults &&
-        Object.entries(results ?? {}).map(([pin, result]) => <ResultChip key={pin} block={id} pin={pin} result={result} stale={stale} />)}
-      {showCosts && cost && <div className="block-cost" title="time and memory of the last run">{secondsText(cost.seconds)} · {bytesText(cost.bytes)}</div>}
+        Object.entries(results ?? {}).map(([pin, result]) => <ResultChip key={pin} block={id} pin={pin} result={result} />)}
+      {showCosts && cost && cost.seconds > 0 && <div className="block-cost" title="time and memory of the last run">{secondsText(cost.seconds)} · {bytesText(cost.bytes)}</div>}
     </div>
   );
 }
 
-function ResultChip({ block, pin, result, stale }: { block: string; pin: string; result: Result | Result[]; stale: boolean }) {
+function ResultChip({ block, pin, result }: { block: string; pin: string; result: Result | Result[] }) {
+  const stale = useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    return open ? whyStale(open, block, pin) : null;
+  });
   const items = Array.isArray(result) ? result : [result];
   return (
     <>
@@ -188,8 +192,8 @@ function ResultChip({ block, pin, result, stale }: { block: string; pin: string;
         const label = `result_${pin}${Array.isArray(result) ? `[${k}]` : ""}`;
         const look = () => set({ look: { block, pin, entry: Array.isArray(result) ? k : null }, bottom: "results", bottomOpen: true });
         return (
-          <button key={k} className="result nodrag" onClick={look} title={`${label} ${item.info.text}, run ${item.run}${stale ? ", stale" : ""}`}>
-            <span className="result-name">{label}</span> <span className="result-preview">{item.preview}</span>
+          <button key={k} className={`result nodrag${stale ? " stale" : ""}`} onClick={look} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
+            <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-preview">{item.preview}</span>
           </button>
         );
       })}

@@ -28,12 +28,14 @@ export function Bottom() {
   if (!panel) return null;
   return (
     <section className="bottom" aria-label="Results and messages">
-      <div role="tablist" aria-label="Panels" className="bottom-tabs">
+      <div className="bottom-tabs">
+        <div role="tablist" aria-label="Panels">
         {shown.map((one) => (
           <button key={one.tab} role="tab" id={`bottom-${one.tab}`} aria-selected={one === panel} aria-controls="bottom-panel" className={one === panel ? "active" : ""} onClick={() => set({ bottom: one.tab })}>
             {one.title}{one.tab === "messages" && messages ? ` (${messages})` : ""}
           </button>
         ))}
+        </div>
         <button className="plain right" aria-label="Hide the panel" onClick={() => set({ bottomOpen: false })}>▾</button>
       </div>
       <div className="bottom-panel" role="tabpanel" id="bottom-panel" aria-labelledby={`bottom-${panel.tab}`} tabIndex={0}>

@@ -12,7 +12,7 @@ export function CommandButton({ id, text, className = "" }: { id: string; text: 
   const ready = useStudio(() => isReady(found));
   const keys = keysText(found.keys);
   return (
-    <button className={`tool ${className}`} disabled={!ready} onClick={() => void found.run()} aria-label={found.title} title={keys ? `${found.title} (${keys})` : found.title} data-command={id}>
+    <button className={`tool ${className}`} disabled={!ready} onClick={() => void found.run()} aria-label={/[A-Za-z]/.test(text) ? undefined : found.title} title={keys ? `${found.title} (${keys})` : found.title} data-command={id}>
       {text}
     </button>
   );

@@ -62,7 +62,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     const begin = () => (full === null || full.length > LONG ? set({ dialog: { kind: "value", block: block.id, pin: pin.name } }) : setText(full));
     const fallback = pin.optional ? "" : "…";
     return (
-      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`Type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
+      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`${value === undefined ? "" : `${valueText(value, 14)}: `}type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
         {value === undefined ? fallback : valueText(value, 14)}
       </button>
     );

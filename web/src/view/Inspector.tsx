@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "react";
 import * as edit from "../model/edit";
 import { blockOf, endsAt, nameFault } from "../model/page";
 import { pinText } from "../model/pins";
-import { infoText, valueText } from "../model/show";
+import { infoText } from "../model/show";
 import { change, renameBlock, showBlock } from "../state/editing";
 import { parseEnd } from "../model/page";
 import { useFeature } from "../state/features";
@@ -143,7 +143,7 @@ function PinSheet({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
           <input type="checkbox" checked={hidden} onChange={() => change(`${hidden ? "show" : "hide"} wires of ${block.id}.${pin.name}`, (page) => edit.setHidden(page, block.id, pin.name, !hidden))} /> hide the wire
         </label>
       )}
-      {ends.length === 0 && takesLiteral(pin) && <LiteralField key={valueText(block.values?.[pin.name], 500)} block={block} pin={pin} />}
+      {ends.length === 0 && takesLiteral(pin) && <LiteralField block={block} pin={pin} />}
     </div>
   );
 }

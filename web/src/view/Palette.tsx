@@ -56,11 +56,11 @@ export function Palette() {
         ) : (
           catalog.categories.map((category) => (
             <section key={category.name}>
-              <h3>
+              <h2>
                 <button className="category" aria-expanded={opened.has(category.name)} onClick={() => toggle(category.name)}>
                   <span aria-hidden="true">{opened.has(category.name) ? "▾" : "▸"}</span> {category.name} <span className="count">{category.records.length}</span>
                 </button>
-              </h3>
+              </h2>
               {opened.has(category.name) && category.records.map((record) => <Item key={record.name} record={record} chosen={false} put={put} />)}
             </section>
           ))

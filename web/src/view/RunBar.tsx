@@ -17,7 +17,7 @@ export function RunBar() {
   if (!open) return null;
   const change = (part: Partial<typeof mode>) => set({ runMode: { ...get().runMode, ...part } });
   return (
-    <div className="run-bar" role="toolbar" aria-label="Run">
+    <section className="run-bar" aria-label="Run">
       <CommandButton id="run" text="▶ Run once" className="primary" />
       <CommandButton id="run-steps" text="Steps" />
       {hasSteps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
@@ -44,7 +44,7 @@ export function RunBar() {
         </label>
       )}
       <Progress run={open.run} />
-    </div>
+    </section>
   );
 }
 
