@@ -1,4 +1,4 @@
-"""A page of 1,000 blocks in the browser: how long until it is drawn, how smoothly a block moves, how fast a run answers.
+"""A page of 1,000 blocks in the browser: when it is drawn, how smoothly a block moves, how fast a run answers.
 
 Figures of a busy machine say nothing: run it alone. Without a graphics card the drawing is the processor's.
 """
@@ -128,7 +128,7 @@ if __name__ == "__main__":
     found = measure(chosen.blocks)
     drawn, frames, answer = found["load_ms"], found["drag"]["frames_per_second"], found["run_ms"]["median"]
     print(
-        f"{chosen.blocks} blocks: drawn after {drawn:.0f} ms, dragged at {frames:.0f} frames/s, run in {answer:.1f} ms"
+        f"{chosen.blocks} blocks: drawn after {drawn:.0f} ms, dragged at {frames:.0f} frames/s, run {answer:.1f} ms"
     )
     chosen.out.write_text(json.dumps({"machine": machine.facts(), "studio": found}, indent=1) + "\n")
     print(f"wrote {chosen.out}")
