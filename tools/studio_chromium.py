@@ -16,7 +16,9 @@ import chromium
 def playwrights_own() -> Path | None:
     """Where Playwright keeps browsers it has fetched."""
     named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
-    folders = [Path(named)] if named else [Path.home() / ".cache/ms-playwright", Path.home() / "Library/Caches/ms-playwright"]
+    folders = (
+        [Path(named)] if named else [Path.home() / ".cache/ms-playwright", Path.home() / "Library/Caches/ms-playwright"]
+    )
     return next((found for folder in folders for found in sorted(folder.glob("chromium*"))), None)
 
 

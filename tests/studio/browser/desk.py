@@ -203,7 +203,7 @@ class Desk:
         return self._chip(block, pin).locator(".result-preview").inner_text()
 
     def result(self, block: str, pin: str) -> list[list[str]]:
-        """The texts of a result's table: a click on the result on its block, or in the list where blocks are too small."""
+        """The texts of a result's table, after a click on it: on its block, or in the list where blocks are small."""
         chip = self._chip(block, pin)
         if chip.is_visible():
             chip.click()

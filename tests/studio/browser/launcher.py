@@ -1,7 +1,7 @@
 """`rowgrad` with parts of it replaced: how a test of the server is shown to notice that the server is wrong.
 
-The variable names what to replace: `[["rowgrad.studio.folder:Folder.save", "lambda *given: None"], …]`. The expression is
-evaluated where the original stands, which it may call as `original`. Nothing but this file reads the variable.
+The variable names what to replace: `[["rowgrad.studio.folder:Folder.save", "lambda *given: None"], …]`. The expression
+is evaluated where the original stands, which it may call as `original`. Nothing but this file reads the variable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`--switched-off`: every test is run again without what it tests, and must fail.
 
 `@pytest.mark.feature("undo")` names a feature of the page, which `rowgrad studio --without undo` leaves out.
-`@pytest.mark.broken("rowgrad.studio.folder:Folder.save", "lambda *given: None")` names a part of the server and what stands
-in its place. A test with several of either is run once for each.
+`@pytest.mark.broken("rowgrad.studio.folder:Folder.save", "lambda *given: None")` names a part of the server and what
+stands in its place. A test with several of either is run once for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Off(NamedTuple):
     broken: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return ",".join([*(f"without-{name}" for name in self.features), *(f"broken-{place}" for place, _ in self.broken)])
+        return ",".join(
+            [*(f"without-{name}" for name in self.features), *(f"broken-{place}" for place, _ in self.broken)]
+        )
 
 
 def asked(config: pytest.Config) -> bool:
@@ -48,9 +50,16 @@ def must_fail(item: pytest.Function, off: Off) -> Any:
     try:
         yield
     except (AssertionError, Error, pytest.fail.Exception) as error:
-        item.user_properties.append((FAILED_WITH, (str(error).strip() or "assert").splitlines()[0][:160]))
+        item.user_properties.append((FAILED_WITH, reason(str(error))))
         return True
     pytest.fail(f"passes without its feature: {off}", pytrace=False)
+
+
+def reason(text: str) -> str:
+    """The first line, and what was waited for."""
+    lines = [line.strip(" -") for line in text.splitlines() if line.strip()] or ["assert"]
+    waited = [line for line in lines[1:] if line.startswith("waiting for")][:1]
+    return " ".join([lines[0], *waited])[:200]
 
 
 def summary(terminal: Any) -> None:

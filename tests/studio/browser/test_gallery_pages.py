@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import Desk
-from golden_cases import FOLDER
 from playwright.sync_api import expect
+
+from golden_cases import FOLDER
 
 PAGES = Path(__file__).parents[3] / "examples" / "pages"
 EXAMPLES: list[dict[str, Any]] = json.loads((FOLDER / "blocks_examples.json").read_text())
