@@ -64,12 +64,12 @@ class Desk:
         return self.page
 
     def tabs(self) -> list[str]:
-        return self.window.get_by_role("tablist", name="Pages").get_by_role("tab").all_inner_texts()
+        return self.window.locator(".tab-list [role=tab]").all_inner_texts()
 
     @property
     def page(self) -> str:
         """The name of the page in front."""
-        return self.window.get_by_role("tablist", name="Pages").locator('[aria-selected="true"]').inner_text()
+        return self.window.locator('.tab-list [aria-selected="true"]').inner_text()
 
     def wait_saved(self) -> None:
         expect(self.window.locator(".save-state")).to_have_attribute("data-saving", "saved")
@@ -128,7 +128,7 @@ class Desk:
 
     def type_value(self, block: str, pin: str, text: str, dtype: str | None = None) -> None:
         """Type a literal into a pin on the block; a dtype is chosen in the inspector."""
-        self.block(block).get_by_label(f"Type a value into {block}.{pin}", exact=True).click()
+        self.block(block).get_by_role("button", name=re.compile(f"type a value into {re.escape(block)}.{pin}$")).click()
         field = self.block(block).get_by_label(f"Value of {block}.{pin}", exact=True)
         field.fill(text)
         field.press("Enter")

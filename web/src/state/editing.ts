@@ -101,7 +101,7 @@ export async function tryConnect(from: End, to: string, pin: string): Promise<bo
   if (!takes) return false;
   const reason = takes[`${to}.${pin}`];
   if (reason !== null) {
-    say("error", reason ?? `${to}.${pin} takes no wire from ${endText(from)}`, { block: to, pin });
+    if (has("refusals")) say("error", reason ?? `${to}.${pin} takes no wire from ${endText(from)}`, { block: to, pin });
     return false;
   }
   const target = blockOf(open.page, to);

@@ -19,7 +19,7 @@ import { GRID, boundsOf, drawn } from "../model/arrange";
 import { parseEnd } from "../model/page";
 import { canvas, perform } from "../state/commands";
 import { askCandidates, change, place, select, tryConnect, view } from "../state/editing";
-import { useFeature } from "../state/features";
+import { has, useFeature } from "../state/features";
 import { say } from "../state/messages";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../state/store";
 import { BlockNode } from "./BlockNode";
@@ -139,7 +139,7 @@ export function Canvas() {
     const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
     const reason = drag.takes[keyOfEnd(other)];
     const target = drag.side === "from" ? other : drag.end;
-    if (reason) say("error", reason, { block: target.block, pin: target.pin });
+    if (reason && has("refusals")) say("error", reason, { block: target.block, pin: target.pin });
   }, []);
 
   const onDrop = useCallback(
