@@ -29,7 +29,10 @@ export function sizeOf(record: OpRecord | undefined): Size {
 }
 
 function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
-  return sizes.get(block.id) ?? sizeOf(catalog.find(block.op));
+  // Results may come later: there is room for them from the start.
+  const about = sizeOf(catalog.find(block.op));
+  const seen = sizes.get(block.id);
+  return seen ? { width: Math.max(seen.width, about.width), height: Math.max(seen.height, about.height) } : about;
 }
 
 /** How far below a block's corner a pin is. */

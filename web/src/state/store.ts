@@ -87,6 +87,7 @@ export interface StudioState {
   bottomOpen: boolean;
   paletteOpen: boolean;
   inspectorOpen: boolean;
+  sizes: { bottom?: number; inspector?: number; palette?: number }; // of panels that were resized
   minimap: boolean;
   light: boolean; // a large page from afar: blocks are boxes with a title, wires are strokes
   snapping: boolean;
@@ -116,6 +117,7 @@ export const useStudio = create<StudioState>(() => ({
   bottomOpen: true,
   paletteOpen: true,
   inspectorOpen: true,
+  sizes: {},
   minimap: true,
   light: false,
   snapping: true,

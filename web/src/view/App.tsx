@@ -4,6 +4,7 @@ import { ReactFlowProvider } from "@xyflow/react";
 import { useEffect, useRef } from "react";
 import { listenToKeys } from "../state/keyboard";
 import { useFeature } from "../state/features";
+import type { StudioState } from "../state/store";
 import { useDoc, useStudio } from "../state/store";
 import { Bottom } from "./Bottom";
 import { Canvas } from "./Canvas";
@@ -26,6 +27,7 @@ export function App() {
   const palette = useStudio((state) => state.paletteOpen) && hasPalette;
   const inspector = useStudio((state) => state.inspectorOpen);
   const bottom = useStudio((state) => state.bottomOpen);
+  const sizes = useStudio((state) => state.sizes);
   const open = useDoc() !== null;
   const embedded = useStudio((state) => state.embedded);
   useEffect(() => {
@@ -43,7 +45,7 @@ export function App() {
         ) : (
           <>
             <RunBar />
-            <div className={`desk${palette ? "" : " no-palette"}${inspector ? "" : " no-inspector"}${bottom ? "" : " no-bottom"}`}>
+            <div className={`desk${palette ? "" : " no-palette"}${inspector ? "" : " no-inspector"}${bottom ? "" : " no-bottom"}`} style={panelSizes(sizes)}>
               {palette && <Palette />}
               <main className="middle" aria-label="Page">
                 <Canvas />
@@ -59,6 +61,11 @@ export function App() {
       </div>
     </ReactFlowProvider>
   );
+}
+
+function panelSizes(sizes: StudioState["sizes"]): React.CSSProperties {
+  const told = Object.entries(sizes).map(([panel, size]) => [`--${panel}`, `${size}px`]);
+  return Object.fromEntries(told) as React.CSSProperties;
 }
 
 function Failure({ text }: { text: string }) {

@@ -4,6 +4,7 @@ import type { BottomTab } from "../state/store";
 import { set, useStudio } from "../state/store";
 import type { Feature } from "../state/features";
 import { has } from "../state/features";
+import { Splitter } from "./Splitter";
 import { HistoryPanel } from "./HistoryPanel";
 import { MessagesPanel } from "./MessagesPanel";
 import { MapPanel } from "./look/MapPanel";
@@ -28,6 +29,7 @@ export function Bottom() {
   if (!panel) return null;
   return (
     <section className="bottom" aria-label="Results and messages">
+      <Splitter panel="bottom" label="Height of the results" />
       <div className="bottom-tabs">
         <div role="tablist" aria-label="Panels">
         {shown.map((one) => (

@@ -13,6 +13,7 @@ import type { Block, OpRecord, Pin } from "../transport/protocol";
 import { AttrField } from "./AttrField";
 import { takesLiteral } from "./InlineLiteral";
 import { LiteralField } from "./LiteralField";
+import { Splitter } from "./Splitter";
 
 export function Inspector() {
   const open = useDoc();
@@ -33,6 +34,7 @@ export function Inspector() {
   const block = open && ids.length === 1 ? blockOf(open.page, ids[0]!) : undefined;
   return (
     <aside className="inspector" aria-label="Inspector" ref={box}>
+      <Splitter panel="inspector" label="Width of the inspector" />
       {block ? <BlockSheet key={block.id} block={block} record={catalog.find(block.op)} /> : <PageSheet />}
     </aside>
   );

@@ -7,6 +7,7 @@ import { useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
 import type { OpRecord } from "../transport/protocol";
 import { OP_DRAGGED } from "./Canvas";
+import { Splitter } from "./Splitter";
 
 export function Palette() {
   const catalog = useStudio((state) => state.catalog);
@@ -26,6 +27,7 @@ export function Palette() {
     });
   return (
     <nav className="palette" aria-label="Palette">
+      <Splitter panel="palette" label="Width of the palette" />
       {searches && (
         <input
           id="palette-search"
