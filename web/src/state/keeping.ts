@@ -90,7 +90,7 @@ export function forget(name: string): void {
 
 // -- tabs and settings ------------------------------------------------------------------------------------------------
 
-const WINDOW = ["tabs", "active", "minimap", "snapping", "paletteOpen", "inspectorOpen", "bottomOpen", "bottom"] as const;
+const WINDOW = ["tabs", "active", "minimap", "snapping", "paletteOpen", "inspectorOpen", "bottomOpen", "bottom", "sizes"] as const;
 const THEMES: readonly string[] = ["light", "dark", "system"];
 
 export function keepWindow(now: StudioState, before: StudioState): void {

@@ -42,7 +42,7 @@ export function Splitter({ panel, label }: { panel: Panel; label: string }) {
   };
   return (
     <div
-      className={`splitter ${panel}`}
+      className={`splitter at-${panel}`}
       role="separator"
       tabIndex={0}
       aria-label={label}
