@@ -28,7 +28,7 @@ export function Bottom() {
   const panel = shown.find((one) => one.tab === tab) ?? shown[0];
   if (!panel) return null;
   return (
-    <section className="bottom" aria-label="Results and messages">
+    <section className="below" aria-label="Results and messages">
       <Splitter panel="bottom" label="Height of the results" />
       <div className="bottom-tabs">
         <div role="tablist" aria-label="Panels">
