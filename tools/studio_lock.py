@@ -1,7 +1,7 @@
 """Complete web/package-lock.json: `npm ci` wants every optional package listed, those of other systems as well.
 
-npm leaves out of the lock what it cannot find for another system than its own, and then refuses the lock. Run this after
-`npm install` has changed the lock. What is added has a version and the system it is for, which its name says.
+npm leaves out of the lock what it cannot find for another system than its own, and then refuses the lock. Run this
+after `npm install` has changed the lock. What is added has a version and the system it is for, which its name says.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _studio_options(parser: Parser) -> None:
     where.add_argument("--port", metavar="N", type=_port, default=0, help=text)
     text = "an address of this machine (default: 127.0.0.1, which only this machine reaches)"
     where.add_argument("--host", metavar="HOST", default="127.0.0.1", help=text)
-    text = "16 to 128 letters, digits, - and _ (default: random, and kept for the project); others on this machine may see the command line"
+    text = "16 to 128 letters, digits, - and _ (default: random, kept for the project); others here may see it"
     where.add_argument("--token", metavar="TOKEN", help=text)
 
 
