@@ -309,9 +309,12 @@ class Desk:
         found: dict[str, Any] = next(b for b in self.page_json(page)["blocks"] if b["id"] == block)
         return found
 
-    def selected(self) -> set[str]:
-        found = self.window.locator(".block.selected").all()
-        return {str(block.get_attribute("data-block")) for block in found}
+    def wait_selected(self, blocks: set[str]) -> None:
+        """Until these blocks are marked as selected, and no others."""
+        found = self.window.locator(".block.selected")
+        for name in blocks:
+            expect(self.block(name)).to_have_class(re.compile(r"\bselected\b"))
+        expect(found).to_have_count(len(blocks))
 
     def box(self, what: Locator) -> tuple[float, float, float, float]:
         """Left, top, right, bottom on the screen."""
@@ -319,6 +322,14 @@ class Desk:
         found = what.bounding_box()
         assert found is not None
         return found["x"], found["y"], found["x"] + found["width"], found["y"] + found["height"]
+
+    def boxes(self) -> dict[str, tuple[float, float, float, float]]:
+        """Left, top, right, bottom of every block, all at the same moment."""
+        found = self.window.locator("[data-block]").evaluate_all(
+            "all => all.map(one => [one.dataset.block, one.getBoundingClientRect()]).map(([name, box]) => "
+            "[name, [box.left, box.top, box.right, box.bottom]])"
+        )
+        return {name: tuple(box) for name, box in found}
 
     def style(self, what: Locator, name: str) -> str:
         """What the browser made of the style sheets."""

@@ -28,15 +28,15 @@ def test_blocks_are_aligned_and_spread(desk: Desk) -> None:
     """Align: left, and spread down."""
     name = three(desk)
     desk.key("Control+a", "Alt+ArrowLeft")
-    boxes = [desk.box(desk.block(b)) for b in "abc"]
-    assert max(b[0] for b in boxes) - min(b[0] for b in boxes) < 0.5
     places = [b["at"] for b in desk.page_json(name)["blocks"]]
+    lefts = [box[0] for box in desk.boxes().values()]
+    assert max(lefts) - min(lefts) < 0.5
     assert places == [[35, 0], [35, 130], [35, 420]]
     desk.menu("Spread evenly down", "do spread-down")
     after = [b["at"] for b in desk.page_json(name)["blocks"]]
     assert (after[0], after[2]) == (places[0], places[2])  # the outermost stay
     assert after[1] != places[1]
-    boxes = [desk.box(desk.block(b)) for b in "abc"]
+    boxes = [desk.boxes()[b] for b in "abc"]
     gaps = [below[1] - above[3] for above, below in itertools.pairwise(boxes)]
     assert abs(gaps[0] - gaps[1]) < 1.5, gaps
 
@@ -171,8 +171,7 @@ def test_zoom_by_keys_and_wheel(desk: Desk) -> None:
     desk.key("Control+0")
     desk._until(lambda: desk.zoomed() <= 1)
     left, top, right, bottom = desk.box(desk.canvas)
-    for name in "abc":
-        x, y, to_x, to_y = desk.box(desk.block(name))
+    for name, (x, y, to_x, to_y) in desk.boxes().items():
         assert left <= x < to_x <= right, name
         assert top <= y < to_y <= bottom, name
 
@@ -204,7 +203,7 @@ def test_automatic_layout(desk: Desk) -> None:
     assert [{**b, "at": 0} for b in after["blocks"]] == [{**b, "at": 0} for b in before["blocks"]]
     desk.key("Control+0")
     names = [b["id"] for b in after["blocks"]]
-    boxes = {n: desk.box(desk.block(n)) for n in names}
+    boxes = desk.boxes()
     for one, other in itertools.combinations(names, 2):
         a, b = boxes[one], boxes[other]
         assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], f"{one} overlaps {other}"
@@ -218,23 +217,30 @@ def test_automatic_layout(desk: Desk) -> None:
 @pytest.mark.feature("hidden-wires")
 def test_hidden_wires_are_dashes(desk: Desk) -> None:
     """Hidden wires: drawn as dashes, told in the file, shown again."""
-    name = desk.put_page("work", const("x", (0, 0), [1.0]), block("neg", "Neg", (340, 0), wires={"x": "x.output"}))
+    wires = {"x": "x.output"}
+    name = desk.put_page("work", const("x", (0, 0), [1.0]), block("neg", "Neg", (340, 0), wires=wires, hidden=["x"]))
     desk.open(name)
     line = desk.wires("neg.x").locator("path.react-flow__edge-path")
     words = desk.wires("neg.x").locator(".wire-text")
-    expect(words).to_have_text("float32[1]")
-    assert desk.style(line, "stroke-dasharray") == "none"
-    assert desk.style(line, "opacity") == "1"
-    desk.select("neg")
-    desk.inspector.get_by_label("hide the wire").check()
+
+    def is_dashed() -> bool:
+        dashes, strength = desk.style(line, "stroke-dasharray"), float(desk.style(line, "opacity"))
+        assert (dashes == "none") == (strength == 1)
+        return re.fullmatch(r"\d+px, \d+px", dashes) is not None and strength < 0.5
+
+    expect(line).to_have_count(1)
+    assert is_dashed()
     expect(words).to_have_count(0)
-    assert re.fullmatch(r"\d+px, \d+px", desk.style(line, "stroke-dasharray"))
-    assert float(desk.style(line, "opacity")) < 0.5
-    assert desk.saved_block("neg", name)["hidden"] == ["x"]
+    desk.select("neg")
     desk.inspector.get_by_label("hide the wire").uncheck()
     expect(words).to_have_text("float32[1]")
-    assert desk.style(line, "stroke-dasharray") == "none"
+    assert not is_dashed()
     assert "hidden" not in desk.saved_block("neg", name)
+    desk.inspector.get_by_label("hide the wire").check()
+    expect(words).to_have_count(0)
+    assert is_dashed()
+    assert desk.saved_block("neg", name)["hidden"] == ["x"]
+    assert desk.saved_block("neg", name)["in"] == {"x": "x.output"}
 
 
 @pytest.mark.feature("theme")

@@ -75,7 +75,7 @@ def test_copies_go_from_page_to_page(desk: Desk) -> None:
     expect(desk.block("x")).to_be_visible()
     desk.key("Control+v")
     expect(desk.window.locator("[data-block]")).to_have_count(3)
-    assert desk.selected() == {"x_2", "neg"}
+    desk.wait_selected({"x_2", "neg"})
     assert desk.saved_block("neg", "right")["in"] == {"x": "x_2.output"}
     left, right = desk.page_json("left"), desk.page_json("right")
     assert right["blocks"][1]["values"] == left["blocks"][0]["values"]
@@ -91,7 +91,9 @@ def test_a_copy_is_the_text_of_a_page(desk: Desk) -> None:
     desk.open(name)
     expect(desk.block("neg")).to_be_visible()
     desk.key("Control+a", "Control+c")
-    copied = json.loads(desk.window.evaluate("navigator.clipboard.readText()"))
+    text = desk.window.evaluate("navigator.clipboard.readText()")
+    assert text.startswith("{"), f"on the clipboard is {text!r}"
+    copied = json.loads(text)
     saved = desk.page_json(name)
     assert (copied["format"], copied["version"]) == ("rowgrad-page", 1)
     assert [(b["id"], b["op"], b.get("in")) for b in copied["blocks"]] == [
@@ -107,7 +109,9 @@ def test_a_copy_is_the_text_of_a_page(desk: Desk) -> None:
     assert now["blocks"][:2] == saved["blocks"]
     pasted = now["blocks"][2:]
     assert [{**b, "at": 0} for b in pasted] == [{**b, "at": 0} for b in example["blocks"]]
-    shifts = {(p["at"][0] - b["at"][0], p["at"][1] - b["at"][1]) for p, b in zip(pasted, example["blocks"], strict=True)}
+    shifts = {
+        (p["at"][0] - b["at"][0], p["at"][1] - b["at"][1]) for p, b in zip(pasted, example["blocks"], strict=True)
+    }
     assert len(shifts) == 1  # as they stood to each other
     assert [n["text"] for n in now["notes"]] == ["why", "SparseSegmentMean"]
 
@@ -122,12 +126,12 @@ def test_several_blocks_are_selected(desk: Desk) -> None:
     left, top, _, _ = desk.box(desk.block("c0"))
     right, bottom = desk.box(desk.block("c2"))[2:]
     desk._pull(left - 20, top - 20, right + 10, bottom + 10)  # the left column
-    assert desk.selected() == {"c0", "c2"}
+    desk.wait_selected({"c0", "c2"})
     expect(desk.inspector).to_contain_text("2 blocks")
     desk.block("c3").locator(".block-op").click(modifiers=["Shift"])
-    assert desk.selected() == {"c0", "c2", "c3"}
+    desk.wait_selected({"c0", "c2", "c3"})
     desk.block("c0").locator(".block-op").click(modifiers=["Shift"])
-    assert desk.selected() == {"c2", "c3"}
+    desk.wait_selected({"c2", "c3"})
     desk.drag("c2", (0, 60))
     desk._until(lambda: desk.page_json(name)["blocks"][2]["at"] != before["c2"])
     after = {b["id"]: b["at"] for b in desk.page_json(name)["blocks"]}
@@ -135,7 +139,7 @@ def test_several_blocks_are_selected(desk: Desk) -> None:
     assert shifts["c0"] == shifts["c1"] == (0, 0)
     assert shifts["c2"] == shifts["c3"] != (0, 0)
     desk.key("Control+a")
-    assert desk.selected() == set(before)
+    desk.wait_selected(set(before))
     desk.key("Delete")
     expect(desk.window.locator("[data-block]")).to_have_count(0)
     assert desk.page_json(name)["blocks"] == []
@@ -179,7 +183,7 @@ def test_the_menu_finds_places_and_does(desk: Desk) -> None:
     desk.key("Enter")
     middle = desk.middle(desk.canvas)
     desk._until(lambda: max(abs(a - b) for a, b in zip(desk.middle(desk.block("needle")), middle, strict=True)) < 5)
-    assert desk.selected() == {"needle"}
+    desk.wait_selected({"needle"})
     desk.menu("SparseSegmentSum", "put SparseSegmentSum")
     expect(desk.block("sparse_segment_sum")).to_be_in_viewport()
     assert desk.saved_block("sparse_segment_sum", name)["op"] == "SparseSegmentSum"

@@ -61,7 +61,7 @@ def test_the_palette_is_searched(desk: Desk) -> None:
     expect(desk.window.locator("button.category").first).to_be_visible()
 
 
-@pytest.mark.feature("palette")
+@pytest.mark.feature("palette-drag")
 def test_a_block_is_dragged_onto_the_page(desk: Desk) -> None:
     """Drag to place: the block stands where it was dropped."""
     name = desk.new_page()
@@ -74,7 +74,7 @@ def test_a_block_is_dragged_onto_the_page(desk: Desk) -> None:
     saved = desk.saved_block(block, name)
     assert saved["op"] == "SparseSegmentSum"
     assert len(desk.page_json(name)["blocks"]) == 1
-    assert desk.selected() == {block}
+    desk.wait_selected({block})
 
 
 @pytest.mark.feature("palette-search")
@@ -92,7 +92,7 @@ def test_enter_places_the_block_that_was_found(desk: Desk) -> None:
     field.press("Enter")
     expect(desk.window.locator("[data-block]")).to_have_count(3)
     assert [b["op"] for b in desk.page_json(name)["blocks"]] == ["SparseSegmentSum", second, second]
-    boxes = sorted(desk.box(one) for one in desk.window.locator("[data-block]").all())
+    boxes = sorted(desk.boxes().values())
     for k, a in enumerate(boxes):
         for b in boxes[k + 1 :]:
             assert a[2] <= b[0] or a[3] <= b[1] or b[3] <= a[1], "blocks cover each other"
