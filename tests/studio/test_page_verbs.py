@@ -76,7 +76,7 @@ def test_two_windows_lose_nothing(studio: FilesStudio) -> None:
     assert conflict["checked"] == first["checked"]
     assert conflict["page"] == pages[0] | {"name": "p"}
     assert studio.ask("open", {"name": conflict["kept"]})["page"]["blocks"] == pages[1]["blocks"]
-    assert [event["event"] for event in studio.events()] == ["project"]
+    assert [event["event"] for event in studio.events()] == ["kept", "project"]
     assert len(studio.runs.told) == told  # the page that is run is the one that won
     # The window goes on from what won.
     assert "revision" in studio.ask("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})

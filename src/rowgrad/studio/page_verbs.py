@@ -9,7 +9,7 @@ from ..graph.candidates import candidates_from, candidates_to
 from ..graph.flipping import gradient_blocks
 from ..graph.summary import summary
 from .asked import Asked
-from .folder_events import tell_page, tell_project
+from .folder_events import tell_kept, tell_page, tell_project
 from .verbs import Json, verb
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def save(studio: Studio, given: Asked) -> Json:
     saved = studio.folder.save(name, given.text("base", "") or None, page)
     if saved.kept is not None:
         if saved.written:
+            tell_kept(studio, name, saved.kept, window)
             tell_project(studio)
         return {"conflict": {"kept": saved.kept} | _winner(studio, name, saved.revision)}
     checked = summary(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
@@ -278,3 +279,86 @@ class Desk:
             assert left > 0, "it did not happen in time"
             self.window.wait_for_timeout(25)
             left -= 25
+
+    # -- pages, hands and eyes of the tests of editing ---------------------------------------------------------------
+
+    def put_page(self, name: str, *blocks: dict[str, Any], notes: Sequence[dict[str, Any]] = ()) -> str:
+        """A page in the folder, as another program leaves it there; `open` shows it."""
+        tree = {"format": "rowgrad-page", "version": 1, "name": name, "blocks": blocks}
+        tree |= {"notes": notes} if notes else {}
+        (self.studio.folder / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
+        return name
+
+    def go_to(self, page: str) -> None:
+        """Bring a page of the project to the front through the menu, as one does that has no tab yet."""
+        self.menu(f"Open page {page}", f"do open {page}")
+        expect(self.window.locator(".save-state")).to_be_visible()
+        expect(self.window.locator("h1.unseen")).to_have_text(page)
+
+    def menu(self, words: str, key: str) -> None:
+        """Type into the command menu and take an entry."""
+        self.key("Control+k")
+        self.window.get_by_role("dialog").get_by_role("combobox").fill(words)
+        self.window.locator(f'[role=option][data-key="{key}"]').click()
+
+    def tab(self, page: str) -> Locator:
+        return self.window.locator(".tab-list").get_by_role("tab", name=page, exact=True)
+
+    def saved_block(self, block: str, page: str | None = None) -> dict[str, Any]:
+        """A block as it stands on the disk."""
+        found: dict[str, Any] = next(b for b in self.page_json(page)["blocks"] if b["id"] == block)
+        return found
+
+    def wait_selected(self, blocks: set[str]) -> None:
+        """Until these blocks are marked as selected, and no others."""
+        found = self.window.locator(".block.selected")
+        for name in blocks:
+            expect(self.block(name)).to_have_class(re.compile(r"\bselected\b"))
+        expect(found).to_have_count(len(blocks))
+
+    def box(self, what: Locator) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom on the screen."""
+        what.wait_for()
+        found = what.bounding_box()
+        assert found is not None
+        return found["x"], found["y"], found["x"] + found["width"], found["y"] + found["height"]
+
+    def boxes(self) -> dict[str, tuple[float, float, float, float]]:
+        """Left, top, right, bottom of every block, all at the same moment."""
+        found = self.window.locator("[data-block]").evaluate_all(
+            "all => all.map(one => [one.dataset.block, one.getBoundingClientRect()]).map(([name, box]) => "
+            "[name, [box.left, box.top, box.right, box.bottom]])"
+        )
+        return {name: tuple(box) for name, box in found}
+
+    def style(self, what: Locator, name: str) -> str:
+        """What the browser made of the style sheets."""
+        found: str = what.evaluate("(one, name) => getComputedStyle(one).getPropertyValue(name)", name)
+        return found
+
+    def zoomed(self) -> float:
+        """How large the page is drawn."""
+        matrix = self.style(self.window.locator(".react-flow__viewport"), "transform")
+        return float(matrix.removeprefix("matrix(").split(",")[0]) if matrix != "none" else 1.0
+
+    def grab_pin(self, block: str, pin: str, side: str = "out") -> None:
+        """Begin to draw a wire; it hangs at the mouse."""
+        self.wait_saved()
+        x, y = self.middle(self.pin(block, pin, side))
+        self.mouse.move(x, y)
+        self.mouse.down()
+        self.mouse.move(x + 12, y + 4)
+
+
+def const(block: str, at: tuple[float, float], data: Any, dtype: str = "float32") -> dict[str, Any]:
+    """A constant as a page's file has it."""
+    shape, inner = [], data
+    while isinstance(inner, list):
+        shape, inner = [*shape, len(inner)], inner[0]
+    return {"id": block, "op": "Const", "at": at, "values": {"val": {"dtype": dtype, "shape": shape, "data": data}}}
+
+
+def block(name: str, op: str, at: tuple[float, float], **entries: Any) -> dict[str, Any]:
+    """Any block as a page's file has it; wires under `wires`."""
+    wires = entries.pop("wires", None)
+    return {"id": name, "op": op, "at": at} | ({"in": wires} if wires else {}) | entries

@@ -70,6 +70,12 @@ export function isKnown(info: Info | Info[] | undefined): boolean {
   return info.kind !== "tensor" || (info.shape !== null && !info.shape.includes(null));
 }
 
+/** With a mark where only a run can tell the size. */
+export function markedText(info: Info | Info[] | undefined): string {
+  const text = infoText(info);
+  return !text || isKnown(info) || text.includes("?") ? text : `${text} ?`;
+}
+
 export function secondsText(seconds: number): string {
   if (seconds < 1e-3) return `${(seconds * 1e6).toFixed(seconds < 1e-5 ? 1 : 0)} µs`;
   return seconds < 1 ? `${(seconds * 1e3).toFixed(seconds < 1e-2 ? 2 : 1)} ms` : `${seconds.toFixed(2)} s`;

@@ -145,7 +145,7 @@ export const COMMANDS: Command[] = [
   { id: "select-all", title: "Select all", group: "Edit", keys: "Ctrl+a", feature: "multi-select", ready: opened, run: () => select(doc()!.page.blocks.map((block) => block.id), notesOf(doc()!.page).keys()) },
   { id: "wire", title: "Wire the selected block", group: "Edit", keys: "w", feature: "wires", ready: one, run: () => set({ dialog: { kind: "wire", block: only() } }) },
   { id: "edit-block", title: "Edit values of the selected block", group: "Edit", keys: "Enter", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:inspect")); } },
-  { id: "rename-block", title: "Rename the selected block", group: "Edit", keys: "F2", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:rename")); } },
+  { id: "rename-block", title: "Rename the selected block", group: "Edit", keys: "F2", feature: "rename", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:rename")); } },
   { id: "note", title: "Add a text note", group: "Edit", keys: "n", feature: "notes", ready: opened, run: () => addNote(false) },
   { id: "frame", title: "Frame the selected blocks", group: "Edit", keys: "f", feature: "frames", ready: selected, run: () => addNote(true) },
   { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", feature: "flip", ready: opened, run: () => set({ dialog: { kind: "flip" } }) },

@@ -75,6 +75,7 @@ async function catchUp(): Promise<void> {
 function hear(event: StudioEvent): void {
   if (event.event === "run") changeDoc(event.name, { run: event.state });
   else if (event.event === "project") hearProject(event.pages);
+  else if (event.event === "kept" && event.window !== server().window) hearKept(event.name, event.kept);
   else if (event.event === "page" && event.window !== server().window) void hearPage(event.name, event.revision);
 }
 
@@ -119,6 +120,12 @@ async function hearPage(name: string, revision: string): Promise<void> {
   const { page, checked } = opened;
   changeDoc(name, { page, sent: page, revision: opened.revision, checked, history, ...NOTHING_SELECTED, blocks });
   keepDoc(doc(name)!);
+}
+
+/** Another window changed a page a moment after it was saved here, and gave way. */
+function hearKept(name: string, kept: string): void {
+  if (!doc(name) || !has("conflicts")) return;
+  say("warning", `Another window changed ${name} at the same time. The page here stands; the other is kept as “${kept}”.`, { page: name });
 }
 
 /** A tab in the order there was, and those made since behind them. */

@@ -224,6 +224,7 @@ export interface ImportReport {
 export type StudioEvent =
   | { event: "run"; name: string; state: RunState }
   | { event: "page"; name: string; revision: string; window: string }
+  | { event: "kept"; name: string; kept: string; window: string }
   | { event: "project"; pages: PageInfo[] }
   | { event: "beat" };
 

@@ -7,7 +7,7 @@ import { sizeOf } from "../model/arrange";
 import type { Role } from "../model/pins";
 import { SHAPES, pinText, roleOf } from "../model/pins";
 import { blockOf, endsAt } from "../model/page";
-import { bytesText, infoText, isKnown, secondsText } from "../model/show";
+import { bytesText, infoText, isKnown, markedText, secondsText } from "../model/show";
 import { useFeature } from "../state/features";
 import { run } from "../state/running";
 import { whyStale } from "../state/stale";
@@ -99,12 +99,12 @@ function useTakes(key: string, side: "from" | "to"): string | null | undefined {
   });
 }
 
-function pinClass(role: Role, many: boolean, roles: boolean, takes: string | null | undefined): string {
+function pinClass(role: Role, many: boolean, roles: boolean, takes: string | null | undefined, refuses: boolean): string {
   const parts = ["pin"];
   if (roles) parts.push(`role-${role}`, `shape-${SHAPES[role]}`);
   if (many) parts.push("many");
   if (takes === null) parts.push("takes");
-  else if (takes !== undefined) parts.push("refuses");
+  else if (takes !== undefined && refuses) parts.push("refuses");
   return parts.join(" ");
 }
 
@@ -112,15 +112,16 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
   const takes = useTakes(`${block.id}.${pin.name}`, "from");
   const roles = useFeature("pin-roles");
   const shapes = useFeature("wire-shapes");
+  const refuses = useFeature("refusals");
   const wired = endsAt(block, pin.name);
   const role = roleOf(pin);
-  const title = takes ? `${pin.name}: ${takes}` : pinText(pin);
+  const title = takes && refuses ? `${pin.name}: ${takes}` : pinText(pin);
   return (
     <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
-      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes)} role="img" aria-label={`Input ${pinText(pin)}`} />
+      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes, refuses)} role="img" aria-label={`Input ${pinText(pin)}`} />
       <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
       {wired.length ? (
-        <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : infoText(info)) : ""}</span>
+        <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : markedText(info)) : ""}</span>
       ) : (
         <InlineLiteral block={block} pin={pin} />
       )}
@@ -143,12 +144,13 @@ function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; in
   const takes = useTakes(`${block}.${label}`, "to");
   const roles = useFeature("pin-roles");
   const shapes = useFeature("wire-shapes");
+  const refuses = useFeature("refusals");
   const role = roleOf(pin);
   return (
-    <div className="pin-row out" title={takes ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label}>
-      <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? infoText(info) : ""}</span>
+    <div className="pin-row out" title={takes && refuses ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+      <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? markedText(info) : ""}</span>
       <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
-      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, roles, takes)} role="img" aria-label={`Output ${pinText(pin)}`} />
+      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, roles, takes, refuses)} role="img" aria-label={`Output ${pinText(pin)}`} />
     </div>
   );
 }

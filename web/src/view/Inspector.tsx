@@ -96,6 +96,7 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
 function NameField({ block }: { block: Block }) {
   const page = useDoc()?.page;
   const [name, setName] = useState(block.id);
+  const renames = useFeature("rename");
   const fault = page ? nameFault(page, block.id, name) : null;
   const finish = () => (fault ? setName(block.id) : renameBlock(block.id, name));
   return (
@@ -104,6 +105,7 @@ function NameField({ block }: { block: Block }) {
       <input
         className="name-field"
         value={name}
+        readOnly={!renames}
         aria-invalid={fault !== null}
         onChange={(event) => setName(event.target.value)}
         onBlur={finish}

@@ -74,11 +74,12 @@ export function Palette() {
 
 function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put: (record: OpRecord) => void }) {
   const help = useFeature("help");
+  const drags = useFeature("palette-drag");
   const first = record.doc.split(/\n\n|(?<=\.)\s/)[0] ?? "";
   return (
     <button
       className={`palette-item layer-${record.layer}${chosen ? " chosen" : ""}`}
-      draggable
+      draggable={drags}
       data-op={record.name}
       title={help ? first : ""}
       onDragStart={(event) => {

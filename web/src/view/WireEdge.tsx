@@ -4,7 +4,7 @@ import { BaseEdge, getSmoothStepPath } from "@xyflow/react";
 import type { EdgeProps } from "@xyflow/react";
 import { memo } from "react";
 import type { End } from "../model/page";
-import { infoText, isKnown } from "../model/show";
+import { isKnown, markedText } from "../model/show";
 import { useFeature } from "../state/features";
 import { useStudio } from "../state/store";
 
@@ -23,7 +23,7 @@ export const WireEdge = memo(function WireEdge(props: EdgeProps) {
       <BaseEdge path={path} interactionWidth={16} />
       {shapes && !hides && (
         <text className={`wire-text${isKnown(info) ? "" : " open"}`} x={x} y={y - 5} textAnchor="middle">
-          {infoText(info)}
+          {markedText(info)}
         </text>
       )}
     </g>
