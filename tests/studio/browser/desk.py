@@ -362,3 +362,50 @@ def block(name: str, op: str, at: tuple[float, float], **entries: Any) -> dict[s
     """Any block as a page's file has it; wires under `wires`."""
     wires = entries.pop("wires", None)
     return {"id": name, "op": op, "at": at} | ({"in": wires} if wires else {}) | entries
+
+    # -- values, runs and sessions: pages that are there already, tables of values, commands ------------------------------
+
+    def open_made(self, *blocks: dict[str, Any], name: str = "made") -> str:
+        """Open a page of these blocks, which is written to the folder as any program may do it."""
+        tree = {"format": "rowgrad-page", "version": 1, "name": name, "blocks": blocks}
+        (self.studio.folder / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
+        self.open(name)
+        expect(self.window.locator("[data-block]")).to_have_count(len(blocks))
+        return name
+
+    def saved(self, block: str) -> dict[str, Any]:
+        """A block as it is saved."""
+        found: dict[str, Any] = next(b for b in self.page_json()["blocks"] if b["id"] == block)
+        return found
+
+    def saved_value(self, block: str, pin: str) -> Any:
+        return self.saved(block).get("values", {}).get(pin)
+
+    def type_in_inspector(self, label: str, text: str) -> None:
+        """Into a field of the selected block, ended with Enter."""
+        field = self.inspector.get_by_label(label, exact=True)
+        field.fill(text)
+        field.press("Enter")
+
+    def value_dialog(self, block: str, pin: str, part: str | None = None) -> Locator:
+        """The editor of a value, out of the inspector."""
+        self.select(block)
+        self.inspector.get_by_label(f"Edit {block}.{pin} as a table", exact=True).click()
+        dialog = self.window.get_by_role("dialog", name=f"Value of {block}.{pin}")
+        if part is not None:
+            dialog.get_by_role("tab", name=part, exact=True).click()
+        return dialog
+
+    def apply(self) -> None:
+        """Apply what a dialog has, which closes it."""
+        self.window.get_by_role("dialog").get_by_role("button", name="Apply", exact=True).click()
+        expect(self.window.get_by_role("dialog")).to_have_count(0)
+
+    def command(self, key: str, words: str) -> None:
+        """Out of the menu of all commands."""
+        self.key("Control+k")
+        self.window.get_by_role("dialog").get_by_role("combobox").fill(words)
+        self.window.locator(f'[role=option][data-key="{key}"]').click()
+
+    def wait_runs(self, least: int) -> None:
+        self._until(lambda: self.runs() >= least)

@@ -144,8 +144,8 @@ export const COMMANDS: Command[] = [
   { id: "delete-back", title: "Delete (Backspace)", group: "Edit", keys: "Backspace", ready: anything, run: removeSelected },
   { id: "select-all", title: "Select all", group: "Edit", keys: "Ctrl+a", feature: "multi-select", ready: opened, run: () => select(doc()!.page.blocks.map((block) => block.id), notesOf(doc()!.page).keys()) },
   { id: "wire", title: "Wire the selected block", group: "Edit", keys: "w", feature: "wires", ready: one, run: () => set({ dialog: { kind: "wire", block: only() } }) },
-  { id: "edit-block", title: "Edit values of the selected block", group: "Edit", keys: "Enter", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:inspect")); } },
-  { id: "rename-block", title: "Rename the selected block", group: "Edit", keys: "F2", feature: "rename", ready: one, run: () => { set({ inspectorOpen: true }); window.dispatchEvent(new CustomEvent("rowgrad:rename")); } },
+  { id: "edit-block", title: "Edit values of the selected block", group: "Edit", keys: "Enter", ready: one, run: () => inInspector("rowgrad:inspect") },
+  { id: "rename-block", title: "Rename the selected block", group: "Edit", keys: "F2", feature: "rename", ready: one, run: () => inInspector("rowgrad:rename") },
   { id: "note", title: "Add a text note", group: "Edit", keys: "n", feature: "notes", ready: opened, run: () => addNote(false) },
   { id: "frame", title: "Frame the selected blocks", group: "Edit", keys: "f", feature: "frames", ready: selected, run: () => addNote(true) },
   { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", feature: "flip", ready: opened, run: () => set({ dialog: { kind: "flip" } }) },
@@ -189,6 +189,12 @@ export const COMMANDS: Command[] = [
   { id: "snapshot", title: "Snapshot of the Variables", group: "Run", feature: "snapshots", ready: opened, run: () => snapshot() },
   { id: "snapshots", title: "Snapshots: look and restore", group: "Run", feature: "snapshots", ready: opened, run: () => set({ dialog: { kind: "snapshots" } }) },
 ];
+
+/** Go to a field of the inspector, which hears of it once it is there. */
+function inInspector(event: string): void {
+  set({ inspectorOpen: true });
+  setTimeout(() => window.dispatchEvent(new CustomEvent(event)), 0);
+}
 
 function addNote(frame: boolean): void {
   const open = doc()!;

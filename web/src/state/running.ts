@@ -23,16 +23,35 @@ function take(name: string, state: RunTold): void {
   if ((known?.serial ?? 0) <= (state.serial ?? Infinity)) changeDoc(name, { run: state });
 }
 
-// Replies and events both tell of a failure; it is said once. Its seconds tell it from the one before.
+// Replies and events both tell of what happened; it is said once.
 useStudio.subscribe((state, before) => {
   if (state.docs === before.docs) return;
   for (const [name, { run }] of Object.entries(state.docs)) {
     const old = before.docs[name]?.run;
-    if (!run || run === old || !before.docs[name] || run.phase !== "failed" || !run.error) continue;
-    if (old?.phase === "failed" && old.seconds === run.seconds && old.error?.text === run.error.text) continue;
-    say("error", run.error.message, { block: run.error.block, pin: run.error.pin, page: name });
+    if (!run || run === old || !before.docs[name]) continue;
+    sayCarried(name, run, old);
+    sayFailure(name, run, old);
   }
 });
+
+/** A page that was changed, or has another engine, goes on with those Variables that are what they were. */
+function sayCarried(name: string, run: RunState, old: RunState | null | undefined): void {
+  if (!run.carried.length || (old && old.engine === run.engine && (old.revision === run.revision || isSame(old.recipes, run.recipes)))) return;
+  const one = run.carried.length === 1;
+  say("info", `${one ? "Variable" : "Variables"} ${run.carried.join(", ")} ${one ? "goes on with its value" : "go on with their values"}.`, { page: name });
+}
+
+function isSame(a: Record<string, string>, b: Record<string, string>): boolean {
+  const keys = Object.keys(a);
+  return keys.length === Object.keys(b).length && keys.every((key) => a[key] === b[key]);
+}
+
+/** Its seconds tell a failure from the one before. */
+function sayFailure(name: string, run: RunState, old: RunState | null | undefined): void {
+  if (run.phase !== "failed" || !run.error) return;
+  if (old?.phase === "failed" && old.seconds === run.seconds && old.error?.text === run.error.text) return;
+  say("error", run.error.message, { block: run.error.block, pin: run.error.pin, page: name });
+}
 
 export async function run(mode: Mode, sessions?: string[]): Promise<void> {
   const open = doc();

@@ -13,7 +13,7 @@ import { run } from "../state/running";
 import { whyStale } from "../state/stale";
 import { set, useStudio } from "../state/store";
 import type { Block, Info, Pin, Result } from "../transport/protocol";
-import { InlineLiteral } from "./InlineLiteral";
+import { InlineLiteral, takesLiteral } from "./InlineLiteral";
 import { inHandle, outHandle } from "./drawing";
 
 function useBlock(id: string): Block | undefined {
@@ -113,11 +113,17 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
   const roles = useFeature("pin-roles");
   const shapes = useFeature("wire-shapes");
   const refuses = useFeature("refusals");
+  const tables = useFeature("spreadsheet");
   const wired = endsAt(block, pin.name);
   const role = roleOf(pin);
+  const openTable = (event: React.MouseEvent) => {
+    if (!tables || wired.length || !takesLiteral(pin)) return; // the block's own double click opens all its values
+    event.stopPropagation();
+    set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
+  };
   const title = takes && refuses ? `${pin.name}: ${takes}` : pinText(pin);
   return (
-    <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+    <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
       <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes, refuses)} role="img" aria-label={`Input ${pinText(pin)}`} />
       <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
       {wired.length ? (

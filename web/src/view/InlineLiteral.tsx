@@ -49,7 +49,9 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const [text, setText] = useState<string | null>(null);
   const [fault, setFault] = useState<string | null>(null);
   const asked = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
+  const fresh = useRef(false); // opened by the click that is still going on: it may become a double click
   const on = useFeature("literals");
+  const tables = useFeature("spreadsheet");
   const value = block.values?.[pin.name];
   if (!on || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
   const full = value === undefined ? "" : whole(value);
@@ -58,8 +60,13 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     setText(null);
     setFault(null);
   };
+  const openTable = () => set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
   if (text === null) {
-    const begin = () => (full === null || full.length > LONG ? set({ dialog: { kind: "value", block: block.id, pin: pin.name } }) : setText(full));
+    const begin = () => {
+      fresh.current = true;
+      if (full === null || full.length > LONG) openTable();
+      else setText(full);
+    };
     const fallback = pin.optional ? "" : "…";
     return (
       <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`${value === undefined ? "" : `${valueText(value, 14)}: `}type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
@@ -86,6 +93,15 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
       onChange={(event) => {
         setText(event.target.value);
         setFault(null);
+      }}
+      onMouseDown={(event) => {
+        if (event.detail === 1) fresh.current = false;
+      }}
+      onDoubleClick={(event) => {
+        event.stopPropagation(); // in a field that was open a double click chooses a word
+        if (!fresh.current || !tables) return;
+        close();
+        openTable();
       }}
       onBlur={() => void finish()}
       onKeyDown={(event) => {

@@ -68,6 +68,7 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[block.id]);
   const showErrors = useFeature("errors");
   const help = useFeature("help");
+  const attributes = useFeature("attributes");
   const sparse = useFeature("sparse-editor") && record?.outputs.some((pin) => pin.type === "sparse");
   return (
     <>
@@ -81,8 +82,8 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
       {sparse && <button onClick={() => set({ dialog: { kind: "sparse", block: block.id } })}>Edit as a sparse matrix</button>}
       {record && record.inputs.length > 0 && <h3>Inputs</h3>}
       {record?.inputs.map((pin) => <PinSheet key={pin.name} block={block} pin={pin} info={infoText(known?.inputs[pin.name])} faulty={fault?.pin === pin.name} />)}
-      {record && Object.keys(record.attrs).length > 0 && <h3>Attributes</h3>}
-      {record && Object.entries(record.attrs).map(([name, attr]) => <AttrField key={name} block={block} name={name} attr={attr} />)}
+      {attributes && record && Object.keys(record.attrs).length > 0 && <h3>Attributes</h3>}
+      {attributes && record && Object.entries(record.attrs).map(([name, attr]) => <AttrField key={name} block={block} name={name} attr={attr} />)}
       {record && record.outputs.length > 0 && <h3>Outputs</h3>}
       {record?.outputs.map((pin) => (
         <div key={pin.name} className="out-row">
