@@ -22,7 +22,9 @@ def faulty_page() -> dict[str, Any]:
     data, ids, segments = const("data", [[1.0, 2.0], [3.0, 4.0]]), const("ids", [0.5]), const("segments", [0], "int32")
     mean = block("mean", "SparseSegmentMean", data="data.output", indices="ids.output", segment_ids="segments.output")
     behind, after = block("behind", "Neg", x="mean.output"), block("after", "Square", x="behind.y")
-    return page("p", data, ids, segments, mean, behind, after, block("other", "Neg", x="data.output"), session("other.y"))
+    return page(
+        "p", data, ids, segments, mean, behind, after, block("other", "Neg", x="data.output"), session("other.y")
+    )
 
 
 @pytest.mark.feature("errors")
@@ -107,7 +109,9 @@ def test_an_unknown_op_is_shown_and_told_and_the_page_opens(desk: Desk) -> None:
     assert (kept["op"], kept["in"], kept["values"]) == (odd["op"], odd["in"], odd["values"])
 
 
-@pytest.mark.broken("rowgrad.studio.folder:Folder.save", "lambda self, name, *given: Saved(self.open(name)[1], None, False)")
+@pytest.mark.broken(
+    "rowgrad.studio.folder:Folder.save", "lambda self, name, *given: Saved(self.open(name)[1], None, False)"
+)
 def test_a_fault_of_the_page_itself_shows_what_to_do_and_loses_nothing(desk: Desk) -> None:
     bring(desk, page("p", const("a", [1.0]), block("minus", "Neg", x="a.output"), session("minus.y")))
     desk.run_once()

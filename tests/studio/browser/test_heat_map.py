@@ -65,7 +65,9 @@ def test_a_heat_map_has_colours_for_numbers_and_tells_them_to_the_keyboard(desk:
 
 
 @pytest.mark.feature("heat-map")
-@pytest.mark.broken("rowgrad.studio.look_verbs:heat_of", "lambda *given: original(*given) | {'cells': [[None] * 3] * 2}")
+@pytest.mark.broken(
+    "rowgrad.studio.look_verbs:heat_of", "lambda *given: original(*given) | {'cells': [[None] * 3] * 2}"
+)
 def test_a_surface_is_drawn_and_turns_by_keys(desk: Desk) -> None:
     below = painted(desk)
     below.get_by_role("button", name="Surface").click()

@@ -103,7 +103,9 @@ def test_all_outputs_and_all_entries_of_a_list_are_shown(desk: Desk) -> None:
 
 
 @pytest.mark.feature("costs")
-@pytest.mark.broken("rowgrad.studio.opened:costs_json", "lambda of: {b: {'seconds': 1, 'bytes': 7} for b in original(of)}")
+@pytest.mark.broken(
+    "rowgrad.studio.opened:costs_json", "lambda of: {b: {'seconds': 1, 'bytes': 7} for b in original(of)}"
+)
 def test_time_and_bytes_of_the_last_run_stand_on_each_block(desk: Desk) -> None:
     blocks = [const("a", [[1.0]] * 64), const("b", [[2.0] * 32]), block("minus", "Neg", x="b.output")]
     wide = block("wide", "MatMul", a="a.output", b="minus.y")
