@@ -1,13 +1,13 @@
 // Verbs over HTTP: one POST each, events as a stream of lines. The token stands in the page's address.
 
 import type { Fault, StudioEvent, Transport } from "./protocol";
-import { Refusal } from "./protocol";
+import { Refusal, windowName } from "./protocol";
 
 const RETRY = 1000; // milliseconds until a lost connection is tried again
 const SILENCE = 25_000; // milliseconds without a beat after which a connection is taken for lost
 
 export class HttpTransport implements Transport {
-  readonly window = crypto.randomUUID();
+  readonly window = windowName();
 
   constructor(
     private readonly base: string,

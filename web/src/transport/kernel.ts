@@ -1,7 +1,7 @@
 // Verbs through a notebook's kernel: the same requests and answers as over HTTP, as messages of a widget.
 
 import type { Fault, StudioEvent, Transport } from "./protocol";
-import { Refusal } from "./protocol";
+import { Refusal, windowName } from "./protocol";
 
 /** What a widget's model offers; the part of it that is needed. */
 export interface KernelModel {
@@ -14,7 +14,7 @@ export interface KernelModel {
 type Answer = { id: number; result?: unknown; error?: Fault } | { event: StudioEvent };
 
 export class KernelTransport implements Transport {
-  readonly window = crypto.randomUUID();
+  readonly window = windowName();
   private readonly waiting = new Map<number, { done: (result: never) => void; failed: (error: Refusal) => void }>();
   private next = 1;
 

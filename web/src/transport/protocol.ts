@@ -236,6 +236,11 @@ export class Refusal extends Error {
   }
 }
 
+/** A name no other window has. `crypto.randomUUID` would do, but is missing on pages that came without encryption. */
+export function windowName(): string {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** How verbs reach the server: over HTTP in a browser, through the kernel in a notebook. */
 export interface Transport {
   readonly window: string;

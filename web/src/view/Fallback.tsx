@@ -1,4 +1,4 @@
-// A fault of the page itself: the work is saved, and a reload goes on from there.
+// A fault of the page itself: the work is saved, or kept in the browser until it can be, and a reload goes on from there.
 
 import type { ReactNode } from "react";
 import { Component } from "react";
@@ -22,7 +22,7 @@ export class Fallback extends Component<{ children: ReactNode }, { fault: Error 
       <main className="studio failure" data-theme="system">
         <h1>Something went wrong on this page</h1>
         <p role="alert">{fault.message}</p>
-        <p>What you have drawn is saved.</p>
+        <p>What you have drawn is kept. A reload goes on from there.</p>
         <button className="primary" onClick={() => location.reload()}>Reload</button>
       </main>
     );

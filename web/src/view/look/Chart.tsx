@@ -37,6 +37,9 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
       ticks: { stroke: colour("--line"), width: 1 },
       font: "11px system-ui, sans-serif",
     };
+    // Of a logarithmic scale the tens are enough: with all lines between them nothing else is seen.
+    const tens: uPlot.Axis.Filter = (_, ticks) => ticks.map((tick) => (Math.abs(Math.log10(tick) % 1) < 1e-6 ? tick : null));
+    const sparse = log ? { filter: tens } : {};
     const names = JSON.parse(labels) as string[];
     const made = new uPlot(
       {
@@ -46,7 +49,7 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
         scales: { x: { time: false }, y: { distr: log ? 3 : 1, auto } },
         axes: [
           { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")) },
-          { ...axis, size: 66, space: 22, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) },
+          { ...axis, size: 66, space: 22, grid: { ...axis.grid, ...sparse }, ticks: { ...axis.ticks, ...sparse }, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) },
         ],
         cursor: { points: { size: 6 } },
         series: [

@@ -28,10 +28,14 @@ export function MapPanel() {
   if (!open) return null;
   const first = inFront(seen, open, look);
   // Where nobody chose, a matrix says more than the one number that a session fetches.
-  const chosen = first && (look?.block === first.block || open.blocks.has(first.block));
-  const front = chosen ? first : (seen.find((one) => (one.result.info.shape ?? []).filter((size) => (size ?? 0) > 1).length >= 2) ?? first);
+  const chosen = first && (look?.block === first.block || open.blocks.has(first.block) || isMatrix(first));
+  const front = chosen ? first : (seen.find(isMatrix) ?? first);
   if (!front) return <p className="quiet">No numbers to paint yet. Run the page, and they are shown here.</p>;
   return <MapSheet key={`${open.name} ${front.key}`} open={open} seen={seen} front={front} surface={surface} setSurface={setSurface} />;
+}
+
+function isMatrix(one: Seen): boolean {
+  return (one.result.info.shape ?? []).filter((size) => (size ?? 0) > 1).length >= 2;
 }
 
 interface Props {
