@@ -349,21 +349,7 @@ class Desk:
         self.mouse.down()
         self.mouse.move(x + 12, y + 4)
 
-
-def const(block: str, at: tuple[float, float], data: Any, dtype: str = "float32") -> dict[str, Any]:
-    """A constant as a page's file has it."""
-    shape, inner = [], data
-    while isinstance(inner, list):
-        shape, inner = [*shape, len(inner)], inner[0]
-    return {"id": block, "op": "Const", "at": at, "values": {"val": {"dtype": dtype, "shape": shape, "data": data}}}
-
-
-def block(name: str, op: str, at: tuple[float, float], **entries: Any) -> dict[str, Any]:
-    """Any block as a page's file has it; wires under `wires`."""
-    wires = entries.pop("wires", None)
-    return {"id": name, "op": op, "at": at} | ({"in": wires} if wires else {}) | entries
-
-    # -- values, runs and sessions: pages that are there already, tables of values, commands ------------------------------
+    # -- values, runs and sessions: pages that are there already, tables of values, commands -------------------------
 
     def open_made(self, *blocks: dict[str, Any], name: str = "made") -> str:
         """Open a page of these blocks, which is written to the folder as any program may do it."""
@@ -409,3 +395,17 @@ def block(name: str, op: str, at: tuple[float, float], **entries: Any) -> dict[s
 
     def wait_runs(self, least: int) -> None:
         self._until(lambda: self.runs() >= least)
+
+
+def const(block: str, at: tuple[float, float], data: Any, dtype: str = "float32") -> dict[str, Any]:
+    """A constant as a page's file has it."""
+    shape, inner = [], data
+    while isinstance(inner, list):
+        shape, inner = [*shape, len(inner)], inner[0]
+    return {"id": block, "op": "Const", "at": at, "values": {"val": {"dtype": dtype, "shape": shape, "data": data}}}
+
+
+def block(name: str, op: str, at: tuple[float, float], **entries: Any) -> dict[str, Any]:
+    """Any block as a page's file has it; wires under `wires`."""
+    wires = entries.pop("wires", None)
+    return {"id": name, "op": op, "at": at} | ({"in": wires} if wires else {}) | entries
