@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+import socket
 import time
 
 import pytest
 from desk import Desk, const
 from playwright.sync_api import expect
+from running import Studio
 
 
 def on_disk(desk: Desk, name: str) -> list[str]:
@@ -51,6 +54,18 @@ def test_a_reload_in_the_middle_of_an_edit_loses_nothing(desk: Desk) -> None:
     expect(desk.window.locator("[data-block]")).to_have_count(1)
 
 
+@pytest.fixture
+def own_port(studio: Studio) -> None:
+    """A port no other server takes while this one is down: far from the usual one, and below those of clients."""
+    while not studio.port:
+        with socket.socket() as tried:
+            port = random.randrange(20_000, 30_000)
+            if tried.connect_ex(("127.0.0.1", port)):
+                studio.port = port
+    studio.start()
+
+
+@pytest.mark.usefixtures("own_port")
 @pytest.mark.feature("autosave")
 def test_a_killed_server_loses_no_more_than_the_last_second(desk: Desk) -> None:
     """Server killed with kill -9 during continuous edits loses at most the last second; the page resumes."""
