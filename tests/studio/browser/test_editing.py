@@ -31,7 +31,6 @@ def test_undo_redo_and_the_history(desk: Desk) -> None:
     first = desk.page_json(name)
     field = desk.window.get_by_label("Search blocks", exact=True)
     field.fill("Const")
-    pages = [first]
     for k in range(10):
         field.press("Enter")
         expect(desk.window.locator("[data-block]")).to_have_count(3 + k)
@@ -43,7 +42,7 @@ def test_undo_redo_and_the_history(desk: Desk) -> None:
     for k in range(10):
         desk.key("Control+z")
         expect(desk.window.locator("[data-block]")).to_have_count(11 - k)
-    assert desk.page_json(name) == pages[0]
+    assert desk.page_json(name) == first
     expect(desk.window.locator('[data-command="undo"]')).to_be_disabled()
     for k in range(10):
         desk.key("Control+Shift+z")

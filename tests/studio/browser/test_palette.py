@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-import rowgrad
 from desk import Desk
 from playwright.sync_api import expect
+
+import rowgrad
 
 CATALOG = {record["name"]: record for record in rowgrad.catalog()}
 
