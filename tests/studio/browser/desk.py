@@ -279,7 +279,7 @@ class Desk:
             self.window.wait_for_timeout(25)
             left -= 25
 
-    # -- values, runs and sessions: pages that are there already, tables of values, commands ------------------------------
+    # -- values, runs and sessions: pages that are there already, tables of values, commands ---------------------------
 
     def open_made(self, *blocks: dict[str, Any], name: str = "made") -> str:
         """Open a page of these blocks, which is written to the folder as any program may do it."""
