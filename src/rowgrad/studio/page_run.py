@@ -22,6 +22,7 @@ from .trends import Trends, Watched
 MODES = ("once", "steps", "rate", "flat")
 _ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
 _RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
+_ENDS_WITHIN = 0.25  # or stopped: what is told then is the last there is, unless a step takes long
 SAVES_WITHIN = 30.0
 EDITED = "the page was edited"
 _NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
@@ -135,6 +136,10 @@ class PageRun:
     def stop(self, message: str | None = None) -> None:
         """End; what was computed stays to be looked at."""
         with self._control:
+            work = self._work
+            self._cancel()
+            if work is not None:
+                work.opened.gate.rest(_ENDS_WITHIN)
             self._stop(message)
         self._teller.soon(urgent=True)
 

@@ -349,7 +349,7 @@ class Desk:
         self.mouse.down()
         self.mouse.move(x + 12, y + 4)
 
-    # -- values, runs and sessions: pages that are there already, tables of values, commands -------------------------
+    # -- values, runs and sessions: pages that are there already, tables of values, commands ---------------------------
 
     def open_made(self, *blocks: dict[str, Any], name: str = "made") -> str:
         """Open a page of these blocks, which is written to the folder as any program may do it."""

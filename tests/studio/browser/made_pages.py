@@ -11,7 +11,8 @@ Block = dict[str, Any]
 
 def made(name: str, op: str, at: tuple[int, int] = (0, 0), **fields: Any) -> Block:
     """A block: `wires` by pin, `values` by pin, `attrs`."""
-    return {"id": name, "op": op, "at": list(at)} | {{"wires": "in"}.get(key, key): what for key, what in fields.items()}
+    told = {"in" if field == "wires" else field: what for field, what in fields.items()}
+    return {"id": name, "op": op, "at": list(at)} | told
 
 
 def array(dtype: str, data: Any) -> dict[str, Any]:

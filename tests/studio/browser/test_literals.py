@@ -52,7 +52,9 @@ def test_inline_literal_on_an_unwired_pin(desk: Desk) -> None:
 
 
 @pytest.mark.feature("literals")
-@pytest.mark.broken("rowgrad.studio.literals:parse_literal", "lambda *given: original(*given).astype('f8').astype('i8')")
+@pytest.mark.broken(
+    "rowgrad.studio.literals:parse_literal", "lambda *words: original(*words).astype('f8').astype('i8')"
+)
 @pytest.mark.broken("rowgrad.studio.windows:texts_of", "lambda flat: [str(int(float(x))) for x in flat]")
 def test_an_int64_keeps_all_its_digits(desk: Desk) -> None:
     """int64-safe entry: it survives typing, saving, running and the result table."""
