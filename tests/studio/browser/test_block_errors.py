@@ -30,7 +30,8 @@ def faulty_page() -> dict[str, Any]:
 @pytest.mark.feature("errors")
 @pytest.mark.broken(
     "rowgrad.studio.page_verbs:summary",
-    "lambda *given: (s := original(*given)) | {'errors': {k: e | {'message': 'wrong'} for k, e in s['errors'].items()}}",
+    "lambda *given: (s := original(*given)) | "
+    "{'errors': {k: e | {'message': 'wrong'} for k, e in s['errors'].items()}}",
 )
 def test_an_error_stands_on_its_block_and_pin_in_the_words_of_check(desk: Desk) -> None:
     bring(desk, faulty_page())

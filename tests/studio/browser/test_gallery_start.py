@@ -9,6 +9,13 @@ import pytest
 from desk import Desk
 from playwright.sync_api import expect
 
+COLOURS = """async (image) => {
+    await image.decode();
+    const pen = new OffscreenCanvas(300, 200).getContext("2d");
+    pen.drawImage(image, 0, 0, 300, 200);
+    const { data } = pen.getImageData(0, 0, 300, 200);
+    return new Set(Array.from({ length: data.length / 4 }, (_, k) => data.slice(4 * k, 4 * k + 4).join())).size;
+}"""
 PAGES = Path(__file__).parents[3] / "examples" / "pages"
 
 
@@ -24,9 +31,7 @@ def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(desk:
         card.scroll_into_view_if_needed()
         image = card.locator("img")
         expect(image).to_have_attribute("alt", re.compile("^Drawing of "))
-        wide, high = image.evaluate("async (img) => (await img.decode(), [img.naturalWidth, img.naturalHeight])")
-        assert wide >= 150, card.inner_text()
-        assert high >= 80, card.inner_text()
+        assert image.evaluate(COLOURS) > 10, card.inner_text()
     desk.window.get_by_label("Search pages and gallery").fill("08 grad")
     expect(cards).to_have_count(1)
     expect(cards.locator("b")).to_have_text(re.compile("08 Sparse fill empty rows grad"))

@@ -48,7 +48,7 @@ def in_a_shell(words: list[str], folder: Path) -> str:
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.out_verbs:build", "lambda page: page['alpha'].values.update(val=np.float64(0.002))")
+@pytest.mark.broken("rowgrad.studio.out_verbs:build", "lambda page: page['alpha'].values.update(val=np.array(0.002))")
 def test_the_script_runs_in_its_own_process_and_gives_the_same_bits(desk: Desk, tmp_path: Path) -> None:
     opened(desk)
     download = downloaded(desk, "Python script")
@@ -64,7 +64,10 @@ def test_the_script_runs_in_its_own_process_and_gives_the_same_bits(desk: Desk, 
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.out_verbs:_FORMS", "original | {'json': ('.json', lambda page: '{}')}")
+@pytest.mark.broken(
+    "rowgrad.studio.out_verbs:_FORMS",
+    "original | {'json': ('.json', lambda page: dumps(Page(page.name, page.blocks[:-1])))}",
+)
 def test_the_page_as_json_is_the_page(desk: Desk, tmp_path: Path) -> None:
     opened(desk)
     download = downloaded(desk, "Page (JSON)")
@@ -103,7 +106,8 @@ def test_the_drawing_as_svg_shows_every_block(desk: Desk, tmp_path: Path) -> Non
 @pytest.mark.feature("export")
 @pytest.mark.broken(
     "rowgrad.studio.out_verbs:_FORMS",
-    "original | {'svg': ('.svg', lambda page: '<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"600\"/>')}",
+    "original | {'svg': ('.svg', lambda page: "
+    '\'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="600"/>\')}',
 )
 def test_the_picture_is_a_png_of_twice_the_drawings_size(desk: Desk, tmp_path: Path) -> None:
     opened(desk, "02_sparse_segment_mean_grad")
@@ -134,7 +138,7 @@ def chunks(raw: bytes, kind: bytes) -> list[bytes]:
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.run_verbs:_asked", "lambda given: original(given) | {'steps': 7}")
+@pytest.mark.broken("rowgrad.studio.run_verbs:shlex.join", "lambda words: original(words).replace('--steps 12', '')")
 def test_the_command_does_what_was_done_here(desk: Desk, tmp_path: Path) -> None:
     desk.open_gallery(PAGE)
     desk.run_steps(12)
