@@ -17,6 +17,7 @@ import pytest
 from desk import Desk
 from playwright.sync_api import Download, Locator, expect
 
+import rowgrad
 from rowgrad.graph import ClientSession, Page, build, dumps, loads
 
 PAGE = "31_linear_regression"
@@ -42,7 +43,8 @@ def downloaded(desk: Desk, kind: str) -> Download:
 
 def in_a_shell(words: list[str], folder: Path) -> str:
     """Run it as somebody would who has rowgrad; what it prints."""
-    found = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    env = os.environ | {"PYTHONPATH": str(Path(rowgrad.__file__).parents[1])}  # the same rowgrad as here
+    found = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
