@@ -27,8 +27,11 @@ function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => v
   const root: Root = createRoot(box);
   set({ embedded: true });
   root.render(<Fallback><App /></Fallback>);
-  void connect(new KernelTransport(model), String(model.get("page_name")));
-  return () => root.unmount();
+  const connected = connect(new KernelTransport(model), String(model.get("page_name")));
+  return () => {
+    root.unmount();
+    void connected.then((leave) => leave());
+  };
 }
 
 export default { render };

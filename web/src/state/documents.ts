@@ -18,7 +18,7 @@ const moving = new Set<string>(); // pages this window renames or removes itself
 export const removedPages: string[] = [];
 
 /** Begin: what there is, the tabs of the window before a reload, or the start screen. */
-export async function connect(transport: Transport, first: string | null): Promise<void> {
+export async function connect(transport: Transport, first: string | null): Promise<() => void> {
   set({ transport, theme: keptTheme() });
   let began = false;
   // Heard before it is asked what there is, so that nothing falls between.
@@ -32,7 +32,7 @@ export async function connect(transport: Transport, first: string | null): Promi
   } catch (error) {
     leave();
     set({ failure: error instanceof Refusal ? error.fault.message : String(error) });
-    return;
+    return leave;
   }
   began = true;
   const { tabs = [], active = null, ...settings } = keptWindow();
@@ -49,8 +49,13 @@ export async function connect(transport: Transport, first: string | null): Promi
     if (get().pages.length === 1 && !first && !get().pages[0]!.error) await open(get().pages[0]!.name);
     else set({ start: true });
   }
-  useStudio.subscribe(keepWindow);
+  const forgetWindow = useStudio.subscribe(keepWindow);
   window.addEventListener("pagehide", saveAll);
+  return () => {
+    leave();
+    forgetWindow();
+    window.removeEventListener("pagehide", saveAll);
+  };
 }
 
 async function greet(): Promise<void> {

@@ -183,7 +183,7 @@ function Results({ id }: { id: string }) {
     <div className={`block-results${outline ? " traced" : ""}`}>
       {showResults &&
         Object.entries(results ?? {}).map(([pin, result]) => <ResultChip key={pin} block={id} pin={pin} result={result} />)}
-      {showCosts && cost && cost.seconds > 0 && <div className="block-cost" title="time and memory of the last run">{secondsText(cost.seconds)} · {bytesText(cost.bytes)}</div>}
+      {showCosts && cost && <div className="block-cost" title="time and memory of the last run">{cost.seconds > 0 ? `${secondsText(cost.seconds)} · ` : ""}{bytesText(cost.bytes)}</div>}
     </div>
   );
 }
