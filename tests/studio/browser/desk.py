@@ -137,6 +137,12 @@ class Desk:
         if dtype is not None:
             self.select(block)
             self.inspector.get_by_label(f"Dtype of {block}.{pin}", exact=True).select_option(dtype)
+            # The server reads the text anew: a wire drawn before it answers would carry the old dtype.
+            self._until(lambda: self._saved_dtype(block, pin) == dtype)
+
+    def _saved_dtype(self, block: str, pin: str) -> str | None:
+        found = next(b for b in self.page_json()["blocks"] if b["id"] == block).get("values", {}).get(pin)
+        return found.get("dtype") if isinstance(found, dict) else None
 
     @property
     def inspector(self) -> Locator:
@@ -357,6 +363,7 @@ class Desk:
         (self.studio.folder / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
         self.open(name)
         expect(self.window.locator("[data-block]")).to_have_count(len(blocks))
+        self.key("Control+0")  # away from the edges, where a wire that is drawn moves the page
         return name
 
     def saved(self, block: str) -> dict[str, Any]:

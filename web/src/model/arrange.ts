@@ -29,6 +29,10 @@ export function sizeOf(record: OpRecord | undefined): Size {
 }
 
 function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
+  return sizes.get(block.id) ?? sizeOf(catalog.find(block.op));
+}
+
+function roomOf(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
   // Results may come later: there is room for them from the start.
   const about = sizeOf(catalog.find(block.op));
   const seen = sizes.get(block.id);
@@ -52,7 +56,7 @@ export function layOut(page: Page, catalog: Catalog, only?: ReadonlySet<string>)
   graph.setDefaultEdgeLabel(() => ({}));
   const chosen = page.blocks.filter((block) => !only || only.has(block.id));
   const sizes = drawn.sizes();
-  for (const block of chosen) graph.setNode(block.id, { ...sizeOfBlock(block, catalog, sizes) });
+  for (const block of chosen) graph.setNode(block.id, { ...roomOf(block, catalog, sizes) });
   for (const wire of wiresOf(page)) {
     if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
   }
@@ -134,7 +138,7 @@ export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: O
   const places = positionsOf(page);
   const boxes = page.blocks.map((block) => {
     const [left, top] = places.get(block.id)!;
-    return { x: left, y: top, ...sizeOfBlock(block, catalog, sizes) };
+    return { x: left, y: top, ...roomOf(block, catalog, sizes) };
   });
   let [x, y] = snap(wanted);
   for (let tries = 0; tries < 500; tries++) {
