@@ -127,8 +127,6 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     found = measure(chosen.blocks)
     drawn, frames, answer = found["load_ms"], found["drag"]["frames_per_second"], found["run_ms"]["median"]
-    print(
-        f"{chosen.blocks} blocks: drawn after {drawn:.0f} ms, dragged at {frames:.0f} frames/s, run {answer:.1f} ms"
-    )
+    print(f"{chosen.blocks} blocks: drawn after {drawn:.0f} ms, dragged at {frames:.0f} frames/s, run {answer:.1f} ms")
     chosen.out.write_text(json.dumps({"machine": machine.facts(), "studio": found}, indent=1) + "\n")
     print(f"wrote {chosen.out}")
