@@ -38,7 +38,8 @@ useStudio.subscribe((state, before) => {
 function sayCarried(name: string, run: RunState, old: RunState | null | undefined): void {
   if (!run.carried.length || (old && old.engine === run.engine && (old.revision === run.revision || isSame(old.recipes, run.recipes)))) return;
   const one = run.carried.length === 1;
-  say("info", `${one ? "Variable" : "Variables"} ${run.carried.join(", ")} ${one ? "goes on with its value" : "go on with their values"}.`, { page: name });
+  const goes = one ? "goes on with its value" : "go on with their values";
+  say("info", `Variable${one ? "" : "s"} ${run.carried.join(", ")} ${goes}.`, { page: name });
 }
 
 function isSame(a: Record<string, string>, b: Record<string, string>): boolean {
