@@ -22,7 +22,7 @@ from ..graph.literal_elements import QUOTED, parse_words
 from ..graph.page import PageError
 
 MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every answer
-_TRUTHS = re.compile(r"[\s{},]*(?:(?:true|false)[\s{},]*)+;?\s*", re.IGNORECASE)
+_TRUTHS = re.compile(r"[\s{},]*+(?:(?:true|false)[\s{},]*+)++;?\s*", re.IGNORECASE)
 _BRACKETED = re.compile(rf"[\[\](),]|{QUOTED.pattern}|'[^'\\]*(?:\\.[^'\\]*)*'|[^\[\](),\"'\s]+|[\"'].*", re.DOTALL)
 
 

@@ -53,8 +53,7 @@ def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Seq
     """
     matrix = matrix_of(array, at)
     (a, b), (c, d) = (clipped(pair, size) for pair, size in zip((rows, columns), matrix.shape, strict=True))
-    if (b - a) * (d - c) > MOST_CELLS:
-        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{b - a} x {d - c}")
+    check_cells(b - a, d - c)
     flat = texts_of(np.ascontiguousarray(matrix[a:b, c:d]).reshape(-1))
     width = d - c
     cells = [flat[k * width : (k + 1) * width] for k in range(b - a)]
@@ -89,6 +88,12 @@ def string_text(item: Any) -> str:
     if isinstance(item, str) and item and item.isprintable() and item[0] != '"' and item == item.strip():
         return item
     return write_word(item, "string")
+
+
+def check_cells(rows: int, columns: int) -> None:
+    """Refuse a grid that is too large; rows without a cell are lists in the answer, too."""
+    if max(rows, 1) * max(columns, 1) > MOST_CELLS:
+        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
 
 
 def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
