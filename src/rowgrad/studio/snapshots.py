@@ -105,7 +105,7 @@ class Snapshots:
                 if not (_ID.fullmatch(path.stem) and _is_plain(path) and _is_plain(path.with_suffix(".state"))):
                     continue
                 told = json.loads(path.read_bytes())
-                entry = {"id": path.stem, "label": str(told["label"]), "run": int(told["run"])}
+                entry: dict[str, Any] = {"id": path.stem, "label": str(told["label"]), "run": int(told["run"])}
                 entry["when"] = float(told["when"])
             except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # half written, or not ours
