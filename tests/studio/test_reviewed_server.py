@@ -243,3 +243,16 @@ def test_a_widget_survives_its_callers(tmp_path: Path, capsys: pytest.CaptureFix
     widget.close()
     widget.close()
     widget._hear(widget, {"id": 1, "verb": "hello"}, [])
+
+
+def test_a_column_whose_lines_end_in_commas() -> None:
+    assert arrays_of("x.csv", b"1,\n2,\n")["x"].tolist() == [1, 2]
+    assert parse_value("1.5;\n2;") == [1.5, 2.0]
+
+
+def test_arrays_without_matrices_can_be_looked_at(ask: Any) -> None:
+    value = {"dtype": "float32", "shape": [0, 3, 4], "data": []}
+    found = ask("window", value=value, rows=[0, 9], columns=[0, 9])
+    assert (found["of"], found["cells"]) == ([0, 4], [])
+    with pytest.raises(InvalidArgumentError, match=r"at\[0\] must be in \[0, 0\); got 1"):
+        ask("window", value=value, at=[1], rows=[0, 9], columns=[0, 9])

@@ -38,8 +38,10 @@ def matrix_of(array: Array, at: Sequence[int]) -> Array:
     if len(at) != leading:
         raise _refuse("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
     for axis, index in enumerate(at):
-        if not 0 <= index < array.shape[axis]:
+        if not 0 <= index < max(array.shape[axis], 1):
             raise _refuse(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
+    if 0 in array.shape[:leading]:  # there is no matrix to pick, and none of its rows
+        return array.reshape(0, array.shape[-1])
     if array.ndim < 2:
         return array.reshape(-1, 1)
     picked: Array = array[tuple(at)]
