@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ..studio.studio import Studio
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
-_FEATURE = re.compile(r"[a-z][a-z0-9_-]*")
 _NEEDED = ("starlette", "uvicorn", "h11", "anyio")
 _tell = partial(say, "studio")
 
@@ -85,10 +85,14 @@ def _check_installed() -> None:
 
 
 def _features(text: str) -> list[str]:
+    from ..studio.features import FEATURES
+
     found = [name.strip() for name in text.split(",") if name.strip()]
     for name in found:
-        if not _FEATURE.fullmatch(name):
-            raise UsageError(f"--without: {name!r} is no name of a feature")
+        if name not in FEATURES:
+            near = get_close_matches(name, FEATURES, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(FEATURES)}"
+            raise UsageError(f"--without: {name!r} is no name of a feature; {meant}")
     return found
 
 

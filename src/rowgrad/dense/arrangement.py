@@ -70,6 +70,8 @@ def _slice(xp: Any, input: Any, begin: tuple[int, ...], size: tuple[int, ...]) -
 
 
 def _pad_like(xp: Any, x: Any, begin: tuple[int, ...], like: Any) -> Any:
+    if not begin:  # one number: NumPy wants a width for some axis
+        return xp.copy(x)
     after = tuple(n - b - s for b, s, n in zip(begin, x.shape, like.shape, strict=True))
     return xp.pad(x, tuple(zip(begin, after, strict=True)))
 

@@ -80,7 +80,7 @@ def _normal(words: Array, dtype: str) -> Array:
         u, angle = fractions[:, 0::2], fractions[:, 1::2]
     radius = np.sqrt(-2.0 * logarithm(np.maximum(u, 1.0e-7)))
     sine, cosine = sine_and_cosine(angle)
-    return np.stack([sine * radius, cosine * radius], axis=-1).reshape(len(words), -1).astype(NUMPY_DTYPE[dtype])
+    return np.stack([sine * radius, cosine * radius], axis=-1).reshape(-1).astype(NUMPY_DTYPE[dtype])
 
 
 def logarithm(x: Array) -> Array:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import refuse, shape_text
-from ..shape import differ, same
+from ..shape import differ, rank
 from ..spec import ACCUMULATOR_OF, FLOATS, INDEX, NUMBERS, Call, Known, Shape
 from .broadcasting import check_number, dense
 
 CATEGORY = "Dense rows"
 
+
+def _positions(x: Known) -> tuple[Shape, ...]:
+    rank(x, "ids", 1, "should_be_vector")
+    return (x.shape("ids"),)
+
+
 dense(
     "Positions",
     "ids: Tidx -> output: int64",
     types={"Tidx": INDEX},
-    shape=same("ids"),
+    shape=_positions,
     category=CATEGORY,
     tensorflow=False,
     doc="0, 1, 2, … as many as there are ids.",

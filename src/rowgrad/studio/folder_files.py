@@ -52,15 +52,20 @@ def move(old: Path, new: Path) -> None:
     source, target = store.folder_of(old), store.folder_of(new)
     pool_files.refuse_link(source, target)
     listed = [name for name in _listed(source) if array_files.NAME.fullmatch(name)]
-    if listed and not target.is_dir():
-        os.mkdir(target)
-    for name in listed:
-        if not pool_files.same(source / name, target / name):
-            pool_files.link(source / name, target / name)
-    if listed:
-        files.sync_folder(target)
-        files.sync_folder(target.parent)
-    os.rename(old, new)
+    try:
+        if listed and not target.is_dir():
+            os.mkdir(target)
+        for name in listed:
+            if not pool_files.same(source / name, target / name):
+                pool_files.link(source / name, target / name)
+        if listed:
+            files.sync_folder(target)
+            files.sync_folder(target.parent)
+        os.rename(old, new)
+    except OSError:  # a full disk keeps no arrays of a page that did not come
+        if not os.path.lexists(new) and not pool_files.same(source, target):
+            _clear(target)
+        raise
     files.sync_folder(new.parent)
     if old.parent != new.parent:
         files.sync_folder(old.parent)

@@ -101,8 +101,9 @@ class Guard:
         if origin is not None and origin.lower() != f"http://{host.lower()}":
             raise RefusedError(403, "OriginRefused", f"pages of {origin[:80]!r} may not ask this studio")
         self._judge_site(heads, path)
-        if not path.startswith("/"):
-            raise RefusedError(404, "NotFound", "there is no such address")
+        # What is judged here must be what is routed behind: /api%2Fevents would be routed as /api/events.
+        if not path.startswith("/") or path != scope["path"]:
+            raise RefusedError(404, "NotFound", f"there is no {path[:80]!r}")
         allowed = ("GET", "HEAD") if not path.startswith("/api/") else ("GET",) if path == "/api/events" else ("POST",)
         if scope["method"] not in allowed:
             text = f"{path[:80]} takes {' and '.join(allowed)} only"

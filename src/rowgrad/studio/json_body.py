@@ -11,7 +11,8 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from .limits import Limits
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# One that does not end goes to the end: or the search would begin anew at every quote in it.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _MOST_DIGITS = 1000  # as in files of pages
 

@@ -22,7 +22,7 @@ from ..graph.literal_elements import QUOTED, parse_words
 from ..graph.page import PageError
 
 MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every answer
-_TRUTHS = re.compile(r"[\s{},]*(?:(?:true|false)[\s{},]*)+;?\s*", re.IGNORECASE)
+_TRUTHS = re.compile(r"[\s{},]*+(?:(?:true|false)[\s{},]*+)++;?\s*", re.IGNORECASE)
 _BRACKETED = re.compile(rf"[\[\](),]|{QUOTED.pattern}|'[^'\\]*(?:\\.[^'\\]*)*'|[^\[\](),\"'\s]+|[\"'].*", re.DOTALL)
 
 
@@ -132,6 +132,8 @@ def rows_of(text: str, separator: str | None = None) -> list[list[str]]:
     """The cells of a table, by row; the separator is the first of tab, semicolon and comma that is there."""
     lines = [line for line in text.splitlines() if line.strip()]
     separator = separator or next((s for s in "\t;," if any(s in line.rstrip(s) for line in lines)), None)
+    if separator is None and len(lines) > 1:  # one column, every line of which ends in a separator
+        separator = next((s for s in ";," if all(line.rstrip().endswith(s) for line in lines)), None)
     if separator is None:
         return [line.split() for line in lines]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,8 @@ def import_file(studio: Studio, given: Asked) -> Json:
 def _bytes(value: Any) -> int:
     if isinstance(value, np.ndarray):
         strings = sum(map(len, value.reshape(-1).tolist())) if value.dtype == object else 0
-        return int(value.nbytes) + strings
+        # An array without elements is a brace for every row where it is written out.
+        return (int(value.nbytes) or math.prod(max(size, 1) for size in value.shape)) + strings
     if isinstance(value, list | tuple):
         return sum(map(_bytes, value))
     return len(value) if isinstance(value, str | bytes) else 8

@@ -43,6 +43,7 @@ class PageRun:
         self.latest: dict[str, str] | None = None  # recipes of the page as it was saved last, where that is another
         self._work: Work | None = None
         self._prepared: Prepared | None = None
+        self._closed = False
         self._control = threading.Lock()  # one call from outside at a time
         self._lock = threading.RLock()  # guards the fields; never held while a step is at work
         self._change = threading.Condition(self._lock)
@@ -67,6 +68,9 @@ class PageRun:
     ) -> None:
         """Run the page, on from where its Variables are."""
         with self._control:
+            if self._closed:  # nobody could stop what begins now
+                message = f"name: page {self.name!r} is no longer in this project"
+                raise InvalidArgumentError(message, argument="name")
             prepared = self._prepare(page, revision)
             blocks = prepared.wanted(sessions)
             opened, carried = self._open(prepared, engine)
@@ -185,6 +189,7 @@ class PageRun:
         """End, and tell nothing more."""
         self._teller.close()
         with self._control:
+            self._closed = True
             self._stop(None)
 
     def state(self) -> dict[str, Any]:

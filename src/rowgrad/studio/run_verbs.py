@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InvalidArgumentError
 from ..graph.loop import SLOWEST
 from .asked import Asked
 from .page_run import MODES
@@ -48,7 +49,12 @@ def step(studio: Studio, given: Asked) -> Json:
     """So many steps, then pause; a page that is not running begins with them."""
     name, steps = given.text("name"), given.whole("steps", 1, MOST_STEPS, 1)
     if studio.runs.of(_page(studio, given)).is_alive:
-        return studio.runs.step(name, steps)
+        try:
+            return studio.runs.step(name, steps)
+        except InvalidArgumentError:
+            if studio.runs.of(name).is_alive:
+                raise
+            # It ended a moment ago, so that it begins anew.
     page, revision = studio.folder.open(name)
     engine = studio.runs.state(name)["engine"] or "numpy"
     return studio.runs.start(name, page, revision, mode="steps", steps=steps, engine=engine)

@@ -133,10 +133,12 @@ class Runs:
     def renamed(self, old: str, new: str) -> None:
         """A page has another name; its run goes on."""
         with self._lock:
-            found = self._pages.pop(old, None)
+            found, gone = self._pages.pop(old, None), self._pages.pop(new, None)
             if found is not None:
                 found.name = new
                 self._pages[new] = found
+        if gone is not None:  # the run of a page that another program has taken away
+            gone.close()
         self.kept.renamed(old, new)
 
     def close(self) -> None:

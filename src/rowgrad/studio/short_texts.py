@@ -39,7 +39,7 @@ def literal_text(array: Array, most: int) -> str:
     """What `format_literal` gives, of which no more is written than is shown."""
     dtype = aval_of(array).dtype
     if array.size == 0:
-        return _cut(_empty(array.shape), most)
+        return _cut(_empty(array.shape, most), most)
     flat = array.flat[: most // 2 + 1]
     words = [write_word(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
     inner: list[str] = []
@@ -61,11 +61,11 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[k:]) for k in range(len(shape))]
 
 
-def _empty(shape: tuple[int, ...]) -> str:
-    first = shape.index(0)
+def _empty(shape: tuple[int, ...], most: int) -> str:
+    """Braces without an element. What is cut anyway is not written: every axis would make it many times as long."""
     text = "{}"
-    for size in reversed(shape[:first]):
-        text = "{" + ",".join([text] * min(size, 100)) + "}"
+    for size in reversed(shape[: shape.index(0)]):
+        text = ("{" + ",".join([text] * min(size, most // len(text) + 1)))[: most + len(shape)] + "}"
     return text
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -16,8 +18,10 @@ from urllib.parse import quote
 from ..errors import InvalidArgumentError
 from ..graph.io import write_atomically
 from ..graph.session import ClientSession
+from . import pool_files
 
 MOST = 50  # of a page; the oldest goes
+_MOST_NAME = 200  # characters of a folder's name; file systems take 255
 _ID = re.compile(r"\d{8}-\d{6}-\d+")
 
 
@@ -35,7 +39,7 @@ class Snapshots:
         """Keep a session's Variables and counters."""
         folder = self._folder(page)
         with self._lock:
-            folder.mkdir(parents=True, exist_ok=True)
+            pool_files.make_folder(folder)
             known = self._all(page)
             second = time.strftime("%Y%m%d-%H%M%S")
             number = 1 + max((int(s["id"].rpartition("-")[2]) for s in known), default=0)
@@ -66,14 +70,19 @@ class Snapshots:
         """A copy that `rowgrad run --state` may write to, so that the snapshot stays what it is."""
         _, path = self.find(page, name)
         copy = path.with_name("command.state")
+        copy.unlink(missing_ok=True)  # it may be a link by now
         shutil.copyfile(path, copy)
         return copy
 
     def renamed(self, old: str, new: str) -> None:
         """A page has another name."""
+        source, target = self._folder(old), self._folder(new)
         with self._lock:
-            if self._folder(old).is_dir() and not self._folder(new).exists():
-                os.rename(self._folder(old), self._folder(new))
+            if not source.is_dir():
+                return
+            if target.exists() and not pool_files.same(source, target):  # of a page that was removed
+                os.rename(target, target.with_name(f"{target.name[:200]}%-{time.time_ns()}"))
+            os.rename(source, target)
 
     def close(self) -> None:
         """Remove what belongs to this process alone."""
@@ -82,17 +91,29 @@ class Snapshots:
 
     def _folder(self, page: str) -> Path:
         # Names of pages are names of files already; this one can never lead anywhere else.
-        return self.root / quote(page, safe=" ()").replace(".", "%2E")
+        name = quote(page, safe=" ()").replace(".", "%2E")
+        if len(name) > _MOST_NAME:  # three characters for every byte of most scripts
+            name = f"{name[:100]}%-{hashlib.sha256(page.encode()).hexdigest()[:32]}"
+        pool_files.refuse_link(self.root.parent, self.root, self.root / name)
+        return self.root / name
 
     def _all(self, page: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         folder = self._folder(page)
         for path in folder.glob("*.json") if folder.is_dir() else ():
             try:
+                if not (_ID.fullmatch(path.stem) and _is_plain(path) and _is_plain(path.with_suffix(".state"))):
+                    continue
                 told = json.loads(path.read_bytes())
-                entry = {"id": path.stem, "label": str(told["label"]), "run": int(told["run"]), "when": told["when"]}
-            except (OSError, ValueError, KeyError, TypeError):
+                entry: dict[str, Any] = {"id": path.stem, "label": str(told["label"]), "run": int(told["run"])}
+                entry["when"] = float(told["when"])
+            except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # half written, or not ours
-            if _ID.fullmatch(path.stem) and path.with_suffix(".state").is_file():
+            if math.isfinite(entry["when"]):
                 found.append(entry)
         return sorted(found, key=lambda s: int(s["id"].rpartition("-")[2]))
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it is a file, and no link to one."""
+    return path.is_file() and not path.is_symlink()

@@ -12,7 +12,7 @@ from ..errors import InvalidArgumentError
 from ..graph.values import in_dtype
 from .literals import array_of_words
 from .short_texts import array_of
-from .windows import MOST_CELLS, clipped, info_of, texts_of
+from .windows import MOST_CELLS, check_cells, clipped, info_of, texts_of
 
 
 def sparse_window(
@@ -24,8 +24,7 @@ def sparse_window(
     """
     places, found, shape = _matrix(indices, values, dense_shape)
     (a, b), (c, d) = (clipped(pair, int(size)) for pair, size in zip((rows, columns), shape, strict=True))
-    if (b - a) * (d - c) > MOST_CELLS:
-        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{b - a} x {d - c}")
+    check_cells(b - a, d - c)
     cells: list[list[str | None]] = [[None] * (d - c) for _ in range(b - a)]
     seen = np.flatnonzero(((places >= (a, c)) & (places < (b, d))).all(axis=1))
     for (row, column), text in zip(places[seen].tolist(), texts_of(found[seen]), strict=True):

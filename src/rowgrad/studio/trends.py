@@ -54,6 +54,8 @@ def number(array: Array, at: Sequence[int]) -> float:
         at = (0,) * array.ndim
     if len(at) != array.ndim or any(i >= size for i, size in zip(at, array.shape, strict=True)):
         return math.nan
+    if array.dtype.kind in "cO":  # float would take the real part of one, and read the text of the other
+        return math.nan
     if array.dtype.names is not None:
         array = array.view(array.dtype[0])
     try:

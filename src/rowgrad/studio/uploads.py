@@ -40,7 +40,9 @@ def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Arr
             return _npz(body)
         return {path.stem: _table(body, "\t" if ending == ".tsv" else None, dtype)}
     except OpError as error:
-        raise InvalidArgumentError(f"{path.name}: {error.message}", argument="body") from None
+        raise InvalidArgumentError(f"{path.name}: {error.message.strip()}", argument="body") from None
+    except (TypeError, ValueError, OverflowError) as error:  # NumPy's, of shapes that no array has
+        raise InvalidArgumentError(f"{path.name}: it is no array that can be: {error}", argument="body") from None
 
 
 def _npy(raw: bytes, told: str | None = None) -> Array:
@@ -104,7 +106,9 @@ def _npz(raw: bytes) -> dict[str, Array]:
 def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
     """Strings that end in NUL: all their bytes, and where each begins."""
     sizes, ends = shape.tolist(), offsets.tolist()
-    if joined.dtype != np.uint8 or len(ends) != math.prod(sizes) + 1 or sorted(ends) != ends or ends[-1] > joined.size:
+    fits = joined.dtype == np.uint8 and all(a.ndim == 1 and a.dtype.kind in "iu" for a in (offsets, shape))
+    fits = fits and all(size >= 0 for size in sizes) and len(ends) == math.prod(sizes) + 1 and sorted(ends) == ends
+    if not fits or ends[0] < 0 or ends[-1] > joined.size:
         raise PageError("", "its offsets do not fit its bytes")
     data = joined.tobytes()
     made = np.empty(len(ends) - 1, dtype=object)
@@ -142,9 +146,10 @@ def _table(raw: bytes, separator: str | None, dtype: str | None) -> Array:
 
 
 def _numeric(row: list[str]) -> bool:
-    for cell in row:
-        try:
-            parse_words([cell], "complex128") if cell else None
-        except PageError:
-            return False
-    return any(row)
+    """Whether what is in the cells are numbers; all at once, since a row may have millions."""
+    told = [cell for cell in row if cell]
+    try:
+        parse_words(told, "complex128")
+    except PageError:
+        return False
+    return bool(told)

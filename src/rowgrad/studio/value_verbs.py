@@ -115,6 +115,6 @@ def _sizes(given: Asked) -> list[int]:
 def _shape(given: Asked) -> list[int]:
     """A shape that a typed value may have."""
     shape = _sizes(given)
-    if math.prod(shape) > MOST_ELEMENTS:
+    if math.prod(max(size, 1) for size in shape) > MOST_ELEMENTS:  # rows without an element are lists, too
         raise given.refuse("shape", f"of at most {MOST_ELEMENTS} elements", shape)
     return shape

@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -22,6 +24,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from ..errors import InvalidArgumentError
 from ..graph import ClientSession, Page, PageError, Scope, load, page_of
 from ..graph.build import build
 from . import verbs
@@ -103,7 +106,8 @@ class Widget(anywidget.AnyWidget):
     def _hear(self, _: Any, message: dict[str, Any], buffers: list[Any]) -> None:
         """A request; it is answered by a thread, so that a long run does not hold the kernel."""
         if isinstance(message, dict) and isinstance(message.get("id"), int):
-            self._hands.submit(self._answer, message, bytes(buffers[0]) if buffers else b"")
+            with contextlib.suppress(RuntimeError):  # it was closed a moment ago
+                self._hands.submit(self._answer, message, bytes(buffers[0]) if buffers else b"")
 
     def _answer(self, message: dict[str, Any], body: bytes) -> None:
         given = message.get("given")
@@ -125,9 +129,15 @@ class Widget(anywidget.AnyWidget):
     def _tell_changed(self, name: str) -> None:
         if name != self.page_name or not self._changed:
             return
-        page = self.page
-        for call in self._changed:
-            call(page)
+        try:
+            page = self.page
+        except (PageError, InvalidArgumentError, OSError):
+            return  # it went since
+        for call in list(self._changed):
+            try:
+                call(page)
+            except Exception as error:  # of the caller's code; the notebook goes on to hear of everything
+                traceback.print_exception(error)
 
 
 def _page_from(graph: Scope | Page | str | PathLike[str] | None) -> Page:

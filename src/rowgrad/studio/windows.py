@@ -38,8 +38,10 @@ def matrix_of(array: Array, at: Sequence[int]) -> Array:
     if len(at) != leading:
         raise _refuse("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
     for axis, index in enumerate(at):
-        if not 0 <= index < array.shape[axis]:
+        if not 0 <= index < max(array.shape[axis], 1):
             raise _refuse(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
+    if 0 in array.shape[:leading]:  # there is no matrix to pick, and none of its rows
+        return array.reshape(0, array.shape[-1])
     if array.ndim < 2:
         return array.reshape(-1, 1)
     picked: Array = array[tuple(at)]
@@ -53,8 +55,7 @@ def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Seq
     """
     matrix = matrix_of(array, at)
     (a, b), (c, d) = (clipped(pair, size) for pair, size in zip((rows, columns), matrix.shape, strict=True))
-    if (b - a) * (d - c) > MOST_CELLS:
-        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{b - a} x {d - c}")
+    check_cells(b - a, d - c)
     flat = texts_of(np.ascontiguousarray(matrix[a:b, c:d]).reshape(-1))
     width = d - c
     cells = [flat[k * width : (k + 1) * width] for k in range(b - a)]
@@ -89,6 +90,12 @@ def string_text(item: Any) -> str:
     if isinstance(item, str) and item and item.isprintable() and item[0] != '"' and item == item.strip():
         return item
     return write_word(item, "string")
+
+
+def check_cells(rows: int, columns: int) -> None:
+    """Refuse a grid that is too large; rows without a cell are lists in the answer, too."""
+    if max(rows, 1) * max(columns, 1) > MOST_CELLS:
+        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
 
 
 def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
