@@ -5,7 +5,7 @@ import type { Block, Note, OpRecord, Page } from "../transport/protocol";
 import type { Catalog } from "./catalog";
 import type { Place } from "./edit";
 import { wiresOf } from "./page";
-import { positionsOf } from "./places";
+import { positionsOf, settle } from "./places";
 
 export const GRID = 10;
 export const WIDTH = 240;
@@ -57,7 +57,7 @@ export function layOut(page: Page, catalog: Catalog, only?: ReadonlySet<string>)
     if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
   }
   dagre.layout(graph);
-  const corner = only ? cornerOf(chosen) : ([0, 0] as Place);
+  const corner = only ? cornerOf(settle(page, page).blocks.filter((block) => only.has(block.id))) : ([0, 0] as Place);
   const places = new Map<string, Place>();
   for (const block of chosen) {
     const node = graph.node(block.id) as { x: number; y: number; width: number; height: number };

@@ -27,6 +27,17 @@ function answersItself(event: KeyboardEvent): boolean {
   return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
 }
 
+/** Whether text of a panel is chosen; on the drawing blocks are meant, whatever was chosen before. */
+function isTextChosen(target: EventTarget | null): boolean {
+  return !(target instanceof HTMLElement && target.closest(".react-flow")) && String(window.getSelection()) !== "";
+}
+
+/** A field takes what was typed when it is left; the page that is saved, run or closed has it then. */
+function finishField(field: HTMLElement, stay: boolean): void {
+  field.blur();
+  if (stay && field.isConnected) field.focus();
+}
+
 export function listenToKeys(root: HTMLElement | Window): () => void {
   const down = (raw: Event) => {
     const event = raw as KeyboardEvent;
@@ -44,7 +55,10 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
     if (!found || (!has("keyboard") && !typing)) return;
     if (!isReady(found)) return;
+    // Chosen text is what somebody wants to copy, not the block that happens to be selected.
+    if (["copy", "cut"].includes(found.id) && isTextChosen(event.target)) return;
     event.preventDefault();
+    if (typing && found.id !== "commands") finishField(event.target as HTMLElement, found.id === "save" || found.id.startsWith("run"));
     void found.run();
   };
   const pasted = (raw: Event) => {

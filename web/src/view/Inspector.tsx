@@ -35,7 +35,7 @@ export function Inspector() {
   return (
     <aside className="inspector" aria-label="Inspector" ref={box}>
       <Splitter panel="inspector" label="Width of the inspector" />
-      {block ? <BlockSheet key={block.id} block={block} record={catalog.find(block.op)} /> : <PageSheet />}
+      {block ? <BlockSheet key={`${open!.name} ${block.id}`} block={block} record={catalog.find(block.op)} /> : <PageSheet />}
     </aside>
   );
 }

@@ -5,13 +5,13 @@ import * as edit from "../model/edit";
 import { notesOf } from "../model/page";
 import { change, select } from "../state/editing";
 import { useDoc } from "../state/store";
-import { DialogFrame, closeDialog } from "./DialogFrame";
+import { DialogFrame, Gone, closeDialog } from "./DialogFrame";
 
 export function NoteDialog({ k }: { k: number }) {
   const open = useDoc();
   const note = open ? notesOf(open.page)[k] : undefined;
   const [text, setText] = useState(note?.text ?? "");
-  if (!note) return null;
+  if (!note) return <Gone />;
   const what = note.size ? "frame" : "note";
   const finish = () => {
     closeDialog();
