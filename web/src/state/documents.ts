@@ -157,12 +157,12 @@ async function ask(name: string): Promise<boolean> {
     return false;
   }
   const { page, checked, run } = opened;
-  const { history, base } = remembered(name, opened);
+  const { history, base, taken } = remembered(name, opened);
   const shown = pageAt(history);
   set((state) => ({
     docs: { ...state.docs, [name]: { name, page: shown, history, revision: base, sent: page, checked, run, saving: "saved", ...NOTHING_SELECTED } },
   }));
-  takeOver(name);
+  takeOver(name, taken);
   keepDoc(doc(name)!);
   if (shown !== page) saveSoon(name);
   return true;

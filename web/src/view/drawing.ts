@@ -77,6 +77,7 @@ function keepSame(old: Node | undefined, made: Node): Node {
     Boolean(old.selected) === Boolean(made.selected) &&
     old.width === made.width &&
     old.height === made.height &&
+    old.zIndex === made.zIndex &&
     sameData(old.data, made.data);
   return same ? old : { ...old, ...made };
 }

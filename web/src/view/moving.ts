@@ -56,7 +56,8 @@ export function takePlaces(changes: NodeChange[]): void {
     if (k === null) places.set(c.id, [c.position!.x, c.position!.y]);
     else notes.set(k, [c.position!.x, c.position!.y]);
   }
-  const what = places.size === 1 ? [...places.keys()][0] : places.size ? `${places.size} blocks` : notes.size === 1 ? "a note" : "notes";
+  const framed = moves.some((c) => noteNumber(c.id) !== null && notesOf(doc()!.page)[noteNumber(c.id)!]?.size);
+  const what = framed ? "a frame" : places.size === 1 ? [...places.keys()][0] : places.size ? `${places.size} blocks` : notes.size === 1 ? "a note" : "notes";
   change(`move ${what}${byHand ? "" : " by keys"}`, (page) => moveAll(page, places, notes), !byHand);
 }
 
