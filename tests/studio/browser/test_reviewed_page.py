@@ -150,3 +150,16 @@ def test_wires_of_a_list_that_became_shorter_can_be_cut(desk: Desk) -> None:
     desk.key("Delete")
     expect(desk.wires("neg.x")).to_have_count(0)
     assert "in" not in desk.saved_block("neg")
+
+
+@pytest.mark.feature("copy-paste")
+def test_duplicates_stand_beside_what_they_are_of(desk: Desk) -> None:
+    desk.open_made(const("a", (100, 100), 1.0))
+    desk.select("a")
+    desk.key("Control+d")
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+    desk.block("a").locator(".block-op").click(position={"x": 2, "y": 2})
+    desk.wait_selected({"a"})
+    desk.key("Control+d")
+    expect(desk.window.locator("[data-block]")).to_have_count(3)
+    assert [one["at"] for one in desk.page_json()["blocks"]] == [[100, 100], [120, 120], [140, 140]]

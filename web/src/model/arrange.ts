@@ -75,7 +75,8 @@ export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre
 /** Blocks brought into line, or spread evenly across or down. */
 export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
   const sizes = drawn.sizes();
-  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
+  // As they are seen: edges and gaps that only fit with room for results look wrong.
+  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...(sizes.get(block.id) ?? sizeOf(catalog.find(block.op))) }));
   const left = Math.min(...boxes.map((b) => b.x));
   const top = Math.min(...boxes.map((b) => b.y));
   const right = Math.max(...boxes.map((b) => b.x + b.width));

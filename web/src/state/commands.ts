@@ -2,20 +2,17 @@
 
 import { align, frameRound, layOut } from "../model/arrange";
 import type { Alignment } from "../model/arrange";
-import { copyText, paste, readText } from "../model/clipboard";
 import * as edit from "../model/edit";
 import { blockOf, notesOf } from "../model/page";
-import { settle } from "../model/places";
 import { bringBack, close, newPage, open, removePage, removedPages } from "./documents";
-import { change, redo, removeSelected, select, undo, view } from "./editing";
+import { change, chosenBlocks, redo, removeSelected, select, undo, view } from "./editing";
 import type { Feature } from "./features";
 import { has } from "./features";
-import { say } from "./messages";
+import { copy, copyParameters, duplicate, held, pasteParameters } from "./pasting";
 import { pause, reset, resume, run, snapshot, stop } from "./running";
 import { flushWhole } from "./saving";
 import type { Theme } from "./store";
-import { doc, get, set } from "./store";
-import type { Block } from "../transport/protocol";
+import { doc, front, get, set } from "./store";
 
 export interface Command {
   id: string;
@@ -27,8 +24,6 @@ export interface Command {
   run: () => void | Promise<void>;
 }
 
-/** The page that is seen. Behind the start screen there may be one, too, but nobody means that. */
-const front = () => (get().start ? null : doc());
 const opened = () => front() !== null;
 const selected = () => (front()?.blocks.size ?? 0) > 0;
 const copyable = () => selected() || (front()?.notes.size ?? 0) > 0;
@@ -44,63 +39,11 @@ export const canvas = {
   actual: () => {},
 };
 
-/** The selected blocks, with the places they are shown at. */
-function chosenBlocks(): Block[] {
-  const open = doc()!;
-  return settle(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
-}
-
 function lineUp(how: Alignment): () => void {
   return () => {
     const blocks = chosenBlocks();
     change(`align ${how}`, (page) => edit.move(page, align(blocks, get().catalog, how)));
   };
-}
-
-async function copy(): Promise<void> {
-  const open = doc()!;
-  const text = copyText(open.page, open.blocks, open.notes);
-  held.text = text;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Without leave to write the clipboard, the window's own copy still serves.
-  }
-}
-
-/** What was copied last in this window, for browsers that do not let a page read the clipboard. */
-export const held = { text: "" };
-
-export function pasteText(text: string): boolean {
-  const open = front();
-  const found = readText(text);
-  if (!open || !found) return false;
-  if (!has("copy-paste")) return false;
-  const [x, y] = view.middle();
-  let made: ReturnType<typeof paste> | null = null;
-  const n = found.blocks.length;
-  change(`paste ${n === 1 ? found.blocks[0]!.id : n ? `${n} blocks` : "notes"}`, (page) => (made = paste(page, found, [x + 20, y + 20])).page);
-  if (made) select((made as ReturnType<typeof paste>).ids, (made as ReturnType<typeof paste>).notes);
-  return true;
-}
-
-function copyParameters(): void {
-  held.text = copyText(doc()!.page, doc()!.blocks, new Set());
-  say("info", `The parameters of ${only()} can be pasted onto other blocks.`);
-}
-
-function pasteParameters(): void {
-  const from = readText(held.text)?.blocks[0];
-  if (!from) return;
-  const open = doc()!;
-  change(`paste parameters of ${from.id}`, (page) => {
-    let next = page;
-    for (const id of open.blocks) {
-      const found = get().catalog.find(blockOf(page, id)?.op ?? "");
-      if (found) next = edit.pasteParameters(next, id, from, found.inputs.map((pin) => pin.name), Object.keys(found.attrs));
-    }
-    return next;
-  });
 }
 
 function stepTab(by: number): void {
@@ -148,7 +91,7 @@ export const COMMANDS: Command[] = [
   { id: "redo-y", title: "Redo (Ctrl+Y)", group: "Edit", keys: "Ctrl+y", feature: "undo", ready: () => (front()?.history.now ?? 0) < (front()?.history.steps.length ?? 1) - 1, run: redo },
   { id: "copy", title: "Copy", group: "Edit", keys: "Ctrl+c", feature: "copy-paste", ready: copyable, run: copy },
   { id: "cut", title: "Cut", group: "Edit", keys: "Ctrl+x", feature: "copy-paste", ready: copyable, run: async () => { await copy(); removeSelected(); } },
-  { id: "duplicate", title: "Duplicate", group: "Edit", keys: "Ctrl+d", feature: "copy-paste", ready: copyable, run: () => { pasteText(copyText(doc()!.page, doc()!.blocks, doc()!.notes)); } },
+  { id: "duplicate", title: "Duplicate", group: "Edit", keys: "Ctrl+d", feature: "copy-paste", ready: copyable, run: duplicate },
   { id: "copy-parameters", title: "Copy the block's parameters", group: "Edit", feature: "copy-paste", ready: one, run: copyParameters },
   { id: "paste-parameters", title: "Paste parameters onto the selected blocks", group: "Edit", feature: "copy-paste", ready: () => selected() && held.text !== "", run: pasteParameters },
   { id: "delete", title: "Delete", group: "Edit", keys: "Delete", ready: anything, run: removeSelected },

@@ -1,6 +1,6 @@
 // Changing the page in front: each change is a step of its history, and is saved.
 
-import type { Json, Page } from "../transport/protocol";
+import type { Block, Json, Page } from "../transport/protocol";
 import * as edit from "../model/edit";
 import { freePlace, snap } from "../model/arrange";
 import { goTo, pageAt, record } from "../model/history";
@@ -58,6 +58,12 @@ export const travelTo = travel;
 export function select(blocks: Iterable<string>, notes: Iterable<number> = [], wires: Iterable<string> = []): void {
   const open = doc();
   if (open) changeDoc(open.name, { blocks: new Set(blocks), notes: new Set(notes), wires: new Set(wires) });
+}
+
+/** The selected blocks, with the places they are shown at. */
+export function chosenBlocks(): Block[] {
+  const open = doc()!;
+  return settle(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
 }
 
 /** Bring a block into view and select it. */

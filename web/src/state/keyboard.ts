@@ -1,7 +1,8 @@
 // Keys: each is looked up in the table of commands. While somebody types into a field, only a few are heard.
 
-import { COMMANDS, held, isReady, pasteText } from "./commands";
+import { COMMANDS, isReady } from "./commands";
 import { has } from "./features";
+import { held, pasteText } from "./pasting";
 import { get, set } from "./store";
 
 const MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(navigator.platform);
