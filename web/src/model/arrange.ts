@@ -5,7 +5,7 @@ import type { Block, Note, OpRecord, Page } from "../transport/protocol";
 import type { Catalog } from "./catalog";
 import type { Place } from "./edit";
 import { wiresOf } from "./page";
-import { positionsOf } from "./places";
+import { positionsOf, settle } from "./places";
 
 export const GRID = 10;
 export const WIDTH = 240;
@@ -61,7 +61,7 @@ export function layOut(page: Page, catalog: Catalog, only?: ReadonlySet<string>)
     if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
   }
   dagre.layout(graph);
-  const corner = only ? cornerOf(chosen) : ([0, 0] as Place);
+  const corner = only ? cornerOf(settle(page, page).blocks.filter((block) => only.has(block.id))) : ([0, 0] as Place);
   const places = new Map<string, Place>();
   for (const block of chosen) {
     const node = graph.node(block.id) as { x: number; y: number; width: number; height: number };
@@ -79,7 +79,8 @@ export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre
 /** Blocks brought into line, or spread evenly across or down. */
 export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
   const sizes = drawn.sizes();
-  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
+  // As they are seen: edges and gaps that only fit with room for results look wrong.
+  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...(sizes.get(block.id) ?? sizeOf(catalog.find(block.op))) }));
   const left = Math.min(...boxes.map((b) => b.x));
   const top = Math.min(...boxes.map((b) => b.y));
   const right = Math.max(...boxes.map((b) => b.x + b.width));

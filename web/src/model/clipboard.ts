@@ -45,7 +45,8 @@ export function readText(text: string): Page | null {
 function isWhole(page: Page): boolean {
   wiresOf(page); // throws where one cannot be
   const named = page.blocks.every((block) => typeof block.id === "string" && block.id !== "" && typeof block.op === "string");
-  return named && idsOf(page).size === page.blocks.length && notesOf(page).every((note) => typeof note.text === "string");
+  const placed = [...page.blocks, ...notesOf(page)].every(({ at }) => at === undefined || (Array.isArray(at) && at.length === 2 && at.every(Number.isFinite)));
+  return placed && page.blocks.length + notesOf(page).length > 0 && named && idsOf(page).size === page.blocks.length && notesOf(page).every((note) => typeof note.text === "string");
 }
 
 /** The page with the pasted blocks, under free names, their upper left corner at a place; and which are new. */

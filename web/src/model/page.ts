@@ -68,6 +68,24 @@ export function wiresOf(page: Page): Wire[] {
   return wires;
 }
 
+const begun = new WeakMap<Page, Map<string, Record<string, number>>>();
+
+/** Output pins of a block that wires begin at, with how many entries of a list they speak of; as text, which is cheap to
+ *  compare. What they speak of need not be there any more. */
+export function wiredOutputs(page: Page, id: string): string {
+  let found = begun.get(page);
+  if (!found) {
+    found = new Map();
+    for (const { from } of wiresOf(page)) {
+      const pins = found.get(from.block) ?? {};
+      pins[from.pin] = Math.max(pins[from.pin] ?? 0, from.index === null ? 0 : from.index + 1);
+      found.set(from.block, pins);
+    }
+    begun.set(page, found);
+  }
+  return JSON.stringify(found.get(id) ?? {});
+}
+
 /** A name like the one asked for that no block of the page has. */
 export function freeId(taken: ReadonlySet<string>, wanted: string): string {
   if (!taken.has(wanted)) return wanted;

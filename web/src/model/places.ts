@@ -24,6 +24,17 @@ export function positionsOf(page: Page): Map<string, Place> {
   return places;
 }
 
+/** A page whose blocks all have the places they were shown at before: else those without one would move along. */
+export function settle(page: Page, before: Page): Page {
+  if (page.blocks.every((block) => block.at)) return page;
+  const places = positionsOf(before);
+  const blocks = page.blocks.map((block) => {
+    const at = block.at ?? places.get(block.id);
+    return at === block.at || !at ? block : { ...block, at };
+  });
+  return { ...page, blocks };
+}
+
 /** How many wires lie before each block; what stands in a circle counts from where it is first met. */
 function depths(page: Page): Map<string, number> {
   const blocks = new Map(page.blocks.map((block) => [block.id, block]));

@@ -2,18 +2,17 @@
 
 import { align, frameRound, layOut } from "../model/arrange";
 import type { Alignment } from "../model/arrange";
-import { copyText, paste, readText } from "../model/clipboard";
 import * as edit from "../model/edit";
 import { blockOf, notesOf } from "../model/page";
 import { bringBack, close, newPage, open, removePage, removedPages } from "./documents";
-import { change, redo, removeSelected, select, undo, view } from "./editing";
+import { change, chosenBlocks, redo, removeSelected, select, undo, view } from "./editing";
 import type { Feature } from "./features";
 import { has } from "./features";
-import { say } from "./messages";
+import { copy, copyParameters, duplicate, held, pasteParameters } from "./pasting";
 import { pause, reset, resume, run, snapshot, stop } from "./running";
-import { flush } from "./saving";
+import { flushWhole } from "./saving";
 import type { Theme } from "./store";
-import { doc, get, set } from "./store";
+import { doc, front, get, set } from "./store";
 
 export interface Command {
   id: string;
@@ -25,11 +24,12 @@ export interface Command {
   run: () => void | Promise<void>;
 }
 
-const opened = () => doc() !== null;
-const selected = () => (doc()?.blocks.size ?? 0) > 0;
-const anything = () => selected() || (doc()?.notes.size ?? 0) > 0 || (doc()?.wires.size ?? 0) > 0;
-const several = () => (doc()?.blocks.size ?? 0) > 1;
-const one = () => doc()?.blocks.size === 1;
+const opened = () => front() !== null;
+const selected = () => (front()?.blocks.size ?? 0) > 0;
+const copyable = () => selected() || (front()?.notes.size ?? 0) > 0;
+const anything = () => copyable() || (front()?.wires.size ?? 0) > 0;
+const several = () => (front()?.blocks.size ?? 0) > 1;
+const one = () => front()?.blocks.size === 1;
 const only = () => [...(doc()?.blocks ?? [])][0]!;
 
 /** What the canvas does when asked by a command; it sets these when it is shown. */
@@ -41,55 +41,9 @@ export const canvas = {
 
 function lineUp(how: Alignment): () => void {
   return () => {
-    const open = doc()!;
-    const blocks = open.page.blocks.filter((block) => open.blocks.has(block.id));
+    const blocks = chosenBlocks();
     change(`align ${how}`, (page) => edit.move(page, align(blocks, get().catalog, how)));
   };
-}
-
-async function copy(): Promise<void> {
-  const open = doc()!;
-  const text = copyText(open.page, open.blocks, open.notes);
-  held.text = text;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Without leave to write the clipboard, the window's own copy still serves.
-  }
-}
-
-/** What was copied last in this window, for browsers that do not let a page read the clipboard. */
-export const held = { text: "" };
-
-export function pasteText(text: string): boolean {
-  const open = doc();
-  const found = readText(text);
-  if (!open || !found) return false;
-  if (!has("copy-paste")) return false;
-  const [x, y] = view.middle();
-  let made: ReturnType<typeof paste> | null = null;
-  change(`paste ${found.blocks.length} blocks`, (page) => (made = paste(page, found, [x + 20, y + 20])).page);
-  if (made) select((made as ReturnType<typeof paste>).ids, (made as ReturnType<typeof paste>).notes);
-  return true;
-}
-
-function copyParameters(): void {
-  held.text = copyText(doc()!.page, doc()!.blocks, new Set());
-  say("info", `The parameters of ${only()} can be pasted onto other blocks.`);
-}
-
-function pasteParameters(): void {
-  const from = readText(held.text)?.blocks[0];
-  if (!from) return;
-  const open = doc()!;
-  change(`paste parameters of ${from.id}`, (page) => {
-    let next = page;
-    for (const id of open.blocks) {
-      const found = get().catalog.find(blockOf(page, id)?.op ?? "");
-      if (found) next = edit.pasteParameters(next, id, from, found.inputs.map((pin) => pin.name), Object.keys(found.attrs));
-    }
-    return next;
-  });
 }
 
 function stepTab(by: number): void {
@@ -128,16 +82,16 @@ export const COMMANDS: Command[] = [
     ready: () => removedPages.length > 0,
     run: () => bringBack(removedPages.at(-1)!),
   },
-  { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await flush(doc()!.name)) },
+  { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await flushWhole(doc()!.name)) },
   { id: "export", title: "Export: script, JSON, picture, command", group: "Page", keys: "Ctrl+e", feature: "export", ready: opened, run: () => set({ dialog: { kind: "export" } }) },
   { id: "import", title: "Import a page (.json, .svg)", group: "Page", keys: "Ctrl+o", feature: "import", run: () => { window.dispatchEvent(new CustomEvent("rowgrad:import")); } },
 
-  { id: "undo", title: "Undo", group: "Edit", keys: "Ctrl+z", feature: "undo", ready: () => (doc()?.history.now ?? 0) > 0, run: undo },
-  { id: "redo", title: "Redo", group: "Edit", keys: "Ctrl+Shift+z", feature: "undo", ready: () => (doc()?.history.now ?? 0) < (doc()?.history.steps.length ?? 1) - 1, run: redo },
-  { id: "redo-y", title: "Redo (Ctrl+Y)", group: "Edit", keys: "Ctrl+y", feature: "undo", ready: () => (doc()?.history.now ?? 0) < (doc()?.history.steps.length ?? 1) - 1, run: redo },
-  { id: "copy", title: "Copy", group: "Edit", keys: "Ctrl+c", feature: "copy-paste", ready: anything, run: copy },
-  { id: "cut", title: "Cut", group: "Edit", keys: "Ctrl+x", feature: "copy-paste", ready: anything, run: async () => { await copy(); removeSelected(); } },
-  { id: "duplicate", title: "Duplicate", group: "Edit", keys: "Ctrl+d", feature: "copy-paste", ready: anything, run: () => { pasteText(copyText(doc()!.page, doc()!.blocks, doc()!.notes)); } },
+  { id: "undo", title: "Undo", group: "Edit", keys: "Ctrl+z", feature: "undo", ready: () => (front()?.history.now ?? 0) > 0, run: undo },
+  { id: "redo", title: "Redo", group: "Edit", keys: "Ctrl+Shift+z", feature: "undo", ready: () => (front()?.history.now ?? 0) < (front()?.history.steps.length ?? 1) - 1, run: redo },
+  { id: "redo-y", title: "Redo (Ctrl+Y)", group: "Edit", keys: "Ctrl+y", feature: "undo", ready: () => (front()?.history.now ?? 0) < (front()?.history.steps.length ?? 1) - 1, run: redo },
+  { id: "copy", title: "Copy", group: "Edit", keys: "Ctrl+c", feature: "copy-paste", ready: copyable, run: copy },
+  { id: "cut", title: "Cut", group: "Edit", keys: "Ctrl+x", feature: "copy-paste", ready: copyable, run: async () => { await copy(); removeSelected(); } },
+  { id: "duplicate", title: "Duplicate", group: "Edit", keys: "Ctrl+d", feature: "copy-paste", ready: copyable, run: duplicate },
   { id: "copy-parameters", title: "Copy the block's parameters", group: "Edit", feature: "copy-paste", ready: one, run: copyParameters },
   { id: "paste-parameters", title: "Paste parameters onto the selected blocks", group: "Edit", feature: "copy-paste", ready: () => selected() && held.text !== "", run: pasteParameters },
   { id: "delete", title: "Delete", group: "Edit", keys: "Delete", ready: anything, run: removeSelected },
@@ -182,9 +136,9 @@ export const COMMANDS: Command[] = [
   { id: "run-steps", title: "Run n steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", feature: "steps", ready: opened, run: () => run("steps") },
   { id: "run-rate", title: "Run cyclically at the chosen rate", group: "Run", keys: "Alt+r", feature: "rate", ready: opened, run: () => run("rate") },
   { id: "run-flat", title: "Run flat out", group: "Run", keys: "Alt+f", feature: "run", ready: opened, run: () => run("flat") },
-  { id: "pause", title: "Pause", group: "Run", keys: "Alt+p", feature: "pause", ready: () => doc()?.run?.phase === "running", run: async () => void (await pause()) },
-  { id: "resume", title: "Go on", group: "Run", keys: "Alt+g", feature: "pause", ready: () => doc()?.run?.phase === "paused", run: async () => void (await resume()) },
-  { id: "stop", title: "Stop", group: "Run", keys: "Alt+s", feature: "run", ready: () => ["running", "paused"].includes(doc()?.run?.phase ?? ""), run: async () => void (await stop()) },
+  { id: "pause", title: "Pause", group: "Run", keys: "Alt+p", feature: "pause", ready: () => front()?.run?.phase === "running", run: async () => void (await pause()) },
+  { id: "resume", title: "Go on", group: "Run", keys: "Alt+g", feature: "pause", ready: () => front()?.run?.phase === "paused", run: async () => void (await resume()) },
+  { id: "stop", title: "Stop", group: "Run", keys: "Alt+s", feature: "run", ready: () => ["running", "paused"].includes(front()?.run?.phase ?? ""), run: async () => void (await stop()) },
   { id: "reset", title: "Reset Variables", group: "Run", keys: "Alt+0", feature: "run", ready: opened, run: async () => void (await reset()) },
   { id: "snapshot", title: "Snapshot of the Variables", group: "Run", feature: "snapshots", ready: opened, run: () => snapshot() },
   { id: "snapshots", title: "Snapshots: look and restore", group: "Run", feature: "snapshots", ready: opened, run: () => set({ dialog: { kind: "snapshots" } }) },
@@ -199,8 +153,7 @@ function inInspector(event: string): void {
 function addNote(frame: boolean): void {
   const open = doc()!;
   const k = notesOf(open.page).length;
-  const chosen = open.page.blocks.filter((block) => open.blocks.has(block.id));
-  const note = frame ? frameRound(chosen, get().catalog, "Frame") : { text: "Note", at: view.middle() };
+  const note = frame ? frameRound(chosenBlocks(), get().catalog, "Frame") : { text: "Note", at: view.middle() };
   change(frame ? "add a frame" : "add a note", (page) => edit.addNote(page, note));
   select([], [k]);
   set({ dialog: { kind: "note", k } });

@@ -8,7 +8,7 @@ import { has } from "./features";
 import { forget, keepDoc, keepWindow, keptTheme, keptWindow, takeOver } from "./keeping";
 import { attempt, say, sayError } from "./messages";
 import { ELSEWHERE, remembered } from "./remembering";
-import { alone, flush, saveAll, saveSoon } from "./saving";
+import { alone, flush, flushWhole, saveAll, saveSoon } from "./saving";
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set, useStudio } from "./store";
 
 const opening = new Map<string, Promise<boolean>>();
@@ -107,6 +107,7 @@ async function seeGone(name: string): Promise<void> {
     say("warning", `The page ${name} was removed elsewhere. Your edits make it again.`, { page: name });
     return;
   }
+  if (get().active === name) set({ dialog: null }); // it would go on about another page
   close(name);
   forget(name);
   say("warning", `The page ${name} was removed elsewhere.`, { page: null });
@@ -161,12 +162,12 @@ async function ask(name: string): Promise<boolean> {
     return false;
   }
   const { page, checked, run } = opened;
-  const { history, base } = remembered(name, opened);
+  const { history, base, taken } = remembered(name, opened);
   const shown = pageAt(history);
   set((state) => ({
     docs: { ...state.docs, [name]: { name, page: shown, history, revision: base, sent: page, checked, run, saving: "saved", ...NOTHING_SELECTED } },
   }));
-  takeOver(name);
+  takeOver(name, taken);
   keepDoc(doc(name)!);
   if (shown !== page) saveSoon(name);
   return true;
@@ -180,7 +181,7 @@ export function close(name: string): void {
     return { tabs, active, start: state.start || !tabs.length };
   });
   // What has not arrived stays, out of sight, until it has.
-  void flush(name).then((saved) => {
+  void flushWhole(name).then((saved) => {
     if (saved && !get().tabs.includes(name)) dropDoc(name);
   });
 }
@@ -202,7 +203,7 @@ export async function newPage(page?: Page, wanted?: string): Promise<string | nu
 /** Why it could not be renamed, or null where it was. */
 export async function renamePage(name: string, to: string): Promise<string | null> {
   if (name === to) return null;
-  await flush(name);
+  await flushWhole(name);
   moving.add(name);
   try {
     const info = await alone(name, () => server().ask<PageInfo>("rename", { name, to }));

@@ -1,11 +1,12 @@
 // Changing the page in front: each change is a step of its history, and is saved.
 
-import type { Json, Page } from "../transport/protocol";
+import type { Block, Json, Page } from "../transport/protocol";
 import * as edit from "../model/edit";
 import { freePlace, snap } from "../model/arrange";
 import { goTo, pageAt, record } from "../model/history";
 import type { End } from "../model/page";
 import { blockOf, endText, parseEnd } from "../model/page";
+import { settle } from "../model/places";
 import { inputOf } from "../model/pins";
 import { has } from "./features";
 import { keepDoc } from "./keeping";
@@ -13,12 +14,14 @@ import { attempt, say } from "./messages";
 import { saveSoon } from "./saving";
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "./store";
 
-/** Put a changed page in the place of the old one, under a label for the history. */
-export function change(label: string, make: (page: Page) => Page, merge = false): void {
-  const open = doc();
+/** Put a changed page in the place of the old one, under a label for the history. What waited for the server names its
+ *  page: another may be in front by now. */
+export function change(label: string, make: (page: Page) => Page, merge = false, name = get().active): void {
+  const open = doc(name);
   if (!open) return;
-  const page = make(open.page);
-  if (page === open.page) return;
+  const made = make(open.page);
+  if (made === open.page) return;
+  const page = settle(made, open.page);
   const history = has("undo") ? record(open.history, label, page, merge) : open.history;
   changeDoc(open.name, { page, history });
   keepDoc(doc(open.name)!);
@@ -55,6 +58,12 @@ export const travelTo = travel;
 export function select(blocks: Iterable<string>, notes: Iterable<number> = [], wires: Iterable<string> = []): void {
   const open = doc();
   if (open) changeDoc(open.name, { blocks: new Set(blocks), notes: new Set(notes), wires: new Set(wires) });
+}
+
+/** The selected blocks, with the places they are shown at. */
+export function chosenBlocks(): Block[] {
+  const open = doc()!;
+  return settle(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
 }
 
 /** Bring a block into view and select it. */
@@ -106,7 +115,7 @@ export async function tryConnect(from: End, to: string, pin: string): Promise<bo
   }
   const target = blockOf(open.page, to);
   const many = inputOf(get().catalog.find(target?.op ?? ""), pin)?.many ?? false;
-  change(`wire ${endText(from)} to ${to}.${pin}`, (page) => edit.connect(page, from, to, pin, many));
+  change(`wire ${endText(from)} to ${to}.${pin}`, (page) => edit.connect(page, from, to, pin, many), false, open.name);
   return true;
 }
 
@@ -133,8 +142,8 @@ export function wireOf(id: string): { to: string; pin: string; place: number } {
   return { to, pin, place };
 }
 
-export function setValue(block: string, pin: string, value: Json | undefined): void {
-  change(`${value === undefined ? "clear" : "type"} ${block}.${pin}`, (page) => edit.setValue(page, block, pin, value));
+export function setValue(block: string, pin: string, value: Json | undefined, name = get().active): void {
+  change(`${value === undefined ? "clear" : "type"} ${block}.${pin}`, (page) => edit.setValue(page, block, pin, value), false, name);
 }
 
 export function setAttr(block: string, attr: string, value: Json | undefined): void {

@@ -22,6 +22,7 @@ export interface Unsent {
   revision: string; // of the page they were made on
   flying: Page | null;
   page: Page;
+  window: string;
 }
 
 /** Pages that are on their way to the server, by name; `saving` fills it. */
@@ -59,7 +60,7 @@ export function keepDoc(doc: Doc): void {
   }
   const key = unsentKey(doc.name, window);
   if (!unsent) quietly(() => localStorage.removeItem(key));
-  else quietly(() => localStorage.setItem(key, JSON.stringify({ revision: doc.revision, flying, page: doc.page } satisfies Unsent)));
+  else quietly(() => localStorage.setItem(key, JSON.stringify({ revision: doc.revision, flying, page: doc.page, window } satisfies Unsent)));
 }
 
 /** What this window knew of a page before it was loaded again. */
@@ -79,10 +80,9 @@ export function leftBehind(name: string): Unsent[] {
   return found.flatMap((key) => quietly(() => [JSON.parse(localStorage.getItem(key) ?? "") as Unsent]) ?? []);
 }
 
-/** These edits are in the window's own hands now. */
-export function takeOver(name: string): void {
-  const start = unsentKey(name, "");
-  quietly(() => Object.keys(localStorage).filter((key) => key.startsWith(start)).forEach((key) => localStorage.removeItem(key)));
+/** The edits of these windows are in this window's hands now. Those of others wait until the page is opened again. */
+export function takeOver(name: string, windows: Iterable<string>): void {
+  for (const window of windows) quietly(() => localStorage.removeItem(unsentKey(name, window)));
 }
 
 export function forget(name: string): void {

@@ -1,7 +1,8 @@
 // Keys: each is looked up in the table of commands. While somebody types into a field, only a few are heard.
 
-import { COMMANDS, held, isReady, pasteText } from "./commands";
+import { COMMANDS, isReady } from "./commands";
 import { has } from "./features";
+import { held, pasteText } from "./pasting";
 import { get, set } from "./store";
 
 const MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(navigator.platform);
@@ -27,6 +28,17 @@ function answersItself(event: KeyboardEvent): boolean {
   return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
 }
 
+/** Whether text of a panel is chosen; on the drawing blocks are meant, whatever was chosen before. */
+function isTextChosen(target: EventTarget | null): boolean {
+  return !(target instanceof HTMLElement && target.closest(".react-flow")) && String(window.getSelection()) !== "";
+}
+
+/** A field takes what was typed when it is left; the page that is saved, run or closed has it then. */
+function finishField(field: HTMLElement, stay: boolean): void {
+  field.blur();
+  if (stay && field.isConnected) field.focus();
+}
+
 export function listenToKeys(root: HTMLElement | Window): () => void {
   const down = (raw: Event) => {
     const event = raw as KeyboardEvent;
@@ -44,7 +56,10 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
     if (!found || (!has("keyboard") && !typing)) return;
     if (!isReady(found)) return;
+    // Chosen text is what somebody wants to copy, not the block that happens to be selected.
+    if (["copy", "cut"].includes(found.id) && isTextChosen(event.target)) return;
     event.preventDefault();
+    if (typing && found.id !== "commands") finishField(event.target as HTMLElement, found.id === "save" || found.id.startsWith("run"));
     void found.run();
   };
   const pasted = (raw: Event) => {

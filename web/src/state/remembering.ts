@@ -10,14 +10,18 @@ import { say } from "./messages";
 export const ELSEWHERE = "changed in another window";
 
 /** The steps this window knows of a page, with edits that never arrived; and the revision they are based on. */
-export function remembered(name: string, { page, revision }: Opened): { history: History; base: string } {
+export function remembered(name: string, { page, revision }: Opened): { history: History; base: string; taken: Set<string> } {
   const draft = kept(name);
-  const unsent = draft?.unsent ? { ...draft, page: pageAt(draft.history) } : leftBehind(name)[0];
+  const left = leftBehind(name);
+  // What has arrived after all needs no taking over.
+  const unsent = draft?.unsent ? { ...draft, page: pageAt(draft.history) } : left.find((one) => !samePage(one.page, page));
+  const taken = new Set(left.filter((one) => samePage(one.page, page)).map((one) => one.window));
+  if (unsent) taken.add(unsent.window);
   let history = draft?.history ?? begin(page);
   if (!unsent || samePage(unsent.page, page)) {
     history = samePage(pageAt(history), page) ? history : record(history, ELSEWHERE, page);
     // The very object, so that it is known to be what the server has.
-    return { history: { ...history, steps: history.steps.map((step, k) => (k === history.now ? { ...step, page } : step)) }, base: revision };
+    return { history: { ...history, steps: history.steps.map((step, k) => (k === history.now ? { ...step, page } : step)) }, base: revision, taken };
   }
   if (!draft?.unsent) {
     history = record(history, "edits of a window that was closed", unsent.page);
@@ -26,5 +30,5 @@ export function remembered(name: string, { page, revision }: Opened): { history:
   // What the server has may be what was on its way when the window went; then nobody else has written.
   const ours = unsent.flying !== null && samePage(unsent.flying, page);
   const known = ours || history.steps.some((step) => samePage(step.page, page));
-  return { history, base: known ? revision : unsent.revision };
+  return { history, base: known ? revision : unsent.revision, taken };
 }

@@ -3,14 +3,14 @@
 import type { Mode, RunState, Snapshot } from "../transport/protocol";
 import { has } from "./features";
 import { attempt, say } from "./messages";
-import { flush } from "./saving";
+import { flushWhole } from "./saving";
 import { changeDoc, doc, get, server, useStudio } from "./store";
 
 /** `done` are the steps of this start; `serial` tells which of two states is later. */
 export type RunTold = RunState & { done?: number; serial?: number };
 
-async function tell(verb: string, given: Record<string, unknown> = {}): Promise<RunState | null> {
-  const open = doc();
+async function tell(verb: string, given: Record<string, unknown> = {}, name = get().active): Promise<RunState | null> {
+  const open = doc(name);
   if (!open || !has("run")) return null;
   const state = await attempt(() => server().ask<RunState>(verb, { name: open.name, ...given }));
   if (state) take(open.name, state);
@@ -57,7 +57,7 @@ function sayFailure(name: string, run: RunState, old: RunState | null | undefine
 export async function run(mode: Mode, sessions?: string[]): Promise<void> {
   const open = doc();
   if (!open) return;
-  if (!(await flush(open.name))) {
+  if (!(await flushWhole(open.name))) {
     say("error", "The page could not be saved, so it was not run.");
     return;
   }
@@ -68,7 +68,7 @@ export async function run(mode: Mode, sessions?: string[]): Promise<void> {
     ...(sessions ? { sessions } : {}),
     ...(mode === "steps" ? { steps } : {}),
     ...(mode === "rate" ? { rate } : {}),
-  });
+  }, open.name);
 }
 
 export const pause = () => tell("pause");

@@ -7,7 +7,7 @@ import { has } from "./features";
 import { inTheAir, keepDoc } from "./keeping";
 import { attempt, say, sayError } from "./messages";
 import { ELSEWHERE } from "./remembering";
-import { changeDoc, doc, get, server, set } from "./store";
+import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "./store";
 
 const WAIT = 150; // milliseconds without an edit until it is sent
 const LONGEST = 500; // milliseconds an edit waits at most while others follow
@@ -31,6 +31,23 @@ function flushIn(name: string, wait: number): void {
     name,
     setTimeout(() => void flush(name), wait),
   );
+}
+
+const reading = new Map<string, Set<Promise<unknown>>>();
+
+/** Something typed that the server reads just now: the page is not whole without it. */
+export function isRead(name: string | null, work: Promise<unknown>): void {
+  if (name === null) return;
+  const all = reading.get(name) ?? new Set();
+  reading.set(name, all.add(work));
+  const end = () => void all.delete(work);
+  work.then(end, end);
+}
+
+/** Until the server has the page with all that was typed into it. */
+export async function flushWhole(name: string): Promise<boolean> {
+  await Promise.allSettled(reading.get(name) ?? []);
+  return flush(name);
 }
 
 /** Until the server has the page as it is now. */
@@ -102,19 +119,25 @@ function isPassing(error: Refusal): boolean {
 /** What the other window wrote stands; what was done here is a page of its own now. */
 async function giveWay(name: string, sent: Page, conflict: Conflict): Promise<void> {
   const { kept, revision, page: theirs, checked } = conflict as Conflict & { page: Page | null };
+  let put = sent;
+  // Edits since it was sent, and those made while these are on their way.
+  for (let now = doc(name); now && now.page !== put; now = doc(name)) {
+    const page = (put = now.page);
+    await attempt(() => addTo(kept, page));
+  }
   const open = doc(name);
-  if (open && open.page !== sent) await attempt(() => addTo(kept, open.page)); // edits since it was sent
   if (open && theirs) {
     const history = record(open.history, ELSEWHERE, theirs);
-    changeDoc(name, { page: theirs, sent: theirs, revision, checked, history, saving: "saved" });
+    changeDoc(name, { page: theirs, sent: theirs, revision, checked, history, saving: "saved", ...NOTHING_SELECTED });
   } else if (open) {
     // Another program has left something there that is no page. It is not to be overwritten by the next edit.
     changeDoc(name, { sent: open.page, saving: "failed" });
     say("error", `${name} was overwritten with something that is no page. Yours is kept as “${kept}”; go on there.`, { page: name });
   }
   if (!has("conflicts")) return;
-  say("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, false);
-  set({ dialog: { kind: "conflict", name, kept } });
+  const busy = get().dialog !== null; // what is being typed in a dialog is not taken away
+  say("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, busy);
+  if (!busy) set({ dialog: { kind: "conflict", name, kept } });
 }
 
 async function addTo(name: string, page: Page): Promise<void> {

@@ -140,6 +140,11 @@ export function doc(name: string | null = get().active): Doc | null {
   return name === null ? null : (get().docs[name] ?? null);
 }
 
+/** The page that is seen. Behind the start screen there may be one, too, but nobody means that. */
+export function front(): Doc | null {
+  return get().start ? null : doc();
+}
+
 export function changeDoc(name: string, change: Partial<Doc>): void {
   set((state) => {
     const found = state.docs[name];

@@ -51,10 +51,10 @@ function TextAttr({ label, name, value, like, put }: TextProps) {
   const now = attrText(value);
   const [shown, setShown] = useState(now);
   const [text, setText] = useState(now);
-  // Undo changes the value under the field; the field itself stays, and with it the focus.
+  // Undo changes the value under the field; the field itself stays, with the focus and what is being typed.
   if (shown !== now) {
     setShown(now);
-    setText(now);
+    if (text === shown) setText(now);
   }
   const found = readAttr(text, like);
   const finish = () => {

@@ -6,7 +6,7 @@ import { memo, useMemo } from "react";
 import { sizeOf } from "../model/arrange";
 import type { Role } from "../model/pins";
 import { SHAPES, pinText, roleOf } from "../model/pins";
-import { blockOf, endsAt } from "../model/page";
+import { EMPTY, blockOf, endsAt, wiredOutputs } from "../model/page";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../model/show";
 import { useFeature } from "../state/features";
 import { run } from "../state/running";
@@ -25,7 +25,9 @@ function useBlock(id: string): Block | undefined {
 
 export const BlockNode = memo(function BlockNode(props: NodeProps) {
   const light = useStudio((state) => state.light);
-  return light ? <FarBlock {...props} /> : <NearBlock {...props} />;
+  // Blocks of two pages may have the same name, but not what is half typed into one of them.
+  const page = useStudio((state) => state.active);
+  return light ? <FarBlock {...props} /> : <NearBlock key={page} {...props} />;
 });
 
 /** From afar a block of a large page is a box with a title. */
@@ -47,9 +49,13 @@ function NearBlock({ id, selected }: NodeProps) {
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[id]);
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[id]);
   const failed = useStudio((state) => {
-    const error = state.docs[state.active ?? ""]?.run?.error;
-    return error?.block === id ? error : undefined;
+    const open = state.docs[state.active ?? ""];
+    const error = open?.run?.error;
+    // What the block computes has changed since: the error may be mended, the next run will tell.
+    return error?.block === id && open?.run?.recipes[id] === open?.checked.recipes[id] ? error : undefined;
   });
+  const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
+  const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
   const showErrors = useFeature("errors");
   if (!block) return null;
@@ -73,8 +79,8 @@ function NearBlock({ id, selected }: NodeProps) {
           ))}
         </div>
         <div className="pins-out">
-          {(record?.outputs ?? []).map((pin) => (
-            <OutputPin key={pin.name} block={id} pin={pin} info={known?.outputs[pin.name]} />
+          {(record?.outputs ?? Object.keys(begun).map(unknownPin)).map((pin) => (
+            <OutputPin key={pin.name} block={id} pin={pin} info={known?.outputs[pin.name]} wired={begun[pin.name] ?? 0} />
           ))}
         </div>
       </div>
@@ -88,7 +94,11 @@ function NearBlock({ id, selected }: NodeProps) {
 /** Pins of a block that the catalogue does not know: those its wires and values speak of. */
 function unknownPins(block: Block): Pin[] {
   const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
-  return names.map((name) => ({ name, type: "any", host: false, many: false, ref: false, optional: false, role: "values", dtypes: [] }));
+  return names.map(unknownPin);
+}
+
+function unknownPin(name: string): Pin {
+  return { name, type: "any", host: false, many: false, ref: false, optional: false, role: "values", dtypes: [] };
 }
 
 /** Whether the wire being drawn would be taken here: undefined where nobody asks. */
@@ -135,12 +145,14 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
   );
 }
 
-function OutputPin({ block, pin, info }: { block: string; pin: Pin; info: Info | Info[] | undefined }) {
-  const entries = Array.isArray(info) && info.length > 0 ? info : null;
+/** `wired` entries are shown even where the list has become shorter or unknown: their wires must end somewhere. */
+function OutputPin({ block, pin, info, wired }: { block: string; pin: Pin; info: Info | Info[] | undefined; wired: number }) {
+  const entries: (Info | undefined)[] = Array.isArray(info) ? [...info] : [];
+  while (entries.length < wired) entries.push(undefined);
   return (
     <>
-      <OutputHandle block={block} pin={pin} index={null} info={entries && entries.length > 1 ? undefined : info} />
-      {entries?.map((entry, k) => <OutputHandle key={k} block={block} pin={pin} index={k} info={entry} />)}
+      <OutputHandle block={block} pin={pin} index={null} info={entries.length > 1 ? undefined : info} />
+      {entries.map((entry, k) => <OutputHandle key={k} block={block} pin={pin} index={k} info={entry} />)}
     </>
   );
 }

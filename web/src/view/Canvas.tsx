@@ -13,12 +13,11 @@ import {
 } from "@xyflow/react";
 import type { Connection, Edge, EdgeChange, FinalConnectionState, Node, NodeChange, OnConnectStartParams } from "@xyflow/react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
-import * as edit from "../model/edit";
 import type { Size } from "../model/arrange";
 import { GRID, boundsOf, drawn } from "../model/arrange";
 import { parseEnd } from "../model/page";
 import { canvas, perform } from "../state/commands";
-import { askCandidates, change, place, select, tryConnect, view } from "../state/editing";
+import { askCandidates, place, select, tryConnect, view } from "../state/editing";
 import { has, useFeature } from "../state/features";
 import { say } from "../state/messages";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../state/store";
@@ -27,6 +26,7 @@ import { FarWires } from "./FarWires";
 import { NoteNode } from "./NoteNode";
 import { WireEdge } from "./WireEdge";
 import { endOfHandle, noteId, noteNumber, shownEdges, shownNodes } from "./drawing";
+import { takePlaces, withInside } from "./moving";
 
 export const OP_DRAGGED = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
@@ -51,7 +51,7 @@ export function Canvas() {
 
   useLayoutEffect(() => {
     if (open) setNodes((before) => shownNodes(open.page, catalog, open.blocks, open.notes, before));
-  }, [open?.page, open?.blocks, open?.notes, open]);
+  }, [open?.page, open?.blocks, open?.notes, catalog]);
   const light = far && (page?.blocks.length ?? 0) > MANY;
   useEffect(() => {
     set({ light });
@@ -95,9 +95,10 @@ export function Canvas() {
   }, [flow]);
 
   const onNodesChange = useCallback((changes: NodeChange[]) => {
-    setNodes((before) => applyNodeChanges(changes, before));
-    takeSelection(changes);
-    takePlaces(changes);
+    const all = withInside(changes);
+    setNodes((before) => applyNodeChanges(all, before));
+    takeSelection(all);
+    takePlaces(all);
   }, []);
 
   const onEdgesChange = useCallback((changes: EdgeChange[]) => {
@@ -227,34 +228,6 @@ function takeSelection(changes: NodeChange[]): void {
     else c.selected ? notes.add(k) : notes.delete(k);
   }
   changeDoc(open.name, { blocks, notes });
-}
-
-/** Places at the end of a drag, or after an arrow key. */
-function takePlaces(changes: NodeChange[]): void {
-  const places = new Map<string, edit.Place>();
-  const notes: [number, edit.Place][] = [];
-  for (const c of changes) {
-    if (c.type !== "position" || c.dragging || !c.position) continue;
-    const k = noteNumber(c.id);
-    const at: edit.Place = [c.position.x, c.position.y];
-    if (k === null) places.set(c.id, at);
-    else notes.push([k, at]);
-  }
-  if (!places.size && !notes.length) return;
-  change(
-    "move",
-    (page) => {
-      const moved = edit.move(page, places);
-      const same = moved.blocks.every((block, i) => block === page.blocks[i]);
-      let next = same ? page : moved;
-      for (const [k, at] of notes) {
-        const was = next.notes?.[k]?.at;
-        if (!was || was[0] !== at[0] || was[1] !== at[1]) next = edit.changeNote(next, k, { at });
-      }
-      return next;
-    },
-    true,
-  );
 }
 
 export { noteId, parseEnd };

@@ -10,6 +10,12 @@ export function closeDialog(): void {
   set({ dialog: null });
 }
 
+/** In place of a dialog whose block or note is gone: else keys would go on waiting for it to be closed. */
+export function Gone() {
+  useEffect(closeDialog, []);
+  return null;
+}
+
 interface Props {
   title: string;
   children: ReactNode;

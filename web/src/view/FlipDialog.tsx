@@ -12,7 +12,7 @@ import { say } from "../state/messages";
 import { doc, server } from "../state/store";
 import type { Block } from "../transport/protocol";
 import { Refusal } from "../transport/protocol";
-import { DialogFrame, closeDialog } from "./DialogFrame";
+import { DialogFrame, Gone, closeDialog } from "./DialogFrame";
 
 export function FlipDialog() {
   const open = doc();
@@ -24,7 +24,7 @@ export function FlipDialog() {
   const [inputs, setInputs] = useState<ReadonlySet<string>>(new Set(first.inputs));
   const [refused, setRefused] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
-  if (!open || !flips) return null;
+  if (!open || !flips) return <Gone />;
   const before = upstream(open.page, [...outputs].map((end) => parseEnd(end).block));
   const sources = outputs.size ? pins.filter((pin) => before.has(pin.block) || inputs.has(pin.end)) : pins;
   const flip = async () => {

@@ -5,7 +5,8 @@ import { valueText, whole } from "../model/show";
 import { setValue } from "../state/editing";
 import { useFeature } from "../state/features";
 import { say } from "../state/messages";
-import { server, set } from "../state/store";
+import { isRead } from "../state/saving";
+import { get, server, set } from "../state/store";
 import type { Block, Pin, Typed } from "../transport/protocol";
 import { faultOf } from "./values/asking";
 
@@ -30,17 +31,21 @@ export function dtypeOf(block: Block, pin: Pin): string {
 
 /** Read a literal and put it into the page; the message where it is none. */
 export async function typeInto(block: Block, pin: string, text: string, dtype: string): Promise<string | null> {
+  const name = get().active;
   if (!text.trim()) {
     if (block.values?.[pin] !== undefined) setValue(block.id, pin, undefined);
     return null;
   }
   try {
-    const typed = await server().ask<Typed>("parse", { text, dtype });
-    if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value);
+    const asking = server().ask<Typed>("parse", { text, dtype }).then((typed) => {
+      if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value, name);
+    });
+    isRead(name, asking);
+    await asking;
     return null;
   } catch (error) {
     const { message } = faultOf(error);
-    say("error", message, { block: block.id, pin }); // which says the block and the pin
+    say("error", message, { page: name, block: block.id, pin }); // which says the block and the pin
     return `${pin}: ${message}`;
   }
 }
@@ -79,8 +84,8 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     asked.current = text;
     if (text === full) return close();
     const message = await typeInto(block, pin.name, text, dtypeOf(block, pin));
-    if (message === null) close();
-    else setFault(message);
+    if (message !== null) setFault(message);
+    else setText((now) => (now === text ? null : now)); // typed on meanwhile: it stays open
   };
   return (
     <input
@@ -105,8 +110,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
       }}
       onBlur={() => void finish()}
       onKeyDown={(event) => {
-        event.stopPropagation();
-        if (event.key === "Enter") {
+        if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) {
           asked.current = null;
           void finish();
         }

@@ -35,7 +35,7 @@ export function Inspector() {
   return (
     <aside className="inspector" aria-label="Inspector" ref={box}>
       <Splitter panel="inspector" label="Width of the inspector" />
-      {block ? <BlockSheet key={block.id} block={block} record={catalog.find(block.op)} /> : <PageSheet />}
+      {block ? <BlockSheet key={`${open!.name} ${block.id}`} block={block} record={catalog.find(block.op)} /> : <PageSheet />}
     </aside>
   );
 }
@@ -48,7 +48,7 @@ function PageSheet() {
   return (
     <>
       <h2>{n > 1 ? `${n} blocks` : open.name}</h2>
-      {n === 0 && <p className="quiet">{open.page.blocks.length} blocks on this page. Select one to see and change it; / searches the palette, ? shows all keys.</p>}
+      {n === 0 && <p className="quiet">{countText(open.page.blocks.length)} / searches the palette, ? shows all keys.</p>}
       {faults.length > 0 && (
         <section>
           <h3>{faults.length} {faults.length === 1 ? "block has an error" : "blocks have errors"}</h3>
@@ -61,6 +61,11 @@ function PageSheet() {
       )}
     </>
   );
+}
+
+function countText(n: number): string {
+  if (!n) return "This page is empty. Drag a block from the palette onto it.";
+  return n === 1 ? "One block on this page. Select it to see and change it." : `${n} blocks on this page. Select one to see and change it.`;
 }
 
 function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefined }) {

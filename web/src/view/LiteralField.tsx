@@ -19,12 +19,17 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const asked = useRef<string | null>(null);
   const told = JSON.stringify(value);
   const [shown, setShown] = useState(told);
-  // Undo and other editors change the value under the field; the field itself stays, and with it the focus.
+  const [was, setWas] = useState(full ?? "");
+  // Undo and other editors change the value under the field; the field itself stays, and with it the focus. So does what
+  // somebody is typing meanwhile.
   if (shown !== told) {
     setShown(told);
-    setText(full ?? "");
-    setDtype(dtypeOf(block, pin));
-    setFault(null);
+    setWas(full ?? "");
+    if (text === was || asked.current === `${dtype} ${text}`) {
+      setText(full ?? "");
+      setDtype(dtypeOf(block, pin));
+      setFault(null);
+    }
   }
   const all = useStudio((state) => state.hello?.dtypes ?? []);
   const tables = useFeature("spreadsheet");

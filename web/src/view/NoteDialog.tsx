@@ -5,22 +5,26 @@ import * as edit from "../model/edit";
 import { notesOf } from "../model/page";
 import { change, select } from "../state/editing";
 import { useDoc } from "../state/store";
-import { DialogFrame, closeDialog } from "./DialogFrame";
+import { DialogFrame, Gone, closeDialog } from "./DialogFrame";
 
 export function NoteDialog({ k }: { k: number }) {
   const open = useDoc();
-  const note = open ? notesOf(open.page)[k] : undefined;
+  const notes = open ? notesOf(open.page) : [];
+  const [note] = useState(notes[k]);
   const [text, setText] = useState(note?.text ?? "");
-  if (!note) return null;
+  if (!open || !note) return <Gone />;
   const what = note.size ? "frame" : "note";
+  // Another window may have taken notes away, this one or those before it: its number says nothing then.
+  const place = [k, ...notes.keys()].find((i) => notes[i]?.text === note.text && Boolean(notes[i].size) === Boolean(note.size));
   const finish = () => {
     closeDialog();
-    if (text !== note.text) change(`write a ${what}`, (page) => edit.changeNote(page, k, { text }));
+    if (place === undefined) change(`add a ${what}`, (page) => edit.addNote(page, { ...note, text }));
+    else if (text !== note.text) change(`write a ${what}`, (page) => edit.changeNote(page, place, { text }));
   };
   const remove = () => {
     closeDialog();
     select([]);
-    change(`delete a ${what}`, (page) => edit.remove(page, new Set(), new Set([k])));
+    if (place !== undefined) change(`delete a ${what}`, (page) => edit.remove(page, new Set(), new Set([place])));
   };
   return (
     <DialogFrame title={note.size ? "Frame" : "Note"}>

@@ -5,7 +5,7 @@ import type { End } from "../model/page";
 import { blockOf, endText, parseEnd } from "../model/page";
 import { askCandidates, tryConnect } from "../state/editing";
 import { get, useDoc } from "../state/store";
-import { DialogFrame, closeDialog } from "./DialogFrame";
+import { DialogFrame, Gone, closeDialog } from "./DialogFrame";
 import { Listing } from "./Listing";
 
 interface Chosen {
@@ -20,9 +20,9 @@ export function WireDialog({ block }: { block: string }) {
   const found = open && blockOf(open.page, block);
   const record = get().catalog.find(found?.op ?? "");
   useEffect(() => {
-    if (chosen) void askCandidates(chosen.end, chosen.side).then(setTakes);
+    if (chosen) void askCandidates(chosen.end, chosen.side).then((found) => (found ? setTakes(found) : closeDialog()));
   }, [chosen]);
-  if (!open || !found || !record) return null;
+  if (!open || !found || !record) return <Gone />;
 
   if (!chosen) {
     const known = open.checked.blocks[block]?.outputs ?? {};

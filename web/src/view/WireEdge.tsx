@@ -8,10 +8,14 @@ import { isKnown, markedText } from "../model/show";
 import { useFeature } from "../state/features";
 import { useStudio } from "../state/store";
 
+const ROOM = 80; // about half a block
+
 export const WireEdge = memo(function WireEdge(props: EdgeProps) {
   const { sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, selected } = props;
   const { from, hidden, role } = props.data as { from: End; hidden: boolean; role: string };
-  const [path, x, y] = getSmoothStepPath({ sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, borderRadius: 8 });
+  // A wire that leads back would run behind the blocks, where nobody finds it: it goes round below them.
+  const round = sourceX > targetX && Math.abs(sourceY - targetY) < ROOM ? { centerY: Math.max(sourceY, targetY) + ROOM } : {};
+  const [path, x, y] = getSmoothStepPath({ ...round, sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, borderRadius: 8 });
   const info = useStudio((state) => {
     const found = state.docs[state.active ?? ""]?.checked.blocks[from.block]?.outputs[from.pin];
     return Array.isArray(found) && from.index !== null ? found[from.index] : found;

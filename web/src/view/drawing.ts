@@ -60,7 +60,8 @@ export function shownNodes(page: Page, catalog: Catalog, chosen: ReadonlySet<str
       position: { x, y },
       data: { text: note.text, framed: Boolean(note.size), ...size },
       selected: notes.has(k),
-      ...(note.size ? { zIndex: -1, ...size } : { zIndex: 0 }),
+      // What is selected is drawn 1000 higher; a frame stays under its blocks, or they could not be reached.
+      ...(note.size ? { zIndex: notes.has(k) ? -1001 : -1, ...size } : { zIndex: 0 }),
       ariaLabel: `${note.size ? "Frame" : "Note"}: ${note.text}`,
     });
   });
@@ -69,12 +70,14 @@ export function shownNodes(page: Page, catalog: Catalog, chosen: ReadonlySet<str
 
 function keepSame(old: Node | undefined, made: Node): Node {
   if (!old) return made;
+  if (old.dragging) made = { ...made, position: old.position }; // it is in a hand; its place is taken when it is let go
   const same =
     old.position.x === made.position.x &&
     old.position.y === made.position.y &&
     Boolean(old.selected) === Boolean(made.selected) &&
     old.width === made.width &&
     old.height === made.height &&
+    old.zIndex === made.zIndex &&
     sameData(old.data, made.data);
   return same ? old : { ...old, ...made };
 }

@@ -11,7 +11,7 @@ import { change } from "../../state/editing";
 import { useFeature } from "../../state/features";
 import { server, useDoc, useStudio } from "../../state/store";
 import type { Info, Json } from "../../transport/protocol";
-import { DialogFrame, closeDialog } from "../DialogFrame";
+import { DialogFrame, Gone, closeDialog } from "../DialogFrame";
 import { dtypesOf } from "../InlineLiteral";
 import { GridTable } from "./GridTable";
 import { SparseLarge } from "./SparseLarge";
@@ -73,7 +73,7 @@ export function SparseDialog({ block }: { block: string }) {
 
   const [rows, columns] = size;
   const list = useMemo(() => listOf(entries, rows, columns), [entries, rows, columns]);
-  if (!on || !found) return null;
+  if (!on || !found) return <Gone />;
   if (!pins) {
     return (
       <DialogFrame title={`Sparse matrix ${block}`}>

@@ -9,7 +9,7 @@ import { setValue } from "../../state/editing";
 import { useFeature } from "../../state/features";
 import { useDoc, useStudio } from "../../state/store";
 import type { Json } from "../../transport/protocol";
-import { DialogFrame, closeDialog } from "../DialogFrame";
+import { DialogFrame, Gone, closeDialog } from "../DialogFrame";
 import { dtypeOf, dtypesOf } from "../InlineLiteral";
 import { FilePart } from "./FilePart";
 import { GridPart } from "./GridPart";
@@ -73,7 +73,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   };
   useEffect(() => void adopt(before, null), []); // as it was when the dialog was opened
 
-  if (!found || !input) return null;
+  if (!found || !input) return <Gone />;
 
   /** The value as it is edited now. */
   const settled = async (): Promise<Json | undefined> => {
