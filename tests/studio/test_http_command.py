@@ -101,7 +101,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 def test_for_programs(tmp_path: Path) -> None:
-    with started(str(tmp_path), "--json", "--token", "0123456789abcdef", "--without", "runs, gallery") as (_, line):
+    with started(str(tmp_path), "--json", "--token", "0123456789abcdef", "--without", "run, gallery") as (_, line):
         found = json.loads(line)
         assert found["token"] == "0123456789abcdef"
         assert found["project"] == str(tmp_path)
