@@ -8,11 +8,12 @@ import {
   SelectionMode,
   applyNodeChanges,
   getViewportForBounds,
+  useNodesInitialized,
   useReactFlow,
   useStore,
 } from "@xyflow/react";
 import type { Connection, Edge, EdgeChange, FinalConnectionState, Node, NodeChange, OnConnectStartParams } from "@xyflow/react";
-import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "react";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { Size } from "../model/arrange";
 import { GRID, boundsOf, drawn } from "../model/arrange";
 import { parseEnd } from "../model/page";
@@ -84,6 +85,15 @@ export function Canvas() {
     void flow.setViewport(getViewportForBounds(boundsOf(shown.page, get().catalog), box.width, box.height, 0.05, 1, 0.15));
   }, [flow]);
   useLayoutEffect(showWhole, [name, showWhole]);
+  // Once its blocks have been drawn, their true sizes are known.
+  const measured = useNodesInitialized();
+  const fitted = useRef<string | null>(null);
+  useEffect(() => {
+    // A page that begins empty stays where its first block is put.
+    if (fitted.current === name || (!measured && doc()?.page.blocks.length)) return;
+    fitted.current = name;
+    if (measured) canvas.fit();
+  }, [measured, name]);
 
   useEffect(() => {
     const show = (event: Event) => {
