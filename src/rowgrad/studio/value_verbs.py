@@ -43,7 +43,7 @@ def describe(studio: Studio, given: Asked) -> Json:
     array = array_of(value)
     text = short_text(value, given.whole("characters", 1, MOST_CHARACTERS, 200))
     told = {"text": text, "info": info_of(array), "weak": is_weak(value), "cells": None}
-    if array.size <= given.whole("most", 0, MOST_CELLS, 0):
+    if "most" in given and array.size <= given.whole("most", 0, MOST_CELLS):
         told["cells"] = texts_of(as_written(value).reshape(-1))
     return told
 
