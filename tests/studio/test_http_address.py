@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from rowgrad.studio.address_files import TOKEN, keep_port, kept_port, kept_token
 _MAIN = "import sys; from rowgrad.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-@contextmanager
+@contextlib.contextmanager
 def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     words = [sys.executable, "-c", _MAIN, "studio", str(project), "--no-browser", "--json", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -44,8 +46,20 @@ def asks(told: dict[str, Any]) -> int:
     return status
 
 
+def nobodys_port() -> int:
+    """A free port that no other test's studio looks for: not of those next to the usual one, nor of the system's own."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError("a hundred ports are taken")
+
+
 def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> None:
+    port = nobodys_port()
+    keep_port(tmp_path, port)
     with started(tmp_path) as (_, first):
+        assert first["port"] == port
         assert asks(first) == 200
     with started(tmp_path) as (_, again):
         assert again == first

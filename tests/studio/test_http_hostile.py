@@ -128,11 +128,11 @@ def test_a_thousand_requests_at_a_time(served: Served) -> None:
 
 @needs_proc
 def test_more_connections_than_there_may_be() -> None:
-    with serving(connections=40) as served:
+    with serving(connections=40, head_seconds=60.0) as served:  # nobody leaves for being idle
         before = served.memory()
         told = head(port=served.port, extra="Content-Length: 2\r\n") + b"{}"
         with served.crowd(300, told):
-            wait_until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) < 60, 2)  # 40, and files of its own
+            wait_until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) < 60, 20)  # 40, and files of its own
             assert served.is_well()
             assert served.memory() - before < 30
 
