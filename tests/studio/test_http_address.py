@@ -47,7 +47,7 @@ def asks(told: dict[str, Any]) -> int:
 
 
 def nobodys_port() -> int:
-    """A free port that no other test's studio looks for: not of those next to the usual one, nor of the system's own."""
+    """A free port that no other test looks for: none next to the usual one, and none of the system's own choice."""
     for port in random.sample(range(20_000, 30_000), 100):
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port))
