@@ -1,0 +1,104 @@
+"""One GPU as kernels see it: memory, launches, and where faults are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from . import driver
+from .compiling import cubin_of
+from .faults import Ledger
+from .kernel import Kernel
+
+
+class Device(Protocol):
+    """What a family of kernels asks for. The tests have one that runs on the host."""
+
+    processors: int
+    ledger: Ledger
+
+    def launch(
+        self, kernel: Kernel, form: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
+    ) -> None:
+        """Queue a kernel after everything that was queued before."""
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Memory that holds anything."""
+
+    def zero(self, tensor: Tensor) -> None:
+        """Fill with zeros, in the queue."""
+
+    def wait(self) -> None:
+        """Until everything queued is done."""
+
+    def aside(self) -> Any:
+        """A context in which launches go to a second queue, which starts where the first one stands.
+
+        What is queued there is awaited by `join`.
+        """
+
+    def join(self) -> None:
+        """Let the first queue wait for the second."""
+
+
+class CudaDevice:
+    """A CUDA device; the queue is torch's current stream."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.torch_device = torch.device("cuda", index)
+        facts = torch.cuda.get_device_properties(index)
+        self.architecture = f"sm_{facts.major}{facts.minor}"
+        self.processors: int = facts.multi_processor_count
+        self.ledger = Ledger(pinned=True)
+        self._functions: dict[tuple[str, tuple[str, ...]], driver.Function] = {}
+        self._side = torch.cuda.Stream(index)
+        self._threads = threading.local()
+
+    def launch(
+        self, kernel: Kernel, form: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
+    ) -> None:
+        """Compile and load it if this is its first time, and queue it."""
+        if not getattr(self._threads, "entered", False):
+            driver.enter(self.index)
+            self._threads.entered = True
+        function = self._functions.get((kernel.name, form))
+        if function is None:
+            function = driver.Function(cubin_of(kernel, form, self.architecture))
+            self._functions[kernel.name, form] = function
+        function.launch(blocks, kernel.threads, shared, self._stream(), packed)
+
+    def _stream(self) -> int:
+        return int(torch._C._cuda_getCurrentRawStream(self.index))
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """torch's memory."""
+        return torch.empty(shape, dtype=dtype, device=self.torch_device)
+
+    def zero(self, tensor: Tensor) -> None:
+        """In the current stream."""
+        tensor.zero_()
+
+    def wait(self) -> None:
+        """Until the current stream is through."""
+        torch.cuda.current_stream(self.index).synchronize()
+
+    def aside(self) -> Any:
+        """The side stream."""
+        self._side.wait_stream(torch.cuda.current_stream(self.index))
+        return torch.cuda.stream(self._side)
+
+    def join(self) -> None:
+        """The current stream waits for the side stream."""
+        torch.cuda.current_stream(self.index).wait_stream(self._side)
+
+
+@cache
+def device_of(index: int) -> CudaDevice:
+    """The device of this number."""
+    return CudaDevice(index)

@@ -1,0 +1,90 @@
+"""Faults that kernels found, told without a stall.
+
+A checking kernel that meets a bad id writes what it found into host memory, and everything queued after it for the same
+call does nothing. The host looks at one word at the beginning of each call: so an error is raised by the next call, or
+by `synchronize`; `validate("sync")` waits for every call instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from ..errors import OpError, refuse
+from ..spec import Op
+from .kernel import FAULTS
+
+_SLOTS = 1 << 14  # more than a queue holds: when one comes round again, its call is long over
+_FIELDS = 4
+
+_mode = "async"
+
+
+def validate(mode: str) -> str:
+    """When faults of CUDA calls are raised; gives the mode before.
+
+    "sync": by the call itself, which waits for its kernels. "async": by the next call, or by `synchronize`. "off":
+    never.
+    Bad ids lead to no access outside of memory in any mode.
+    """
+    global _mode
+    if mode not in ("sync", "async", "off"):
+        raise ValueError(f"mode must be 'sync', 'async' or 'off'; got {mode!r}")
+    before, _mode = _mode, mode
+    return before
+
+
+def mode() -> str:
+    """The mode of now."""
+    return _mode
+
+
+class Ledger:
+    """Host memory that a device's kernels write to: a slot for each call, and one word that says that any is used."""
+
+    def __init__(self, pinned: bool) -> None:
+        memory = torch.zeros((_SLOTS + 1) * _FIELDS, dtype=torch.int64)
+        self._memory = memory.pin_memory() if pinned else memory
+        self._words = memoryview(self._memory.numpy())
+        self.alarm: int = self._memory.data_ptr()
+        self._ops: list[Op | None] = [None] * _SLOTS
+        self._order: list[int] = [0] * _SLOTS
+        self._kept: set[int] = set()  # slots that graphs of kernels write to whenever they are replayed
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def take(self, op: Op, keep: bool) -> int:
+        """The address of a slot for a call of an op; `keep`: it is captured in a graph, which may run at any time."""
+        with self._lock:
+            if len(self._kept) >= _SLOTS // 2:
+                raise OpError(f"more than {_SLOTS // 2} calls were captured in CUDA graphs")
+            slot = self._taken % _SLOTS
+            while slot in self._kept:
+                self._taken += 1
+                slot = self._taken % _SLOTS
+            self._order[slot] = self._taken
+            self._taken += 1
+            if keep:
+                self._kept.add(slot)
+            self._ops[slot] = op
+            at = (slot + 1) * _FIELDS
+            self._words[at] = 0
+            return self.alarm + at * 8
+
+    def raise_told(self) -> None:
+        """Raise the oldest fault that was told; the others are dropped with it."""
+        if self._words[0] == 0:
+            return
+        with self._lock:
+            self._words[0] = 0
+            told = self._memory.numpy().reshape(-1, _FIELDS)[1:]
+            slots = sorted((i for i in told[:, 0].nonzero()[0].tolist()), key=self._order.__getitem__)
+            facts: list[Any] = [(self._ops[i], told[i].tolist()) for i in slots]
+            told[:, 0] = 0
+        if not facts or _mode == "off":
+            return
+        op, (code, position, value, bound) = facts[0]
+        error = refuse(FAULTS[code], has=op.input_names, position=position, value=value, bound=bound)
+        raise error.in_call(op.name, None, "an earlier call on a CUDA device")

@@ -1,0 +1,95 @@
+"""Kernels by name: where their text is, what they are told, for which types they exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .device import Device
+
+SOURCE = Path(__file__).with_name("source")
+FLOATS = ("half", "bfloat16", "float", "double")
+INTEGERS = ("int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t")
+COMPLEX = ("complex<float>", "complex<double>")
+NUMBERS = (*FLOATS, *INTEGERS, *COMPLEX)
+# What faults the checks of kernels may report: keys of the table of messages. Their codes are positions here.
+FAULTS = (
+    "none", "last_segment_too_big", "segment_negative", "num_segments_too_small", "num_segments_too_big",
+    "last_segment_overflows", "segments_not_increasing", "segment_not_in_output", "index_not_in_data",
+    "index_not_in_params", "segment_count", "segment_not_in_grad", "index_not_in_output", "row_not_in_shape",
+    "reverse_index_not_in_grad", "slice_left_over", "id_not_listed", "plan_segments_not_in_grad", "plan_rows",
+    "plan_starts", "plan_segments", "plan_positions", "plan_counts", "offsets_begin", "offsets_fall", "offsets_end",
+    "feature_negative", "feature_too_far", "id_not_in_feature", "plan_num_rows", "row_ids",
+)  # fmt: skip
+
+KERNELS: dict[str, Kernel] = {}
+
+
+class Kernel:
+    """One function in `source/`: `template <forms> void name(const Name& told)`.
+
+    `threads` is the size of its blocks, `forms` the template arguments it is compiled for.
+    """
+
+    def __init__(self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),)) -> None:
+        self.file = file
+        self.name = name
+        self.threads = threads
+        self.forms = tuple(forms)
+        self.struct = "".join(part.capitalize() for part in name.split("_"))
+        fields = _fields(file, self.struct)
+        self.fields = tuple(fields)
+        self._packing = Struct("".join("d" if kind == "double" else "q" for kind in fields.values()))
+        assert name not in KERNELS, name
+        KERNELS[name] = self
+
+    def launch(
+        self, device: Device, grid: int | tuple[int, int], form: tuple[str, ...] = (), shared: int = 0, /, **told: Any
+    ) -> None:
+        """Queue it: `grid` blocks, `shared` bytes of shared memory each. Every field is told by its name."""
+        blocks = (grid, 1) if isinstance(grid, int) else grid
+        if blocks[0] > 0 and blocks[1] > 0:
+            packed = self._packing.pack(*[told.pop(name) for name in self.fields])
+            assert not told, told
+            device.launch(self, form, blocks, shared, packed)
+
+    def signature(self, form: tuple[str, ...]) -> str:
+        """The function with its template arguments."""
+        return f"{self.name}<{', '.join(form)}>" if form else self.name
+
+
+@cache
+def text_of(file: str) -> str:
+    """A file of `source/`; `faults.cuh` is made here."""
+    if file == "faults.cuh":
+        codes = ", ".join(f"fault_{key}" for key in FAULTS)
+        return f"#pragma once\nnamespace rowgrad {{\nenum FaultCode {{ {codes} }};\n}}\n"
+    return (SOURCE / file).read_text(encoding="utf-8")
+
+
+@cache
+def headers() -> dict[str, str]:
+    """Everything a kernel's text may include, by name."""
+    return {name: text_of(name) for name in (*sorted(p.name for p in SOURCE.glob("*.cuh")), "faults.cuh")}
+
+
+_STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^  ([\w:<>, ]+?[\w>]\*?(?: const)?\*?) ?\b(\w+);", re.MULTILINE)
+
+
+@cache
+def _structs(file: str) -> dict[str, dict[str, str]]:
+    return {m[1]: {f[2]: f[1].strip() for f in _FIELD.finditer(m[2])} for m in _STRUCT.finditer(text_of(file))}
+
+
+def _fields(file: str, struct: str) -> dict[str, str]:
+    """The fields of a kernel's struct and their types: pointers, int64_t, uint64_t and double, nothing narrower."""
+    fields = _structs(file)[struct]
+    for name, kind in fields.items():
+        assert kind.endswith("*") or kind in ("int64_t", "uint64_t", "double"), (struct, name, kind)
+    return fields

@@ -1,0 +1,292 @@
+// What every kernel here stands on: types, number formats and their arithmetic, lists of ids, and faults.
+//
+// The same text is compiled twice: by NVRTC for a GPU, and by a host compiler for the tests, which run blocks and threads
+// one after the other (there `emulated.h` stands in for CUDA). So nothing beyond this file may be included.
+//
+// A kernel takes one struct whose fields are all eight bytes wide. Python reads the structs out of these files and fills
+// fields by name.
+#pragma once
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define DEVICE __device__ __forceinline__
+#define SHARED extern __shared__ __align__(16) unsigned char shared_memory[]
+#else
+#include "emulated.h"
+#define DEVICE inline
+#define SHARED unsigned char* shared_memory = emulated::shared()
+#endif
+#include "faults.cuh"
+
+namespace rowgrad {
+
+template <class T, class U>
+struct Same {
+  static constexpr bool value = false;
+};
+template <class T>
+struct Same<T, T> {
+  static constexpr bool value = true;
+};
+
+DEVICE float float_of(uint32_t bits) {
+  union {
+    uint32_t bits;
+    float value;
+  } u;
+  u.bits = bits;
+  return u.value;
+}
+DEVICE uint32_t bits_of(float value) {
+  union {
+    uint32_t bits;
+    float value;
+  } u;
+  u.value = value;
+  return u.bits;
+}
+DEVICE uint64_t bits_of(double value) {
+  union {
+    uint64_t bits;
+    double value;
+  } u;
+  u.value = value;
+  return u.bits;
+}
+
+// 16-bit floats are storage only: they are widened before any arithmetic. Integer arithmetic throughout, so that no
+// mode of the machine touches subnormals.
+struct half {
+  uint16_t bits;
+};
+struct bfloat16 {
+  uint16_t bits;
+};
+
+DEVICE float widen(bfloat16 x) { return float_of(uint32_t(x.bits) << 16); }
+
+DEVICE float widen(half x) {
+#ifdef __CUDACC_RTC__
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+  return wide;
+#else
+  const uint32_t sign = uint32_t(x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  if (magnitude >= 0x0400u) return float_of(sign | ((magnitude << 13) + 0x38000000u));
+  if (magnitude == 0) return float_of(sign);
+  const int shift = __clz(int(magnitude)) - 21;  // brings the leading one to bit 10
+  return float_of(sign | uint32_t(113 - shift) << 23 | ((magnitude << shift) & 0x3ffu) << 13);
+#endif
+}
+
+template <class T>
+struct Narrowed;
+template <>
+struct Narrowed<bfloat16> {
+  static DEVICE bfloat16 from(float x) {
+    const uint32_t u = bits_of(x);
+    bfloat16 narrow;
+    narrow.bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u)
+                                                   : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    return narrow;
+  }
+};
+template <>
+struct Narrowed<half> {
+  static DEVICE half from(float x) {
+    half narrow;
+#ifdef __CUDACC_RTC__
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    if ((bits_of(x) & 0x7fffffffu) > 0x7f800000u) narrow.bits = uint16_t((bits_of(x) >> 16 & 0x8000u) | 0x7e00u);
+#else
+    const uint32_t u = bits_of(x), magnitude = u & 0x7fffffffu;
+    const uint16_t sign = uint16_t((u >> 16) & 0x8000u);
+    if (magnitude > 0x7f800000u) {
+      narrow.bits = uint16_t(sign | 0x7e00u);
+    } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
+      narrow.bits = uint16_t(sign | 0x7c00u);
+    } else if (magnitude >= 0x38800000u) {
+      narrow.bits = uint16_t(sign | ((magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13));
+    } else if (magnitude < 0x33000000u) {  // below half of the smallest subnormal
+      narrow.bits = sign;
+    } else {
+      const int shift = 126 - int(magnitude >> 23);
+      const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u, kept = mantissa >> shift;
+      const uint32_t rest = mantissa & ((1u << shift) - 1u), tie = 1u << (shift - 1);
+      narrow.bits = uint16_t(sign | (kept + (rest > tie || (rest == tie && (kept & 1u)))));
+    }
+#endif
+    return narrow;
+  }
+};
+
+template <class P>
+struct complex {
+  P re, im;
+};
+
+// The type sums are held in.
+template <class T>
+struct AccumulatorOf {
+  typedef T type;
+};
+template <>
+struct AccumulatorOf<half> {
+  typedef float type;
+};
+template <>
+struct AccumulatorOf<bfloat16> {
+  typedef float type;
+};
+template <class T>
+using Accumulator = typename AccumulatorOf<T>::type;
+
+template <class T>
+DEVICE Accumulator<T> load(T x) {
+  if constexpr (Same<T, half>::value || Same<T, bfloat16>::value)
+    return widen(x);
+  else
+    return x;
+}
+template <class T>
+DEVICE T store(Accumulator<T> x) {
+  if constexpr (Same<T, half>::value || Same<T, bfloat16>::value)
+    return Narrowed<T>::from(x);
+  else
+    return x;
+}
+
+// Subnormals count as zeros, on input and on output. For float32 the compiler's flag sees to it; PTX has none for
+// doubles.
+DEVICE double flushed(double x) {
+#ifdef __CUDACC_RTC__
+  return (bits_of(x) & 0x7ff0000000000000ull) == 0 ? copysign(0.0, x) : x;
+#else
+  return x;  // the tests' machine flushes by itself
+#endif
+}
+DEVICE float flushed(float x) { return x; }
+
+// Sums and products, each rounded once: nothing is contracted. Integers wrap.
+template <class A>
+DEVICE A plus(A a, A b) {
+  return A(a + b);
+}
+template <>
+DEVICE int32_t plus(int32_t a, int32_t b) {
+  return int32_t(uint32_t(a) + uint32_t(b));
+}
+template <>
+DEVICE int64_t plus(int64_t a, int64_t b) {
+  return int64_t(uint64_t(a) + uint64_t(b));
+}
+template <>
+DEVICE double plus(double a, double b) {
+  return flushed(flushed(a) + flushed(b));
+}
+template <>
+DEVICE complex<float> plus(complex<float> a, complex<float> b) {
+  return {a.re + b.re, a.im + b.im};
+}
+template <>
+DEVICE complex<double> plus(complex<double> a, complex<double> b) {
+  return {plus(a.re, b.re), plus(a.im, b.im)};
+}
+
+template <class A>
+DEVICE A times(A a, A b) {
+  return a * b;
+}
+template <>
+DEVICE double times(double a, double b) {
+  return flushed(flushed(a) * flushed(b));
+}
+
+template <class A>
+DEVICE A over(A a, A b) {
+  return a / b;
+}
+template <>
+DEVICE double over(double a, double b) {
+  return flushed(flushed(a) / flushed(b));
+}
+
+// Sixteen bytes that are moved at once.
+struct alignas(16) Block16 {
+  uint64_t low, high;
+};
+
+template <class A>
+DEVICE A zero_of() {
+  return A();
+}
+
+// A list of ids, of 32 or of 64 bits.
+struct Ids {
+  const void* data;
+  bool wide;
+  DEVICE int64_t operator[](int64_t i) const {
+    return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+  }
+};
+
+struct IdsOut {
+  void* data;
+  bool wide;
+  DEVICE void put(int64_t i, int64_t value) const {
+    if (wide)
+      static_cast<int64_t*>(data)[i] = value;
+    else
+      static_cast<int32_t*>(data)[i] = int32_t(value);
+  }
+};
+
+DEVICE bool is_below(int64_t value, int64_t bound) { return uint64_t(value) < uint64_t(bound); }
+
+// What went wrong, as facts; the numbers stand in Python's list of faults, and the words are Python's.
+// `raised` is the device's own: kernels that follow see it and do nothing. The rest is the host's, in its memory.
+struct Fault {
+  int64_t code;
+  int64_t position;
+  int64_t value;
+  int64_t bound;
+};
+
+// The state of one call's checks, in device memory, zeros at the start.
+struct Checks {
+  uint32_t raised;    // whether any thread found a fault
+  uint32_t finished;  // blocks of the checking kernel that are through
+};
+
+DEVICE bool is_raised(const Checks* checks) { return *static_cast<const volatile uint32_t*>(&checks->raised) != 0; }
+
+// `alarm` is the one word the host looks at.
+DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position, int64_t value, int64_t bound) {
+  volatile Fault* told = fault;
+  told->position = position;
+  told->value = value;
+  told->bound = bound;
+  told->code = code;
+  __threadfence_system();
+  *static_cast<volatile int64_t*>(alarm) = 1;
+}
+
+// Called by all threads of all blocks at the end of a checking kernel. True for one thread of the grid, when all others
+// have looked: it names the first fault in TensorFlow's order, walking as a single thread would. That is slow, and
+// only done where there is a fault.
+DEVICE bool must_name(Checks* checks, bool found) {
+  if (found) atomicOr(&checks->raised, 1u);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x != 0) return false;
+  return atomicAdd(&checks->finished, 1u) + 1 == gridDim.x * gridDim.y && is_raised(checks);
+}
+
+}  // namespace rowgrad
