@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from . import gather_rows as gather_rows
+from . import sparse_segment as sparse_segment
