@@ -15,7 +15,7 @@ from .kernel import FAULTS, Kernel
 
 CHUNK = 32
 _TILE_THREADS, _ROWS_TILE, _PAST = 512, 2048, 96
-_MOST_IDS, _MOST_ROWS = 1 << 30, 1 << 32
+_MOST_IDS, _MOST_ROWS = 1 << 30, 1 << 31
 _ITEMS = (4, 8, 16)
 _LOOK = Kernel("sorting.cuh", "look_at_ids", 512)
 _PASS = Kernel("sorting.cuh", "sort_pass", _TILE_THREADS, [(str(n),) for n in _ITEMS])

@@ -35,6 +35,24 @@ struct Same<T, T> {
   static constexpr bool value = true;
 };
 
+constexpr unsigned kAllLanes = 0xffffffffu;
+DEVICE unsigned lane_of_thread() { return threadIdx.x % 32u; }
+DEVICE unsigned lanes_before(unsigned lane) { return (1u << lane) - 1u; }
+
+template <class T>
+struct IsFloat {
+  static constexpr bool value = Same<T, float>::value || Same<T, double>::value;
+};
+
+// Whether something is so for any thread of the block; a barrier for all of them.
+DEVICE bool any_thread(bool is_so) {
+#ifdef __CUDACC_RTC__
+  return __syncthreads_or(is_so) != 0;
+#else
+  return emulated::any_of_block(is_so);
+#endif
+}
+
 DEVICE float float_of(uint32_t bits) {
   union {
     uint32_t bits;

@@ -8,28 +8,13 @@
 // sums of runs in memory and count themselves in; whoever completes 64 of them, or the row's last, adds those up. So it is
 // open who does it, but not in which order.
 #pragma once
+#include "packs.cuh"
 #include "sorting.cuh"
 
 namespace rowgrad {
 
 constexpr int kRunShift = 6;  // runs of 64
 constexpr int kAtOnce = 8;    // rows in flight
-
-template <class T, int W>
-struct alignas(sizeof(T) * W) Pack {
-  T at[W];
-};
-
-template <class T, int W>
-DEVICE Pack<T, W> fetch(const T* from) {
-#ifdef __CUDACC_RTC__
-  if constexpr (sizeof(T) * W == 16) {
-    const uint4 bits = __ldg(reinterpret_cast<const uint4*>(from));
-    return *reinterpret_cast<const Pack<T, W>*>(&bits);
-  }
-#endif
-  return *reinterpret_cast<const Pack<T, W>*>(from);
-}
 
 struct SumRows {
   const void* grad;

@@ -10,11 +10,7 @@
 
 namespace rowgrad {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kChunk = 32;  // entries that one worker of the sums begins with
-
-DEVICE unsigned lane_of_thread() { return threadIdx.x % 32u; }
-DEVICE unsigned lanes_before(unsigned lane) { return (1u << lane) - 1u; }
 
 // What a tile tells the ones after it: nothing yet, its own count, or the count up to its end.
 constexpr uint32_t kNothing = 0, kOwn = 1u << 30, kAll = 2u << 30, kCount = (1u << 30) - 1u;
@@ -45,15 +41,18 @@ struct LookAtIds {
 };
 
 // The first fault, as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment first, as
-// TensorFlow's gradients do; 2 after that all segments, as its dense Mean and SqrtN gradients do.
+// TensorFlow's gradients do; 2 after that all segments, as its dense Mean and SqrtN gradients do; 3 segment and id in turn.
 DEVICE void name_bad_id(const LookAtIds& p) {
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const bool has_segments = p.segments != nullptr;
-  if (p.order >= 1 && segments[p.size - 1] >= p.sources)
+  const bool is_gradient = p.order == 1 || p.order == 2;
+  if (is_gradient && segments[p.size - 1] >= p.sources)
     return report(p.fault, p.alarm, fault_segment_count, p.size - 1, segments[p.size - 1], p.sources);
   for (int64_t i = 0; p.order == 2 && i < p.size; ++i)
     if (!is_below(segments[i], p.sources)) return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
   for (int64_t i = 0; i < p.size; ++i) {
+    if (p.order == 3 && !is_below(segments[i], p.sources))
+      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
     if (!is_below(ids[i], p.rows)) return report(p.fault, p.alarm, p.id_code, i, ids[i], p.rows);
     if (has_segments && !is_below(segments[i], p.sources))
       return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
