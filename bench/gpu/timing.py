@@ -11,13 +11,14 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 Work = Callable[[], Any]
 WARM_UP = 3
-_PAUSE_CYCLES = 4_000_000  # about two milliseconds
+_PAUSE_CYCLES = 20_000_000  # about ten milliseconds: the host queues every run meanwhile
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def queued(work: Work, runs: int = 50) -> Timing:
         work()
         mark.record()
     torch.cuda.synchronize()
-    return summary_of([a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False)])
+    return summary_of([a.elapsed_time(b) for a, b in pairwise(marks)])
 
 
 def eager(work: Work, runs: int = 50) -> Timing:
