@@ -71,9 +71,7 @@ struct Worker {
       const int64_t group = run >> 6, child = run & 63;
       const int shift = 6 * level;
       A* mine = partials + slot(row_begin, run << shift) * p.columns + column;
-#pragma unroll
-      for (int w = 0; w < W; ++w)
-        if (column + w < p.columns) mine[w] = sum[w];
+      if (column < p.columns) put_shared_sum<A, W>(mine, sum);
       __threadfence();
       __syncwarp(mask);
       uint64_t arrived = 0;
@@ -92,12 +90,11 @@ struct Worker {
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
       for (int first = 0; first < children; first += kAtOnce) {
-        A part[kAtOnce][W];
+        alignas(16) A part[kAtOnce][W];
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
           const A* from = partials + slot(row_begin, ((group << 6) + first + j) << shift) * p.columns + column;
-#pragma unroll
-          for (int w = 0; w < W; ++w) part[j][w] = first + j < children && column + w < p.columns ? __ldcg(from + w) : A();
+          if (first + j < children && column < p.columns) get_shared_sum<A, W>(part[j], from);
         }
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j)
@@ -157,7 +154,7 @@ DEVICE void sum_rows(const SumRows& p) {
   }
   if (limit > p.size) limit = p.size;
 
-  A sum[W];
+  alignas(16) A sum[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) sum[w] = A();
   int64_t run_end = at + run_length;
