@@ -134,7 +134,7 @@ DEVICE void sum_rows(const SumRows& p) {
   int64_t run = (begin - row_begin + run_length - 1) >> p.run_shift;
   int64_t at = row_begin + (run << p.run_shift);
   const int64_t first_head = heads ? begin + __ffs(int(heads)) - 1 : end;
-  if (first_head < at) {
+  if (!(heads & 1u) && first_head <= at) {  // a row begins before that, or there
     at = first_head;
     row_begin = at;
     run = 0;
