@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +10,9 @@ from emulated_call import same_bits
 from host_device import HostDevice
 from torch import Tensor
 
+from conformance.test_golden_updates import CASES
+from conformance.test_golden_updates import test_step_by_step as step_by_step
+from rowgrad import updates
 from rowgrad.cuda import updates as cuda_updates
 from rowgrad.cuda.faults import validate
 from rowgrad.cuda.kernel import KERNELS
@@ -35,10 +37,11 @@ class Emulated:
     """While it lasts, tensors are for the CUDA kernels on the host, and faults are raised at once."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.patch, self.seeds = patch, count(1)
+        self.patch, self.device = patch, HostDevice()
 
     def __enter__(self) -> HostDevice:
-        self.device = HostDevice(next(self.seeds))  # threads in another order every time
+        self.device.seed += 1  # threads in another order every time
+        self.device.launched = []
         self.patch.setattr(devices, "device_for", lambda tensor: self.device)
         self.before = validate("sync")
         return self.device
@@ -114,6 +117,22 @@ def test_shapes(emulated: Emulated, rule: str, shape: tuple[int, ...]) -> None:
         check(emulated, state, apply_rows, drawn((len(ids), *shape[1:]), torch.float32, 1), ids, step=step)
         check(emulated, state, apply_rows, drawn((0, *shape[1:]), torch.float32), ids[:0], step=step)
         check(emulated, state, apply_all, drawn(shape, torch.float32, 1), step=step)
+
+
+@pytest.mark.parametrize(("case", "arrays"), CASES)
+def test_tensorflows_steps(
+    case: dict[str, Any], arrays: dict[str, Any], emulated: Emulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorded cases, step by step."""
+
+    def apply_there(rule: str, table: Any, slots: list[Any], grad: Any, ids: Any, step: Step) -> None:
+        memories = [memory_of(torch.from_numpy(array), "array", CPU) for array in (table, *slots, grad, ids)]
+        apply_rows(rule, memories[0], memories[1:-2], *memories[-2:], step)
+
+    with emulated as device:
+        monkeypatch.setattr(updates, "apply_rows", apply_there)
+        step_by_step(case, arrays)
+    assert "check_row_ids" in device.launched
 
 
 @pytest.mark.parametrize("rule", ["row_wise_adagrad", "adamw"])
