@@ -219,6 +219,15 @@ DEVICE complex<double> plus(complex<double> a, complex<double> b) {
 }
 
 template <class A>
+DEVICE A minus(A a, A b) {
+  return a - b;
+}
+template <>
+DEVICE double minus(double a, double b) {
+  return flushed(flushed(a) - flushed(b));
+}
+
+template <class A>
 DEVICE A times(A a, A b) {
   return a * b;
 }
@@ -235,6 +244,10 @@ template <>
 DEVICE double over(double a, double b) {
   return flushed(flushed(a) / flushed(b));
 }
+
+// Roots, correctly rounded.
+DEVICE float root(float a) { return sqrtf(a); }
+DEVICE double root(double a) { return sqrt(flushed(a)); }
 
 // Sixteen bytes that are moved at once.
 struct alignas(16) Block16 {
