@@ -70,7 +70,8 @@ class Report:
 
     def add(self, case: Case, dtype: str, found: dict[str, Any]) -> None:
         """One case in one dtype."""
-        peers = vars(case.peers) if dtype == "float32" else {}
+        is_same = dtype == "float32" and self.data["options"]["shrink"] == 1
+        peers = vars(case.peers) if is_same else {}
         self.data["cases"].append({"case": case.name, "dtype": dtype, "elsewhere ms": peers, **found})
         self.write()
 
