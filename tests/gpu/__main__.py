@@ -61,7 +61,8 @@ def main() -> int:
         return run_plainly(files)
     import pytest
 
-    return int(pytest.main(["-v", "-p", "no:cacheprovider", *map(str, files)]))
+    # Warnings of whatever torch is here are no failures of ours.
+    return int(pytest.main(["-v", "-p", "no:cacheprovider", "-W", "default", *map(str, files)]))
 
 
 if __name__ == "__main__":

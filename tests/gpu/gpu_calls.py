@@ -92,7 +92,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return bool(((a.view(width) == b.view(width)) | (a.isnan() & b.isnan())).all())
 
 
-def none_of(failures: list[str], tried: int) -> None:
+def none_of(failures: list[str], tried: int, heading: str = "") -> None:
     """Fail with the first few."""
-    shown = "\n".join(failures[:12])
+    shown = heading + "\n".join(failures[:12])
     assert not failures, f"{len(failures)} of {tried} failed, such as:\n{shown}"
