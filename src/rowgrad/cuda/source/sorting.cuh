@@ -156,6 +156,21 @@ DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
   return total - mine + (warp ? scratch[warp - 1] : 0);
 }
 
+// Lanes of the warp that have the same number as this one.
+DEVICE unsigned lanes_with(uint32_t number, int bits) {
+#ifdef BALLOTS
+  unsigned same = kAllLanes;
+  for (int b = 0; b < bits; ++b) {
+    const bool is_set = number >> b & 1u;
+    const unsigned votes = __ballot_sync(kAllLanes, is_set);
+    same &= is_set ? votes : ~votes;
+  }
+  return same;
+#else
+  return __match_any_sync(kAllLanes, number);
+#endif
+}
+
 // How many of one digit the tiles before this one have.
 DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins, int64_t bin) {
   constexpr int kAtOnce = 16;
@@ -221,7 +236,7 @@ DEVICE void sort_pass(const SortPass& p) {
   for (int j = 0; j < ITEMS; ++j) {
     const bool is_there = first + j * 32 < p.size;
     const uint32_t d = is_there ? (key[j] >> shift) & digit : uint32_t(bins);
-    const unsigned peers = __match_any_sync(kAllLanes, d);
+    const unsigned peers = lanes_with(d, int(p.bits) + 1);
     const unsigned before = __popc(peers & lanes_before(lane));
     const uint32_t counted = is_there ? own[d] : 0;
     __syncwarp();
