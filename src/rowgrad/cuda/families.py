@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows
