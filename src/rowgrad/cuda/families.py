@@ -4,3 +4,4 @@ from __future__ import annotations
 
 from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows
+from . import sparse_slice as sparse_slice

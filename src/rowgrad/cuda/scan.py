@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,8 @@ _BITS = 8
 _SCAN = Kernel("scan.cuh", "scan_parts", 1024)
 _SORT_COUNT = Kernel("scan.cuh", "sort_count", 256)
 _SORT_MOVE = Kernel("scan.cuh", "sort_move", 256)
+_PUT = Kernel("coordinates.cuh", "put_numbers", 32)
+_PUT_AT_ONCE = 8
 
 
 def unit_of(tensor: Tensor) -> tuple[str]:
@@ -62,3 +66,11 @@ def sort(call: Call, keys: Tensor, step: int, size: int, bound: int) -> tuple[Te
         pair, sorted_keys, order, step = to, to[0], to[1].data_ptr(), 1
     assert pair is not None
     return pair
+
+
+def put(call: Call, to: Tensor, numbers: Sequence[int]) -> None:
+    """Write numbers the host knows, as arguments of a kernel: nothing is copied from memory that may change."""
+    for first in range(0, len(numbers), _PUT_AT_ONCE):
+        some = [*numbers[first : first + _PUT_AT_ONCE]]
+        told = {f"n{i}": some[i] if i < len(some) else 0 for i in range(_PUT_AT_ONCE)}
+        _PUT.launch(call.device, 1, to=to[first:].data_ptr(), count=len(some), **told)

@@ -41,4 +41,25 @@ DEVICE int64_t count_before(const Coordinates& list, const int64_t* x, int64_t l
   return low;
 }
 
+struct PutNumbers {
+  int64_t* to;
+  int64_t count;
+  int64_t n0;
+  int64_t n1;
+  int64_t n2;
+  int64_t n3;
+  int64_t n4;
+  int64_t n5;
+  int64_t n6;
+  int64_t n7;
+};
+
+// Numbers the host knows.
+DEVICE void put_numbers(const PutNumbers& p) {
+  const int64_t numbers[8] = {p.n0, p.n1, p.n2, p.n3, p.n4, p.n5, p.n6, p.n7};
+  if (threadIdx.x == 0)
+    for (int i = 0; i < 8; ++i)
+      if (i < p.count) p.to[i] = numbers[i];
+}
+
 }  // namespace rowgrad
