@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows
+from . import sparse_add as sparse_add
 from . import sparse_slice as sparse_slice

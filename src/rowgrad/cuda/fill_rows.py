@@ -17,7 +17,7 @@ _NAME = Kernel(_FILE, "name_positions", THREADS)
 _COUNT_UNNAMED = Kernel(_FILE, "count_unnamed", THREADS)
 _SPLIT = Kernel(_FILE, "split_grad", THREADS, BY_WIDTH)
 _ADD_REST = Kernel(_FILE, "add_rest", 256, [(t,) for t in (*FLOATS, *COMPLEX)])
-_ADD_REST_INTEGERS = Kernel(_FILE, "add_rest_integers", 1024, [(t,) for t in INTEGERS])
+_ADD_REST_INTEGERS = Kernel(_FILE, "add_rest_integers", 512, [(t,) for t in INTEGERS])
 _FILL_NAMED = Kernel(_FILE, "fill_named", THREADS, BY_WIDTH)
 _ADD_NAMED = Kernel(_FILE, "add_named", 256, [(t,) for t in NUMBERS])
 

@@ -60,13 +60,21 @@ struct ScanParts {
 // Block b turns its list, parts + 1 numbers at counts + b * (parts + 1), into sums of what stood before; the last place
 // gets the total. Where `unless` is raised the total is -1.
 DEVICE void scan_parts(const ScanParts& p) {
+  constexpr int kItems = 8;  // of each thread at a time
   int64_t* counts = p.counts + int64_t(blockIdx.x) * (p.parts + 1);
   int64_t before = 0;
-  for (int64_t base = 0; base < p.parts; base += blockDim.x) {
-    const int64_t i = base + threadIdx.x;
-    int64_t total;
-    const int64_t sum = scan_block(i < p.parts ? counts[i] : int64_t(0), total);
-    if (i < p.parts) counts[i] = before + sum;
+  for (int64_t base = 0; base < p.parts; base += int64_t(blockDim.x) * kItems) {
+    const int64_t first = base + int64_t(threadIdx.x) * kItems;
+    int64_t items[kItems], sum = 0, total;
+    for (int i = 0; i < kItems; ++i) {
+      items[i] = first + i < p.parts ? counts[first + i] : 0;
+      sum += items[i];
+    }
+    int64_t sofar = before + scan_block(sum, total);
+    for (int i = 0; i < kItems; ++i) {
+      if (first + i < p.parts) counts[first + i] = sofar;
+      sofar += items[i];
+    }
     before += total;
   }
   if (threadIdx.x == 0) counts[p.parts] = p.unless && is_raised(p.unless) ? -1 : before;
