@@ -67,6 +67,10 @@ class Call:
         """What a checking kernel is told about where to report."""
         return {"fault": self.fault, "alarm": self.device.ledger.alarm}
 
+    def cleared(self) -> dict[str, int]:
+        """The same for a kernel that clears the state of its checks itself: no other reads it."""
+        return {"checks": self.device.ledger.checks_of(self.fault, self.device.empty), **self.told()}
+
     def number(self, tensor: Tensor) -> int:
         """One number off the device; waits for everything before it, and raises what was found there."""
         value = int(tensor.item())

@@ -8,9 +8,11 @@ by `synchronize`; `validate("sync")` waits for every call instead.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from ..errors import OpError, refuse
 from .kernel import FAULTS
@@ -63,6 +65,7 @@ class Ledger:
         self._ops: list[Caller | None] = [None] * _SLOTS
         self._order: list[int] = [0] * _SLOTS
         self._kept: set[int] = set()  # slots that graphs of kernels write to whenever they are replayed
+        self._checks: Tensor | None = None
         self._taken = 0
         self._lock = threading.Lock()
 
@@ -83,6 +86,13 @@ class Ledger:
             at = (slot + 1) * _FIELDS
             self._words[at] = 0
             return self.alarm + at * 8
+
+    def checks_of(self, slot: int, empty: Callable[[Sequence[int], torch.dtype], Tensor]) -> int:
+        """The address of a slot's own state of checks on the device: zeros, which kernels leave as zeros."""
+        if self._checks is None:
+            self._checks = empty((_SLOTS + 1,), torch.int64)
+            self._checks.zero_()
+        return self._checks.data_ptr() + (slot - self.alarm) // (_FIELDS * 8) * 8
 
     def raise_told(self) -> None:
         """Raise the oldest fault that was told; the others are dropped with it."""

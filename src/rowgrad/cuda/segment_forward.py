@@ -12,8 +12,7 @@ from .kernel import FLOATS, INTEGERS, Kernel
 from .sorting import SortedIds
 from .sparse_segment import Shape, accumulator
 
-_BLOCK, _LONG_BLOCKS = 256, 4
-_LOOK = Kernel("segment_forward.cuh", "look_at_bags", 256)
+_BLOCK = 256
 _SUM = Kernel(
     "segment_forward.cuh", "sum_bags", _BLOCK,
     [(t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)]
@@ -32,16 +31,13 @@ class Forward:
         self.device, self.data, self.indices, self.segment_ids = device, data, indices, segment_ids
         self.reduce, self.bags, self.told = reduce, num_segments, told
         self.out = device.empty((num_segments, *data.shape[1:]), data.dtype) if out is None else out
-        self.offsets = device.empty((num_segments + 1,), torch.int64)
-        self.checks = device.empty((2,), torch.int32)
 
     def run(self) -> None:
-        """Queue everything."""
-        self.device.zero(self.checks)
+        """Queue it."""
         sum_bags(
             self.device, self.data, self.out, (self.indices.data_ptr(), is_wide(self.indices)),
-            (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), self.indices.numel(), self.offsets, self.bags,
-            self.reduce, self.checks, self.told,
+            (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), self.indices.numel(), self.bags, self.reduce,
+            self.told,
         )  # fmt: skip
 
 
@@ -49,22 +45,18 @@ List = tuple[int, int]  # the address of ids, and whether they are of 64 bits
 
 
 def sum_bags(
-    device: Device, data: Tensor, out: Tensor, ids: List, segments: List, size: int, offsets: Tensor, bags: int,
-    reduce: int, checks: Tensor, told: dict[str, int], earlier: int = 0,
+    device: Device, data: Tensor, out: Tensor, ids: List, segments: List, size: int, bags: int, reduce: int,
+    told: dict[str, int], earlier: int = 0,
 ) -> None:  # fmt: skip
     """Queue the checks of sorted segments and of their ids, and the sums of bags."""
     shape = Shape(data, out)
-    batch = {
-        "segments": segments[0], "segments_wide": segments[1], "size": size, "bags": bags,
-        "offsets": offsets.data_ptr(), "earlier": earlier, "checks": checks.data_ptr(),
-    }  # fmt: skip
-    _LOOK.launch(device, min(blocks_for(max(size, bags + 1), 1024), device.processors * 8), (), 0, **batch)
-    shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize * _LONG_BLOCKS
+    workers = _BLOCK // shape.lanes
+    shared = 8 * (workers + workers % 2 + 2) + _BLOCK * shape.width * accumulator(data.dtype).itemsize
     _SUM.launch(
-        device, (max(blocks_for(bags, _BLOCK // shape.lanes), 1), max(shape.tiles, 1)),
-        (TYPE[data.dtype], str(shape.width)), shared,
+        device, (max(blocks_for(bags, workers), 1), max(shape.tiles, 1)), (TYPE[data.dtype], str(shape.width)), shared,
         data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0],
-        ids_wide=ids[1], rows=data.shape[0], reduce=reduce, **batch, **told,
+        ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size, rows=data.shape[0], bags=bags,
+        reduce=reduce, earlier=earlier, **told,
     )  # fmt: skip
 
 
@@ -100,7 +92,7 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
     bags = forward_rows(call, segment_ids, bool(is_wide(indices)), call.inputs[3] if sized else None)
     out = call.output(0, bags)
     forward = Forward(
-        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, told=call.told()
+        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, told=call.cleared()
     )  # fmt: skip
     forward.run()
     return (out,)
@@ -119,9 +111,8 @@ def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
     entries = SortedIds(call.device, size, bags, rows)
     entries.run(segment_ids, indices, call.told(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
     at = entries.at
-    offsets = call.empty(bags + 1, dtype=torch.int64)
     sum_bags(
-        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, offsets, bags, reduce, call.checks(),
-        call.told(), earlier=at["checks"],
+        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, bags, reduce, call.cleared(),
+        earlier=at["checks"],
     )  # fmt: skip
     return (out,)

@@ -111,6 +111,18 @@ class Gradient:
         return self.sorted.part("total", 1, torch.int64)
 
 
+_BATCH, _STAGES = 8, 2  # as in segment_grad.cuh
+
+
+def _ring_bytes(grad: Tensor, shape: Shape, mode: int) -> int:
+    """Shared memory for entries on their way."""
+    size = accumulator(grad.dtype).itemsize
+    lists = _BATCH * (size + 4) + (_BATCH * size if mode & DIVIDE else 16)
+    workers = _BLOCK // shape.lanes
+    rows = grad.element_size() * shape.width * _STAGES * _BATCH * _BLOCK
+    return int(rows + workers * (_STAGES * lists + 2 * _STAGES * _BATCH * 4))
+
+
 def sum_sorted(
     device: Device, entries: SortedIds, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
 ) -> None:
@@ -118,7 +130,8 @@ def sum_sorted(
     at = entries.at
     chunks, workers = blocks_for(entries.size, CHUNK), _BLOCK // shape.lanes
     _SUM.launch(
-        device, (blocks_for(chunks, workers), shape.tiles), (TYPE[grad.dtype], str(shape.width), str(mode)), 0,
+        device, (blocks_for(chunks, workers), shape.tiles), (TYPE[grad.dtype], str(shape.width), str(mode)),
+        _ring_bytes(grad, shape, mode),
         grad=grad.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=at["ids"],
         segments=at["values"], scales=at["scales"], divisors=at.get("divisors", 0), heads=at["heads"],
         firsts=at["firsts"], begins=at["begins"], size=entries.size, run_shift=run_shift, unique=int(unique),

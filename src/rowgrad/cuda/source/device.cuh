@@ -320,4 +320,16 @@ DEVICE bool must_name(Checks* checks, bool found) {
   return atomicAdd(&checks->finished, 1u) + 1 == gridDim.x * gridDim.y && is_raised(checks);
 }
 
+// The same where no kernel follows that asks: the state is left as it was found, zeros.
+DEVICE bool must_name_and_clear(Checks* checks, bool found) {
+  if (found) atomicOr(&checks->raised, 1u);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x != 0 || atomicAdd(&checks->finished, 1u) + 1 != gridDim.x * gridDim.y) return false;
+  const bool raised = is_raised(checks);
+  checks->finished = 0;
+  checks->raised = 0;
+  return raised;
+}
+
 }  // namespace rowgrad

@@ -20,6 +20,38 @@ DEVICE Pack<T, W> fetch(const T* from) {
   return *reinterpret_cast<const Pack<T, W>*>(from);
 }
 
+// Copies into shared memory that go on while the thread does other things. They are waited for in groups, in order.
+template <int BYTES>
+DEVICE void copy_aside(void* to, const void* from) {
+#ifdef __CUDACC_RTC__
+  const unsigned at = unsigned(__cvta_generic_to_shared(to));
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+  else if constexpr (BYTES == 8)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(at), "l"(from) : "memory");
+  else if constexpr (BYTES == 4)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+  else
+    *static_cast<Pack<uint8_t, BYTES>*>(to) = *static_cast<const Pack<uint8_t, BYTES>*>(from);
+#else
+  *static_cast<Pack<uint8_t, BYTES>*>(to) = *static_cast<const Pack<uint8_t, BYTES>*>(from);
+#endif
+}
+
+DEVICE void end_group() {
+#ifdef __CUDACC_RTC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Until all but the newest groups are there.
+template <int NEWEST>
+DEVICE void await_groups() {
+#ifdef __CUDACC_RTC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+#endif
+}
+
 // Sums in memory that other threads of the same kernel read and write: past the cache of one multiprocessor, sixteen
 // bytes at a time where there are as many.
 template <class A, int W>

@@ -4,62 +4,6 @@
 
 namespace rowgrad {
 
-// What both kernels know of a batch of bags. `checks` are of the batch; `earlier`, checks its lists had to pass before, or
-// null.
-struct LookAtBags {
-  const void* segments;
-  int64_t segments_wide;
-  int64_t size;
-  int64_t bags;
-  int64_t* offsets;
-  const Checks* earlier;
-  Checks* checks;
-};
-
-// offsets[s]: where the ids of bag s begin; offsets[bags]: how many ids there are. Segments that fall, or are no bag's,
-// are found here and named by sum_bags, which looks at the ids.
-DEVICE void look_at_bags(const LookAtBags& p) {
-  constexpr int kAtOnce = 4;
-  const Ids segments{p.segments, p.segments_wide != 0};
-  const unsigned lane = lane_of_thread();
-  const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads = int64_t(gridDim.x) * blockDim.x;
-  if (p.earlier && is_raised(p.earlier)) return;
-  bool bad = false;
-  // A warp has 32 · kAtOnce neighbours.
-  for (int64_t base = (thread - lane) * kAtOnce; base < p.size; base += threads * kAtOnce) {
-    int64_t segment[kAtOnce], before[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t i = base + j * 32 + lane;
-      segment[j] = i < p.size ? segments[i] : 0;
-      before[j] = lane == 0 && i > 0 && i < p.size ? segments[i - 1] : -1;
-    }
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t i = base + j * 32 + lane, neighbour = __shfl_up_sync(kAllLanes, segment[j], 1);
-      if (lane > 0) before[j] = neighbour;
-      const bool is_there = i < p.size;
-      const bool fits = is_there && is_below(segment[j], p.bags) && segment[j] >= before[j] && before[j] >= -1;
-      bad |= is_there && !fits;
-      // Bags (before, segment] begin here. Many at once are empty bags: all lanes help to write them.
-      const bool begins = fits && segment[j] > before[j];
-      const bool is_long = begins && segment[j] - before[j] > 8;
-      if (begins && !is_long)
-        for (int64_t s = before[j] + 1; s <= segment[j]; ++s) p.offsets[s] = i;
-      for (unsigned rest = __ballot_sync(kAllLanes, is_long); rest; rest &= rest - 1) {
-        const int from = __ffs(int(rest)) - 1;
-        const int64_t first = __shfl_sync(kAllLanes, before[j], from) + 1;
-        const int64_t last = __shfl_sync(kAllLanes, segment[j], from);
-        for (int64_t s = first + lane; s <= last; s += 32) p.offsets[s] = base + j * 32 + from;
-      }
-    }
-  }
-  const int64_t last = p.size > 0 ? segments[p.size - 1] : -1;
-  if (last >= -1 && last < p.bags)
-    for (int64_t s = last + 1 + thread; s <= p.bags; s += threads) p.offsets[s] = p.size;
-  if (bad) atomicOr(&p.checks->raised, 1u);
-}
-
 struct SumBags {
   const void* data;
   void* out;
@@ -71,7 +15,6 @@ struct SumBags {
   int64_t segments_wide;
   int64_t size;
   int64_t rows;
-  const int64_t* offsets;
   int64_t bags;
   int64_t reduce;
   const Checks* earlier;
@@ -102,11 +45,55 @@ DEVICE void name_bad_bag(const SumBags& p) {
 }
 
 constexpr int64_t kLongBag = 512;  // beyond it a whole block of threads adds up a bag
-constexpr int kMostRows = 9;       // of a block
+#ifndef FLIGHT
+#define FLIGHT 8
+#endif
+constexpr int kFlight = FLIGHT;  // rows in flight
 
 DEVICE int first_block(int64_t n) {
   const int rest = int(n & 7);
   return n < 10 ? int(n) : rest < 2 ? rest + 8 : rest;
+}
+
+// How many segments are below a bag, of ascending ones; a whole warp asks. Whatever the segments are, at most `size`.
+template <class S>
+DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag) {
+  const unsigned lane = lane_of_thread();
+  int64_t low = 0, high = size;
+  while (low < high) {
+    const int64_t step = (high - low + 31) / 32, at = low + int64_t(lane) * step + step - 1;
+    const bool is_below_bag = at < high && int64_t(segments[at]) < bag;
+    const int64_t passed = low + __popc(__ballot_sync(kAllLanes, is_below_bag)) * step;
+    high = passed + step - 1 < high ? passed + step - 1 : high;
+    low = passed < high ? passed : high;
+  }
+  return low;
+}
+
+// Where the bags of a block begin: starts[k] of the k-th, starts[count] where the last ends. Gives whether segments were
+// found that fall, or are no bag's: every segment is looked at by the block whose bags it should belong to.
+template <class S>
+DEVICE bool find_bags(const SumBags& p, int64_t first, int count, int64_t* starts) {
+  const S* segments = static_cast<const S*>(p.segments);
+  const unsigned warp = threadIdx.x / 32u;
+  if (warp < 2) {
+    const int64_t found = segments_below(segments, p.size, first + (warp ? count : 0));
+    if (lane_of_thread() == 0) starts[warp ? count : 0] = found;
+  }
+  __syncthreads();
+  const int64_t begin = starts[0], end = starts[count];
+  __syncthreads();
+  bool bad = begin > end || (first == 0 && begin != 0) || (first + count == p.bags && end != p.size);
+  for (int k = threadIdx.x; k < count; k += blockDim.x) starts[k] = end;
+  __syncthreads();
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+    const int64_t bag = int64_t(segments[i]) - first, before = i > begin ? int64_t(segments[i - 1]) - first : -1;
+    if (before > bag || before < -1 || bag >= count)
+      bad = true;
+    else
+      for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
+  }
+  return any_thread(bad);
 }
 
 // One lane's columns of the sums of bags. I is the type of ids.
@@ -118,33 +105,27 @@ struct BagLane {
   int64_t columns, rows;
   bool is_column;
   bool bad;
-  I next[kMostRows];
 
-  // Ids of the block that will be added up next: they are on their way while rows before them are added.
-  DEVICE void ask(int64_t from, int count) {
+  // The sum of `count` rows, left to right; an id that names no row is noticed, and names nothing.
+  DEVICE void sum(A (&total)[W], int64_t from, int count) {
+#pragma unroll 1
+    for (int first = 0; first < count; first += kFlight) {
+      Pack<T, W> row[kFlight];
 #pragma unroll
-    for (int j = 0; j < kMostRows; ++j)
-      if (j < count) next[j] = ids[from + j];
-  }
-
-  // The sum of the rows that were asked for, left to right; an id that names no row is noticed, and names nothing. Then
-  // `count` ids are asked for.
-  DEVICE void sum(A (&total)[W], int rows_asked, int64_t from, int count) {
-    Pack<T, W> row[kMostRows];
+      for (int j = 0; j < kFlight; ++j)
+        if (first + j < count) {
+          const I id = ids[from + first + j];
+          const bool fits = is_below(int64_t(id), rows);
+          bad |= !fits;
+          if (fits && is_column) row[j] = fetch<T, W>(data + int64_t(id) * columns);
+        }
 #pragma unroll
-    for (int j = 0; j < kMostRows; ++j)
-      if (j < rows_asked) {
-        const bool fits = is_below(int64_t(next[j]), rows);
-        bad |= !fits;
-        if (fits && is_column) row[j] = fetch<T, W>(data + int64_t(next[j]) * columns);
-      }
-    ask(from, count);
+      for (int j = 0; j < kFlight; ++j)
+        if (first + j < count)
 #pragma unroll
-    for (int j = 0; j < kMostRows; ++j)
-      if (j < rows_asked)
-#pragma unroll
-        for (int w = 0; w < W; ++w)
-          total[w] = j == 0 ? load<T>(row[j].at[w]) : plus(total[w], load<T>(row[j].at[w]));
+          for (int w = 0; w < W; ++w)
+            total[w] = first + j == 0 ? load<T>(row[j].at[w]) : plus(total[w], load<T>(row[j].at[w]));
+    }
   }
 
   DEVICE void put(T* out, const A (&sum)[W], int64_t n, int64_t reduce) const {
@@ -166,14 +147,12 @@ struct BagLane {
 
 // A group of lanes has a bag; long bags are left for all groups of the block together. Gives whether an id was bad.
 template <class T, int W, class I>
-DEVICE bool sum_bags_of(const SumBags& p) {
+DEVICE bool sum_bags_of(const SumBags& p, int64_t first_bag, int bags, const int64_t* starts, unsigned char* memory) {
   typedef Accumulator<T> A;
-  SHARED;
-  constexpr int kBlocks = 4;  // of eight rows, that a group adds up at a time in a long bag
-  A* parts = reinterpret_cast<A*>(shared_memory);
+  A* parts = reinterpret_cast<A*>(memory);
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
-  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, first_bag = int64_t(blockIdx.x) * groups;
-  T* out = static_cast<T*>(p.out) + column;
+  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W;
+  T* out = static_cast<T*>(p.out) + first_bag * p.columns + column;
   BagLane<T, W, I> me;
   me.data = static_cast<const T*>(p.data) + column;
   me.ids = static_cast<const I*>(p.ids);
@@ -182,12 +161,11 @@ DEVICE bool sum_bags_of(const SumBags& p) {
   me.is_column = column < p.columns;
   me.bad = false;
 
-  const int64_t bag = first_bag + group;
   bool is_long = false;
-  if (bag < p.bags) {
-    const int64_t begin = p.offsets[bag], n = p.offsets[bag + 1] - begin;
+  if (group < bags) {
+    const int64_t begin = starts[group], n = starts[group + 1] - begin;
     is_long = n > kLongBag;
-    T* to = out + bag * p.columns;
+    T* to = out + group * p.columns;
     if (n == 1) {
       const int64_t id = int64_t(me.ids[begin]);
       me.bad = !is_below(id, p.rows);
@@ -196,11 +174,11 @@ DEVICE bool sum_bags_of(const SumBags& p) {
       A sum[W], block[W];
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
-      int count = first_block(n);
-      me.ask(begin, count);
-      if (n > 0) me.sum(sum, count, begin + count, n > count ? 8 : 0);
+      const int count = first_block(n);
+      me.sum(sum, begin, count);
+#pragma unroll 1
       for (int64_t at = count; at < n; at += 8) {
-        me.sum(block, 8, begin + at + 8, at + 8 < n ? 8 : 0);
+        me.sum(block, begin + at, 8);
 #pragma unroll
         for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], block[w]);
       }
@@ -208,31 +186,25 @@ DEVICE bool sum_bags_of(const SumBags& p) {
     }
   }
   if (!any_thread(is_long)) return me.bad;
-  for (int g = 0; g < groups && first_bag + g < p.bags; ++g) {
-    const int64_t begin = p.offsets[first_bag + g], n = p.offsets[first_bag + g + 1] - begin;
+  for (int g = 0; g < bags; ++g) {
+    const int64_t begin = starts[g], n = starts[g + 1] - begin;
     if (n <= kLongBag) continue;
     A sum[W], block[W];
     int64_t at = first_block(n);
-    if (group == 0) {
-      me.ask(begin, int(at));
-      me.sum(sum, int(at), 0, 0);
-    }
-    for (; at < n; at += int64_t(8) * kBlocks * groups) {
-      for (int b = 0; b < kBlocks; ++b) {
-        const int part = b * groups + group;
-        if (at + part * 8 >= n) continue;
-        me.ask(begin + at + part * 8, 8);
-        me.sum(block, 8, 0, 0);
+    if (group == 0) me.sum(sum, begin, int(at));
+    for (; at < n; at += int64_t(8) * groups) {
+      if (at + group * 8 < n) {
+        me.sum(block, begin + at + group * 8, 8);
 #pragma unroll
-        for (int w = 0; w < W; ++w) parts[(part * lanes + lane) * W + w] = block[w];
+        for (int w = 0; w < W; ++w) parts[(group * lanes + lane) * W + w] = block[w];
       }
       __syncthreads();
-      for (int part = 0; group == 0 && part < kBlocks * groups && at + part * 8 < n; ++part)
+      for (int part = 0; group == 0 && part < groups && at + part * 8 < n; ++part)
 #pragma unroll
         for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], parts[(part * lanes + lane) * W + w]);
       __syncthreads();
     }
-    if (group == 0) me.put(out + (first_bag + g) * p.columns, sum, n, p.reduce);
+    if (group == 0) me.put(out + g * p.columns, sum, n, p.reduce);
   }
   return me.bad;
 }
@@ -240,9 +212,17 @@ DEVICE bool sum_bags_of(const SumBags& p) {
 template <class T, int W>
 DEVICE void sum_bags(const SumBags& p) {
   if (p.earlier && is_raised(p.earlier)) return;
-  bool bad = false;
-  if (!is_raised(p.checks)) bad = p.ids_wide ? sum_bags_of<T, W, int64_t>(p) : sum_bags_of<T, W, int32_t>(p);
-  if (must_name(p.checks, bad)) name_bad_bag(p);
+  SHARED;
+  int64_t* starts = reinterpret_cast<int64_t*>(shared_memory);  // one for every group, and one more
+  const int groups = int(blockDim.x / p.lanes);
+  unsigned char* memory = shared_memory + sizeof(int64_t) * (groups + groups % 2 + 2);
+  const int64_t first = int64_t(blockIdx.x) * groups;
+  const int bags = int(p.bags - first < groups ? p.bags - first : groups);
+  bool bad = p.segments_wide ? find_bags<int64_t>(p, first, bags, starts) : find_bags<int32_t>(p, first, bags, starts);
+  if (!bad)
+    bad = p.ids_wide ? sum_bags_of<T, W, int64_t>(p, first, bags, starts, memory)
+                     : sum_bags_of<T, W, int32_t>(p, first, bags, starts, memory);
+  if (must_name_and_clear(p.checks, bad)) name_bad_bag(p);
 }
 
 }  // namespace rowgrad

@@ -14,7 +14,12 @@
 namespace rowgrad {
 
 constexpr int kRunShift = 6;  // runs of 64
-constexpr int kAtOnce = 8;    // rows in flight
+constexpr int kAtOnce = 8;    // sums in flight, where sums of runs are added up
+#ifndef BATCH
+#define BATCH 8
+#define STAGES 2
+#endif
+constexpr int kBatch = BATCH, kStages = STAGES;  // entries in flight: so many batches of so many
 
 struct SumRows {
   const void* grad;
@@ -39,13 +44,6 @@ struct SumRows {
 // How entries become contributions: they are multiplied by their scale, divided before that, and everything is rounded to
 // T, products and sums.
 constexpr int kScale = 1, kDivide = 2, kRound = 4;
-
-// The sum of one of a row's several runs, which was left in memory.
-struct Left {
-  int row_begin, run;
-  uint32_t row;
-  bool is_last;
-};
 
 // One lane's place in the sums of a worker.
 template <class T, int W, int MODE>
@@ -72,14 +70,12 @@ struct Worker {
     return static_cast<A*>(p.partials) + slot(row_begin, run) * p.columns + column;
   }
 
-  DEVICE void leave(const Left& left, const A (&sum)[W]) const {
-    if (column < p.columns) put_shared_sum<A, W>(part(left.row_begin, left.run), sum);
+  DEVICE void leave(int row_begin, int run, const A (&sum)[W]) const {
+    if (column < p.columns) put_shared_sum<A, W>(part(row_begin, run), sum);
   }
 
   // A sum was left. If it was the last of 64, or of the row, to be so, they are added up, and so on.
-  DEVICE void arrive(const Left& left) const {
-    int run = left.run;
-    bool is_last = left.is_last;
+  DEVICE void arrive(int row_begin, int run, bool is_last, int64_t row) const {
     for (int level = 0;; ++level) {
       const int group = run >> 6, child = run & 63, shift = 6 * level;
       __threadfence();
@@ -88,7 +84,7 @@ struct Worker {
       if (lane == 0) {
         // Seven bits count to 64, whoever is last counting for those that are not there; seven more say how many are.
         const unsigned told = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
-        uint64_t* counter = &p.arrivals[slot(left.row_begin, (group << 6) << shift) * tiles + tile];
+        uint64_t* counter = &p.arrivals[slot(row_begin, (group << 6) << shift) * tiles + tile];
         const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(counter),
                                           (unsigned long long)(told) << (14 * level));
         arrived = (unsigned(before >> (14 * level)) + told) & 0x3fffu;
@@ -107,7 +103,7 @@ struct Worker {
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j)
           if (first + j < children && column < p.columns)
-            get_shared_sum<A, W>(parts[j], part(left.row_begin, ((group << 6) + first + j) << shift));
+            get_shared_sum<A, W>(parts[j], part(row_begin, ((group << 6) + first + j) << shift));
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j)
 #pragma unroll
@@ -118,16 +114,50 @@ struct Worker {
             }
       }
       run = group;
-      if (group == 0 && is_last) return put(left.row, sum);
-      if (column < p.columns) put_shared_sum<A, W>(part(left.row_begin, group << 6 << shift), sum);
+      if (group == 0 && is_last) return put(row, sum);
+      if (column < p.columns) put_shared_sum<A, W>(part(row_begin, group << 6 << shift), sum);
     }
   }
 };
 
+// Entries on their way to a worker, in shared memory: batches of them in a ring. A batch holds the gradient rows, each
+// thread's own columns, and of every entry its scale, divisor and row; a batch's segments come one round before its rows.
+template <class T, int W, int MODE>
+struct Ring {
+  typedef Accumulator<T> A;
+  struct Batch {
+    A scales[kBatch];
+    A divisors[(MODE & kDivide) != 0 ? kBatch : 16 / sizeof(A)];
+    uint32_t ids[kBatch];
+  };
+  struct Lists {
+    Batch batches[kStages];
+    uint32_t segments[2 * kStages][kBatch];
+  };
+  Pack<T, W>* rows;  // [stage][entry][thread]
+  Lists* lists;      // of the worker
+
+  DEVICE explicit Ring(unsigned char* memory, unsigned worker) {
+    rows = reinterpret_cast<Pack<T, W>*>(memory) + threadIdx.x;
+    lists = reinterpret_cast<Lists*>(memory + sizeof(Pack<T, W>) * kStages * kBatch * blockDim.x) + worker;
+  }
+  DEVICE Pack<T, W>& row(int batch, int j) const { return rows[((batch % kStages) * kBatch + j) * blockDim.x]; }
+  DEVICE Batch& batch(int number) const { return lists->batches[number % kStages]; }
+  DEVICE uint32_t* segments(int batch) const { return lists->segments[batch % (2 * kStages)]; }
+};
+
+// Copies a list of a batch, sixteen bytes a lane.
+template <class A>
+DEVICE void copy_list(A* to, const A* from, unsigned lane, unsigned lanes) {
+  constexpr unsigned kParts = sizeof(A) * kBatch / 16;
+  for (unsigned part = lane; part < kParts; part += lanes)
+    copy_aside<16>(reinterpret_cast<unsigned char*>(to) + 16 * part, reinterpret_cast<const unsigned char*>(from) + 16 * part);
+}
+
 template <class T, int W, int MODE>
 DEVICE void sum_rows(const SumRows& p) {
   typedef Accumulator<T> A;
-  constexpr int kParts = kAtOnce / 4;
+  SHARED;
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
   const unsigned mask = lanes == 32 ? kAllLanes : ((1u << lanes) - 1u) << (lane_of_thread() / lanes * lanes);
   const int64_t number = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
@@ -138,8 +168,6 @@ DEVICE void sum_rows(const SumRows& p) {
   const Worker<T, W, MODE> worker{p, lane, mask, (int64_t(blockIdx.y) * lanes + lane) * W, blockIdx.y, gridDim.y};
   const bool is_column = worker.column < p.columns;
   const T* grad = static_cast<const T*>(p.grad) + worker.column;
-  const A* scales = static_cast<const A*>(p.scales);
-  const A* divisors = static_cast<const A*>(p.divisors);
 
   uint32_t row_number = p.firsts[chunk];
   int row_begin = int(p.begins[chunk]);
@@ -168,85 +196,82 @@ DEVICE void sum_rows(const SumRows& p) {
   if (next_head < limit) limit = next_head;
   if (limit > size) limit = size;
 
+  const Ring<T, W, MODE> ring(shared_memory, group);
+  const int base = at & ~(kBatch - 1), batches = (limit - base + kBatch - 1) / kBatch;
+  auto ask_segments = [&](int batch) {
+    if (batch < batches) copy_list(ring.segments(batch), p.segments + base + batch * kBatch, lane, lanes);
+  };
+  // Rows of a batch whose segments are there, and the segments of a later one: one group.
+  auto ask = [&](int batch) {
+    if (batch < batches) {
+      const int from = base + batch * kBatch;
+      const uint32_t* segments = ring.segments(batch);
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j)
+        if (is_column && from + j >= at && from + j < limit)
+          copy_aside<sizeof(T) * W>(&ring.row(batch, j), grad + int64_t(segments[j]) * p.columns);
+      typename Ring<T, W, MODE>::Batch& lists = ring.batch(batch);
+      if constexpr ((MODE & kScale) != 0) copy_list(lists.scales, static_cast<const A*>(p.scales) + from, lane, lanes);
+      if constexpr ((MODE & kDivide) != 0)
+        copy_list(lists.divisors, static_cast<const A*>(p.divisors) + from, lane, lanes);
+      if (!p.unique) copy_list(lists.ids, p.ids + from, lane, lanes);
+      ask_segments(batch + kStages);
+    }
+    end_group();
+  };
+  for (int batch = 0; batch < kStages; ++batch) ask_segments(batch);
+  end_group();
+  await_groups<0>();
+  __syncwarp(mask);
+  for (int batch = 0; batch < kStages; ++batch) ask(batch);
+
   alignas(16) A sum[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) sum[w] = A();
-  int run_end = at + run_length, base = at & ~(kAtOnce - 1);
-  Pack<uint32_t, 4> segment[kParts];
-#pragma unroll
-  for (int j = 0; j < kParts; ++j) segment[j] = fetch<uint32_t, 4>(p.segments + base + 4 * j);
-#pragma unroll 1
-  for (; base < limit; base += kAtOnce) {
-    Pack<T, W> rows[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j)
-      if (is_column && base + j >= at && base + j < limit)
-        rows[j] = fetch<T, W>(grad + int64_t(segment[j / 4].at[j % 4]) * p.columns);
-    Pack<uint32_t, 4> id[kParts];
-    A scale[kAtOnce], divisor[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kParts; ++j) {
-      segment[j] = fetch<uint32_t, 4>(p.segments + base + kAtOnce + 4 * j);  // of the next entries
-      if (!p.unique) id[j] = fetch<uint32_t, 4>(p.ids + base + 4 * j);
-    }
-    if constexpr (MODE != 0) {
-      constexpr int kWide = 16 / sizeof(A);
-#pragma unroll
-      for (int j = 0; j < kAtOnce / kWide; ++j) {
-        const Pack<A, kWide> some = fetch<A, kWide>(scales + base + kWide * j);
-#pragma unroll
-        for (int k = 0; k < kWide; ++k) scale[kWide * j + k] = some.at[k];
-        if constexpr ((MODE & kDivide) != 0) {
-          const Pack<A, kWide> others = fetch<A, kWide>(divisors + base + kWide * j);
-#pragma unroll
-          for (int k = 0; k < kWide; ++k) divisor[kWide * j + k] = others.at[k];
-        }
-      }
-    }
+  int run_end = at + run_length;
+  for (int batch = 0; batch < batches; ++batch) {
+    await_groups<kStages - 1>();
+    __syncwarp(mask);
+    const int from = base + batch * kBatch;
+    const int first = from < at ? at - from : 0, count = limit - from < kBatch ? limit - from : kBatch;
     // Bit j: a row begins after entry j.
-    const uint64_t words = uint64_t(p.heads[base / 32]) | uint64_t(p.heads[base / 32 + 1]) << 32;
-    const unsigned ends = unsigned(words >> (base % 32) >> 1);
-    Left first, second;
-    int left = 0;
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int i = base + j;
-      if (i < at || i >= limit) continue;
+    const uint64_t words = uint64_t(p.heads[from / 32]) | uint64_t(p.heads[from / 32 + 1]) << 32;
+    const unsigned ends = unsigned(words >> (from % 32) >> 1);
+    const typename Ring<T, W, MODE>::Batch& lists = ring.batch(batch);
+    for (int j = first; j < count; ++j) {
+      const Pack<T, W> row = ring.row(batch, j);
 #pragma unroll
       for (int w = 0; w < W; ++w) {
-        A x = load<T>(rows[j].at[w]);
-        if constexpr ((MODE & kDivide) != 0) x = divisor[j] == A(0) ? A(0) : over(x, divisor[j]);
-        if constexpr ((MODE & kScale) != 0) x = times(x, scale[j]);
+        A x = load<T>(row.at[w]);
+        if constexpr ((MODE & kDivide) != 0) x = lists.divisors[j] == A(0) ? A(0) : over(x, lists.divisors[j]);
+        if constexpr ((MODE & kScale) != 0) x = times(x, lists.scales[j]);
         if constexpr ((MODE & kRound) != 0) x = load<T>(store<T>(x));
         sum[w] = plus(sum[w], x);
         if constexpr ((MODE & kRound) != 0) sum[w] = load<T>(store<T>(sum[w]));
       }
       const bool is_row_end = ends >> j & 1u;
-      if (!is_row_end && i + 1 != run_end) continue;
-      const uint32_t row = p.unique ? row_number : id[j / 4].at[j % 4];
+      if (!is_row_end && from + j + 1 != run_end) continue;
+      const uint32_t row_id = p.unique ? row_number : lists.ids[j];
       if (run == 0 && is_row_end) {
-        worker.put(int64_t(row), sum);
-      } else {  // at most twice among so few entries: where a run ends, and where its row does
-        const Left now{row_begin, run, row, is_row_end};
-        worker.leave(now, sum);
-        if (left++ == 0)
-          first = now;
-        else
-          second = now;
+        worker.put(int64_t(row_id), sum);
+      } else {
+        worker.leave(row_begin, run, sum);
+        worker.arrive(row_begin, run, is_row_end, int64_t(row_id));
       }
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
-      run_end = i + 1 + run_length;
+      run_end = from + j + 1 + run_length;
       ++run;
       if (is_row_end) {
         run = 0;
-        row_begin = i + 1;
+        row_begin = from + j + 1;
         ++row_number;
       }
     }
-#pragma unroll 1
-    for (int l = 0; l < left; ++l) worker.arrive(l == 0 ? first : second);
+    __syncwarp(mask);  // all have read the lists
+    ask(batch + kStages);
   }
+  await_groups<0>();
 }
 
 struct FillZeros {
