@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from . import bag_ids as bag_ids
 from . import gather_rows as gather_rows
