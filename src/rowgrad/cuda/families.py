@@ -3,4 +3,6 @@
 from __future__ import annotations
 
 from . import bag_ids as bag_ids
+from . import elementwise as elementwise
 from . import gather_rows as gather_rows
+from . import row_ops as row_ops

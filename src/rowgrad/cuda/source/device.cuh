@@ -218,6 +218,10 @@ DEVICE double over(double a, double b) {
   return flushed(flushed(a) / flushed(b));
 }
 
+// The root, rounded once.
+DEVICE float root(float x) { return sqrtf(x); }
+DEVICE double root(double x) { return flushed(sqrt(flushed(x))); }
+
 // Sixteen bytes that are moved at once.
 struct alignas(16) Block16 {
   uint64_t low, high;
