@@ -6,3 +6,5 @@ from . import bag_ids as bag_ids
 from . import elementwise as elementwise
 from . import gather_rows as gather_rows
 from . import row_ops as row_ops
+from . import segment_sum as segment_sum
+from . import weighted_segment as weighted_segment

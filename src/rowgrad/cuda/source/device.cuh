@@ -218,13 +218,69 @@ DEVICE double over(double a, double b) {
   return flushed(flushed(a) / flushed(b));
 }
 
+// x/0 is 0.
+template <class A>
+DEVICE A over_no_nan(A a, A b) {
+  return b == A(0) ? A(0) : over(a, b);
+}
+
 // The root, rounded once.
 DEVICE float root(float x) { return sqrtf(x); }
 DEVICE double root(double x) { return flushed(sqrt(flushed(x))); }
 
+// A number of any float format brought to the accumulator's type A, rounded once. Subnormals are flushed here, whatever
+// a conversion does with them: a double is too small for float32 if it would be after rounding to 24 bits.
+DEVICE float brought_to(float x, float) { return x; }
+DEVICE double brought_to(double x, double) { return x; }
+DEVICE double brought_to(float x, double) {
+  return (bits_of(x) & 0x7f800000u) == 0 ? copysign(0.0, double(x)) : double(x);
+}
+DEVICE float brought_to(double x, float) {
+  const double least = 1.1754943157898259e-38;  // 2^-126 - 2^-151
+  return fabs(x) < least ? float(copysign(0.0, x)) : float(x);
+}
+
 // Sixteen bytes that are moved at once.
 struct alignas(16) Block16 {
   uint64_t low, high;
+};
+
+// Neighbouring elements that are moved at once: as many bytes as one of these has, and aligned like it.
+template <int bytes>
+struct UnitOf;
+template <>
+struct UnitOf<1> {
+  typedef uint8_t type;
+};
+template <>
+struct UnitOf<2> {
+  typedef uint16_t type;
+};
+template <>
+struct UnitOf<4> {
+  typedef uint32_t type;
+};
+template <>
+struct UnitOf<8> {
+  typedef uint64_t type;
+};
+template <>
+struct UnitOf<16> {
+  typedef Block16 type;
+};
+template <class T, int V>
+struct Pack {
+  typedef typename UnitOf<V * int(sizeof(T))>::type Unit;
+  union {
+    Unit unit;
+    T at[V];
+  };
+  static DEVICE Pack read(const T* from) {
+    Pack pack;
+    pack.unit = *reinterpret_cast<const Unit*>(from);
+    return pack;
+  }
+  DEVICE void write(T* to) const { *reinterpret_cast<Unit*>(to) = unit; }
 };
 
 template <class A>
