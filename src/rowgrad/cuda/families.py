@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import bag_ids as bag_ids
 from . import elementwise as elementwise
 from . import gather_rows as gather_rows
+from . import planned_ids as planned_ids
 from . import row_ops as row_ops
 from . import segment_sum as segment_sum
 from . import weighted_segment as weighted_segment
