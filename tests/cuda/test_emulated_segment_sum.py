@@ -40,6 +40,17 @@ def test_sums(dtype: torch.dtype) -> None:
     agree("SegmentSum", data=numbers(draw, (len(ids), 4, 2), dtype), segment_ids=ids)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, *COMPLEX, torch.uint8, torch.int64])
+def test_long_segments(dtype: torch.dtype) -> None:
+    """Those that blocks of their own take, among others."""
+    draw = torch.Generator().manual_seed(7)
+    ids = segments_of([256, 3, 257, 0, 1, 702, 299])
+    for seed, cols in enumerate((1, 11, 70, 136)):
+        agree("SegmentSum", seed, data=numbers(draw, (len(ids), cols), dtype), segment_ids=ids)
+    ids = segments_of([9000])
+    agree("SegmentSum", data=numbers(draw, (9000, 1), dtype), segment_ids=ids)
+
+
 def test_memory_that_is_not_aligned() -> None:
     """Rows that could be read by sixteen bytes, but begin between them."""
     ids = segments_of([20, 3, 1])

@@ -49,6 +49,16 @@ def test_bags(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_long_bags(kind: str, dtype: torch.dtype) -> None:
+    """Those that blocks of their own take, among others."""
+    draw = torch.Generator().manual_seed(8)
+    ids = batch(draw, 40, [256, 3, 257, 300, 0, 1, 1023], dtype)
+    for seed, cols in enumerate((1, 11, 72)):
+        agree(f"WeightedSparseSegment{kind}", seed, data=numbers(draw, (40, cols), dtype), **ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("weights", FLOATS)
 def test_rows_of_gradients(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(2)

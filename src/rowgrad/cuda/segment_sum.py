@@ -15,6 +15,9 @@ WIDTH = {
     "half": 8, "bfloat16": 8, "float": 4, "double": 2, "complex<float>": 2, "complex<double>": 1,
     "uint8_t": 4, "uint16_t": 4, "uint32_t": 4, "uint64_t": 2,
 }  # fmt: skip
+LONGEST = 256  # rows of a segment that the threads of its columns sum by themselves
+LONG_THREADS = 512
+_LONG_SHARED = 32 * 1024 + 4 * 64 * 16  # as sum_long_segment lays it out
 _MAX = (1 << 63) - 1
 
 
@@ -27,6 +30,7 @@ _SUMS = (*FLOATS, "uint8_t", "uint16_t", "uint32_t", "uint64_t", *COMPLEX)
 _CHECK = Kernel("segment_sum.cuh", "check_segments", THREADS)
 _MARK = Kernel("segment_sum.cuh", "mark_segments", THREADS)
 _SUM = Kernel("segment_sum.cuh", "sum_segments", THREADS, column_forms(_SUMS))
+_SUM_LONG = Kernel("segment_sum.cuh", "sum_long_segments", LONG_THREADS, [(t,) for t in _SUMS])
 
 
 def column_form(kind: str, data: Tensor, out: Tensor) -> tuple[tuple[str, str], int, int]:
@@ -74,6 +78,20 @@ def mark_bounds(call: Call, segments: Tensor, rows: int, checks: int) -> Tensor:
     return bounds
 
 
+def launch_sums(
+    call: Call, short: Kernel, long: Kernel, kind: str, data: Tensor, out: Tensor, ids: int, **told: int
+) -> None:
+    """Sums of segments by two kernels: the first leaves long segments to the second. There are `ids` rows in all."""
+    form, log_lanes, blocks = column_form(kind, data, out)
+    found = zeros(call, 1 + ids // (LONGEST + 1))
+    most = call.device.processors * 64
+    told = {"data": data.data_ptr(), "cols": row_size(data), "out": out.data_ptr(), "found": found.data_ptr(), **told}
+    short.launch(call.device, min(blocks, most), form, rows=out.shape[0], longest=LONGEST, log_lanes=log_lanes, **told)
+    if ids > LONGEST:
+        most_items = (ids // (LONGEST + 1)) * blocks_for(row_size(data), 64)
+        long.launch(call.device, min(most_items, call.device.processors * 4), (kind,), _LONG_SHARED, **told)
+
+
 @runs("segment_sum")
 def segment_sum(call: Call) -> tuple[Tensor, ...]:
     """The last segment says how many rows there are; then segments are checked, and summed."""
@@ -92,9 +110,8 @@ def segment_sum(call: Call) -> tuple[Tensor, ...]:
     state, bounds = check_bounds(call, segments, rows, cols > 0)
     if cols:
         kind = TYPE[data.dtype]
-        form, log_lanes, blocks = column_form(kind if kind in _SUMS else f"u{kind}", data, out)
-        _SUM.launch(
-            call.device, min(blocks, call.device.processors * 64), form, data=data.data_ptr(), cols=cols, bounds=bounds,
-            rows=rows, log_lanes=log_lanes, out=out.data_ptr(), checks=state.data_ptr(),
+        launch_sums(
+            call, _SUM, _SUM_LONG, kind if kind in _SUMS else f"u{kind}", data, out, size, bounds=bounds,
+            checks=state.data_ptr(),
         )  # fmt: skip
     return (out,)

@@ -10,7 +10,16 @@ from torch import Tensor
 from ..errors import UnimplementedError, refuse
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import FLOATS, Kernel
-from .segment_sum import THREADS, check_bounds, column_form, column_forms, mark_bounds, zeros
+from .segment_sum import (
+    LONG_THREADS,
+    THREADS,
+    check_bounds,
+    column_form,
+    column_forms,
+    launch_sums,
+    mark_bounds,
+    zeros,
+)
 
 _SUM, _SQRTN = 0, 2
 _MAX = (1 << 63) - 1
@@ -19,6 +28,7 @@ _CHECK = Kernel(_FILE, "check_weighted", THREADS)
 _BRING = Kernel(_FILE, "bring_weights", THREADS, [(w, a) for w in FLOATS for a in ("float", "double")])
 _TOTAL = Kernel(_FILE, "total_weights", THREADS, [("float",), ("double",)])
 _BAGS = Kernel(_FILE, "weighted_bags", THREADS, column_forms(FLOATS))
+_LONG_BAGS = Kernel(_FILE, "weighted_long_bags", LONG_THREADS, [(t,) for t in FLOATS])
 _ROWS = Kernel(_FILE, "weighted_rows", THREADS, column_forms(FLOATS))
 
 
@@ -60,13 +70,11 @@ def weighted_segment(call: Call) -> tuple[Tensor, ...]:
     if cols:
         values = _brought(call, weights, _accumulator(data), ids.positions)
         totals = _totals(call, values, bounds, rows, kind, checks)
-        form, log_lanes, blocks = column_form(TYPE[data.dtype], data, out)
         assert ids.indices is not None
-        _BAGS.launch(
-            call.device, min(blocks, call.device.processors * 64), form, data=data.data_ptr(), cols=cols,
+        launch_sums(
+            call, _BAGS, _LONG_BAGS, TYPE[data.dtype], data, out, indices.numel(),
             indices=ids.indices.data_ptr(), wide=is_wide(ids.indices), weights=values.data_ptr(),
-            totals=0 if totals is None else totals.data_ptr(), bounds=bounds, rows=rows, log_lanes=log_lanes,
-            out=out.data_ptr(), checks=checks,
+            totals=0 if totals is None else totals.data_ptr(), bounds=bounds, checks=checks,
         )  # fmt: skip
     return (out,)
 

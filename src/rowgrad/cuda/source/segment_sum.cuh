@@ -120,18 +120,80 @@ DEVICE Columns<A, V> sum_of_segment(int64_t n, int64_t c, int64_t cols, const Ro
   return sum_in_lanes<1, V, A>(n, row, add);
 }
 
+// Segments of many rows are left to blocks of their own, which read ahead together: `found` is how many there are, then
+// which. One thread of those that share the segment enters it.
+DEVICE bool is_left(int64_t n, int64_t longest, int64_t segment, bool enters, uint64_t* found) {
+  if (n <= longest) return false;
+  if (enters) found[1 + atomicAdd(found, uint64_t(1))] = uint64_t(segment);
+  return true;
+}
+
+constexpr int64_t kChunk = 64;            // columns a block takes of a long segment
+constexpr int64_t kTileBytes = 32 * 1024;  // of its rows, in shared memory, of which it has as much and four sums a column
+
+// Calls fn(segment, first column) for the long segments' chunks of columns; the grid's blocks share them.
+template <class Fn>
+DEVICE void each_long_segment(const uint64_t* found, int64_t cols, const Fn& fn) {
+  const int64_t chunks = (cols + kChunk - 1) / kChunk, items = int64_t(found[0]) * chunks;
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const int64_t k = item / chunks;
+    fn(int64_t(found[1 + k]), (item - k * chunks) * kChunk);
+  }
+}
+
+// The order of SegmentSum for a chunk of columns of a long segment. All threads of the block bring tiles of `row(j, c)`
+// into shared memory; there one thread for each lane of a column adds them up. `finish(c, sum)` is called for every
+// column.
+template <class A, class Row, class Add, class Finish>
+DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& row, const Add& add,
+                             const Finish& finish) {
+  SHARED;
+  A* tile = reinterpret_cast<A*>(shared_memory);
+  A* sums = reinterpret_cast<A*>(shared_memory + kTileBytes);
+  constexpr int64_t packet = 32 / int64_t(sizeof(A));
+  const int width = int(cols - first < kChunk ? cols - first : kChunk);
+  const int tile_rows = int(kTileBytes / int64_t(sizeof(A))) / width / 4 * 4;
+  const int lane = threadIdx.x / width, column = threadIdx.x % width;
+  const int64_t c = first + column;
+  const int lanes = c < cols / packet * packet ? 4 : 1;  // n is 16 or more
+  const int64_t in_lanes = n / lanes * lanes;
+  A sum = zero_of<A>();
+  for (int64_t begin = 0; begin < n; begin += tile_rows) {
+    const int rows = int(n - begin < tile_rows ? n - begin : tile_rows);
+#pragma unroll 8
+    for (int i = threadIdx.x; i < rows * width; i += blockDim.x) tile[i] = row(begin + i / width, first + i % width);
+    __syncthreads();
+    const int end = in_lanes - begin < rows ? int(in_lanes - begin) : rows;
+    if (lane < lanes) {
+#pragma unroll 8
+      for (int j = lane; j < end; j += lanes) sum = add(sum, tile[j * width + column]);
+    }
+    __syncthreads();
+  }
+  if (lane < lanes) sums[lane * kChunk + column] = sum;
+  __syncthreads();
+  if (lane == 0) {
+    for (int k = 1; k < lanes; ++k) sum = add(sum, sums[k * kChunk + column]);
+    for (int64_t j = in_lanes; j < n; ++j) sum = add(sum, row(j, c));
+    finish(c, sum);
+  }
+  __syncthreads();  // sums are read
+}
+
 struct SumSegments {
   const void* data;
   int64_t cols;
   const int64_t* bounds;
   int64_t rows;
+  int64_t longest;
+  uint64_t* found;
   int64_t log_lanes;
   void* out;
   const Checks* checks;
 };
 
-// Every segment's rows summed; 16-bit floats are rounded at every addition. 2^log_lanes threads take a segment, V
-// columns each.
+// Every segment's rows summed, but for long segments; 16-bit floats are rounded at every addition. 2^log_lanes threads
+// take a segment, V columns each.
 template <class T, int V>
 DEVICE void sum_segments(const SumSegments& p) {
   if (is_raised(p.checks)) return;
@@ -143,6 +205,7 @@ DEVICE void sum_segments(const SumSegments& p) {
   auto add = [](A a, A b) { return load(store<T>(plus(a, b))); };
   for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
     const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    if (is_left(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
     for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
       const T* from = data + begin * p.cols + c;
       Pack<T, V> result;
@@ -161,6 +224,31 @@ DEVICE void sum_segments(const SumSegments& p) {
       result.write(out + s * p.cols + c);
     }
   }
+}
+
+struct SumLongSegments {
+  const void* data;
+  int64_t cols;
+  const int64_t* bounds;
+  const uint64_t* found;
+  void* out;
+  const Checks* checks;
+};
+
+// The segments that `sum_segments` left.
+template <class T>
+DEVICE void sum_long_segments(const SumLongSegments& p) {
+  if (is_raised(p.checks)) return;
+  typedef Accumulator<T> A;
+  const T* data = static_cast<const T*>(p.data);
+  T* out = static_cast<T*>(p.out);
+  each_long_segment(p.found, p.cols, [&](int64_t s, int64_t first) {
+    const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    sum_long_segment<A>(
+        n, p.cols, first, [&](int64_t j, int64_t c) { return load(data[(begin + j) * p.cols + c]); },
+        [](A a, A b) { return load(store<T>(plus(a, b))); },
+        [&](int64_t c, A sum) { out[s * p.cols + c] = store<T>(sum); });
+  });
 }
 
 }  // namespace rowgrad

@@ -68,11 +68,13 @@ struct TotalWeights {
 };
 
 // Σw or √Σw² of every segment, left to right from +0. A lane adds up a short segment by itself; a long one is read by the
-// whole warp, whose lanes all add what each of them has read, in order.
+// whole warp, whose lanes all add what each of them has read, in order, while they read on. What is read beyond the end
+// counts as +0, which changes no sum that began with +0.
 template <class A>
 DEVICE void total_weights(const TotalWeights& p) {
   if (is_raised(p.checks)) return;
   constexpr int64_t longest_alone = 64;
+  constexpr int parts = 8;
   const A* weights = static_cast<const A*>(p.weights);
   A* totals = static_cast<A*>(p.totals);
   const bool is_squared = p.is_squared != 0;
@@ -89,11 +91,19 @@ DEVICE void total_weights(const TotalWeights& p) {
     for (unsigned left = __ballot_sync(0xffffffffu, is_long); left; left &= left - 1) {
       const int owner = __ffs(int(left)) - 1;
       const int64_t from = __shfl_sync(0xffffffffu, begin, owner), size = __shfl_sync(0xffffffffu, n, owner);
-      A sum = A(0);
-      for (int64_t tile = 0; tile < size; tile += 32) {
-        const A mine = tile + lane < size ? term(from + tile + lane) : A(0);
-        const int many = size - tile < 32 ? int(size - tile) : 32;
-        for (int k = 0; k < many; ++k) sum = plus(sum, __shfl_sync(0xffffffffu, mine, k));
+      auto read = [&](int64_t i) { return i < size ? term(from + i) : A(0); };
+      A sum = A(0), ahead[parts];
+      for (int k = 0; k < parts; ++k) ahead[k] = read(k * 32 + lane);
+      for (int64_t tile = 0; tile < size; tile += parts * 32) {
+        A mine[parts];
+        for (int k = 0; k < parts; ++k) {
+          mine[k] = ahead[k];
+          ahead[k] = read(tile + (parts + k) * 32 + lane);
+        }
+#pragma unroll
+        for (int k = 0; k < parts; ++k)
+          for (int from_lane = 0; from_lane < 32; ++from_lane)
+            sum = plus(sum, __shfl_sync(0xffffffffu, mine[k], from_lane));
       }
       if (lane == owner) total = sum;
     }
@@ -110,13 +120,15 @@ struct WeightedBags {
   const void* totals;
   const int64_t* bounds;
   int64_t rows;
+  int64_t longest;
+  uint64_t* found;
   int64_t log_lanes;
   void* out;
   const Checks* checks;
 };
 
 // The products of a bag in the order of SegmentSum, in the accumulator's type, over the bag's total (null: no quotient).
-// Ids and weights stand in the order of segments. 2^log_lanes threads take a bag, V columns each.
+// Ids and weights stand in the order of segments. 2^log_lanes threads take a bag, V columns each; long bags are left.
 template <class T, int V>
 DEVICE void weighted_bags(const WeightedBags& p) {
   if (is_raised(p.checks)) return;
@@ -130,6 +142,7 @@ DEVICE void weighted_bags(const WeightedBags& p) {
   auto add = [](A a, A b) { return plus(a, b); };
   for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
     const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    if (is_left(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
     const A total = totals ? totals[s] : A(1);
     for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
       auto product = [&](int64_t j) {
@@ -145,6 +158,40 @@ DEVICE void weighted_bags(const WeightedBags& p) {
       result.write(out + s * p.cols + c);
     }
   }
+}
+
+struct WeightedLongBags {
+  const void* data;
+  int64_t cols;
+  const void* indices;
+  int64_t wide;
+  const void* weights;
+  const void* totals;
+  const int64_t* bounds;
+  const uint64_t* found;
+  void* out;
+  const Checks* checks;
+};
+
+// The bags that `weighted_bags` left.
+template <class T>
+DEVICE void weighted_long_bags(const WeightedLongBags& p) {
+  if (is_raised(p.checks)) return;
+  typedef Accumulator<T> A;
+  const T* data = static_cast<const T*>(p.data);
+  const A *weights = static_cast<const A*>(p.weights), *totals = static_cast<const A*>(p.totals);
+  const Ids indices{p.indices, p.wide != 0};
+  T* out = static_cast<T*>(p.out);
+  each_long_segment(p.found, p.cols, [&](int64_t s, int64_t first) {
+    const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    sum_long_segment<A>(
+        n, p.cols, first,
+        [&](int64_t j, int64_t c) {
+          return times(load(data[indices[begin + j] * p.cols + c]), weights[begin + j]);
+        },
+        [](A a, A b) { return plus(a, b); },
+        [&](int64_t c, A sum) { out[s * p.cols + c] = store<T>(totals ? over_no_nan(sum, totals[s]) : sum); });
+  });
 }
 
 struct WeightedRows {
