@@ -122,6 +122,16 @@ inline void barrier() {
   }
 }
 
+inline bool any_of_block(bool is_so) {
+  static bool any = false;
+  barrier();
+  any = false;
+  barrier();
+  any |= is_so;
+  barrier();
+  return any;
+}
+
 // All threads of `mask` bring a value and see everybody's.
 inline const std::uint64_t* meet(unsigned mask, std::uint64_t value) {
   Machine& m = machine();

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from agreement import agree
-from emulated_call import emulate
 from torch import Tensor
 
 from rowgrad.cuda import weighted_segment
-from rowgrad.cuda.call import Call
-from rowgrad.cuda.weighted_segment import Ordered
-from rowgrad.errors import UnimplementedError
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WIDTHS = (torch.int32, torch.int64)
@@ -132,40 +128,54 @@ def test_ids_that_are_refused(width: torch.dtype, cols: int) -> None:
         for name, at, value in change:
             ids[name][at] = value
         agree("WeightedSparseSegmentMean", data=data, **ids, weights=torch.ones(1000))
-        if not ids["segment_ids"].diff().lt(0).any() or "indices" in str(change):
-            agree("WeightedSparseSegmentMeanGradGrad", data=data, **ids, weights=torch.ones(1000), num_segments=99)
-        agree(
-            "WeightedSparseSegmentSumGradRows", grad=torch.ones(99, cols), segment_ids=ids["segment_ids"],
-            weights=torch.ones(1000),
-        )  # fmt: skip
+        agree("WeightedSparseSegmentMeanGradGrad", data=data, **ids, weights=torch.ones(1000), num_segments=99)
+        for kind in ("Sum", "Mean"):
+            agree(
+                f"WeightedSparseSegment{kind}GradRows", grad=torch.ones(99, cols), segment_ids=ids["segment_ids"],
+                weights=torch.ones(1000),
+            )  # fmt: skip
     agree("WeightedSparseSegmentSumGradRows", grad=data[:0], segment_ids=good[:1], weights=torch.ones(1))
 
 
-def sorted_by_torch(call: Call, checked: Tensor, segments: Tensor, indices: Tensor | None) -> Ordered:
-    """What a sort on the device gives."""
-    found = segments.sort(stable=True)
-    return Ordered(found.values, None if indices is None else indices[found.indices], found.indices)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
-def test_ids_that_were_put_in_order(kind: str, weights: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighted_segment, "_in_order", sorted_by_torch)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float64])
+def test_segments_in_any_order(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(6)
     ids = batch(draw, 40, COUNTS, weights)
     shuffled = {name: values[torch.randperm(len(values), generator=draw)] for name, values in ids.items()}
+    data = numbers(draw, (40, 8), dtype)
+    for seed, (index, segment) in enumerate(((0, 1), (1, 0))):
+        given = {
+            "indices": shuffled["indices"].to(WIDTHS[index]),
+            "segment_ids": shuffled["segment_ids"].to(WIDTHS[segment]),
+            "weights": shuffled["weights"],
+        }
+        agree(f"WeightedSparseSegment{kind}GradGrad", seed, data=data, **given, num_segments=15)
+        del given["indices"]
+        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=data, **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_while_a_graph_is_recorded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits, so segments are sorted whether they need it or not."""
+    monkeypatch.setattr(weighted_segment, "_may_wait", lambda _: False)
+    draw = torch.Generator().manual_seed(10)
+    ids = batch(draw, 40, COUNTS, torch.float32)
     data = numbers(draw, (40, 8), torch.float32)
-    agree(f"WeightedSparseSegment{kind}GradGrad", data=data, **shuffled, num_segments=15)
-    del shuffled["indices"]
-    agree(f"WeightedSparseSegment{kind}GradRows", grad=data, **shuffled)
+    agree(f"WeightedSparseSegment{kind}WithNumSegments", data=data, **ids, num_segments=15)
+    for faults in ({"segment_ids": 15}, {"indices": -1}, {"segment_ids": -4, "indices": 40}):
+        bad = {name: values.clone() for name, values in ids.items()}
+        for name, value in faults.items():
+            bad[name][30] = value
+        agree(f"WeightedSparseSegment{kind}WithNumSegments", data=data, **bad, num_segments=15)
 
 
-def test_segments_in_any_order() -> None:
-    """Sums of rows need no order of segments."""
-    draw = torch.Generator().manual_seed(5)
-    segments = torch.randint(0, 9, (700,), generator=draw)
-    weights = numbers(draw, (700,), torch.float32)
-    grad = numbers(draw, (9, 5), torch.float32)
-    agree("WeightedSparseSegmentSumGradRows", grad=grad, segment_ids=segments, weights=weights)
-    with pytest.raises(UnimplementedError, match="must ascend"):
-        emulate("WeightedSparseSegmentMeanGradRows", {"grad": grad, "segment_ids": segments, "weights": weights})
+def test_many_segments_in_any_order() -> None:
+    draw = torch.Generator().manual_seed(9)
+    segments = torch.randint(0, 2000, (3000,), generator=draw)
+    given = {"segment_ids": segments, "weights": numbers(draw, (3000,), torch.float32)}
+    data = numbers(draw, (50, 5), torch.float32)
+    indices = torch.randint(0, 50, (3000,), generator=draw)
+    agree("WeightedSparseSegmentMeanWithNumSegments", data=data, indices=indices, **given, num_segments=2000)
+    agree("WeightedSparseSegmentSqrtNGradRows", grad=numbers(draw, (2000, 3), torch.float32), **given)

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..spec import Op
+from ..results import too_large
+from ..shape import check_elements
+from ..spec import Aval, Op
 from .device import Device
 
 # The catalogue's dtypes as the kernels' texts name them.
@@ -47,8 +49,13 @@ class Call:
 
     def output(self, at: int, rows: int | None = None) -> Tensor:
         """Memory for an output; `rows` stands in for the size that data decide."""
-        shape, dtype = self.outputs[at]
-        return self.device.empty([rows if d is None else d for d in shape], dtype)  # type: ignore[misc]
+        given, dtype = self.outputs[at]
+        shape = tuple(rows if d is None else d for d in given)
+        check_elements(shape)
+        try:
+            return self.device.empty(shape, dtype)  # type: ignore[arg-type]
+        except RuntimeError:  # torch's memory is full, or the size is none
+            raise too_large(Aval(str(dtype).removeprefix("torch."), shape)) from None
 
     def checks(self) -> Tensor:
         """The state of this call's checks, zeros."""

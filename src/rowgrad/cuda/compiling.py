@@ -21,10 +21,10 @@ OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=true", "--prec-div=true", "--pr
 
 
 def unit_of(kernel: Kernel, form: tuple[str, ...]) -> str:
-    """The text of one kernel in one form, by the name `kernel`."""
+    """The text of one kernel in one form."""
     return (
         f'#include "{kernel.file}"\nusing namespace rowgrad;\n'
-        f'extern "C" __global__ void __launch_bounds__({kernel.threads}) kernel(const {kernel.struct} told) '
+        f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.entry}(const {kernel.struct} told) '
         f"{{ {kernel.signature(form)}(told); }}\n"
     )
 

@@ -69,7 +69,7 @@ class CudaDevice:
             self._threads.entered = True
         function = self._functions.get((kernel.name, form))
         if function is None:
-            function = driver.Function(cubin_of(kernel, form, self.architecture))
+            function = driver.Function(cubin_of(kernel, form, self.architecture), kernel.entry)
             self._functions[kernel.name, form] = function
         function.launch(blocks, kernel.threads, shared, self._stream(), packed)
 

@@ -43,10 +43,10 @@ def enter(device: int) -> None:
 class Function:
     """A kernel that is loaded on a device."""
 
-    def __init__(self, code: bytes) -> None:
+    def __init__(self, code: bytes, name: str) -> None:
         module, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         ok(library().cuModuleLoadData(ctypes.byref(module), code))
-        ok(library().cuModuleGetFunction(ctypes.byref(self._handle), module, b"kernel"))
+        ok(library().cuModuleGetFunction(ctypes.byref(self._handle), module, name.encode()))
         self._launch = library().cuLaunchKernel
         self._shared = _PLAIN_SHARED
 

@@ -7,5 +7,7 @@ from . import elementwise as elementwise
 from . import gather_rows as gather_rows
 from . import planned_ids as planned_ids
 from . import row_ops as row_ops
+from . import segment_forward as segment_forward
 from . import segment_sum as segment_sum
+from . import sparse_segment as sparse_segment
 from . import weighted_segment as weighted_segment

@@ -39,6 +39,7 @@ class Kernel:
     def __init__(self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),)) -> None:
         self.file = file
         self.name = name
+        self.entry = f"rowgrad_{name}"  # what profilers show
         self.threads = threads
         self.forms = tuple(forms)
         self.struct = "".join(part.capitalize() for part in name.split("_"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import UnimplementedError, refuse
+from ..errors import refuse
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import FLOATS, Kernel
 from .segment_sum import (
@@ -20,6 +20,7 @@ from .segment_sum import (
     mark_bounds,
     zeros,
 )
+from .sorting import SortedIds
 
 _SUM, _SQRTN = 0, 2
 _MAX = (1 << 63) - 1
@@ -34,13 +35,12 @@ _ROWS = Kernel(_FILE, "weighted_rows", THREADS, column_forms(FLOATS))
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Ids in the order of their segments, which ascend; equal segments in input order.
+    """Segments in ascending order, equal ones in input order.
 
     `positions` says where each stood in the batch, None where they came so.
     """
 
     segments: Tensor
-    indices: Tensor | None
     positions: Tensor | None = None
 
 
@@ -55,27 +55,27 @@ def weighted_segment(call: Call) -> tuple[Tensor, ...]:
     cols = row_size(data)
     if is_sized:
         checked = _check(call, indices, data.shape[0], segments, call.inputs[4])
-        ids = _in_order(call, checked, segments, indices)
         out = call.output(0)
-        rows, checks = out.shape[0], checked.data_ptr()
-        marked = mark_bounds(call, ids.segments, rows if cols else 0, checks) if cols else None
-        bounds = marked.data_ptr() if marked is not None else 0
+        if cols == 0:
+            return (out,)
+        ids = _in_order(call, checked, segments, out.shape[0])
+        marked = mark_bounds(call, ids.segments, out.shape[0], checked.data_ptr())
+        bounds, checks = marked.data_ptr(), checked.data_ptr()
     else:
         checked = _check(call, indices, data.shape[0], None, 0)
-        ids = Ordered(segments, indices)
-        rows = _rows_needed(call, segments)
-        out = call.output(0, rows)
-        state, bounds = check_bounds(call, segments, rows, cols > 0, checked.data_ptr())
+        ids = Ordered(segments)
+        out = call.output(0, _rows_needed(call, segments))
+        state, bounds = check_bounds(call, segments, out.shape[0], cols > 0, checked.data_ptr())
+        if cols == 0:
+            return (out,)
         checks = state.data_ptr()
-    if cols:
-        values = _brought(call, weights, _accumulator(data), ids.positions)
-        totals = _totals(call, values, bounds, rows, kind, checks)
-        assert ids.indices is not None
-        launch_sums(
-            call, _BAGS, _LONG_BAGS, TYPE[data.dtype], data, out, indices.numel(),
-            indices=ids.indices.data_ptr(), wide=is_wide(ids.indices), weights=values.data_ptr(),
-            totals=0 if totals is None else totals.data_ptr(), bounds=bounds, checks=checks,
-        )  # fmt: skip
+    values, in_order = _brought(call, weights, _accumulator(data), ids.positions, indices, checks)
+    totals = _totals(call, values, bounds, out.shape[0], kind, checks)
+    launch_sums(
+        call, _BAGS, _LONG_BAGS, TYPE[data.dtype], data, out, indices.numel(), indices=in_order.data_ptr(),
+        wide=is_wide(in_order), weights=values.data_ptr(), totals=0 if totals is None else totals.data_ptr(),
+        bounds=bounds, checks=checks,
+    )  # fmt: skip
     return (out,)
 
 
@@ -88,11 +88,14 @@ def weighted_segment_grad_rows(call: Call) -> tuple[Tensor, ...]:
     checks = checked.data_ptr()
     if size == 0 or cols == 0:
         return (out,)
-    values, totals = _brought(call, weights, _accumulator(grad), None), None
+    values, _ = _brought(call, weights, _accumulator(grad), None, segments, checks)
+    totals = None
     if kind != _SUM:
-        ids = _in_order(call, checked, segments, None)
+        ids = _in_order(call, checked, segments, grad.shape[0])
         bounds = mark_bounds(call, ids.segments, grad.shape[0], checks)
-        in_order = values if ids.positions is None else _brought(call, weights, values.dtype, ids.positions)
+        in_order = values
+        if ids.positions is not None:
+            in_order, _ = _brought(call, weights, values.dtype, ids.positions, segments, checks)
         totals = _totals(call, in_order, bounds.data_ptr(), grad.shape[0], kind, checks)
     form, log_lanes, blocks = column_form(TYPE[grad.dtype], grad, out)
     _ROWS.launch(
@@ -120,13 +123,23 @@ def _check(call: Call, indices: Tensor | None, data_rows: int, segments: Tensor 
     return state
 
 
-def _in_order(call: Call, checked: Tensor, segments: Tensor, indices: Tensor | None) -> Ordered:
-    """Ids by segment. The device is asked whether they are already, as those of most batches are."""
-    if call.number(checked[1]):
-        raise UnimplementedError(
-            "segment_ids must ascend on a CUDA device, where they are not sorted", argument="segment_ids"
-        )
-    return Ordered(segments, indices)
+def _in_order(call: Call, checked: Tensor, segments: Tensor, rows: int) -> Ordered:
+    """Segments in order. The device is asked whether they are already, as those of most batches are.
+
+    While a graph is recorded nobody can be asked: then they are sorted.
+    """
+    if _may_wait(segments) and not call.number(checked[1]):
+        return Ordered(segments)
+    size = segments.numel()
+    entries = SortedIds(call.device, size, rows, 1)
+    unheard = call.empty(5, dtype=torch.int64)  # what is wrong was told by the checks before
+    told = {"fault": unheard.data_ptr(), "alarm": unheard[4:].data_ptr()}
+    entries.run(segments, None, told, by_segment=False, order=0)
+    return Ordered(entries.part("ids", size, torch.int32), entries.part("values", size, torch.int32))
+
+
+def _may_wait(tensor: Tensor) -> bool:
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _rows_needed(call: Call, segments: Tensor) -> int:
@@ -144,18 +157,22 @@ def _accumulator(data: Tensor) -> torch.dtype:
     return torch.float64 if data.dtype == torch.float64 else torch.float32
 
 
-def _brought(call: Call, weights: Tensor, dtype: torch.dtype, positions: Tensor | None) -> Tensor:
-    """Weights in this dtype, in the order of `positions`."""
+def _brought(
+    call: Call, weights: Tensor, dtype: torch.dtype, positions: Tensor | None, indices: Tensor, checks: int
+) -> tuple[Tensor, Tensor]:
+    """Weights in this dtype and indices, both in the order of `positions`."""
     if weights.dtype == dtype and positions is None:
-        return weights
+        return weights, indices
     size = weights.numel()
     brought = call.empty(size, dtype=dtype)
+    in_order = indices if positions is None else call.empty(size, dtype=indices.dtype)
     _BRING.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), (TYPE[weights.dtype], TYPE[dtype]),
-        weights=weights.data_ptr(), positions=0 if positions is None else positions.data_ptr(), size=size,
-        brought=brought.data_ptr(),
+        weights=weights.data_ptr(), indices=indices.data_ptr(), wide_indices=is_wide(indices),
+        positions=0 if positions is None else positions.data_ptr(), size=size, brought=brought.data_ptr(),
+        brought_indices=0 if positions is None else in_order.data_ptr(), checks=checks,
     )  # fmt: skip
-    return brought
+    return brought, in_order
 
 
 def _totals(call: Call, weights: Tensor, bounds: int, rows: int, kind: int, checks: int) -> Tensor | None:

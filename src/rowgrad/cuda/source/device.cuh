@@ -35,6 +35,24 @@ struct Same<T, T> {
   static constexpr bool value = true;
 };
 
+constexpr unsigned kAllLanes = 0xffffffffu;
+DEVICE unsigned lane_of_thread() { return threadIdx.x % 32u; }
+DEVICE unsigned lanes_before(unsigned lane) { return (1u << lane) - 1u; }
+
+template <class T>
+struct IsFloat {
+  static constexpr bool value = Same<T, float>::value || Same<T, double>::value;
+};
+
+// Whether something is so for any thread of the block; a barrier for all of them.
+DEVICE bool any_thread(bool is_so) {
+#ifdef __CUDACC_RTC__
+  return __syncthreads_or(is_so) != 0;
+#else
+  return emulated::any_of_block(is_so);
+#endif
+}
+
 DEVICE float float_of(uint32_t bits) {
   union {
     uint32_t bits;
@@ -243,44 +261,6 @@ DEVICE float brought_to(double x, float) {
 // Sixteen bytes that are moved at once.
 struct alignas(16) Block16 {
   uint64_t low, high;
-};
-
-// Neighbouring elements that are moved at once: as many bytes as one of these has, and aligned like it.
-template <int bytes>
-struct UnitOf;
-template <>
-struct UnitOf<1> {
-  typedef uint8_t type;
-};
-template <>
-struct UnitOf<2> {
-  typedef uint16_t type;
-};
-template <>
-struct UnitOf<4> {
-  typedef uint32_t type;
-};
-template <>
-struct UnitOf<8> {
-  typedef uint64_t type;
-};
-template <>
-struct UnitOf<16> {
-  typedef Block16 type;
-};
-template <class T, int V>
-struct Pack {
-  typedef typename UnitOf<V * int(sizeof(T))>::type Unit;
-  union {
-    Unit unit;
-    T at[V];
-  };
-  static DEVICE Pack read(const T* from) {
-    Pack pack;
-    pack.unit = *reinterpret_cast<const Unit*>(from);
-    return pack;
-  }
-  DEVICE void write(T* to) const { *reinterpret_cast<Unit*>(to) = unit; }
 };
 
 template <class A>

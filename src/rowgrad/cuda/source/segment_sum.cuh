@@ -1,6 +1,6 @@
 // Sorted segments: where each begins and ends, and the sums of their rows in the order of SegmentSum.
 #pragma once
-#include "device.cuh"
+#include "packs.cuh"
 
 namespace rowgrad {
 
@@ -128,16 +128,16 @@ DEVICE bool is_left(int64_t n, int64_t longest, int64_t segment, bool enters, ui
   return true;
 }
 
-constexpr int64_t kChunk = 64;            // columns a block takes of a long segment
+constexpr int64_t kLongChunk = 64;        // columns a block takes of a long segment
 constexpr int64_t kTileBytes = 32 * 1024;  // of its rows, in shared memory, of which it has as much and four sums a column
 
 // Calls fn(segment, first column) for the long segments' chunks of columns; the grid's blocks share them.
 template <class Fn>
 DEVICE void each_long_segment(const uint64_t* found, int64_t cols, const Fn& fn) {
-  const int64_t chunks = (cols + kChunk - 1) / kChunk, items = int64_t(found[0]) * chunks;
+  const int64_t chunks = (cols + kLongChunk - 1) / kLongChunk, items = int64_t(found[0]) * chunks;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t k = item / chunks;
-    fn(int64_t(found[1 + k]), (item - k * chunks) * kChunk);
+    fn(int64_t(found[1 + k]), (item - k * chunks) * kLongChunk);
   }
 }
 
@@ -151,7 +151,7 @@ DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& 
   A* tile = reinterpret_cast<A*>(shared_memory);
   A* sums = reinterpret_cast<A*>(shared_memory + kTileBytes);
   constexpr int64_t packet = 32 / int64_t(sizeof(A));
-  const int width = int(cols - first < kChunk ? cols - first : kChunk);
+  const int width = int(cols - first < kLongChunk ? cols - first : kLongChunk);
   const int tile_rows = int(kTileBytes / int64_t(sizeof(A))) / width / 4 * 4;
   const int lane = threadIdx.x / width, column = threadIdx.x % width;
   const int64_t c = first + column;
@@ -170,10 +170,10 @@ DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& 
     }
     __syncthreads();
   }
-  if (lane < lanes) sums[lane * kChunk + column] = sum;
+  if (lane < lanes) sums[lane * kLongChunk + column] = sum;
   __syncthreads();
   if (lane == 0) {
-    for (int k = 1; k < lanes; ++k) sum = add(sum, sums[k * kChunk + column]);
+    for (int k = 1; k < lanes; ++k) sum = add(sum, sums[k * kLongChunk + column]);
     for (int64_t j = in_lanes; j < n; ++j) sum = add(sum, row(j, c));
     finish(c, sum);
   }
@@ -210,10 +210,10 @@ DEVICE void sum_segments(const SumSegments& p) {
       const T* from = data + begin * p.cols + c;
       Pack<T, V> result;
       if (n == 1) {
-        result = Pack<T, V>::read(from);
+        result = fetch<T, V>(from);
       } else {
         auto row = [&](int64_t j) {
-          const Pack<T, V> x = Pack<T, V>::read(from + j * p.cols);
+          const Pack<T, V> x = fetch<T, V>(from + j * p.cols);
           Columns<A, V> wide;
           for (int v = 0; v < V; ++v) wide.at[v] = load(x.at[v]);
           return wide;
@@ -221,7 +221,7 @@ DEVICE void sum_segments(const SumSegments& p) {
         const Columns<A, V> sum = sum_of_segment<T, V, A>(n, c, p.cols, row, add);
         for (int v = 0; v < V; ++v) result.at[v] = store<T>(sum.at[v]);
       }
-      result.write(out + s * p.cols + c);
+      *reinterpret_cast<Pack<T, V>*>(out + s * p.cols + c) = result;
     }
   }
 }

@@ -43,19 +43,30 @@ DEVICE void check_weighted(const CheckWeighted& p) {
 
 struct BringWeights {
   const void* weights;
-  const int64_t* positions;
+  const void* indices;
+  int64_t wide_indices;
+  const int32_t* positions;
   int64_t size;
   void* brought;
+  void* brought_indices;
+  const Checks* checks;
 };
 
-// Weights of format W in the accumulator's type, in the order of `positions`, or as they stand where that is null.
+// Weights of format W in the accumulator's type, in the order of `positions`, and with them indices, if there are any;
+// where `positions` is null, weights alone, as they stand.
 template <class W, class A>
 DEVICE void bring_weights(const BringWeights& p) {
+  if (is_raised(p.checks)) return;
   const W* weights = static_cast<const W*>(p.weights);
+  const Ids indices{p.indices, p.wide_indices != 0};
+  const IdsOut brought_indices{p.brought_indices, p.wide_indices != 0};
   A* to = static_cast<A*>(p.brought);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
-    to[i] = brought_to(load(weights[p.positions ? p.positions[i] : i]), A());
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
+    const int64_t from = p.positions ? p.positions[i] : i;
+    to[i] = brought_to(load(weights[from]), A());
+    if (p.brought_indices) brought_indices.put(i, indices[from]);
+  }
 }
 
 struct TotalWeights {
@@ -147,7 +158,7 @@ DEVICE void weighted_bags(const WeightedBags& p) {
     for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
       auto product = [&](int64_t j) {
         const A weight = weights[begin + j];
-        const Pack<T, V> x = Pack<T, V>::read(data + indices[begin + j] * p.cols + c);
+        const Pack<T, V> x = fetch<T, V>(data + indices[begin + j] * p.cols + c);
         Columns<A, V> products;
         for (int v = 0; v < V; ++v) products.at[v] = times(load(x.at[v]), weight);
         return products;
@@ -155,7 +166,7 @@ DEVICE void weighted_bags(const WeightedBags& p) {
       const Columns<A, V> sum = n == 1 ? product(0) : sum_of_segment<T, V, A>(n, c, p.cols, product, add);
       Pack<T, V> result;
       for (int v = 0; v < V; ++v) result.at[v] = store<T>(totals ? over_no_nan(sum.at[v], total) : sum.at[v]);
-      result.write(out + s * p.cols + c);
+      *reinterpret_cast<Pack<T, V>*>(out + s * p.cols + c) = result;
     }
   }
 }
@@ -222,13 +233,13 @@ DEVICE void weighted_rows(const WeightedRows& p) {
     const int64_t s = segments[i];
     const A weight = weights[i], total = totals ? totals[s] : A(1);
     for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
-      const Pack<T, V> x = Pack<T, V>::read(grad + s * p.cols + c);
+      const Pack<T, V> x = fetch<T, V>(grad + s * p.cols + c);
       Pack<T, V> result;
       for (int v = 0; v < V; ++v) {
         const A g = load(x.at[v]);
         result.at[v] = store<T>(times(totals ? over_no_nan(g, total) : g, weight));
       }
-      result.write(out + i * p.cols + c);
+      *reinterpret_cast<Pack<T, V>*>(out + i * p.cols + c) = result;
     }
   }
 }

@@ -1,0 +1,119 @@
+"""rowgrad's side: the one file here that knows rowgrad.
+
+Each function takes a batch and gives a callable without arguments. Those of `KERNELS` queue kernels on buffers that
+were allocated before, as a captured step would; those of `CALLS` are the functions a user calls. What rowgrad does
+not have yet raises `MissingError`, with a line that says what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from cases import Batch
+from timing import Work
+
+MEAN, BLOCKED = 1, 1
+
+
+class MissingError(ImportError):
+    """A part of rowgrad that this benchmark needs is not there."""
+
+
+def _sparse_segment() -> Any:
+    try:
+        from rowgrad.cuda import sparse_segment
+
+        return sparse_segment.Gradient, sparse_segment.Forward
+    except (ImportError, AttributeError) as error:
+        raise MissingError(f"rowgrad.cuda.sparse_segment with Gradient and Forward is needed: {error}") from error
+
+
+def _device(batch: Batch) -> Any:
+    from rowgrad.cuda.device import device_of
+
+    if not batch.grad.is_cuda:
+        raise MissingError("the kernels need a CUDA device")
+    return device_of(batch.grad.device.index or 0)
+
+
+def dense_grad(batch: Batch) -> Work:
+    """The dense gradient of mean bags, into one table."""
+    return _gradient(batch, unique=False, out=torch.empty_like(batch.table))
+
+
+def rows_grad(batch: Batch) -> Work:
+    """The same by unique rows."""
+    return _gradient(batch, unique=True, out=None)
+
+
+def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
+    Gradient, _ = _sparse_segment()
+    made = Gradient(
+        _device(batch), batch.grad, batch.indices, batch.segment_ids, batch.case.V,
+        reduce=MEAN, order=BLOCKED, unique=unique, out=out,
+    )  # fmt: skip
+    return made.run  # type: ignore[no-any-return]
+
+
+def forward(batch: Batch) -> Work:
+    """Mean bags."""
+    _, Forward = _sparse_segment()
+    out = torch.empty_like(batch.grad)
+    made = Forward(_device(batch), batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out)
+    return made.run  # type: ignore[no-any-return]
+
+
+def dense_call(batch: Batch) -> Work:
+    """`SparseSegmentMeanGrad`."""
+    import rowgrad as rg
+
+    told = (batch.grad, batch.indices, batch.segment_ids, batch.case.V)
+    return lambda: rg.raw_ops.SparseSegmentMeanGrad(*told, order="blocked")
+
+
+def rows_call(batch: Batch) -> Work:
+    """`SparseSegmentMeanGradV2`."""
+    import rowgrad as rg
+
+    told = (batch.grad, batch.indices, batch.segment_ids, batch.case.V)
+    return lambda: rg.raw_ops.SparseSegmentMeanGradV2(*told, order="blocked")
+
+
+def forward_call(batch: Batch) -> Work:
+    """`SparseSegmentMeanWithNumSegments`."""
+    import rowgrad as rg
+
+    told = (batch.table, batch.indices, batch.segment_ids, batch.case.bags)
+    return lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(*told)
+
+
+def planned(batch: Batch, kind: str) -> Work:
+    """A gradient, `dense` or `rows`, with the ids sorted before the clock starts."""
+    import rowgrad as rg
+
+    plan = rg.Plan(batch.indices, batch.segment_ids, batch.case.V, batch.case.bags)
+    op = {"dense": rg.raw_ops.SparseSegmentMeanGrad, "rows": rg.raw_ops.SparseSegmentMeanGradV2}[kind]
+    return lambda: op(batch.grad, order="blocked", plan=plan)
+
+
+def fused(batch: Batch) -> Work:
+    """One step of row-wise Adagrad with the gradient of mean bags, which is never stored."""
+    from rowgrad.torch.optim import RowWiseAdagrad
+
+    weight = torch.nn.Parameter(batch.table.clone())
+    optimizer = RowWiseAdagrad([weight], lr=1e-6)
+    told = (weight, batch.grad, batch.indices, batch.segment_ids, "mean")
+    return lambda: optimizer.update_from_bags(*told, order="blocked")
+
+
+KERNELS: dict[str, Callable[[Batch], Work]] = {"dense": dense_grad, "rows": rows_grad, "forward": forward}
+CALLS: dict[str, Callable[[Batch], Work]] = {
+    "dense": dense_call,
+    "rows": rows_call,
+    "forward": forward_call,
+    "planned dense": lambda batch: planned(batch, "dense"),
+    "planned rows": lambda batch: planned(batch, "rows"),
+    "fused": fused,
+}

@@ -1,0 +1,198 @@
+"""rowgrad on a GPU beside torch, and beside figures of cuEmbed measured elsewhere.
+
+    python3 bench/gpu/run.py                                   every case in float32
+    python3 bench/gpu/run.py --only 1,5 --kinds dense,rows --repeat 200
+    python3 bench/gpu/run.py --dtypes float32,bfloat16,float16 --name dtypes
+    python3 bench/gpu/run.py --device cpu --shrink 1000 --name trial --out build    tries the script out
+
+Writes bench/results/<device>-<name>.json and .md after every case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import answers
+import floors
+import ours
+import theirs
+import torch
+from cases import CASES, Batch, make
+from report import Report, machine
+from timing import CLOCKS, Timing, Work, on_host
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("dense", "rows", "forward", "planned dense", "planned rows", "fused")
+
+
+class Run:
+    """One run of the benchmark."""
+
+    def __init__(self, told: argparse.Namespace) -> None:
+        self.told = told
+        self.device = torch.device(told.device)
+        self.is_cuda = self.device.type == "cuda"
+        self.begun = time.perf_counter()
+        self.failed = 0
+
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        print(f"[{time.perf_counter() - self.begun:6.1f} s] {text}", flush=True)
+
+    def clock(self, name: str, work: Work, runs: int = 0) -> Timing:
+        """Time by the clock of this name; without a CUDA device there is but one."""
+        runs = runs or self.told.repeat
+        return CLOCKS[name](work, runs) if self.is_cuda else on_host(work, min(runs, 3))
+
+    def attempt(self, what: str, do: Callable[[], Any]) -> Any:
+        """What `do` gives; or a word and the reason, so that the rest is measured all the same."""
+        try:
+            return do()
+        except ours.MissingError as error:
+            return f"missing: {error}"
+        except Exception as error:
+            self.failed += 1
+            self.say(f"FAILED {what}: {type(error).__name__}: {error}")
+            traceback.print_exc()
+            if self.is_cuda:
+                torch.cuda.synchronize()  # a device that is lost says so here, and ends the run
+            return f"failed: {type(error).__name__}: {error}"
+
+    def ours(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
+        """Every way of one kind of rowgrad's."""
+        found: dict[str, Any] = {}
+        if kind in ours.KERNELS:
+            work = self.attempt(f"{kind}, kernels", partial(ours.KERNELS[kind], batch))
+            if callable(work):
+                self.judge(found, work, kind, wanted, batch)
+                for name in CLOCKS:
+                    timed = self.attempt(f"{kind}, {name}", partial(self.clock, name, work))
+                    found[name] = timed.as_dict() if isinstance(timed, Timing) else timed
+            else:
+                found["graph"] = work
+        work = None
+        call = self.attempt(f"{kind}, call", partial(ours.CALLS[kind], batch))
+        if callable(call):
+            if kind != "fused":
+                self.judge(found, call, kind, wanted, batch)
+            clocks = {"call": "eager", "call queued": "queued"}
+            if kind != "rows":  # data decide how many there are, so the call waits for a number: no graph can
+                clocks["call graph"] = "graph"
+            for cell, name in clocks.items():
+                timed = self.attempt(f"{kind}, {cell}", partial(self.clock, name, call))
+                found[cell] = timed.as_dict() if isinstance(timed, Timing) else timed
+        else:
+            found["call"] = call
+        return found
+
+    def judge(self, found: dict[str, Any], work: Work, kind: str, wanted: Any, batch: Batch) -> None:
+        """Compare an answer with the one in float64."""
+        if wanted is None:
+            return
+
+        def compare() -> float:
+            return answers.error_of(work(), kind, wanted)
+
+        error = self.attempt(f"{kind}, answer", compare)
+        is_right = isinstance(error, float) and error <= answers.ALLOWED[batch.grad.dtype]
+        found["right"] = found.get("right", True) and is_right
+        found.setdefault("errors", []).append(error)
+        if isinstance(error, float) and not is_right:
+            self.failed += 1
+            self.say(f"WRONG {kind}: differs by {error:.2e} of the largest element")
+
+    def theirs(self, batch: Batch, kind: str) -> dict[str, Any]:
+        """torch in this run."""
+        if kind not in theirs.WORK:
+            return {}
+        found = {}
+        work = self.attempt(f"torch {kind}", partial(theirs.WORK[kind], batch))
+        for name in ("queued", "eager"):
+            timed = self.attempt(f"torch {kind}, {name}", partial(self.clock, name, work)) if callable(work) else work
+            found[name] = timed.as_dict() if isinstance(timed, Timing) else timed
+        return found
+
+    def case(self, number: int, dtype: str, copy: float) -> dict[str, Any]:
+        """Everything about one case in one dtype."""
+        case = CASES[number - 1]
+        case = case.shrunk(self.told.shrink) if self.told.shrink > 1 else case
+        batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.told.ids))
+        moved: dict[str, Any] = floors.least_bytes(batch)
+        for by in moved.values():
+            by.update({f"{k} ms": v / copy / 1e6 for k, v in list(by.items())})
+        found: dict[str, Any] = {
+            "ids": batch.N, "unique": batch.unique, "ours": {}, "torch": {},
+            "floors": {"bytes": moved, "gather": floors.gather(batch, partial(self.clock, "queued"), self.told.repeat)},
+        }  # fmt: skip
+        self.say(f"{case.name}, {dtype}: {batch.N} ids, {batch.unique} distinct")
+        wanted: dict[str, Any] = {}
+        for kind in self.told.kinds:
+            about = "forward" if kind == "forward" else "dense"
+            if self.told.check and kind != "fused" and about not in wanted:
+                wanted[about] = answers.expected(batch, about)
+            found["ours"][kind] = self.ours(batch, kind, wanted.get(about))
+            found["torch"][kind] = self.theirs(batch, kind)
+            self.say(f"  {kind}: {shown(found['ours'][kind])}; torch: {shown(found['torch'][kind])}")
+            if self.is_cuda:
+                torch.cuda.empty_cache()
+        return found
+
+
+def shown(cells: dict[str, Any]) -> str:
+    """Cells in a line."""
+    texts = (f"{k} {v['median']:.4f}" if isinstance(v, dict) else f"{k} {v}" for k, v in cells.items())
+    return ", ".join(texts) or "-"
+
+
+def main() -> int:
+    """Run what was asked for; 1 if anything failed or was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; all unless told")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
+    parser.add_argument("--dtypes", default="float32", help="of the values, such as float32,bfloat16,float16")
+    parser.add_argument("--ids", default="int64", choices=("int32", "int64"), help="dtype of ids and segment ids")
+    parser.add_argument("--repeat", type=int, default=50, help="timed runs of each")
+    parser.add_argument("--name", default="latest", help="of the files")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder of the files")
+    parser.add_argument("--device", default="cuda", help="cpu tries the script out")
+    parser.add_argument("--shrink", type=int, default=1, help="cases so many times smaller, to try the script out")
+    parser.add_argument("--no-check", dest="check", action="store_false", help="leave out the comparison of answers")
+    told = parser.parse_args()
+    told.kinds = told.kinds.split(",")
+    unknown = [k for k in told.kinds if k not in KINDS]
+    if unknown:
+        parser.error(f"no such kind: {', '.join(unknown)}")
+    numbers = [int(n) for n in told.only.split(",") if n] or [case.number for case in CASES]
+    if not all(1 <= n <= len(CASES) for n in numbers):
+        parser.error(f"cases are 1 to {len(CASES)}")
+    if told.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("there is no CUDA device here; --device cpu --shrink 1000 tries the script out")
+    if told.repeat < 1 or told.shrink < 1:
+        parser.error("--repeat and --shrink are 1 or more")
+    sys.path.insert(0, str(ROOT / "src"))
+    run = Run(told)
+    options = {"ids": told.ids, "repeat": told.repeat, "shrink": told.shrink, "answers compared": told.check}
+    report = Report(told.out, told.name, machine(run.device), options)
+    if told.shrink > 1:
+        report.data["elsewhere"] += " The cases were shrunk, so no figure here can be compared with those."
+    run.say(f"{report.data['machine']}")
+    rates = floors.bandwidths(run.device, partial(run.clock, "queued"), told.repeat, (1 << 30) // told.shrink)
+    report.data["bandwidth GB/s"] = rates
+    run.say(f"GB/s: {rates}")
+    for number in numbers:
+        for dtype in told.dtypes.split(","):
+            case = CASES[number - 1].shrunk(told.shrink) if told.shrink > 1 else CASES[number - 1]
+            report.add(case, dtype, run.case(number, dtype, rates["copy"]))
+    run.say(f"written: {report.path}" + (f"; {run.failed} failed or wrong" if run.failed else ""))
+    return 1 if run.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

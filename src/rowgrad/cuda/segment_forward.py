@@ -1,0 +1,140 @@
+"""SparseSegment forwards, and the gradients' transposes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import refuse
+from .call import TYPE, Call, blocks_for, is_wide, runs
+from .device import Device
+from .kernel import FLOATS, INTEGERS, Kernel
+from .sorting import SortedIds
+from .sparse_segment import Shape, accumulator
+
+_BLOCK, _LONG_BLOCKS = 256, 4
+_LOOK = Kernel("segment_forward.cuh", "look_at_bags", 256)
+_SUM = Kernel(
+    "segment_forward.cuh", "sum_bags", _BLOCK,
+    [(t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)]
+    + [(t, "1") for t in INTEGERS],
+)  # fmt: skip
+_INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
+
+
+class Forward:
+    """A forward on memory of its own, to be run again and again."""
+
+    def __init__(
+        self, device: Device, data: Tensor, indices: Tensor, segment_ids: Tensor, num_segments: int, *, reduce: int,
+        out: Tensor | None = None, told: dict[str, int],
+    ) -> None:  # fmt: skip
+        self.device, self.data, self.indices, self.segment_ids = device, data, indices, segment_ids
+        self.reduce, self.bags, self.told = reduce, num_segments, told
+        self.out = device.empty((num_segments, *data.shape[1:]), data.dtype) if out is None else out
+        self.offsets = device.empty((num_segments + 1,), torch.int64)
+        self.checks = device.empty((2,), torch.int32)
+
+    def run(self) -> None:
+        """Queue everything."""
+        self.device.zero(self.checks)
+        size = self.indices.numel()
+        look_at_bags(
+            self.device, (self.indices.data_ptr(), is_wide(self.indices)),
+            (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), size, self.data.shape[0], self.bags, self.offsets,
+            self.checks.data_ptr(), self.told,
+        )  # fmt: skip
+        sum_bags(
+            self.device, self.data, self.out, (self.indices.data_ptr(), is_wide(self.indices)), self.offsets, self.bags,
+            self.reduce, self.checks.data_ptr(),
+        )  # fmt: skip
+
+
+List = tuple[int, int]  # the address of ids, and whether they are of 64 bits
+
+
+def look_at_bags(
+    device: Device, ids: List, segments: List, size: int, rows: int, bags: int, offsets: Tensor, checks: int,
+    told: dict[str, int], earlier: int = 0,
+) -> None:  # fmt: skip
+    """Queue the checks of sorted segments, and where their ids begin."""
+    blocks = min(blocks_for(max(size, bags + 1), 256), device.processors * 16)
+    _LOOK.launch(
+        device, blocks, (), 0, ids=ids[0], ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size,
+        rows=rows, bags=bags, offsets=offsets.data_ptr(), earlier=earlier, checks=checks, **told,
+    )  # fmt: skip
+
+
+def sum_bags(
+    device: Device, data: Tensor, out: Tensor, ids: List, offsets: Tensor, bags: int, reduce: int, checks: int
+) -> None:
+    """Queue the sums of bags."""
+    shape = Shape(data, out)
+    if shape.columns == 0:
+        return
+    shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize * _LONG_BLOCKS
+    _SUM.launch(
+        device, (blocks_for(bags, _BLOCK // shape.lanes), shape.tiles), (TYPE[data.dtype], str(shape.width)), shared,
+        data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0], ids_wide=ids[1],
+        offsets=offsets.data_ptr(), bags=bags, reduce=reduce, checks=checks,
+    )  # fmt: skip
+
+
+def forward_rows(call: Call, segments: Tensor, wide_indices: bool, num_segments: int | None) -> int:
+    """How many bags a forward has. It reads the last segment off the device, but for a plain `num_segments`."""
+    size = segments.numel()
+    if num_segments is not None and num_segments <= _INT32:
+        return num_segments
+    last = call.number(segments[-1]) if size else 0
+    limit = _INT64 if wide_indices else _INT32
+    if last >= limit:
+        raise refuse("last_segment_too_big", call.op.input_names, position=size - 1, value=last, bound=limit)
+    needed = last + 1 if size else 0
+    if segments.dtype == torch.int32 and needed > _INT32:
+        needed -= 1 << 32
+    if num_segments is not None:
+        low = (num_segments + (1 << 31)) % (1 << 32) - (1 << 31)
+        if low < needed:
+            raise refuse(
+                "num_segments_too_small", call.op.input_names, position=size - 1, value=last, bound=num_segments
+            )
+        raise refuse("num_segments_too_big", call.op.input_names, position=-1, value=num_segments, bound=_INT32)
+    if needed < 0 or (size and needed == 0):
+        raise refuse("segment_negative", call.op.input_names, position=size - 1, value=last, bound=0)
+    return needed
+
+
+@runs("sparse_segment")
+def sparse_segment(call: Call) -> tuple[Tensor, ...]:
+    """SparseSegment{Sum,Mean,SqrtN}, also with the number of segments, also with a plan beside them."""
+    data, indices, segment_ids = call.inputs[:3]
+    reduce, sized = call.attrs[:2]
+    bags = forward_rows(call, segment_ids, bool(is_wide(indices)), call.inputs[3] if sized else None)
+    out = call.output(0, bags)
+    forward = Forward(
+        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, told=call.told()
+    )  # fmt: skip
+    forward.run()
+    return (out,)
+
+
+@runs("sparse_segment_grad_grad")
+def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
+    """The transposes of gradients: forwards of segments in any order."""
+    data, indices, segment_ids, bags = call.inputs
+    (reduce,) = call.attrs
+    out = call.output(0)
+    size, rows = indices.numel(), data.shape[0]
+    if size == 0 or rows == 0:  # the gradient looked at no id either
+        call.device.zero(out)
+        return (out,)
+    entries = SortedIds(call.device, size, bags, rows)
+    entries.run(segment_ids, indices, call.told(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
+    at = entries.at
+    offsets = call.empty(bags + 1, dtype=torch.int64)
+    look_at_bags(
+        call.device, (at["values"], 0), (at["ids"], 0), size, rows, bags, offsets, call.checks().data_ptr(),
+        call.told(), earlier=at["checks"],
+    )  # fmt: skip
+    sum_bags(call.device, data, out, (at["values"], 0), offsets, bags, reduce, at["checks"])
+    return (out,)

@@ -1,0 +1,58 @@
+// Neighbouring columns that are moved at once.
+#pragma once
+#include "device.cuh"
+
+namespace rowgrad {
+
+template <class T, int W>
+struct alignas(sizeof(T) * W) Pack {
+  T at[W];
+};
+
+template <class T, int W>
+DEVICE Pack<T, W> fetch(const T* from) {
+#ifdef __CUDACC_RTC__
+  if constexpr (sizeof(T) * W == 16) {
+    const uint4 bits = __ldg(reinterpret_cast<const uint4*>(from));
+    return *reinterpret_cast<const Pack<T, W>*>(&bits);
+  }
+#endif
+  return *reinterpret_cast<const Pack<T, W>*>(from);
+}
+
+// Sums in memory that other threads of the same kernel read and write: past the cache of one multiprocessor, sixteen
+// bytes at a time where there are as many.
+template <class A, int W>
+DEVICE void put_shared_sum(A* to, const A (&sum)[W]) {
+  if constexpr (sizeof(A) * W % 16 == 0) {
+#pragma unroll
+    for (int part = 0; part < int(sizeof(A) * W / 16); ++part)
+      reinterpret_cast<Pack<A, 16 / sizeof(A)>*>(to)[part] =
+          reinterpret_cast<const Pack<A, 16 / sizeof(A)>*>(&sum)[part];
+  } else {
+#pragma unroll
+    for (int w = 0; w < W; ++w) to[w] = sum[w];
+  }
+}
+
+template <class A, int W>
+DEVICE void get_shared_sum(A (&sum)[W], const A* from) {
+#ifdef __CUDACC_RTC__
+  if constexpr (sizeof(A) * W % 16 == 0) {
+#pragma unroll
+    for (int part = 0; part < int(sizeof(A) * W / 16); ++part)
+      reinterpret_cast<uint4*>(&sum)[part] = __ldcg(reinterpret_cast<const uint4*>(from) + part);
+    return;
+  } else if constexpr (sizeof(A) == 8) {
+    *reinterpret_cast<unsigned long long*>(&sum) = __ldcg(reinterpret_cast<const unsigned long long*>(from));
+    return;
+  } else if constexpr (sizeof(A) == 4) {
+    *reinterpret_cast<unsigned*>(&sum) = __ldcg(reinterpret_cast<const unsigned*>(from));
+    return;
+  }
+#endif
+#pragma unroll
+  for (int w = 0; w < W; ++w) sum[w] = from[w];
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,403 @@
+// Ids sorted by the row they name: a stable radix sort over only the bits the table needs, and where rows begin.
+//
+//   look_at_ids  every id once: whether it is in range, how often each digit occurs, how many ids each segment has;
+//   sort_pass    one digit: tiles of ids count theirs, learn from the tiles before them where those begin, and write;
+//   find_rows    the sorted list: which entries begin a row, how many rows there are before each chunk of entries.
+//
+// A tile waits for tiles before it only, which were started before it.
+#pragma once
+#include "device.cuh"
+
+namespace rowgrad {
+
+constexpr int kChunk = 32;  // entries that one worker of the sums begins with
+
+// What a tile tells the ones after it: nothing yet, its own count, or the count up to its end.
+constexpr uint32_t kNothing = 0, kOwn = 1u << 30, kAll = 2u << 30, kCount = (1u << 30) - 1u;
+
+DEVICE uint32_t peek(const uint32_t* p) { return *static_cast<const volatile uint32_t*>(p); }
+DEVICE uint64_t peek(const uint64_t* p) { return *static_cast<const volatile uint64_t*>(p); }
+DEVICE void tell(uint32_t* p, uint32_t value) { *static_cast<volatile uint32_t*>(p) = value; }
+DEVICE void tell(uint64_t* p, uint64_t value) { *static_cast<volatile uint64_t*>(p) = value; }
+
+struct LookAtIds {
+  const void* ids;
+  int64_t ids_wide;
+  const void* segments;
+  int64_t segments_wide;
+  int64_t size;
+  int64_t rows;
+  int64_t sources;
+  int64_t passes;
+  int64_t bits;
+  uint32_t* histograms;
+  uint32_t* counts;
+  int64_t order;
+  int64_t id_code;
+  int64_t segment_code;
+  Checks* checks;
+  Fault* fault;
+  int64_t* alarm;
+};
+
+// The first fault, as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment first, as
+// TensorFlow's gradients do; 2 after that all segments, as its dense Mean and SqrtN gradients do; 3 segment and id in turn.
+DEVICE void name_bad_id(const LookAtIds& p) {
+  const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
+  const bool has_segments = p.segments != nullptr;
+  const bool is_gradient = p.order == 1 || p.order == 2;
+  if (is_gradient && segments[p.size - 1] >= p.sources)
+    return report(p.fault, p.alarm, fault_segment_count, p.size - 1, segments[p.size - 1], p.sources);
+  for (int64_t i = 0; p.order == 2 && i < p.size; ++i)
+    if (!is_below(segments[i], p.sources)) return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+  for (int64_t i = 0; i < p.size; ++i) {
+    if (p.order == 3 && !is_below(segments[i], p.sources))
+      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+    if (!is_below(ids[i], p.rows)) return report(p.fault, p.alarm, p.id_code, i, ids[i], p.rows);
+    if (has_segments && !is_below(segments[i], p.sources))
+      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+  }
+}
+
+DEVICE void look_at_ids(const LookAtIds& p) {
+  constexpr int kAtOnce = 4;  // loads in flight
+  SHARED;
+  uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
+  const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
+  const bool has_segments = p.segments != nullptr;
+  const int passes = int(p.passes), bits = int(p.bits), bins = passes << bits;
+  const uint32_t digit = (1u << bits) - 1u;
+  for (int i = threadIdx.x; i < bins; i += blockDim.x) found[i] = 0;
+  __syncthreads();
+  bool bad = false;
+  const unsigned lane = lane_of_thread();
+  const int64_t step = int64_t(blockDim.x) * kAtOnce;
+  for (int64_t base = blockIdx.x * step; base < p.size; base += gridDim.x * step) {
+    int64_t id[kAtOnce], segment[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = base + int64_t(j) * blockDim.x + threadIdx.x;
+      id[j] = i < p.size ? ids[i] : 0;
+      segment[j] = has_segments && i < p.size ? segments[i] : -1;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const bool is_there = base + int64_t(j) * blockDim.x + threadIdx.x < p.size;
+      if (is_there && !is_below(id[j], p.rows)) {
+        bad = true;
+      } else if (is_there) {
+        uint32_t rest = uint32_t(id[j]);
+        for (int pass = 0; pass < passes; ++pass, rest >>= bits) atomicAdd(&found[(pass << bits) + (rest & digit)], 1u);
+      }
+      if (!has_segments) continue;
+      const bool fits = is_below(segment[j], p.sources);
+      bad |= is_there && !fits;
+      if (!p.counts) continue;
+      // Neighbours of one segment are counted by the first of them.
+      const int64_t before = __shfl_up_sync(kAllLanes, segment[j], 1);
+      const bool begins = lane == 0 || before != segment[j];
+      const unsigned rest = __ballot_sync(kAllLanes, begins) >> lane >> 1;
+      if (begins && fits) atomicAdd(&p.counts[segment[j]], rest ? uint32_t(__ffs(int(rest))) : 32u - lane);
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < bins; i += blockDim.x)
+    if (found[i]) atomicAdd(&p.histograms[i], found[i]);
+  if (must_name(p.checks, bad)) name_bad_id(p);
+}
+
+struct SortPass {
+  const void* ids;
+  int64_t ids_wide;
+  const void* values;
+  int64_t values_wide;
+  const uint64_t* pairs;
+  uint64_t* sorted;
+  uint32_t* sorted_ids;
+  uint32_t* sorted_values;
+  int64_t size;
+  int64_t shift;
+  int64_t bits;
+  const uint32_t* histogram;
+  uint32_t* states;
+  const Checks* checks;
+};
+
+// A sum over all threads of a block before this one, of numbers below 2^32 in both halves. `scratch` holds 33 numbers.
+DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
+  const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u, warps = (blockDim.x + 31u) / 32u;
+  uint64_t total = mine;
+  for (unsigned d = 1; d < 32; d *= 2) {
+    const uint64_t other = __shfl_up_sync(kAllLanes, total, d);
+    if (lane >= d) total += other;
+  }
+  if (lane == 31) scratch[warp] = total;
+  __syncthreads();
+  if (warp == 0) {
+    uint64_t sum = lane < warps ? scratch[lane] : 0;
+    for (unsigned d = 1; d < 32; d *= 2) {
+      const uint64_t other = __shfl_up_sync(kAllLanes, sum, d);
+      if (lane >= d) sum += other;
+    }
+    scratch[lane] = sum;
+  }
+  __syncthreads();
+  return total - mine + (warp ? scratch[warp - 1] : 0);
+}
+
+// How many of one digit the tiles before this one have.
+DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins, int64_t bin) {
+  constexpr int kAtOnce = 16;
+  uint32_t sum = 0;
+  for (int64_t t = tile - 1; t >= 0; t -= kAtOnce) {
+    uint32_t state[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) state[k] = t >= k ? peek(&states[(t - k) * bins + bin]) : kAll;
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      while ((state[k] & ~kCount) == kNothing) state[k] = peek(&states[(t - k) * bins + bin]);
+      sum += state[k] & kCount;
+      if (state[k] & kAll) return sum;
+    }
+  }
+  return sum;
+}
+
+// Bytes of shared memory of a pass; Python asks for as many.
+//   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
+template <int ITEMS>
+DEVICE void sort_pass(const SortPass& p) {
+  constexpr int kThreads = 512, kWarps = kThreads / 32, kTile = kThreads * ITEMS;
+  if (is_raised(p.checks)) return;
+  SHARED;
+  const int bins = 1 << p.bits, shift = int(p.shift);
+  const uint32_t digit = uint32_t(bins - 1);
+  uint64_t* scratch = reinterpret_cast<uint64_t*>(shared_memory);
+  uint64_t* staged = scratch + 34;
+  uint32_t* starts = reinterpret_cast<uint32_t*>(staged + kTile);
+  uint32_t* offsets = starts + bins;
+  uint16_t* counts = reinterpret_cast<uint16_t*>(offsets + bins);
+  const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u;
+  uint16_t* own = counts + warp * bins;
+  const int64_t tile = blockIdx.x, begin = tile * kTile;
+
+  uint32_t key[ITEMS], value[ITEMS];
+  const int64_t first = begin + int64_t(warp) * (32 * ITEMS) + lane;
+#pragma unroll
+  for (int j = 0; j < ITEMS; ++j) {
+    const int64_t i = first + j * 32;
+    key[j] = value[j] = 0;
+    if (i >= p.size) continue;
+    if (p.pairs) {
+      const uint64_t pair = p.pairs[i];
+      key[j] = uint32_t(pair);
+      value[j] = uint32_t(pair >> 32);
+    } else {
+      key[j] = uint32_t(Ids{p.ids, p.ids_wide != 0}[i]);
+      value[j] = p.values ? uint32_t(Ids{p.values, p.values_wide != 0}[i]) : uint32_t(i);
+    }
+  }
+  for (int i = lane; i < bins; i += 32) own[i] = 0;
+  __syncwarp();
+
+  // The rank of every id among those of its digit in this warp, in input order.
+  uint32_t rank[ITEMS];
+#pragma unroll
+  for (int j = 0; j < ITEMS; ++j) {
+    const bool is_there = first + j * 32 < p.size;
+    const uint32_t d = is_there ? (key[j] >> shift) & digit : uint32_t(bins);
+    const unsigned peers = __match_any_sync(kAllLanes, d);
+    const unsigned before = __popc(peers & lanes_before(lane));
+    const uint32_t counted = is_there ? own[d] : 0;
+    __syncwarp();
+    if (is_there && before == 0) own[d] = uint16_t(counted + __popc(peers));
+    __syncwarp();
+    rank[j] = counted + before;
+  }
+  __syncthreads();
+
+  // Every thread has a few neighbouring digits: counts of warps become counts of the warps before.
+  const int mine = (bins + kThreads - 1) / kThreads, from = threadIdx.x * mine;
+  constexpr int kMost = 2;  // digits of a thread: at most ten bits
+  uint32_t total[kMost], all[kMost];
+  uint64_t sum = 0;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    total[k] = all[k] = 0;
+    if (k >= mine || from + k >= bins) continue;
+    for (int w = 0; w < kWarps; ++w) {
+      const uint16_t count = counts[w * bins + from + k];
+      counts[w * bins + from + k] = uint16_t(total[k]);
+      total[k] += count;
+    }
+    tell(&p.states[tile * bins + from + k], (tile == 0 ? kAll : kOwn) | total[k]);
+    all[k] = p.histogram[from + k];
+    sum += uint64_t(all[k]) << 32 | total[k];
+  }
+  uint64_t before = sum_before(sum, scratch);
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    if (k >= mine || from + k >= bins) continue;
+    starts[from + k] = uint32_t(before);
+    offsets[from + k] = uint32_t(before >> 32) - uint32_t(before);
+    before += uint64_t(all[k]) << 32 | total[k];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < ITEMS; ++j) {
+    if (first + j * 32 >= p.size) continue;
+    const uint32_t d = (key[j] >> shift) & digit;
+    staged[starts[d] + own[d] + rank[j]] = uint64_t(value[j]) << 32 | key[j];
+  }
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    if (k >= mine || from + k >= bins || tile == 0) continue;
+    const uint32_t earlier = count_before(p.states, tile, bins, from + k);
+    tell(&p.states[tile * bins + from + k], kAll | (earlier + total[k]));
+    offsets[from + k] += earlier;
+  }
+  __syncthreads();
+  const int64_t rest = p.size - begin;
+  const int count = int(rest < kTile ? rest : kTile);
+  for (int i = threadIdx.x; i < count; i += kThreads) {
+    const uint64_t pair = staged[i];
+    const int64_t to = int64_t(offsets[(uint32_t(pair) >> shift) & digit] + uint32_t(i));
+    if (p.sorted) {
+      p.sorted[to] = pair;
+    } else {
+      p.sorted_ids[to] = uint32_t(pair);
+      p.sorted_values[to] = uint32_t(pair >> 32);
+    }
+  }
+}
+
+struct FindRows {
+  const uint32_t* ids;
+  int64_t size;
+  uint32_t* heads;
+  uint32_t* firsts;
+  uint32_t* begins;
+  uint64_t* states;
+  int64_t* total;
+  void* rows;
+  int64_t rows_wide;
+  int64_t* starts;
+  const uint32_t* segments;
+  const uint32_t* counts;
+  void* scales;
+  int64_t reduce;
+  const Checks* checks;
+};
+
+// What a gradient row is multiplied by, where its segment has so many ids: 1/n or 1/√n, in double, rounded once.
+template <class A>
+DEVICE A gradient_scale(int64_t reduce, int64_t count) {
+  const double n = double(count < 1 ? 1 : count);
+  return A(1.0 / (reduce == 1 ? n : sqrt(n)));
+}
+
+// States of tiles here: two bits of what is told, the number of rows that begin up to the tile's end (31 bits), and one
+// more than the place where the last of them begins, 0 where none does (31 bits).
+constexpr uint64_t kOwnRows = 1ull << 62, kAllRows = 2ull << 62;
+constexpr uint64_t kPlace = (1ull << 31) - 1ull;
+
+DEVICE uint64_t joined(uint64_t before, uint64_t after) {
+  const uint64_t rows = ((before >> 31) + (after >> 31)) & kPlace;
+  return rows << 31 | ((after & kPlace) ? after & kPlace : before & kPlace);
+}
+
+// Rows and their last beginning in all tiles before this one; a whole warp asks.
+DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
+  const unsigned lane = lane_of_thread();
+  uint64_t sum = 0;
+  for (int64_t t = tile - 1; t >= 0; t -= 32) {
+    const int64_t at = t - lane;
+    uint64_t state = at >= 0 ? peek(&states[at]) : kAllRows;
+    while ((state >> 62) == 0) state = peek(&states[at]);
+    const unsigned ends = __ballot_sync(kAllLanes, (state & kAllRows) != 0);
+    const unsigned last = ends ? unsigned(__ffs(int(ends)) - 1) : 31u;
+    state = lane <= last ? state & ~(3ull << 62) : 0;
+    for (unsigned d = 1; d < 32; d *= 2) {  // lanes stand in reverse order of tiles
+      const uint64_t other = __shfl_down_sync(kAllLanes, state, d);
+      if (lane + d < 32) state = joined(other, state);
+    }
+    sum = joined(__shfl_sync(kAllLanes, state, 0), sum);
+    if (ends) break;
+  }
+  return sum;
+}
+
+// heads: a bit for every entry, set where a row begins, and everywhere past the end.
+// firsts, begins: of each chunk, the number of the row its first entry belongs to, and where that row begins.
+// rows, starts: the distinct rows and where they begin, if asked for; total: how many there are.
+// scales: what each entry's gradient row is multiplied by, if asked for; of type A.
+template <class A>
+DEVICE void find_rows(const FindRows& p) {
+  constexpr int kThreads = 256, kWarps = kThreads / 32, kWords = 8, kTile = kThreads * kWords;
+  if (is_raised(p.checks)) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *p.total = 0;
+    return;
+  }
+  SHARED;
+  uint64_t* ends = reinterpret_cast<uint64_t*>(shared_memory);  // of warps, then of the tiles before
+  const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u;
+  const int64_t tile = blockIdx.x, first = tile * kTile + int64_t(warp) * (32 * kWords);
+  const IdsOut rows{p.rows, p.rows_wide != 0};
+  uint32_t id[kWords];
+  unsigned word[kWords];
+#pragma unroll
+  for (int j = 0; j < kWords; ++j) {
+    const int64_t i = first + j * 32 + lane;
+    id[j] = i < p.size ? p.ids[i] : 0;
+  }
+  uint64_t sum = 0;
+#pragma unroll
+  for (int j = 0; j < kWords; ++j) {
+    const int64_t i = first + j * 32 + lane;
+    uint32_t before = __shfl_up_sync(kAllLanes, id[j], 1);
+    if (lane == 0 && i > 0 && i < p.size) before = p.ids[i - 1];
+    const bool begins = i < p.size && (i == 0 || before != id[j]);
+    word[j] = __ballot_sync(kAllLanes, begins);
+    const unsigned past = __ballot_sync(kAllLanes, i >= p.size);
+    if (lane == 0) p.heads[i / 32] = word[j] | past;
+    const uint64_t last = word[j] ? uint64_t(first + j * 32 + 32 - __clz(int(word[j]))) : 0;
+    sum = joined(sum, uint64_t(__popc(word[j])) << 31 | last);
+  }
+  if (lane == 0) ends[warp] = sum;
+  __syncthreads();
+  if (warp == 0) {
+    uint64_t own = 0;
+    for (int w = 0; w < kWarps; ++w) own = joined(own, ends[w]);
+    if (lane == 0) tell(&p.states[tile], (tile == 0 ? kAllRows : kOwnRows) | own);
+    const uint64_t earlier = tile == 0 ? 0 : rows_before(p.states, tile);
+    if (lane == 0) {
+      if (tile != 0) tell(&p.states[tile], kAllRows | joined(earlier, own));
+      ends[kWarps] = earlier;
+      if (tile == int64_t(gridDim.x) - 1) *p.total = int64_t(joined(earlier, own) >> 31 & kPlace);
+    }
+  }
+  __syncthreads();
+  uint64_t at = ends[kWarps];
+  for (unsigned w = 0; w < warp; ++w) at = joined(at, ends[w]);
+#pragma unroll
+  for (int j = 0; j < kWords; ++j) {
+    const int64_t i = first + j * 32 + lane;
+    const uint32_t rows_so_far = uint32_t(at >> 31);
+    if ((word[j] >> lane & 1u) && p.starts) {
+      const int64_t row = rows_so_far + __popc(word[j] & lanes_before(lane));
+      rows.put(row, int64_t(id[j]));
+      p.starts[row] = i;
+    }
+    if (p.scales && i < p.size)
+      static_cast<A*>(p.scales)[i] = gradient_scale<A>(p.reduce, int64_t(p.counts[p.segments[i]]));
+    if (lane == 0 && i < p.size) {
+      const bool begins = word[j] & 1u;
+      p.firsts[i / kChunk] = begins ? rows_so_far : rows_so_far - 1;
+      p.begins[i / kChunk] = begins ? uint32_t(i) : uint32_t(at & kPlace) - 1;
+    }
+    const uint64_t last = word[j] ? uint64_t(first + j * 32 + 32 - __clz(int(word[j]))) : 0;
+    at = joined(at, uint64_t(__popc(word[j])) << 31 | last);
+  }
+}
+
+}  // namespace rowgrad

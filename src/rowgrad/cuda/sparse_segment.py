@@ -1,0 +1,147 @@
+"""SparseSegment gradients: ids sorted by row, gradient rows added up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .call import TYPE, Call, blocks_for, row_size, runs
+from .device import Device
+from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
+from .sorting import CHUNK, SortedIds
+
+SCALE, DIVIDE, ROUND = 1, 2, 4
+_RUN_SHIFT = {0: 62, 1: 6}  # by order: sequential, blocked
+_BLOCK = 256
+_SUM = Kernel(
+    "segment_grad.cuh", "sum_rows", _BLOCK,
+    [(t, w, str(m)) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)
+     for m in ((0, 1, 3, 5, 7) if t in ("half", "bfloat16") else (0, 1, 3))]
+    + [(t, "1", "0") for t in (*INTEGERS, *COMPLEX)],
+)  # fmt: skip
+_FILL = Kernel("segment_grad.cuh", "fill_zeros", 512)
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """The type sums are held in."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+class Shape:
+    """How the columns of a gradient are spread over lanes."""
+
+    def __init__(self, tensor: Tensor, *others: Tensor) -> None:
+        self.columns = columns = row_size(tensor)
+        wide = 16 // tensor.element_size()
+        aligned = all(t.data_ptr() % 16 == 0 for t in (tensor, *others))
+        is_wide = tensor.dtype.is_floating_point and columns % wide == 0 and aligned and columns > 0
+        self.width = wide if is_wide else 1
+        units = blocks_for(columns, self.width)
+        self.lanes = min(1 << max(units - 1, 0).bit_length(), 32)
+        self.tiles = blocks_for(units, self.lanes)
+
+
+def fill(device: Device, out: Tensor) -> None:
+    """Zeros, in the queue."""
+    size = out.numel() * out.element_size()
+    if size:
+        whole = 0 if out.data_ptr() % 16 else size // 16
+        if whole * 16 + 512 < size:
+            device.zero(out)
+            return
+        _FILL.launch(device, min(blocks_for(size, 512 * 16), device.processors), (), 0,
+                     out=out.data_ptr(), blocks=whole, bytes=size)  # fmt: skip
+
+
+class Gradient:
+    """A gradient on memory of its own, to be run again and again: what a CUDA graph would record.
+
+    `unique`: the rows that ids name, one after the other, and how many there are on the device; else the whole table.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        grad: Tensor,
+        indices: Tensor,
+        segment_ids: Tensor,
+        num_rows: int,
+        *,
+        reduce: int,
+        order: int = 1,
+        unique: bool = False,
+        out: Tensor | None = None,
+        told: dict[str, int],
+    ) -> None:
+        self.device, self.grad, self.indices, self.segment_ids = device, grad, indices, segment_ids
+        self.reduce, self.unique, self.told = reduce, unique, told
+        self.size = size = indices.numel()
+        self.run_shift = _RUN_SHIFT[order]
+        rows = size if unique else num_rows
+        self.out = device.empty((rows, *grad.shape[1:]), grad.dtype) if out is None else out
+        self.shape = shape = Shape(grad, self.out)
+        total = accumulator(grad.dtype)
+        slots = 2 * (size // 64 + 1) if order else 0
+        self.sorted = SortedIds(
+            device, size, num_rows, grad.shape[0], counted=reduce != 0, scales=total if reduce else None,
+            zeroed=slots * shape.tiles * 8, kept=slots * shape.columns * total.itemsize,
+        )  # fmt: skip
+        self.rows = device.empty((size,), indices.dtype) if unique else None
+        self.starts = device.empty((size,), torch.int64) if unique else None
+
+    def run(self) -> None:
+        """Queue everything."""
+        if not self.unique:
+            with self.device.aside():
+                fill(self.device, self.out)
+        segments_first = not self.unique and self.reduce != 0
+        self.sorted.run(
+            self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
+            rows_out=self.rows, starts_out=self.starts,
+        )  # fmt: skip
+        if not self.unique:
+            self.device.join()
+        sum_sorted(
+            self.device, self.sorted, self.grad, self.out, self.shape, SCALE if self.reduce else 0, self.run_shift,
+            unique=self.unique,
+        )  # fmt: skip
+
+    def total(self) -> Tensor:
+        """How many rows there are, on the device."""
+        return self.sorted.part("total", 1, torch.int64)
+
+
+def sum_sorted(
+    device: Device, entries: SortedIds, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
+) -> None:
+    """Queue the sums of sorted entries."""
+    at = entries.at
+    chunks, workers = blocks_for(entries.size, CHUNK), _BLOCK // shape.lanes
+    _SUM.launch(
+        device, (blocks_for(chunks, workers), shape.tiles), (TYPE[grad.dtype], str(shape.width), str(mode)), 0,
+        grad=grad.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=at["ids"],
+        segments=at["values"], scales=at["scales"], divisors=at.get("divisors", 0), heads=at["heads"],
+        firsts=at["firsts"], begins=at["begins"], size=entries.size, run_shift=run_shift, unique=int(unique),
+        partials=at["kept"], arrivals=at["zeroed"], checks=at["checks"],
+    )  # fmt: skip
+
+
+@runs("sparse_segment_grad")
+def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
+    """SparseSegment{Sum,Mean,SqrtN}Grad and GradV2."""
+    grad, indices, segment_ids, num_rows = call.inputs
+    reduce, unique, order = call.attrs
+    if indices.numel() == 0 or num_rows == 0:  # then nothing else is looked at
+        outputs = tuple(call.output(i, 0) for i in range(len(call.outputs)))
+        call.device.zero(outputs[0])
+        return outputs
+    gradient = Gradient(
+        call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=bool(unique),
+        told=call.told(),
+    )  # fmt: skip
+    gradient.run()
+    if not unique:
+        return (gradient.out,)
+    assert gradient.rows is not None
+    total = call.number(gradient.total())
+    return gradient.out[:total].clone(), gradient.rows[:total].clone()

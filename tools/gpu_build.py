@@ -1,0 +1,204 @@
+"""Make `PYTHONPATH=src python3` import rowgrad on a machine without a package index.
+
+    tools/gpu_build.py --fetch    with an index: copies nanobind's sources into build/nanobind, to be carried along
+    tools/gpu_build.py            there: builds `_core` with CMake, unless build/gpu has it for this Python already
+
+What was built is kept in build/gpu, so that it can be carried along the next time. Whether it is up to date is told
+by the contents of the sources: times do not survive a journey. Beside the package a `dist-info` is written, by which
+`importlib.metadata` finds the runners; it is what an installation would have written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "rowgrad"
+NANOBIND = ROOT / "build" / "nanobind"
+KEPT = ROOT / "build" / "gpu"
+PARTS = ("cmake", "include", "src", "ext/robin_map")
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
+NAME = f"_core{SUFFIX}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fetch", action="store_true", help="copy the installed nanobind into build/nanobind")
+    parser.add_argument("--force", action="store_true", help="build even if build/gpu has what is needed")
+    parser.add_argument("--jobs", type=int, default=0, help="compilers at a time; all cores unless told")
+    told = parser.parse_args()
+    if told.fetch:
+        fetch()
+        return
+    if told.force or not is_current():
+        build(told.jobs or os.cpu_count() or 1)
+    else:
+        print(f"{NAME} is up to date")
+    install()
+    write_metadata()
+    check()
+
+
+def fetch() -> None:
+    """nanobind as CMake needs it, out of the package that is installed here."""
+    try:
+        import nanobind
+    except ImportError:
+        raise SystemExit("nanobind is not installed here: pip install nanobind") from None
+    source = Path(nanobind.cmake_dir()).parent
+    fresh = NANOBIND.with_name("nanobind.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    for part in PARTS:
+        shutil.copytree(source / part, fresh / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(NANOBIND, ignore_errors=True)
+    fresh.rename(NANOBIND)
+    print(f"nanobind {nanobind.__version__} is in {NANOBIND.relative_to(ROOT)}")
+
+
+def sources() -> Iterator[Path]:
+    """What the extension is made of."""
+    yield ROOT / "CMakeLists.txt"
+    for folder in ("cpp/bind", "cpp/include", "cpp/kernels"):
+        yield from sorted(p for p in (ROOT / folder).rglob("*") if p.is_file())
+
+
+def key() -> str:
+    """One word for the contents of all sources."""
+    digest = hashlib.sha256()
+    for path in sources():
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(ROOT).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def is_current() -> bool:
+    """Whether build/gpu holds an extension of these sources that this Python can load."""
+    stamp = KEPT / f"{NAME}.key"
+    if not (KEPT / NAME).exists() or not stamp.exists() or stamp.read_text() != key():
+        return False
+    loaded = subprocess.run([sys.executable, "-c", LOADS, str(KEPT / NAME)], capture_output=True, text=True)
+    if loaded.returncode:  # it may come from a machine with another C++ library
+        print(f"the {NAME} in {KEPT.relative_to(ROOT)} does not load here: {loaded.stderr.strip().splitlines()[-1]}")
+    return loaded.returncode == 0
+
+
+LOADS = (
+    "import sys; from importlib.machinery import ExtensionFileLoader; from importlib.util import *; "
+    "module_from_spec(spec_from_loader('_core', ExtensionFileLoader('_core', sys.argv[1])))"
+)
+
+
+def build(jobs: int) -> None:
+    """Configure and compile in a folder of this Python's own, and keep what comes out."""
+    cmake = tool("cmake")
+    if not (NANOBIND / "cmake").is_dir():
+        raise SystemExit(
+            "build/nanobind is missing: run `tools/gpu_build.py --fetch` where nanobind is installed, "
+            "and carry the folder along"
+        )
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        raise SystemExit(f"Python.h is missing in {sysconfig.get_paths()['include']}: Python's headers are needed")
+    folder = ROOT / "build" / f"gpu-cmake{SUFFIX.removesuffix('.so')}"
+    # Nothing of an earlier configuration, which may have been made on another machine.
+    (folder / "CMakeCache.txt").unlink(missing_ok=True)
+    options = [
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-DPython_ROOT_DIR={sys.prefix}",
+        "-DPython_FIND_VIRTUALENV=FIRST",
+        f"-Dnanobind_DIR={NANOBIND / 'cmake'}",
+        "-DCMAKE_BUILD_TYPE=Release",
+        *(["-G", "Ninja"] if shutil.which("ninja") else []),
+    ]
+    print(f"building {NAME} with {jobs} compilers …", flush=True)
+    step([cmake, "-S", str(ROOT), "-B", str(folder), *options])
+    step([cmake, "--build", str(folder), "--target", "_core", "-j", str(jobs)])
+    built = folder / NAME
+    if not built.exists():
+        raise SystemExit(f"CMake built no {NAME}; there is {[p.name for p in folder.glob('_core*')]}")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    replace(built, KEPT / NAME)
+    (KEPT / f"{NAME}.key").write_text(key())
+
+
+def step(command: list[str]) -> None:
+    """Run quietly; tell everything if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(done.stdout[-20000:])
+        raise SystemExit(f"{command[0]} failed")
+
+
+def tool(name: str) -> str:
+    """A program beside this Python or on the path."""
+    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if found is None:
+        raise SystemExit(f"{name} was not found")
+    return found
+
+
+def install() -> None:
+    """The extension into the package, where imports look."""
+    replace(KEPT / NAME, PACKAGE / NAME)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Copy beside the target and rename: a process that has the old file loaded keeps it."""
+    part = target.with_name(target.name + ".part")
+    shutil.copy2(source, part)
+    os.replace(part, target)
+
+
+def write_metadata() -> None:
+    """`rowgrad-<version>.dist-info` in src/: name, version, entry points."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    for old in PACKAGE.parent.glob(f"{project['name']}-*.dist-info"):
+        shutil.rmtree(old)
+    folder = PACKAGE.parent / f"{project['name']}-{project['version']}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        f"Summary: {project['description']}\nRequires-Python: {project['requires-python']}\n",
+        encoding="utf-8",
+    )
+    (folder / "entry_points.txt").write_text(entry_points(project), encoding="utf-8")
+    (folder / "INSTALLER").write_text("tools/gpu_build.py\n", encoding="utf-8")
+
+
+def entry_points(project: dict[str, Any]) -> str:
+    """The file's text: a section for each group."""
+    groups = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
+    return "\n".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in groups.items()
+        if points
+    )
+
+
+CHECK = """
+import importlib.metadata, numpy, rowgrad
+found = {p.name for p in importlib.metadata.entry_points(group="rowgrad.runners")}
+assert {"numpy", "torch"} <= found, found
+rowgrad.raw_ops.SparseSegmentSum(numpy.ones((2, 2), numpy.float32), [0], [0])
+print("rowgrad", rowgrad.__version__, "at", rowgrad.__path__[0])
+"""
+
+
+def check() -> None:
+    """A fresh Python imports this package, and its runners are found."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    subprocess.run([sys.executable, "-c", CHECK], check=True, env=environment, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    main()
