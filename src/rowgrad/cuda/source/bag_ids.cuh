@@ -4,8 +4,6 @@
 
 namespace rowgrad {
 
-// Items in runs that are given by where they begin: which run is it that an item belongs to?
-
 // The last run in [low, high) that begins at i or before, if the first does; `start(run)` never falls. Whatever it
 // gives, the result is in [low, high).
 template <class Starts>
@@ -36,7 +34,7 @@ DEVICE int64_t run_of_by_warp(const Starts& start, int64_t count, int64_t i) {
 
 constexpr int64_t kRunTile = 1024;  // items a block takes at a time
 
-// Calls fn(i, its run) for all i in [0, size), of which the grid's blocks take tiles. All threads of the block take part;
+// Calls fn(i, its run) for all i in [0, size), of which the grid's blocks take tiles. All threads of a block take part;
 // there are two warps at least, and one run where there is an item. The two ends of a tile are looked for in all runs,
 // the items between them only among the runs of the tile.
 template <class Starts, class Fn>

@@ -4,7 +4,7 @@
 
 namespace rowgrad {
 
-// ⟨a, b⟩ by eight neighbouring threads, of which `lane` is one: it sums columns lane, lane + 8, … from +0, and the eight
+// ⟨a, b⟩ by eight neighbouring threads, of which `lane` is one: it adds columns lane, lane + 8, … to +0, and the eight
 // sums are added as a tree. All threads of the warp come here, those without a row with no columns. Every lane gets the
 // result.
 template <class T>
@@ -60,7 +60,7 @@ struct RowDots {
   const Checks* checks;
 };
 
-// ⟨x[x_ids[i]], y[y_ids[i]]⟩ for every i; without ids (and so without checks) row i is taken. A warp takes four at a time.
+// ⟨x[x_ids[i]], y[y_ids[i]]⟩ for every i; without ids (and so without checks) row i is taken. A warp takes four.
 template <class T>
 DEVICE void row_dots(const RowDots& p) {
   if (p.checks && is_raised(p.checks)) return;

@@ -93,23 +93,9 @@ DEVICE Columns<A, V> sum_in_lanes(int64_t n, const Row& row, const Add& add) {
 // Integers wrap, so their sums have no order and do with one lane.
 template <class T>
 struct LanesOf {
-  static constexpr int value = 4;
-};
-template <>
-struct LanesOf<uint8_t> {
-  static constexpr int value = 1;
-};
-template <>
-struct LanesOf<uint16_t> {
-  static constexpr int value = 1;
-};
-template <>
-struct LanesOf<uint32_t> {
-  static constexpr int value = 1;
-};
-template <>
-struct LanesOf<uint64_t> {
-  static constexpr int value = 1;
+  static constexpr bool is_integer = Same<T, uint8_t>::value || Same<T, uint16_t>::value || Same<T, uint32_t>::value ||
+                                     Same<T, uint64_t>::value;
+  static constexpr int value = is_integer ? 1 : 4;
 };
 
 // The order of SegmentSum for the V columns that begin at column c; n is 2 or more.
@@ -128,8 +114,8 @@ DEVICE bool is_left(int64_t n, int64_t longest, int64_t segment, bool enters, ui
   return true;
 }
 
-constexpr int64_t kLongChunk = 64;        // columns a block takes of a long segment
-constexpr int64_t kTileBytes = 32 * 1024;  // of its rows, in shared memory, of which it has as much and four sums a column
+// Columns a block takes of a long segment, and the bytes of shared memory for its rows; four sums a column follow them.
+constexpr int64_t kLongChunk = 64, kTileBytes = 32 * 1024;
 
 // Calls fn(segment, first column) for the long segments' chunks of columns; the grid's blocks share them.
 template <class Fn>

@@ -78,7 +78,7 @@ struct TotalWeights {
   const Checks* checks;
 };
 
-// Σw or √Σw² of every segment, left to right from +0. A lane adds up a short segment by itself; a long one is read by the
+// Σw or √Σw² of every segment, left to right from +0. A lane adds up a short segment by itself; a long one is read by a
 // whole warp, whose lanes all add what each of them has read, in order, while they read on. What is read beyond the end
 // counts as +0, which changes no sum that began with +0.
 template <class A>
@@ -138,7 +138,7 @@ struct WeightedBags {
   const Checks* checks;
 };
 
-// The products of a bag in the order of SegmentSum, in the accumulator's type, over the bag's total (null: no quotient).
+// The products of a bag in the order of SegmentSum, in the accumulator's type, over its total (null: no quotient).
 // Ids and weights stand in the order of segments. 2^log_lanes threads take a bag, V columns each; long bags are left.
 template <class T, int V>
 DEVICE void weighted_bags(const WeightedBags& p) {
