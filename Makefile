@@ -11,6 +11,7 @@ JOBS ?=
 
 .PHONY: run studio test test-browser test-browser-off test-slow fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build docs screenshots web web-check web-ready browser-ready clean
+.PHONY: gpu-build gpu-test gpu-bench
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
 	@$(BIN)/rowgrad tour
@@ -48,6 +49,15 @@ bench-peers:   ## an environment with the libraries rowgrad is compared with
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install -q -r bench/requirements-peers.txt
 	.venv-peers/bin/python -m pip install -q --no-deps fbgemm-gpu-cpu==1.8.0
+
+gpu-build:   ## on a machine with a GPU and no package index: the extension for `python3` (docs/cuda.md)
+	$(PYTHON) tools/gpu_build.py
+
+gpu-test: gpu-build   ## the CUDA kernels on the device that is here
+	PYTHONPATH=src $(PYTHON) tests/gpu
+
+gpu-bench: gpu-build   ## the CUDA kernels beside torch; writes bench/results
+	PYTHONPATH=src $(PYTHON) bench/gpu/run.py
 
 lint: $(VENV)/.ready   ## style, types, direction of imports, generated files up to date
 	$(BIN)/ruff check .

@@ -88,7 +88,8 @@ def is_current() -> bool:
         return False
     loaded = subprocess.run([sys.executable, "-c", LOADS, str(KEPT / NAME)], capture_output=True, text=True)
     if loaded.returncode:  # it may come from a machine with another C++ library
-        print(f"the {NAME} in {KEPT.relative_to(ROOT)} does not load here: {loaded.stderr.strip().splitlines()[-1]}")
+        why = [f"status {loaded.returncode}", *loaded.stderr.strip().splitlines()][-1]
+        print(f"the {NAME} in {KEPT.relative_to(ROOT)} does not load here: {why}")
     return loaded.returncode == 0
 
 

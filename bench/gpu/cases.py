@@ -88,8 +88,9 @@ def make(case: Case, device: torch.device, dtype: torch.dtype, ids: torch.dtype)
     lengths = torch.randint(0, 2 * case.L + 1, (case.bags,), generator=drawn, device=device)
     N = int(lengths.sum())
     if case.exponent:
-        # Ranks by the inverse of the cumulated law; a permutation scatters the frequent rows over the table.
-        weights = torch.arange(1, case.V + 1, dtype=torch.float64, device=device).pow_(-case.exponent).cumsum_(0)
+        # Ranks by the inverse of the cumulated law; a permutation scatters the frequent rows over the table. The law is
+        # added up on the host, always in one order, so that every run has the same ids.
+        weights = torch.arange(1, case.V + 1, dtype=torch.float64).pow_(-case.exponent).cumsum(0).to(device)
         points = torch.rand(N, generator=drawn, dtype=torch.float64, device=device) * weights[-1]
         ranks = torch.searchsorted(weights, points).clamp_(max=case.V - 1)
         indices = torch.randperm(case.V, generator=drawn, device=device)[ranks]

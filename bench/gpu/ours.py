@@ -40,29 +40,47 @@ def _device(batch: Batch) -> Any:
 
 def dense_grad(batch: Batch) -> Work:
     """The dense gradient of mean bags, into one table."""
-    return _gradient(batch, unique=False, out=torch.empty_like(batch.table))
+    out = torch.empty_like(batch.table)
+    run = _gradient(batch, unique=False, out=out)
+
+    def work() -> torch.Tensor:
+        run()
+        return out
+
+    return work
 
 
 def rows_grad(batch: Batch) -> Work:
-    """The same by unique rows."""
-    return _gradient(batch, unique=True, out=None)
+    """The same by unique rows; how many there are stays on the device, so what it gives is not compared."""
+    run = _gradient(batch, unique=True, out=None)
+
+    def work() -> None:
+        run()
+
+    return work
 
 
-def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
+def _gradient(batch: Batch, unique: bool, out: Any) -> Any:
     Gradient, _ = _sparse_segment()
     made = Gradient(
         _device(batch), batch.grad, batch.indices, batch.segment_ids, batch.case.V,
         reduce=MEAN, order=BLOCKED, unique=unique, out=out,
     )  # fmt: skip
-    return made.run  # type: ignore[no-any-return]
+    return made.run
 
 
 def forward(batch: Batch) -> Work:
     """Mean bags."""
     _, Forward = _sparse_segment()
     out = torch.empty_like(batch.grad)
-    made = Forward(_device(batch), batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out)
-    return made.run  # type: ignore[no-any-return]
+    told = (batch.table, batch.indices, batch.segment_ids, batch.case.bags)
+    made = Forward(_device(batch), *told, reduce=MEAN, out=out)
+
+    def work() -> torch.Tensor:
+        made.run()
+        return out
+
+    return work
 
 
 def dense_call(batch: Batch) -> Work:

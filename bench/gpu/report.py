@@ -15,7 +15,7 @@ from cases import ELSEWHERE, Case
 HOW = (
     "Milliseconds, medians. `graph`: replays of a CUDA graph of rowgrad's kernels on buffers allocated before; `call`: "
     "the function a user calls, on an idle device, with everything the host does; `queued`: calls queued one behind "
-    "the other. `*`: the answer is not the expected one."
+    "the other. `*`: the answer is not the expected one; `?`: it was not compared."
 )
 
 
@@ -70,7 +70,8 @@ class Report:
 
     def add(self, case: Case, dtype: str, found: dict[str, Any]) -> None:
         """One case in one dtype."""
-        peers = vars(case.peers) if dtype == "float32" else {}
+        is_same = dtype == "float32" and self.data["options"]["shrink"] == 1
+        peers = vars(case.peers) if is_same else {}
         self.data["cases"].append({"case": case.name, "dtype": dtype, "elsewhere ms": peers, **found})
         self.write()
 
@@ -104,7 +105,7 @@ def _against_peers(cases: list[dict[str, Any]]) -> list[str]:
             cuembed = elsewhere.get(f"cuembed_{kind}")
             ratio = f"{cuembed / ours['median']:.2f}" if _is_time(ours) and cuembed else ""
             torch_now = case["torch"].get(kind, {}).get("queued")
-            mark = "" if case["ours"][kind].get("right", True) else " *"
+            mark = _mark(ours, case["ours"][kind].get("answer"))
             lines.append(
                 f"| {case['case']} | {case['dtype']} | {kind} | {_cell(ours)}{mark} | {_number(cuembed)} | {ratio} | "
                 f"{_cell(torch_now)} | {_number(elsewhere.get(f'torch_{kind}'))} |"
@@ -117,9 +118,9 @@ def _ways(cases: list[dict[str, Any]]) -> list[str]:
     lines = [f"| case | dtype | kind | {' | '.join(ways)} |", "|---|---|---|" + "---:|" * len(ways)]
     for case in cases:
         for kind, by in case["ours"].items():
-            cells = " | ".join(_cell(by.get(way)) for way in ways)
-            mark = "" if by.get("right", True) else " *"
-            lines.append(f"| {case['case']} | {case['dtype']} | {kind}{mark} | {cells} |")
+            judged = {way: by.get("call answer" if way.startswith("call") else "answer") for way in ways}
+            cells = " | ".join(_cell(by.get(way)) + _mark(by.get(way), judged[way]) for way in ways)
+            lines.append(f"| {case['case']} | {case['dtype']} | {kind} | {cells} |")
     return lines
 
 
@@ -144,6 +145,11 @@ def _is_time(cell: Any) -> bool:
 
 def _cell(cell: Any) -> str:
     return f"{cell['median']:.3f}" if _is_time(cell) else "" if cell is None else str(cell).partition(":")[0]
+
+
+def _mark(cell: Any, answer: Any) -> str:
+    """What is to be said about the answer behind a time."""
+    return {"right": "", "wrong": " *"}.get(answer["is"] if answer else "", " ?") if _is_time(cell) else ""
 
 
 def _number(value: Any) -> str:

@@ -22,11 +22,16 @@ _GOOD = "a writable, contiguous, aligned array"
 
 
 class Memory(NamedTuple):
-    """C-contiguous memory of another library, which the caller keeps alive for the call."""
+    """C-contiguous memory of another library, which the caller keeps alive for the call.
+
+    `device` is None for memory of the host; else it is `rowgrad.cuda`'s, and `tensor` is what lies there.
+    """
 
     address: int
     dtype: str
     shape: tuple[int, ...]
+    device: Any = None
+    tensor: Any = None
 
 
 class UpdateCall:
@@ -114,6 +119,10 @@ class UpdateCall:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
                     raise refuse("updated_overlaps", argument=name, value=other)
+        if self.table.device is not None:
+            from .cuda.updates import run_update
+
+            return run_update(self, state, rule, step, constants)
         numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
         attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
         self._take("numbers", np.array(step.numbers(), np.float64))
@@ -122,6 +131,7 @@ class UpdateCall:
         if fault is not None:
             key, position, value, bound = fault
             raise refuse(key, has=tuple(self.arguments), position=position, value=value, bound=bound)
+        return None
 
     def _take(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):

@@ -8,12 +8,11 @@ by `synchronize`; `validate("sync")` waits for every call instead.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from ..errors import OpError, refuse
-from ..spec import Op
 from .kernel import FAULTS
 
 _SLOTS = 1 << 14  # more than a queue holds: when one comes round again, its call is long over
@@ -41,6 +40,18 @@ def mode() -> str:
     return _mode
 
 
+class Caller(Protocol):
+    """Who is named in an error: an op of the catalogue, or an update."""
+
+    @property
+    def name(self) -> str:
+        """As users call it."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Which arguments a fault may be about."""
+
+
 class Ledger:
     """Host memory that a device's kernels write to: a slot for each call, and one word that says that any is used."""
 
@@ -49,13 +60,13 @@ class Ledger:
         self._memory = memory.pin_memory() if pinned else memory
         self._words = memoryview(self._memory.numpy())
         self.alarm: int = self._memory.data_ptr()
-        self._ops: list[Op | None] = [None] * _SLOTS
+        self._ops: list[Caller | None] = [None] * _SLOTS
         self._order: list[int] = [0] * _SLOTS
         self._kept: set[int] = set()  # slots that graphs of kernels write to whenever they are replayed
         self._taken = 0
         self._lock = threading.Lock()
 
-    def take(self, op: Op, keep: bool) -> int:
+    def take(self, op: Caller, keep: bool) -> int:
         """The address of a slot for a call of an op; `keep`: it is captured in a graph, which may run at any time."""
         with self._lock:
             if len(self._kept) >= _SLOTS // 2:

@@ -33,14 +33,17 @@ KERNELS: dict[str, Kernel] = {}
 class Kernel:
     """One function in `source/`: `template <forms> void name(const Name& told)`.
 
-    `threads` is the size of its blocks, `forms` the template arguments it is compiled for.
+    `threads` is the size of its blocks, `blocks` how many of them a multiprocessor is to hold at least, `forms` the template arguments it is compiled for.
     """
 
-    def __init__(self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),)) -> None:
+    def __init__(
+        self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),), blocks: int = 1
+    ) -> None:
         self.file = file
         self.name = name
         self.entry = f"rowgrad_{name}"  # what profilers show
         self.threads = threads
+        self.blocks = blocks
         self.forms = tuple(forms)
         self.struct = "".join(part.capitalize() for part in name.split("_"))
         fields = _fields(file, self.struct)

@@ -38,45 +38,33 @@ class Forward:
     def run(self) -> None:
         """Queue everything."""
         self.device.zero(self.checks)
-        size = self.indices.numel()
-        look_at_bags(
-            self.device, (self.indices.data_ptr(), is_wide(self.indices)),
-            (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), size, self.data.shape[0], self.bags, self.offsets,
-            self.checks.data_ptr(), self.told,
-        )  # fmt: skip
         sum_bags(
-            self.device, self.data, self.out, (self.indices.data_ptr(), is_wide(self.indices)), self.offsets, self.bags,
-            self.reduce, self.checks.data_ptr(),
+            self.device, self.data, self.out, (self.indices.data_ptr(), is_wide(self.indices)),
+            (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), self.indices.numel(), self.offsets, self.bags,
+            self.reduce, self.checks, self.told,
         )  # fmt: skip
 
 
 List = tuple[int, int]  # the address of ids, and whether they are of 64 bits
 
 
-def look_at_bags(
-    device: Device, ids: List, segments: List, size: int, rows: int, bags: int, offsets: Tensor, checks: int,
-    told: dict[str, int], earlier: int = 0,
-) -> None:  # fmt: skip
-    """Queue the checks of sorted segments, and where their ids begin."""
-    blocks = min(blocks_for(max(size, bags + 1), 256), device.processors * 16)
-    _LOOK.launch(
-        device, blocks, (), 0, ids=ids[0], ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size,
-        rows=rows, bags=bags, offsets=offsets.data_ptr(), earlier=earlier, checks=checks, **told,
-    )  # fmt: skip
-
-
 def sum_bags(
-    device: Device, data: Tensor, out: Tensor, ids: List, offsets: Tensor, bags: int, reduce: int, checks: int
-) -> None:
-    """Queue the sums of bags."""
+    device: Device, data: Tensor, out: Tensor, ids: List, segments: List, size: int, offsets: Tensor, bags: int,
+    reduce: int, checks: Tensor, told: dict[str, int], earlier: int = 0,
+) -> None:  # fmt: skip
+    """Queue the checks of sorted segments and of their ids, and the sums of bags."""
     shape = Shape(data, out)
-    if shape.columns == 0:
-        return
+    batch = {
+        "segments": segments[0], "segments_wide": segments[1], "size": size, "bags": bags,
+        "offsets": offsets.data_ptr(), "earlier": earlier, "checks": checks.data_ptr(),
+    }  # fmt: skip
+    _LOOK.launch(device, min(blocks_for(max(size, bags + 1), 1024), device.processors * 8), (), 0, **batch)
     shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize * _LONG_BLOCKS
     _SUM.launch(
-        device, (blocks_for(bags, _BLOCK // shape.lanes), shape.tiles), (TYPE[data.dtype], str(shape.width)), shared,
-        data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0], ids_wide=ids[1],
-        offsets=offsets.data_ptr(), bags=bags, reduce=reduce, checks=checks,
+        device, (max(blocks_for(bags, _BLOCK // shape.lanes), 1), max(shape.tiles, 1)),
+        (TYPE[data.dtype], str(shape.width)), shared,
+        data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0],
+        ids_wide=ids[1], rows=data.shape[0], reduce=reduce, **batch, **told,
     )  # fmt: skip
 
 
@@ -132,9 +120,8 @@ def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
     entries.run(segment_ids, indices, call.told(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
     at = entries.at
     offsets = call.empty(bags + 1, dtype=torch.int64)
-    look_at_bags(
-        call.device, (at["values"], 0), (at["ids"], 0), size, rows, bags, offsets, call.checks().data_ptr(),
+    sum_bags(
+        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, offsets, bags, reduce, call.checks(),
         call.told(), earlier=at["checks"],
     )  # fmt: skip
-    sum_bags(call.device, data, out, (at["values"], 0), offsets, bags, reduce, at["checks"])
     return (out,)

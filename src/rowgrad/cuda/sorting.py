@@ -18,7 +18,7 @@ _TILE_THREADS, _ROWS_TILE, _PAST = 512, 2048, 96
 _MOST_IDS, _MOST_ROWS = 1 << 30, 1 << 31
 _ITEMS = (4, 8, 16)
 _LOOK = Kernel("sorting.cuh", "look_at_ids", 512)
-_PASS = Kernel("sorting.cuh", "sort_pass", _TILE_THREADS, [(str(n),) for n in _ITEMS])
+_PASS = Kernel("sorting.cuh", "sort_pass", _TILE_THREADS, [(str(n), a) for n in _ITEMS for a in ("float", "double")])
 _FIND = Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)])
 
 
@@ -100,6 +100,7 @@ class SortedIds:
         rest.add("begins", padded // CHUNK * 4)
         self.scale_type = scales
         rest.add("scales", padded * scales.itemsize if scales else 0)
+        rest.add("segment_scales", sources * scales.itemsize if scales else 0)
         rest.add("kept", kept)
         self.memory = device.empty((zeros.size + rest.size,), torch.uint8)
         self._zeros = self.memory[: zeros.size]
@@ -135,23 +136,26 @@ class SortedIds:
         )  # fmt: skip
         shared = 34 * 8 + _TILE_THREADS * self._items * 8 + bins * 8 + _TILE_THREADS // 32 * bins * 2
         source, target = 0, at["pairs"]
+        kind = "double" if self.scale_type == torch.float64 else "float"
         for number in range(digits.passes):
             is_last = number == digits.passes - 1
             _PASS.launch(
-                device, self.tiles, (str(self._items),), shared,
+                device, self.tiles, (str(self._items), kind), shared,
                 **given, values=segment_list if by_segment else 0, values_wide=segments_wide, pairs=source,
                 sorted=0 if is_last else target, sorted_ids=at["ids"], sorted_values=at["values"], size=self.size,
                 shift=number * digits.bits, bits=digits.bits, histogram=at["histograms"] + number * bins * 4,
-                states=at["states"] + number * self.tiles * bins * 4, checks=at["checks"],
+                states=at["states"] + number * self.tiles * bins * 4, counts=at["counts"],
+                segment_scales=0 if number else at["segment_scales"], sources=self.sources, reduce=reduce,
+                checks=at["checks"],
             )  # fmt: skip
             source, target = target, at["pairs2"] if target == at["pairs"] else at["pairs"]
         _FIND.launch(
-            device, self.row_tiles, ("double" if self.scale_type == torch.float64 else "float",), 9 * 8,
+            device, self.row_tiles, (kind,), 9 * 8,
             ids=at["ids"], size=self.size, heads=at["heads"], firsts=at["firsts"], begins=at["begins"],
             states=at["row_states"], total=at["total"], rows=0 if rows_out is None else rows_out.data_ptr(),
             rows_wide=0 if rows_out is None else is_wide(rows_out),
-            starts=0 if starts_out is None else starts_out.data_ptr(), segments=at["values"], counts=at["counts"],
-            scales=at["scales"], reduce=reduce, checks=at["checks"],
+            starts=0 if starts_out is None else starts_out.data_ptr(), segments=at["values"],
+            segment_scales=at["segment_scales"], scales=at["scales"], checks=at["checks"],
         )  # fmt: skip
 
     def part(self, name: str, count: int, dtype: torch.dtype) -> Tensor:

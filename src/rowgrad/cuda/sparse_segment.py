@@ -11,7 +11,7 @@ from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
 
 SCALE, DIVIDE, ROUND = 1, 2, 4
-_RUN_SHIFT = {0: 62, 1: 6}  # by order: sequential, blocked
+_RUN_SHIFT = {0: 30, 1: 6}  # by order: sequential, blocked
 _BLOCK = 256
 _SUM = Kernel(
     "segment_grad.cuh", "sum_rows", _BLOCK,

@@ -11,6 +11,7 @@ import torch
 from ..errors import refuse
 from ..spec import FLOATS, INDEX
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
+from . import devices
 from .launch import readable
 from .tensors import DTYPE
 
@@ -20,8 +21,8 @@ _NAME = {dtype: name for name, dtype in _DTYPE.items()}
 
 
 def check_param(param: Tensor) -> None:
-    """Only dense float tables in this machine's memory can be updated in place."""
-    if param.device.type != "cpu":
+    """Only dense float tables, in this machine's memory or on a GPU, can be updated in place."""
+    if not (param.is_cpu or param.is_cuda):
         raise refuse("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
     if param.layout != torch.strided:
         raise refuse("not_here", argument="param", value=f"a tensor of layout {param.layout}", bound="dense")
@@ -30,15 +31,17 @@ def check_param(param: Tensor) -> None:
         raise refuse("dtype_not_allowed", argument="param", value=param.dtype, bound=bound)
 
 
-def memory_of(tensor: Tensor, argument: str) -> Memory:
-    """Where a contiguous tensor lies; a scalar is a table of one row."""
-    if tensor.device.type != "cpu":
-        raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound="on the CPU")
+def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
+    """Where a contiguous tensor lies, which is on the parameter's device; a scalar is a table of one row."""
+    if tensor.device != device:
+        bound = "on the CPU" if device.type == "cpu" else f"on {device}"
+        raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound=bound)
     if tensor.dtype not in _NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
     if tensor.data_ptr() == 0 and tensor.numel():
         raise refuse("no_memory", argument=argument)
-    return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(tensor.shape) or (1,))
+    shaped = tensor if tensor.dim() else tensor.reshape(1)
+    return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(shaped.shape), devices.device_for(tensor), shaped)
 
 
 def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
@@ -46,7 +49,7 @@ def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
     shapes = slot_shapes(rule, tuple(param.shape) or (1,))
     dtype = _DTYPE[slot_dtype(_NAME[param.dtype])]
     named = zip(RULES[rule].slots, shapes, strict=True)
-    return {slot.name: torch.full(shape, initial, dtype=dtype, device="cpu") for slot, shape in named}
+    return {slot.name: torch.full(shape, initial, dtype=dtype, device=param.device) for slot, shape in named}
 
 
 def adopted(saved: Tensor, param: Tensor) -> Tensor:
@@ -64,7 +67,7 @@ def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: 
         )
     grad = readable(grad.detach())
     with _lent(rule, param, slots) as (table, state):
-        apply_all(rule, table, state, memory_of(grad, "grad"), step)
+        apply_all(rule, table, state, memory_of(grad, "grad", param.device), step)
     return None
 
 
@@ -74,11 +77,11 @@ def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], gra
         raise refuse("not_here", argument="grad", value=value, bound="sparse in its rows alone")
     ids, values = grad._indices()[0].contiguous(), readable(grad._values().detach())
     with _lent(rule, param, slots) as (table, state):
-        memories = memory_of(values, "grad"), memory_of(ids, "grad")
+        memories = memory_of(values, "grad", param.device), memory_of(ids, "grad", param.device)
         if grad.is_coalesced():
             return apply_rows(rule, table, state, *memories, step)
-        each = torch.arange(ids.shape[0], device="cpu")  # every entry is a bag of its own
-        return apply_bags(rule, table, state, *memories, memory_of(each, "segment_ids"), step)
+        each = torch.arange(ids.shape[0], device=ids.device)  # every entry is a bag of its own
+        return apply_bags(rule, table, state, *memories, memory_of(each, "segment_ids", ids.device), step)
 
 
 def step_with_bags(
@@ -95,13 +98,16 @@ def step_with_bags(
     grad = readable(grad.detach())
     if weights is not None:
         weights = readable(weights.detach())
-        how["weights"] = memory_of(weights, "weights")
+        how["weights"] = memory_of(weights, "weights", param.device)
     with _lent(rule, param, slots) as (table, state):
         if not isinstance(ids, tuple):
-            return apply_planned(rule, table, state, memory_of(grad, "grad"), ids, step, **how)
+            return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), ids, step, **how)
         indices, segment_ids = (i.contiguous() for i in ids)
-        named = memory_of(indices, "indices"), memory_of(segment_ids, "segment_ids")
-        return apply_bags(rule, table, state, memory_of(grad, "grad"), *named, step, **how)
+        named = (
+            memory_of(indices, "indices", param.device),
+            memory_of(segment_ids, "segment_ids", param.device),
+        )
+        return apply_bags(rule, table, state, memory_of(grad, "grad", param.device), *named, step, **how)
 
 
 @contextmanager
@@ -109,7 +115,8 @@ def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tup
     """The memory of a parameter and its slots. One that is not contiguous is worked on as a copy and written back."""
     check_param(param)
     table = param.detach().contiguous()
-    yield memory_of(table, "param"), [memory_of(slots[s.name], s.name) for s in RULES[rule].slots]
+    lent = [memory_of(slots[s.name], s.name, param.device) for s in RULES[rule].slots]
+    yield memory_of(table, "param", param.device), lent
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:

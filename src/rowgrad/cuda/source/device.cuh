@@ -219,6 +219,15 @@ DEVICE complex<double> plus(complex<double> a, complex<double> b) {
 }
 
 template <class A>
+DEVICE A minus(A a, A b) {
+  return a - b;
+}
+template <>
+DEVICE double minus(double a, double b) {
+  return flushed(flushed(a) - flushed(b));
+}
+
+template <class A>
 DEVICE A times(A a, A b) {
   return a * b;
 }
@@ -242,9 +251,9 @@ DEVICE A over_no_nan(A a, A b) {
   return b == A(0) ? A(0) : over(a, b);
 }
 
-// The root, rounded once.
-DEVICE float root(float x) { return sqrtf(x); }
-DEVICE double root(double x) { return flushed(sqrt(flushed(x))); }
+// Roots, correctly rounded.
+DEVICE float root(float a) { return sqrtf(a); }
+DEVICE double root(double a) { return sqrt(flushed(a)); }
 
 // A number of any float format brought to the accumulator's type A, rounded once. Subnormals are flushed here, whatever
 // a conversion does with them: a double is too small for float32 if it would be after rounding to 24 bits.

@@ -40,6 +40,13 @@ struct SumRows {
 // T, products and sums.
 constexpr int kScale = 1, kDivide = 2, kRound = 4;
 
+// The sum of one of a row's several runs, which was left in memory.
+struct Left {
+  int row_begin, run;
+  uint32_t row;
+  bool is_last;
+};
+
 // One lane's place in the sums of a worker.
 template <class T, int W, int MODE>
 struct Worker {
@@ -47,8 +54,6 @@ struct Worker {
   const SumRows& p;
   unsigned lane, mask;
   int64_t column, tile, tiles;
-
-  DEVICE bool is_first() const { return lane == 0; }
 
   DEVICE void put(int64_t row, const A (&sum)[W]) const {
     if (column >= p.columns) return;
@@ -58,55 +63,63 @@ struct Worker {
     *reinterpret_cast<Pack<T, W>*>(static_cast<T*>(p.out) + row * p.columns + column) = packed;
   }
 
-  // Where the sum of a run is left: a chunk of 64 entries has at most one first run of a row of several runs, and one of
-  // the others.
-  DEVICE int64_t slot(int64_t row_begin, int64_t run) const {
-    return ((row_begin + (run << kRunShift)) >> 6) * 2 + (run != 0);
+  // Where the sum of a run is left: 64 entries have at most one first run of a row of several runs, and one of the others.
+  DEVICE int64_t slot(int row_begin, int run) const {
+    return int64_t((row_begin + (run << kRunShift)) >> 6) * 2 + (run != 0);
   }
 
-  // The sum of one of several runs is there; `is_last`: it is the row's last.
-  DEVICE void leave(A (&sum)[W], int64_t row_begin, int64_t run, bool is_last, int64_t row) const {
-    A* partials = static_cast<A*>(p.partials);
+  DEVICE A* part(int row_begin, int run) const {
+    return static_cast<A*>(p.partials) + slot(row_begin, run) * p.columns + column;
+  }
+
+  DEVICE void leave(const Left& left, const A (&sum)[W]) const {
+    if (column < p.columns) put_shared_sum<A, W>(part(left.row_begin, left.run), sum);
+  }
+
+  // A sum was left. If it was the last of 64, or of the row, to be so, they are added up, and so on.
+  DEVICE void arrive(const Left& left) const {
+    int run = left.run;
+    bool is_last = left.is_last;
     for (int level = 0;; ++level) {
-      const int64_t group = run >> 6, child = run & 63;
-      const int shift = 6 * level;
-      A* mine = partials + slot(row_begin, run << shift) * p.columns + column;
-      if (column < p.columns) put_shared_sum<A, W>(mine, sum);
+      const int group = run >> 6, child = run & 63, shift = 6 * level;
       __threadfence();
       __syncwarp(mask);
-      uint64_t arrived = 0;
-      if (is_first()) {
+      unsigned arrived = 0;
+      if (lane == 0) {
         // Seven bits count to 64, whoever is last counting for those that are not there; seven more say how many are.
-        const uint64_t told = is_last ? (uint64_t(child + 1) << 7) + uint64_t(64 - child) : 1;
-        uint64_t* counter = &p.arrivals[slot(row_begin, (group << 6) << shift) * tiles + tile];
-        arrived = ((atomicAdd(reinterpret_cast<unsigned long long*>(counter), (unsigned long long)(told << (14 * level))) >>
-                    (14 * level)) + told) & 0x3fff;
+        const unsigned told = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
+        uint64_t* counter = &p.arrivals[slot(left.row_begin, (group << 6) << shift) * tiles + tile];
+        const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(counter),
+                                          (unsigned long long)(told) << (14 * level));
+        arrived = (unsigned(before >> (14 * level)) + told) & 0x3fffu;
       }
       arrived = __shfl_sync(mask, arrived, 0, int(p.lanes));
-      if ((arrived & 127) != 64) return;
+      if ((arrived & 127u) != 64u) return;
       __threadfence();
       const int children = (arrived >> 7) ? int(arrived >> 7) : 64;
       is_last = (arrived >> 7) != 0;
+      alignas(16) A sum[W];
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
+#pragma unroll 1
       for (int first = 0; first < children; first += kAtOnce) {
-        alignas(16) A part[kAtOnce][W];
+        alignas(16) A parts[kAtOnce][W];
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          const A* from = partials + slot(row_begin, ((group << 6) + first + j) << shift) * p.columns + column;
-          if (first + j < children && column < p.columns) get_shared_sum<A, W>(part[j], from);
-        }
+        for (int j = 0; j < kAtOnce; ++j)
+          if (first + j < children && column < p.columns)
+            get_shared_sum<A, W>(parts[j], part(left.row_begin, ((group << 6) + first + j) << shift));
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j)
 #pragma unroll
           for (int w = 0; w < W; ++w)
             if (first + j < children) {
-              sum[w] = plus(sum[w], part[j][w]);
+              sum[w] = plus(sum[w], parts[j][w]);
               if constexpr ((MODE & kRound) != 0) sum[w] = load<T>(store<T>(sum[w]));
             }
       }
       run = group;
-      if (group == 0 && is_last) return put(row, sum);
+      if (group == 0 && is_last) return put(left.row, sum);
+      if (column < p.columns) put_shared_sum<A, W>(part(left.row_begin, group << 6 << shift), sum);
     }
   }
 };
@@ -114,27 +127,30 @@ struct Worker {
 template <class T, int W, int MODE>
 DEVICE void sum_rows(const SumRows& p) {
   typedef Accumulator<T> A;
-  if (is_raised(p.checks)) return;
+  constexpr int kParts = kAtOnce / 4;
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
   const unsigned mask = lanes == 32 ? kAllLanes : ((1u << lanes) - 1u) << (lane_of_thread() / lanes * lanes);
-  const int64_t chunk = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
-  const int64_t begin = chunk * kChunk;
-  if (begin >= p.size) return;
+  const int64_t number = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
+  if (number * kChunk >= p.size) return;
+  // Entries are fewer than 2^30.
+  const int chunk = int(number), begin = chunk * kChunk, size = int(p.size), shift = int(p.run_shift);
+  const int run_length = 1 << shift, end = begin + kChunk < size ? begin + kChunk : size;
   const Worker<T, W, MODE> worker{p, lane, mask, (int64_t(blockIdx.y) * lanes + lane) * W, blockIdx.y, gridDim.y};
   const bool is_column = worker.column < p.columns;
   const T* grad = static_cast<const T*>(p.grad) + worker.column;
   const A* scales = static_cast<const A*>(p.scales);
   const A* divisors = static_cast<const A*>(p.divisors);
-  const int64_t run_length = int64_t(1) << p.run_shift;
 
-  int64_t row_number = p.firsts[chunk], row_begin = p.begins[chunk];
-  const int64_t end = begin + kChunk < p.size ? begin + kChunk : p.size;
+  uint32_t row_number = p.firsts[chunk];
+  int row_begin = int(p.begins[chunk]);
   const unsigned heads = p.heads[chunk];
+  const uint64_t beyond = uint64_t(p.heads[chunk + 1]) | uint64_t(p.heads[chunk + 2]) << 32;
+  if (is_raised(p.checks)) return;
   // The first run that begins here.
-  int64_t run = (begin - row_begin + run_length - 1) >> p.run_shift;
-  int64_t at = row_begin + (run << p.run_shift);
-  const int64_t first_head = heads ? begin + __ffs(int(heads)) - 1 : end;
-  if (first_head < at) {
+  int run = (begin - row_begin + run_length - 1) >> shift;
+  int at = row_begin + (run << shift);
+  const int first_head = heads ? begin + __ffs(int(heads)) - 1 : end;
+  if (!(heads & 1u) && first_head <= at) {  // a row begins before that, or there
     at = first_head;
     row_begin = at;
     run = 0;
@@ -142,28 +158,35 @@ DEVICE void sum_rows(const SumRows& p) {
   }
   if (at >= end) return;
   // Where the last run that begins here ends: at the next row, or after `run_length`.
-  const int64_t last_head = heads ? begin + 31 - __clz(int(heads)) : -1;
-  const int64_t last_row = last_head >= 0 && last_head < end ? last_head : row_begin;
-  int64_t limit = last_row + (((end - last_row + run_length - 1) >> p.run_shift) << p.run_shift);
-  for (int64_t next = chunk + 1; next * kChunk < limit; ++next) {
-    const unsigned word = p.heads[next];
-    if (!word) continue;
-    const int64_t head = next * kChunk + __ffs(int(word)) - 1;
-    if (head < limit) limit = head;
-    break;
-  }
-  if (limit > p.size) limit = p.size;
+  const int last_head = heads ? begin + 31 - __clz(int(heads)) : -1;
+  const int last_row = last_head >= 0 && last_head < end ? last_head : row_begin;
+  int limit = last_row + (((end - last_row + run_length - 1) >> shift) << shift);
+  int next_head = beyond ? begin + kChunk + __ffsll(int64_t(beyond)) - 1 : 0x7fffffff;
+  if (!beyond && shift != kRunShift)  // sequential order: a row ends anywhere
+    for (int next = chunk + 3; next_head == 0x7fffffff; ++next)
+      if (const unsigned word = p.heads[next]) next_head = next * kChunk + __ffs(int(word)) - 1;
+  if (next_head < limit) limit = next_head;
+  if (limit > size) limit = size;
 
   alignas(16) A sum[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) sum[w] = A();
-  int64_t run_end = at + run_length;
-  for (int64_t base = at & ~int64_t(kAtOnce - 1); base < limit; base += kAtOnce) {
-    Pack<uint32_t, 4> segment[kAtOnce / 4], id[kAtOnce / 4];
+  int run_end = at + run_length, base = at & ~(kAtOnce - 1);
+  Pack<uint32_t, 4> segment[kParts];
+#pragma unroll
+  for (int j = 0; j < kParts; ++j) segment[j] = fetch<uint32_t, 4>(p.segments + base + 4 * j);
+#pragma unroll 1
+  for (; base < limit; base += kAtOnce) {
+    Pack<T, W> rows[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (is_column && base + j >= at && base + j < limit)
+        rows[j] = fetch<T, W>(grad + int64_t(segment[j / 4].at[j % 4]) * p.columns);
+    Pack<uint32_t, 4> id[kParts];
     A scale[kAtOnce], divisor[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < kAtOnce / 4; ++j) {
-      segment[j] = fetch<uint32_t, 4>(p.segments + base + 4 * j);
+    for (int j = 0; j < kParts; ++j) {
+      segment[j] = fetch<uint32_t, 4>(p.segments + base + kAtOnce + 4 * j);  // of the next entries
       if (!p.unique) id[j] = fetch<uint32_t, 4>(p.ids + base + 4 * j);
     }
     if constexpr (MODE != 0) {
@@ -180,17 +203,14 @@ DEVICE void sum_rows(const SumRows& p) {
         }
       }
     }
-    Pack<T, W> rows[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j)
-      if (is_column && base + j >= at && base + j < limit)
-        rows[j] = fetch<T, W>(grad + int64_t(segment[j / 4].at[j % 4]) * p.columns);
     // Bit j: a row begins after entry j.
     const uint64_t words = uint64_t(p.heads[base / 32]) | uint64_t(p.heads[base / 32 + 1]) << 32;
     const unsigned ends = unsigned(words >> (base % 32) >> 1);
+    Left first, second;
+    int left = 0;
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t i = base + j;
+      const int i = base + j;
       if (i < at || i >= limit) continue;
 #pragma unroll
       for (int w = 0; w < W; ++w) {
@@ -203,11 +223,17 @@ DEVICE void sum_rows(const SumRows& p) {
       }
       const bool is_row_end = ends >> j & 1u;
       if (!is_row_end && i + 1 != run_end) continue;
-      const int64_t row = p.unique ? row_number : int64_t(id[j / 4].at[j % 4]);
-      if (run == 0 && is_row_end)
-        worker.put(row, sum);
-      else
-        worker.leave(sum, row_begin, run, is_row_end, row);
+      const uint32_t row = p.unique ? row_number : id[j / 4].at[j % 4];
+      if (run == 0 && is_row_end) {
+        worker.put(int64_t(row), sum);
+      } else {  // at most twice among so few entries: where a run ends, and where its row does
+        const Left now{row_begin, run, row, is_row_end};
+        worker.leave(now, sum);
+        if (left++ == 0)
+          first = now;
+        else
+          second = now;
+      }
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
       run_end = i + 1 + run_length;
@@ -218,6 +244,8 @@ DEVICE void sum_rows(const SumRows& p) {
         ++row_number;
       }
     }
+#pragma unroll 1
+    for (int l = 0; l < left; ++l) worker.arrive(l == 0 ? first : second);
   }
 }
 

@@ -106,6 +106,13 @@ DEVICE void look_at_ids(const LookAtIds& p) {
   if (must_name(p.checks, bad)) name_bad_id(p);
 }
 
+// What a gradient row is multiplied by, where its segment has so many ids: 1/n or 1/√n, in double, rounded once.
+template <class A>
+DEVICE A gradient_scale(int64_t reduce, int64_t count) {
+  const double n = double(count < 1 ? 1 : count);
+  return A(1.0 / (reduce == 1 ? n : sqrt(n)));
+}
+
 struct SortPass {
   const void* ids;
   int64_t ids_wide;
@@ -120,6 +127,10 @@ struct SortPass {
   int64_t bits;
   const uint32_t* histogram;
   uint32_t* states;
+  const uint32_t* counts;
+  void* segment_scales;
+  int64_t sources;
+  int64_t reduce;
   const Checks* checks;
 };
 
@@ -145,6 +156,21 @@ DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
   return total - mine + (warp ? scratch[warp - 1] : 0);
 }
 
+// Lanes of the warp that have the same number as this one.
+DEVICE unsigned lanes_with(uint32_t number, int bits) {
+#ifdef BALLOTS
+  unsigned same = kAllLanes;
+  for (int b = 0; b < bits; ++b) {
+    const bool is_set = number >> b & 1u;
+    const unsigned votes = __ballot_sync(kAllLanes, is_set);
+    same &= is_set ? votes : ~votes;
+  }
+  return same;
+#else
+  return __match_any_sync(kAllLanes, number);
+#endif
+}
+
 // How many of one digit the tiles before this one have.
 DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins, int64_t bin) {
   constexpr int kAtOnce = 16;
@@ -165,7 +191,8 @@ DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins,
 
 // Bytes of shared memory of a pass; Python asks for as many.
 //   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
-template <int ITEMS>
+// The first pass also makes segment_scales, of type A, out of the counts.
+template <int ITEMS, class A>
 DEVICE void sort_pass(const SortPass& p) {
   constexpr int kThreads = 512, kWarps = kThreads / 32, kTile = kThreads * ITEMS;
   if (is_raised(p.checks)) return;
@@ -179,6 +206,9 @@ DEVICE void sort_pass(const SortPass& p) {
   uint16_t* counts = reinterpret_cast<uint16_t*>(offsets + bins);
   const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u;
   uint16_t* own = counts + warp * bins;
+  if (p.segment_scales)
+    for (int64_t s = int64_t(blockIdx.x) * kThreads + threadIdx.x; s < p.sources; s += int64_t(gridDim.x) * kThreads)
+      static_cast<A*>(p.segment_scales)[s] = gradient_scale<A>(p.reduce, int64_t(p.counts[s]));
   const int64_t tile = blockIdx.x, begin = tile * kTile;
 
   uint32_t key[ITEMS], value[ITEMS];
@@ -206,7 +236,7 @@ DEVICE void sort_pass(const SortPass& p) {
   for (int j = 0; j < ITEMS; ++j) {
     const bool is_there = first + j * 32 < p.size;
     const uint32_t d = is_there ? (key[j] >> shift) & digit : uint32_t(bins);
-    const unsigned peers = __match_any_sync(kAllLanes, d);
+    const unsigned peers = lanes_with(d, int(p.bits) + 1);
     const unsigned before = __popc(peers & lanes_before(lane));
     const uint32_t counted = is_there ? own[d] : 0;
     __syncwarp();
@@ -283,18 +313,10 @@ struct FindRows {
   int64_t rows_wide;
   int64_t* starts;
   const uint32_t* segments;
-  const uint32_t* counts;
+  const void* segment_scales;
   void* scales;
-  int64_t reduce;
   const Checks* checks;
 };
-
-// What a gradient row is multiplied by, where its segment has so many ids: 1/n or 1/√n, in double, rounded once.
-template <class A>
-DEVICE A gradient_scale(int64_t reduce, int64_t count) {
-  const double n = double(count < 1 ? 1 : count);
-  return A(1.0 / (reduce == 1 ? n : sqrt(n)));
-}
 
 // States of tiles here: two bits of what is told, the number of rows that begin up to the tile's end (31 bits), and one
 // more than the place where the last of them begins, 0 where none does (31 bits).
@@ -389,7 +411,7 @@ DEVICE void find_rows(const FindRows& p) {
       p.starts[row] = i;
     }
     if (p.scales && i < p.size)
-      static_cast<A*>(p.scales)[i] = gradient_scale<A>(p.reduce, int64_t(p.counts[p.segments[i]]));
+      static_cast<A*>(p.scales)[i] = static_cast<const A*>(p.segment_scales)[p.segments[i]];
     if (lane == 0 && i < p.size) {
       const bool begins = word[j] & 1u;
       p.firsts[i / kChunk] = begins ? rows_so_far : rows_so_far - 1;

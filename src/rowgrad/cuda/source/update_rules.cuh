@@ -1,0 +1,309 @@
+// Optimizers' rules, as what one row of a table and its state become. docs/optimizers.md has the formulas.
+//
+// A row belongs to a group of neighbouring lanes of a warp. Each lane takes W columns at a time, the next W columns are
+// the next lane's, and when all lanes have theirs the group goes on with the columns after those. Who holds the gradient
+// of a row in registers that way calls `update_columns`, and before it, for a rule that looks at whole rows, `RowSquares`
+// and `row_factor`; who reads it from memory calls `update_row`, which does both.
+//
+// Gradients are in the type of sums, but rounded to the table's T: so a gradient that was stored and one that was not
+// give the same bits.
+#pragma once
+#include "device.cuh"
+
+namespace rowgrad {
+
+// -- one step of one table ---------------------------------------------------------------------------------------------
+
+// All arithmetic is in the accumulator's type, and so are the numbers and the slots.
+template <class T>
+struct RowUpdate {
+  typedef Accumulator<T> A;
+  T* table;
+  A* slot0;
+  A* slot1;
+  int64_t cols;
+  A lr, eps, weight_decay, beta1, beta2;
+  A rate;        // Adam's learning rate of this step, its bias corrected
+  bool decays;   // whether weight_decay is anything but zero: else it is not added as 0·w, for w may be infinite
+  bool random;   // whether 16-bit weights are rounded up or down by chance
+  uint64_t key;  // of that chance
+};
+
+DEVICE uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// Out of what a kernel is told, under the same names in every kernel that updates rows.
+template <class T, class P>
+DEVICE RowUpdate<T> row_update_of(const P& p) {
+  typedef Accumulator<T> A;
+  RowUpdate<T> u;
+  u.table = static_cast<T*>(p.table);
+  u.slot0 = static_cast<A*>(p.slot0);
+  u.slot1 = static_cast<A*>(p.slot1);
+  u.cols = p.cols;
+  u.lr = flushed(A(p.lr));
+  u.eps = flushed(A(p.eps));
+  u.weight_decay = flushed(A(p.weight_decay));
+  u.beta1 = flushed(A(p.beta1));
+  u.beta2 = flushed(A(p.beta2));
+  u.rate = flushed(A(p.rate));
+  u.decays = u.weight_decay != A(0);
+  u.random = p.random != 0;
+  u.key = mixed(mixed(uint64_t(p.seed)) ^ uint64_t(p.step));
+  return u;
+}
+
+// -- rules: one weight `w` with its gradient `g` and its slots; given back is the new weight ---------------------------
+
+// per_row: its slot is a number for the whole row, which makes the `factor` of that row's step. moments: rows without a
+// gradient move too, by what is left of earlier ones. decays_apart: decay is no part of the gradient.
+
+struct Sgd {
+  static constexpr int slots = 0;
+  static constexpr bool per_row = false, moments = false, decays_apart = false;
+
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A&, A&, A) {
+    return minus(w, times(g, u.lr));
+  }
+};
+
+struct Adagrad {
+  static constexpr int slots = 1;
+  static constexpr bool per_row = false, moments = false, decays_apart = false;
+
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A& sum, A&, A) {
+    sum = plus(sum, times(g, g));
+    return minus(w, over(times(g, u.lr), plus(root(sum), u.eps)));
+  }
+};
+
+struct RowWiseAdagrad {
+  static constexpr int slots = 0;  // of columns
+  static constexpr bool per_row = true, moments = false, decays_apart = false;
+
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U&, A w, A g, A&, A&, A factor) {
+    return minus(w, times(g, factor));
+  }
+};
+
+struct Adam {
+  static constexpr int slots = 2;
+  static constexpr bool per_row = false, moments = true, decays_apart = false;
+
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A& m, A& v, A) {
+    m = times(m, u.beta1);
+    v = times(v, u.beta2);
+    if constexpr (graded) {
+      m = plus(m, times(g, minus(A(1), u.beta1)));
+      v = plus(v, times(times(g, g), minus(A(1), u.beta2)));
+    }
+    return minus(w, over(times(m, u.rate), plus(root(v), u.eps)));
+  }
+};
+
+struct AdamW {
+  static constexpr int slots = 2;
+  static constexpr bool per_row = false, moments = true, decays_apart = true;
+
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A& m, A& v, A factor) {
+    if (u.decays) w = minus(w, times(w, times(u.lr, u.weight_decay)));
+    return Adam::step<graded>(u, w, g, m, v, factor);
+  }
+};
+
+// The gradient with the weights' decay in it, where decay is a part of the gradient.
+template <class Rule, class T, class A>
+DEVICE A decayed(const RowUpdate<T>& u, A g, A w) {
+  return Rule::decays_apart || !u.decays ? g : plus(g, times(w, u.weight_decay));
+}
+
+// -- weights rounded by chance -----------------------------------------------------------------------------------------
+
+// 32 bits for every column of a row, a function of seed, step, row and column and of nothing else.
+struct RowChance {
+  uint32_t low, high;
+
+  DEVICE RowChance(uint64_t key, int64_t row) {
+    const uint64_t bits = mixed(key ^ uint64_t(row));
+    low = uint32_t(bits);
+    high = uint32_t(bits >> 32);
+  }
+
+  DEVICE uint32_t at(int64_t column) const {
+    uint32_t h = uint32_t(column) * 0x9e3779b9u + low;
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = h ^ high;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    return h ^ (h >> 16);
+  }
+};
+
+// The 16 (bfloat16) or 13 (float16) bits below the last one kept are added to as many of chance, and what carries over
+// rounds up. Infinities and NaNs stay what they are.
+DEVICE bfloat16 rounded_by_chance(bfloat16, float x, uint32_t chance) {
+  const uint32_t u = bits_of(x), magnitude = u & 0x7fffffffu;
+  bfloat16 narrow;
+  if (magnitude >= 0x7f800000u)
+    narrow.bits = uint16_t((u >> 16) | (magnitude > 0x7f800000u ? 0x40u : 0u));
+  else
+    narrow.bits = uint16_t((u + (chance >> 16)) >> 16);
+  return narrow;
+}
+
+DEVICE half rounded_by_chance(half, float x, uint32_t chance) {
+  const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = chance >> 19;
+  uint32_t bits;
+  if (magnitude > 0x7f800000u)
+    bits = 0x7e00u;
+  else if (magnitude >= 0x47800000u)  // 65536 and more
+    bits = 0x7c00u;
+  else if (magnitude >= 0x38800000u)
+    bits = (magnitude - 0x38000000u + few) >> 13;
+  else  // numbers below 2⁻¹⁴ are whole multiples of 2⁻²⁴: 13 bits lower stands 2⁻³⁷
+    bits = (uint32_t(int32_t(float_of(magnitude) * 0x1p37f)) + few) >> 13;
+  half narrow;
+  narrow.bits = uint16_t(sign | bits);
+  return narrow;
+}
+
+// -- columns -----------------------------------------------------------------------------------------------------------
+
+// Neighbouring numbers that are read and written at once.
+template <class T, int W>
+struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Pack {
+  T at[W];
+};
+
+template <int W, class T>
+DEVICE Pack<T, W> load_pack(const T* p) {
+  return *reinterpret_cast<const Pack<T, W>*>(p);
+}
+template <int W, class T>
+DEVICE void store_pack(T* p, const Pack<T, W>& pack) {
+  *reinterpret_cast<Pack<T, W>*>(p) = pack;
+}
+
+// Columns [c, c + W) of a row. `graded`: whether the row has a gradient, which then is `g`; `factor` is `row_factor`'s.
+template <class Rule, bool graded, int W, class T>
+DEVICE void update_columns(const RowUpdate<T>& u, int64_t row, int64_t c, const Accumulator<T> (&g)[W],
+                           Accumulator<T> factor) {
+  typedef Accumulator<T> A;
+  const int64_t at = row * u.cols + c;
+  Pack<T, W> weight = load_pack<W>(u.table + at);
+  Pack<A, W> slot0{}, slot1{};
+  if constexpr (Rule::slots > 0) slot0 = load_pack<W>(u.slot0 + at);
+  if constexpr (Rule::slots > 1) slot1 = load_pack<W>(u.slot1 + at);
+  A to[W];
+  for (int j = 0; j < W; ++j) {
+    const A w = load(weight.at[j]);
+    const A with_decay = graded ? decayed<Rule>(u, g[j], w) : A(0);
+    to[j] = Rule::template step<graded>(u, w, with_decay, slot0.at[j], slot1.at[j], factor);
+  }
+  if constexpr (Rule::slots > 0) store_pack<W>(u.slot0 + at, slot0);
+  if constexpr (Rule::slots > 1) store_pack<W>(u.slot1 + at, slot1);
+  for (int j = 0; j < W; ++j) weight.at[j] = store<T>(to[j]);
+  if constexpr (sizeof(T) == 2) {
+    if (u.random) {
+      const RowChance chance(u.key, row);
+      for (int j = 0; j < W; ++j) weight.at[j] = rounded_by_chance(T(), to[j], chance.at(c + j));
+    }
+  }
+  store_pack<W>(u.table + at, weight);
+}
+
+// -- rows --------------------------------------------------------------------------------------------------------------
+
+// Lanes of a warp that work on one row, a power of two of them.
+struct LaneGroup {
+  int lanes, lane;
+  unsigned mask;
+
+  explicit DEVICE LaneGroup(int64_t size)
+      : lanes(int(size)),
+        lane(int(threadIdx.x) & (lanes - 1)),
+        mask(lanes == 32 ? 0xffffffffu : ((1u << lanes) - 1u) << ((threadIdx.x & 31u) - unsigned(lane))) {}
+};
+
+// Σg² of a row in the order of inner products: column c adds to sum c mod 8, then the tree of the eight. The group has
+// eight lanes or more, of which every eighth one holds the same sum; `staged` is shared memory for W numbers a lane.
+template <class A, int W>
+struct RowSquares {
+  const LaneGroup& group;
+  A* staged;
+  A sum;
+
+  DEVICE RowSquares(const LaneGroup& of, A* memory) : group(of), staged(memory), sum(zero_of<A>()) {}
+
+  // The next columns, W of each lane, of which the row has `left` still; with them in all lanes of the group at once.
+  DEVICE void add(const A (&g)[W], int64_t left) {
+    Pack<A, W> squares;
+    for (int j = 0; j < W; ++j) squares.at[j] = times(g[j], g[j]);
+    store_pack<W>(staged + group.lane * W, squares);
+    __syncwarp(group.mask);
+    const int end = left < group.lanes * W ? int(left) : group.lanes * W;
+    for (int i = group.lane & 7; i < end; i += 8) sum = plus(sum, staged[i]);
+    __syncwarp(group.mask);
+  }
+
+  // In all lanes; once.
+  DEVICE A total() {
+    sum = plus(sum, __shfl_xor_sync(group.mask, sum, 4));
+    sum = plus(sum, __shfl_xor_sync(group.mask, sum, 2));
+    return plus(sum, __shfl_xor_sync(group.mask, sum, 1));
+  }
+};
+
+// The row's slot takes its squares; the length of the row's step, in all lanes.
+template <class T>
+DEVICE Accumulator<T> row_factor(const RowUpdate<T>& u, const LaneGroup& group, int64_t row, Accumulator<T> squares) {
+  typedef Accumulator<T> A;
+  A factor = zero_of<A>();
+  if (group.lane == 0) {
+    const A sum = plus(u.slot0[row], over(squares, A(u.cols)));
+    u.slot0[row] = sum;
+    factor = over(u.lr, plus(root(sum), u.eps));
+  }
+  return __shfl_sync(group.mask, factor, 0, group.lanes);
+}
+
+// A whole row by all lanes of a group. `grad(c, g)` gives the gradients of columns [c, c + W); `staged` is
+// RowSquares's, or null where the rule does not look at whole rows.
+template <class Rule, int W, class T, class Grad>
+DEVICE void update_row(const RowUpdate<T>& u, const LaneGroup& group, int64_t row, const Grad& grad,
+                       Accumulator<T>* staged) {
+  typedef Accumulator<T> A;
+  const int64_t round = int64_t(group.lanes) * W, first = int64_t(group.lane) * W;
+  A factor = zero_of<A>(), g[W];
+  if constexpr (Rule::per_row) {
+    RowSquares<A, W> squares(group, staged);
+    for (int64_t begin = 0; begin < u.cols; begin += round) {
+      const int64_t c = begin + first;
+      if (c < u.cols) {
+        grad(c, g);
+        if (u.decays) {
+          const Pack<T, W> weight = load_pack<W>(u.table + row * u.cols + c);
+          for (int j = 0; j < W; ++j) g[j] = decayed<Rule>(u, g[j], load(weight.at[j]));
+        }
+      } else {
+        for (int j = 0; j < W; ++j) g[j] = zero_of<A>();
+      }
+      squares.add(g, u.cols - begin);
+    }
+    factor = row_factor(u, group, row, squares.total());
+  }
+  for (int64_t c = first; c < u.cols; c += round) {
+    grad(c, g);
+    update_columns<Rule, true, W>(u, row, c, g, factor);
+  }
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,136 @@
+// Optimizer steps on the rows of a table, whose gradients are rows in memory.
+#pragma once
+#include "update_rules.cuh"
+
+namespace rowgrad {
+
+struct CheckRowIds {
+  const void* ids;
+  int64_t wide;
+  int64_t size;
+  int64_t bound;
+  int64_t code;
+  Checks* checks;
+  Fault* fault;
+  int64_t* alarm;
+};
+
+DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
+  return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
+}
+
+// Ids in [0, bound), each greater than the one before, or the first that is not so is reported as `code`.
+DEVICE void check_row_ids(const CheckRowIds& p) {
+  const Ids ids{p.ids, p.wide != 0};
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  bool bad = false;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+    bad |= !rises_at(ids, i, p.bound);
+  if (!must_name(p.checks, bad)) return;
+  int64_t i = 0;
+  while (rises_at(ids, i, p.bound)) ++i;
+  report(p.fault, p.alarm, p.code, i, ids[i], p.bound);
+}
+
+struct UpdateRows {
+  void* table;
+  void* slot0;
+  void* slot1;
+  int64_t cols;
+  double lr;
+  double eps;
+  double weight_decay;
+  double beta1;
+  double beta2;
+  double rate;
+  int64_t random;
+  int64_t seed;
+  int64_t step;
+  int64_t lanes;
+  const void* grad;
+  const void* ids;
+  int64_t wide;
+  int64_t size;
+  const Checks* checks;
+};
+
+// Rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1; row k of `grad` is the gradient of the k-th.
+template <class T, class Rule, int W>
+DEVICE void update_rows(const UpdateRows& p) {
+  typedef Accumulator<T> A;
+  if (p.checks && is_raised(p.checks)) return;
+  const LaneGroup group(p.lanes);
+  A* staged = nullptr;
+  if constexpr (Rule::per_row) {
+    SHARED;
+    staged = reinterpret_cast<A*>(shared_memory) + (int(threadIdx.x) - group.lane) * W;
+  }
+  const RowUpdate<T> u = row_update_of<T>(p);
+  const Ids ids{p.ids, p.wide != 0};
+  const int64_t groups = blockDim.x / group.lanes, stride = gridDim.x * groups;
+  for (int64_t k = blockIdx.x * groups + threadIdx.x / group.lanes; k < p.size; k += stride) {
+    const T* from = static_cast<const T*>(p.grad) + k * p.cols;
+    update_row<Rule, W>(
+        u, group, p.ids ? ids[k] : k,
+        [from](int64_t c, A(&g)[W]) {
+          const Pack<T, W> pack = load_pack<W>(from + c);
+          for (int j = 0; j < W; ++j) g[j] = load(pack.at[j]);
+        },
+        staged);
+  }
+}
+
+struct MarkRows {
+  uint32_t* marks;
+  const void* ids;
+  int64_t wide;
+  int64_t size;
+  const Checks* checks;
+};
+
+// A bit for every row that is named.
+DEVICE void mark_rows(const MarkRows& p) {
+  if (is_raised(p.checks)) return;
+  const Ids ids{p.ids, p.wide != 0};
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+    atomicOr(&p.marks[ids[i] >> 5], 1u << (ids[i] & 31));
+}
+
+struct FadeRows {
+  void* table;
+  void* slot0;
+  void* slot1;
+  int64_t cols;
+  double lr;
+  double eps;
+  double weight_decay;
+  double beta1;
+  double beta2;
+  double rate;
+  int64_t random;
+  int64_t seed;
+  int64_t step;
+  int64_t lanes;
+  const uint32_t* marks;
+  int64_t rows;
+  const Checks* checks;
+};
+
+// Rows that are not marked have no gradient: moments fade, and move the weights still.
+template <class T, class Rule, int W>
+DEVICE void fade_rows(const FadeRows& p) {
+  typedef Accumulator<T> A;
+  if (is_raised(p.checks)) return;
+  const LaneGroup group(p.lanes);
+  const RowUpdate<T> u = row_update_of<T>(p);
+  const int64_t groups = blockDim.x / group.lanes, stride = gridDim.x * groups;
+  const A none[W] = {};
+  for (int64_t row = blockIdx.x * groups + threadIdx.x / group.lanes; row < p.rows; row += stride) {
+    if (p.marks[row >> 5] >> (row & 31) & 1u) continue;
+    for (int64_t c = int64_t(group.lane) * W; c < u.cols; c += int64_t(group.lanes) * W)
+      update_columns<Rule, false, W>(u, row, c, none, zero_of<A>());
+  }
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,196 @@
+"""Optimizer steps on rows of tables that lie on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from ..errors import refuse
+from ..spec import Op
+from ..update_rules import RULES, Step
+from .call import TYPE, Call, blocks_for, is_wide, row_size
+from .faults import mode
+from .kernel import FAULTS, FLOATS, Kernel
+
+if TYPE_CHECKING:
+    from ..update_call import Memory, UpdateCall
+
+_WIDEST = {"half": 8, "bfloat16": 8, "float": 4, "double": 2}  # columns in sixteen bytes
+_RULE = {
+    "sgd": "Sgd", "adagrad": "Adagrad", "row_wise_adagrad": "RowWiseAdagrad", "adam": "Adam", "adamw": "AdamW",
+}  # fmt: skip
+_MOMENTS = ("adam", "adamw")
+_THREADS = 256
+_WARP = 32
+_LANES_OF_SUM = 8  # a sum over columns has eight lanes
+
+
+def forms_of(rules: Sequence[str]) -> list[tuple[str, ...]]:
+    """A kernel's forms for these rules: every dtype, columns one by one and by sixteen bytes."""
+    return [(t, _RULE[rule], str(width)) for t in FLOATS for rule in rules for width in (1, _WIDEST[t])]
+
+
+_CHECK = Kernel("updates.cuh", "check_row_ids", _THREADS)
+_UPDATE = Kernel("updates.cuh", "update_rows", _THREADS, forms_of(tuple(RULES)))
+_MARK = Kernel("updates.cuh", "mark_rows", _THREADS)
+_FADE = Kernel("updates.cuh", "fade_rows", _THREADS, forms_of(_MOMENTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An update as errors name it."""
+
+    name: str
+    input_names: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Update:
+    """One step of one table: arguments that fit, tensors of one device, and how rows are spread over lanes."""
+
+    rule: str
+    step: Step
+    table: Tensor
+    slots: Sequence[Tensor]
+    inputs: Mapping[str, Tensor]
+    constants: Sequence[int]  # what a kernel has of its own
+    call: Call
+
+    @property
+    def rows(self) -> int:
+        """Of the table."""
+        return int(self.table.shape[0])
+
+    @property
+    def cols(self) -> int:
+        """Of a row, flat."""
+        return row_size(self.table)
+
+    @property
+    def leaves_rest(self) -> bool:
+        """Whether rows without a gradient stay as they are."""
+        return self.step.lazy or self.rule not in _MOMENTS
+
+    def width(self, *others: Tensor) -> int:
+        """How many columns are read at once: sixteen bytes, where the table and the others allow it, or one."""
+        widest = _WIDEST[TYPE[self.table.dtype]]
+        aligned = all(t.data_ptr() % 16 == 0 for t in (self.table, *self.slots, *others))
+        return widest if aligned and self.cols % widest == 0 else 1
+
+    def form(self, width: int) -> tuple[str, ...]:
+        """The template arguments."""
+        return TYPE[self.table.dtype], _RULE[self.rule], str(width)
+
+    def lanes(self, width: int) -> int:
+        """How many lanes share a row: many, but not so many that a quarter of them would have nothing to do."""
+        units = self.cols // width
+        fitting = (n for n in (32, 16, 8, 4, 2) if units >= 0.75 * n * blocks_for(units, n))
+        lanes = next(fitting, 1)
+        return max(lanes, _LANES_OF_SUM) if self.rule == "row_wise_adagrad" else lanes
+
+    def blocks(self, rows: int, lanes: int) -> int:
+        """For so many rows."""
+        return min(blocks_for(rows, _THREADS // lanes), self.call.device.processors * 32)
+
+    def shared(self, width: int) -> int:
+        """Bytes of shared memory in which the squares of a row are put in order."""
+        return _THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * (self.rule == "row_wise_adagrad")
+
+    def told(self, lanes: int) -> dict[str, Any]:
+        """What every kernel that updates rows is told."""
+        step = self.step
+        slots = [slot.data_ptr() for slot in self.slots] + [0, 0]
+        numbers = dict(zip(("lr", "eps", "weight_decay", "beta1", "beta2", "rate"), step.numbers(), strict=True))
+        return {
+            "table": self.table.data_ptr(), "slot0": slots[0], "slot1": slots[1], "cols": self.cols, "lanes": lanes,
+            "random": int(step.stochastic_rounding), "seed": step.seed, "step": step.step, **numbers,
+        }  # fmt: skip
+
+    def fade_rest(self, named: Tensor, checks: Tensor) -> None:
+        """Rows of the table that `named` does not name, once the checks have passed."""
+        if self.leaves_rest or self.table.numel() == 0:
+            return
+        device = self.call.device
+        marks = self.call.empty(blocks_for(self.rows, 32), dtype=torch.int32)
+        device.zero(marks)
+        told = {"marks": marks.data_ptr(), "checks": checks.data_ptr()}
+        size = named.shape[0]
+        blocks = min(blocks_for(size, _THREADS), device.processors * 8)
+        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, **told)
+        width = self.width()
+        lanes = self.lanes(width)
+        form, blocks = self.form(width), self.blocks(self.rows, lanes)
+        _FADE.launch(device, blocks, form, rows=self.rows, **told, **self.told(lanes))
+
+
+UPDATES: dict[str, Callable[[Update], None]] = {}
+
+
+def updates(kernel: str) -> Callable[[Callable[[Update], None]], Callable[[Update], None]]:
+    """Enter a function into the table as the one that runs an updating kernel."""
+
+    def enter(runner: Callable[[Update], None]) -> Callable[[Update], None]:
+        assert kernel not in UPDATES, kernel
+        UPDATES[kernel] = runner
+        return runner
+
+    return enter
+
+
+@updates("apply_rows")
+def apply_rows(update: Update) -> None:
+    """Ids are checked by one kernel, their rows updated by another; where moments fade, two more for the rest."""
+    grad, ids = update.inputs["grad"], update.inputs["row_ids"]
+    call, size = update.call, ids.shape[0]
+    checks = call.checks()
+    named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
+    _CHECK.launch(
+        call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), bound=update.rows,
+        code=FAULTS.index("row_ids"), **named, **call.told(),
+    )  # fmt: skip
+    _update_rows(update, grad, size, **named)
+    update.fade_rest(ids, checks)
+
+
+@updates("apply_all")
+def apply_all(update: Update) -> None:
+    """One kernel."""
+    _update_rows(update, update.inputs["grad"], update.rows, ids=0, wide=0, size=update.rows, checks=0)
+
+
+def _update_rows(update: Update, grad: Tensor, count: int, **named: int) -> None:
+    if update.cols == 0:
+        return  # no weights, and no mean of anything
+    width = update.width(grad)
+    lanes = update.lanes(width)
+    _UPDATE.launch(
+        update.call.device, update.blocks(count, lanes), update.form(width), update.shared(width),
+        grad=grad.data_ptr(), **named, **update.told(lanes),
+    )  # fmt: skip
+
+
+def run_update(
+    given: UpdateCall, state: Sequence[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int]
+) -> None:
+    """Queue what an admitted call asks for, on the device its table lies on. `state` is the table, then the slots."""
+    device = given.table.device
+    runner = UPDATES.get(given.kernel)
+    if runner is None:
+        raise refuse("no_kernel_for_device", argument="table", value="cuda", bound="cpu")
+    for name, _, memory in (*state, *given.inputs):
+        if memory.device is not device:
+            raise refuse("not_here", argument=name, value="memory elsewhere", bound="on the table's device")
+    named = Named(given.kernel, tuple(given.arguments))
+    captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    device.ledger.raise_told()
+    # A call without a record: of the op, runners of updates ask for nothing but its names.
+    call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured))
+    table, *slots = (memory.tensor for _, _, memory in state)
+    runner(Update(rule, step, table, slots, {name: m.tensor for name, _, m in given.inputs}, constants, call))
+    if mode() == "sync" and not captured:
+        device.wait()
+        device.ledger.raise_told()

@@ -1,0 +1,84 @@
+"""Every golden case torch's dtypes can hold, through CUDA tensors: bits, classes, messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from gpu_calls import device_call, need_device, none_of, refusal_of, validating
+
+from golden_cases import Case, cases, same_bits
+from torch_arrays import to_numpy, to_torch
+
+need_device()
+
+RANK_ONE = "RaggedFillEmptyRows"  # docs/differences.md
+
+
+def tensors(case: Case) -> dict[str, Any] | None:
+    found = {name: to_torch(array) for name, array in case.inputs.items()}
+    return None if any(v is None for v in found.values()) else found
+
+
+def outcomes(group: str) -> list[tuple[Case, Any, Any]]:
+    """Every case of a group, with outputs or the error."""
+    found = []
+    with validating("sync"):
+        for case in cases(group):
+            inputs = tensors(case)
+            if inputs is not None:
+                found.append((case, *refusal_of(device_call, case.op, inputs, **case.attrs)))
+    return found
+
+
+def test_bits() -> None:
+    failures, by_op, seen = [], Counter(), outcomes("valid")
+    for case, outputs, error in seen:
+        if error is not None:
+            failures.append(f"{case}: {type(error).__name__}: {error}")
+            by_op[case.op] += 1
+            continue
+        for (name, expected), got in zip(case.outputs.items(), outputs, strict=True):
+            if case.op == RANK_ONE and expected.shape == (0, 1):
+                expected = expected.reshape(0)
+            if not same_bits(to_numpy(got), expected):
+                failures.append(f"{case}: {name}\n{got}\n{expected}")
+                by_op[case.op] += 1
+    assert len(seen) > 1000, f"only {len(seen)} cases were run"
+    none_of(failures, len(seen), f"by op: {dict(by_op)}\n")
+
+
+def test_errors() -> None:
+    failures, seen = [], outcomes("error")
+    for case, _, error in seen:
+        about_dtype = "dtype" in case.tag
+        if error is None:
+            if not about_dtype:  # some dtypes are taken that TensorFlow refuses
+                failures.append(f"{case} should have been refused: {case.error}")
+        elif type(error).__name__ != case.error["class"]:
+            failures.append(f"{case}: {type(error).__name__}, not {case.error['class']}: {error}")
+        elif not about_dtype and error.message != case.error["message"]:
+            failures.append(f"{case}: {error.message!r}, not {case.error['message']!r}")
+        elif error.op != case.op:
+            failures.append(f"{case}: told of {error.op}")
+    assert len(seen) > 100, f"only {len(seen)} cases were run"
+    none_of(failures, len(seen))
+
+
+def test_quirks_are_refused() -> None:
+    seen = outcomes("quirk")
+    kinds = [(case, error, type(error).__name__) for case, _, error in seen]
+    none_of([f"{case}: {error!r}" for case, error, kind in kinds if kind != "InvalidArgumentError"], len(seen))
+
+
+def test_undefined_is_zero() -> None:
+    seen, failures = outcomes("undefined"), []
+    for case, outputs, error in seen:
+        if error is not None:
+            failures.append(f"{case}: {error}")
+            continue
+        for expected, got in zip(case.outputs.values(), outputs, strict=True):
+            array = to_numpy(got)
+            if array.shape != expected.shape or array.dtype != expected.dtype or array.astype("float64").any():
+                failures.append(f"{case}: {got}")
+    none_of(failures, len(seen))
