@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from . import bag_ids as bag_ids
+from . import elementwise as elementwise
 from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows
+from . import planned_ids as planned_ids
+from . import row_ops as row_ops
 from . import segment_forward as segment_forward
+from . import segment_sum as segment_sum
 from . import sparse_add as sparse_add
 from . import sparse_segment as sparse_segment
 from . import sparse_slice as sparse_slice
+from . import weighted_segment as weighted_segment

@@ -245,9 +245,27 @@ DEVICE double over(double a, double b) {
   return flushed(flushed(a) / flushed(b));
 }
 
+// x/0 is 0.
+template <class A>
+DEVICE A over_no_nan(A a, A b) {
+  return b == A(0) ? A(0) : over(a, b);
+}
+
 // Roots, correctly rounded.
 DEVICE float root(float a) { return sqrtf(a); }
 DEVICE double root(double a) { return sqrt(flushed(a)); }
+
+// A number of any float format brought to the accumulator's type A, rounded once. Subnormals are flushed here, whatever
+// a conversion does with them: a double is too small for float32 if it would be after rounding to 24 bits.
+DEVICE float brought_to(float x, float) { return x; }
+DEVICE double brought_to(double x, double) { return x; }
+DEVICE double brought_to(float x, double) {
+  return (bits_of(x) & 0x7f800000u) == 0 ? copysign(0.0, double(x)) : double(x);
+}
+DEVICE float brought_to(double x, float) {
+  const double least = 1.1754943157898259e-38;  // 2^-126 - 2^-151
+  return fabs(x) < least ? float(copysign(0.0, x)) : float(x);
+}
 
 // Sixteen bytes that are moved at once.
 struct alignas(16) Block16 {

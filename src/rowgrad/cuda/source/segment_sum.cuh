@@ -1,0 +1,240 @@
+// Sorted segments: where each begins and ends, and the sums of their rows in the order of SegmentSum.
+#pragma once
+#include "packs.cuh"
+
+namespace rowgrad {
+
+// Writes where the segment of id i begins and ends into its pair of `bounds`, if it begins or ends there. Pairs of
+// segments without ids stay what they were, zeros.
+DEVICE void mark_bounds(const Ids& segments, int64_t size, int64_t i, int64_t* bounds) {
+  const int64_t segment = segments[i];
+  if (i == 0 || segments[i - 1] != segment) bounds[2 * segment] = i;
+  if (i == size - 1 || segments[i + 1] != segment) bounds[2 * segment + 1] = i + 1;
+}
+
+struct MarkSegments {
+  const void* segments;
+  int64_t wide;
+  int64_t size;
+  int64_t* bounds;
+  const Checks* checks;
+};
+
+// The bounds of segments that are known to ascend and to be in range.
+DEVICE void mark_segments(const MarkSegments& p) {
+  if (is_raised(p.checks)) return;
+  const Ids segments{p.segments, p.wide != 0};
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+    mark_bounds(segments, p.size, i, p.bounds);
+}
+
+struct CheckSegments {
+  const void* segments;
+  int64_t wide;
+  int64_t size;
+  int64_t rows;
+  int64_t* bounds;
+  const Checks* before;
+  Checks* checks;
+  Fault* fault;
+  int64_t* alarm;
+};
+
+// Segments ascend and are in [0, rows): a run is compared with the next one, then with the output. Their bounds are
+// written on the way, where `bounds` is not null. What was raised by the checks `before` (null: there were none) is
+// raised here too.
+DEVICE void check_segments(const CheckSegments& p) {
+  const Ids segments{p.segments, p.wide != 0};
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  const bool was_raised = p.before && is_raised(p.before);
+  bool bad = was_raised;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
+    const bool in_range = is_below(segments[i], p.rows);
+    bad |= !in_range || (i > 0 && segments[i] < segments[i - 1]);
+    if (in_range && p.bounds) mark_bounds(segments, p.size, i, p.bounds);
+  }
+  if (!must_name(p.checks, bad) || was_raised) return;
+  for (int64_t begin = 0, end; begin < p.size; begin = end) {
+    const int64_t id = segments[begin];
+    for (end = begin + 1; end < p.size && segments[end] == id;) ++end;
+    if (end < p.size && segments[end] < id)
+      return report(p.fault, p.alarm, fault_segments_not_increasing, end, segments[end], id);
+    if (!is_below(id, p.rows)) return report(p.fault, p.alarm, fault_segment_not_in_output, begin, id, p.rows);
+  }
+}
+
+// Columns side by side, in the type sums are held in.
+template <class A, int V>
+struct Columns {
+  A at[V];
+};
+
+// Rows 0 to n - 1, each from `row(j)`, added from +0 by `add`: left to right where there is one lane. Lane k of four
+// takes rows k, k + 4, …; then ((0 + 1) + 2) + 3, then the last n mod 4 rows. Four rows are fetched at a time.
+template <int lanes, int V, class A, class Row, class Add>
+DEVICE Columns<A, V> sum_in_lanes(int64_t n, const Row& row, const Add& add) {
+  Columns<A, V> sum[lanes];
+  for (int k = 0; k < lanes; ++k)
+    for (int v = 0; v < V; ++v) sum[k].at[v] = zero_of<A>();
+  auto put = [&](Columns<A, V>& to, const Columns<A, V>& x) {
+    for (int v = 0; v < V; ++v) to.at[v] = add(to.at[v], x.at[v]);
+  };
+  const int64_t whole = n / 4 * 4;
+  for (int64_t j = 0; j < whole; j += 4) {
+    const Columns<A, V> rows[4] = {row(j), row(j + 1), row(j + 2), row(j + 3)};
+    for (int k = 0; k < 4; ++k) put(sum[k % lanes], rows[k]);
+  }
+  for (int k = 1; k < lanes; ++k) put(sum[0], sum[k]);
+  for (int64_t j = whole; j < n; ++j) put(sum[0], row(j));
+  return sum[0];
+}
+
+// Integers wrap, so their sums have no order and do with one lane.
+template <class T>
+struct LanesOf {
+  static constexpr bool is_integer = Same<T, uint8_t>::value || Same<T, uint16_t>::value || Same<T, uint32_t>::value ||
+                                     Same<T, uint64_t>::value;
+  static constexpr int value = is_integer ? 1 : 4;
+};
+
+// The order of SegmentSum for the V columns that begin at column c; n is 2 or more.
+template <class T, int V, class A, class Row, class Add>
+DEVICE Columns<A, V> sum_of_segment(int64_t n, int64_t c, int64_t cols, const Row& row, const Add& add) {
+  constexpr int64_t packet = 32 / int64_t(sizeof(A));
+  if (n >= 16 && c < cols / packet * packet) return sum_in_lanes<LanesOf<T>::value, V, A>(n, row, add);
+  return sum_in_lanes<1, V, A>(n, row, add);
+}
+
+// Segments of many rows are left to blocks of their own, which read ahead together: `found` is how many there are, then
+// which. One thread of those that share the segment enters it.
+DEVICE bool is_left(int64_t n, int64_t longest, int64_t segment, bool enters, uint64_t* found) {
+  if (n <= longest) return false;
+  if (enters) found[1 + atomicAdd(found, uint64_t(1))] = uint64_t(segment);
+  return true;
+}
+
+// Columns a block takes of a long segment, and the bytes of shared memory for its rows; four sums a column follow them.
+constexpr int64_t kLongChunk = 64, kTileBytes = 32 * 1024;
+
+// Calls fn(segment, first column) for the long segments' chunks of columns; the grid's blocks share them.
+template <class Fn>
+DEVICE void each_long_segment(const uint64_t* found, int64_t cols, const Fn& fn) {
+  const int64_t chunks = (cols + kLongChunk - 1) / kLongChunk, items = int64_t(found[0]) * chunks;
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const int64_t k = item / chunks;
+    fn(int64_t(found[1 + k]), (item - k * chunks) * kLongChunk);
+  }
+}
+
+// The order of SegmentSum for a chunk of columns of a long segment. All threads of the block bring tiles of `row(j, c)`
+// into shared memory; there one thread for each lane of a column adds them up. `finish(c, sum)` is called for every
+// column.
+template <class A, class Row, class Add, class Finish>
+DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& row, const Add& add,
+                             const Finish& finish) {
+  SHARED;
+  A* tile = reinterpret_cast<A*>(shared_memory);
+  A* sums = reinterpret_cast<A*>(shared_memory + kTileBytes);
+  constexpr int64_t packet = 32 / int64_t(sizeof(A));
+  const int width = int(cols - first < kLongChunk ? cols - first : kLongChunk);
+  const int tile_rows = int(kTileBytes / int64_t(sizeof(A))) / width / 4 * 4;
+  const int lane = threadIdx.x / width, column = threadIdx.x % width;
+  const int64_t c = first + column;
+  const int lanes = c < cols / packet * packet ? 4 : 1;  // n is 16 or more
+  const int64_t in_lanes = n / lanes * lanes;
+  A sum = zero_of<A>();
+  for (int64_t begin = 0; begin < n; begin += tile_rows) {
+    const int rows = int(n - begin < tile_rows ? n - begin : tile_rows);
+#pragma unroll 8
+    for (int i = threadIdx.x; i < rows * width; i += blockDim.x) tile[i] = row(begin + i / width, first + i % width);
+    __syncthreads();
+    const int end = in_lanes - begin < rows ? int(in_lanes - begin) : rows;
+    if (lane < lanes) {
+#pragma unroll 8
+      for (int j = lane; j < end; j += lanes) sum = add(sum, tile[j * width + column]);
+    }
+    __syncthreads();
+  }
+  if (lane < lanes) sums[lane * kLongChunk + column] = sum;
+  __syncthreads();
+  if (lane == 0) {
+    for (int k = 1; k < lanes; ++k) sum = add(sum, sums[k * kLongChunk + column]);
+    for (int64_t j = in_lanes; j < n; ++j) sum = add(sum, row(j, c));
+    finish(c, sum);
+  }
+  __syncthreads();  // sums are read
+}
+
+struct SumSegments {
+  const void* data;
+  int64_t cols;
+  const int64_t* bounds;
+  int64_t rows;
+  int64_t longest;
+  uint64_t* found;
+  int64_t log_lanes;
+  void* out;
+  const Checks* checks;
+};
+
+// Every segment's rows summed, but for long segments; 16-bit floats are rounded at every addition. 2^log_lanes threads
+// take a segment, V columns each.
+template <class T, int V>
+DEVICE void sum_segments(const SumSegments& p) {
+  if (is_raised(p.checks)) return;
+  typedef Accumulator<T> A;
+  const T* data = static_cast<const T*>(p.data);
+  T* out = static_cast<T*>(p.out);
+  const int64_t lanes = int64_t(1) << p.log_lanes, thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x >> p.log_lanes;
+  auto add = [](A a, A b) { return load(store<T>(plus(a, b))); };
+  for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
+    const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    if (is_left(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
+    for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
+      const T* from = data + begin * p.cols + c;
+      Pack<T, V> result;
+      if (n == 1) {
+        result = fetch<T, V>(from);
+      } else {
+        auto row = [&](int64_t j) {
+          const Pack<T, V> x = fetch<T, V>(from + j * p.cols);
+          Columns<A, V> wide;
+          for (int v = 0; v < V; ++v) wide.at[v] = load(x.at[v]);
+          return wide;
+        };
+        const Columns<A, V> sum = sum_of_segment<T, V, A>(n, c, p.cols, row, add);
+        for (int v = 0; v < V; ++v) result.at[v] = store<T>(sum.at[v]);
+      }
+      *reinterpret_cast<Pack<T, V>*>(out + s * p.cols + c) = result;
+    }
+  }
+}
+
+struct SumLongSegments {
+  const void* data;
+  int64_t cols;
+  const int64_t* bounds;
+  const uint64_t* found;
+  void* out;
+  const Checks* checks;
+};
+
+// The segments that `sum_segments` left.
+template <class T>
+DEVICE void sum_long_segments(const SumLongSegments& p) {
+  if (is_raised(p.checks)) return;
+  typedef Accumulator<T> A;
+  const T* data = static_cast<const T*>(p.data);
+  T* out = static_cast<T*>(p.out);
+  each_long_segment(p.found, p.cols, [&](int64_t s, int64_t first) {
+    const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    sum_long_segment<A>(
+        n, p.cols, first, [&](int64_t j, int64_t c) { return load(data[(begin + j) * p.cols + c]); },
+        [](A a, A b) { return load(store<T>(plus(a, b))); },
+        [&](int64_t c, A sum) { out[s * p.cols + c] = store<T>(sum); });
+  });
+}
+
+}  // namespace rowgrad

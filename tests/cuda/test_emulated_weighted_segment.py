@@ -1,0 +1,181 @@
+"""Weighted bags and the gradients of their rows on the emulated device, against the CPU kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from agreement import agree
+from torch import Tensor
+
+from rowgrad.cuda import weighted_segment
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+WIDTHS = (torch.int32, torch.int64)
+KINDS = ("Sum", "Mean", "SqrtN")
+COUNTS = [1, 0, 2, 3, 15, 16, 0, 17, 19, 1, 33, 7, 65, 200]
+
+
+def numbers(draw: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return (torch.randn(shape, generator=draw, dtype=torch.float64) ** 3).to(dtype)
+
+
+def batch(draw: torch.Generator, rows: int, counts: list[int], weights: torch.dtype) -> dict[str, Tensor]:
+    """Ids, segments and weights of bags with so many ids each; some bags' weights are zeros."""
+    segments = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
+    given = numbers(draw, (len(segments),), weights)
+    given[segments % 5 == 3] = 0
+    return {
+        "indices": torch.randint(0, rows, (len(segments),), generator=draw),
+        "segment_ids": segments,
+        "weights": given,
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("weights", FLOATS)
+def test_bags(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(1)
+    ids = batch(draw, 40, COUNTS, weights)
+    for seed, cols in enumerate((8, 13)):
+        data = numbers(draw, (40, cols), dtype)
+        agree(f"WeightedSparseSegment{kind}", seed, data=data, **ids)
+        agree(f"WeightedSparseSegment{kind}WithNumSegments", seed, data=data, **ids, num_segments=17)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_long_bags(kind: str, dtype: torch.dtype) -> None:
+    """Those that blocks of their own take, among others."""
+    draw = torch.Generator().manual_seed(8)
+    ids = batch(draw, 40, [256, 3, 257, 300, 0, 1, 1023], dtype)
+    for seed, cols in enumerate((1, 11, 72)):
+        agree(f"WeightedSparseSegment{kind}", seed, data=numbers(draw, (40, cols), dtype), **ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("weights", FLOATS)
+def test_rows_of_gradients(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(2)
+    ids = batch(draw, 1, COUNTS, weights)
+    del ids["indices"]
+    for seed, cols in enumerate((8, 13)):
+        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=numbers(draw, (15, cols), dtype), **ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("indices", WIDTHS)
+@pytest.mark.parametrize("segments", WIDTHS)
+def test_widths_and_sizes(kind: str, indices: torch.dtype, segments: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(3)
+    for seed, (counts, cols) in enumerate((([], 3), ([1], 2), ([2, 1], 0), ([2] * 700, 3), ([0] * 600 + [1], 20))):
+        ids = batch(draw, 50, counts, torch.float32)
+        ids = {**ids, "indices": ids["indices"].to(indices), "segment_ids": ids["segment_ids"].to(segments)}
+        data = numbers(draw, (50, cols), torch.float32)
+        agree(f"WeightedSparseSegment{kind}", seed, data=data, **ids)
+        agree(f"WeightedSparseSegment{kind}GradGrad", seed, data=data, **ids, num_segments=len(counts) + 2)
+        of_rows = {name: ids[name] for name in ("segment_ids", "weights")}
+        grad = numbers(draw, (len(counts) + 2, cols), torch.float32)
+        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=grad, **of_rows)
+
+
+@pytest.mark.parametrize("kind", ["Mean", "SqrtN"])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("weights", FLOATS)
+def test_small_and_large_numbers(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
+    """Subnormals on either side, weights too small or too large for the accumulator, zeros with a sign, infinities."""
+    draw = torch.Generator().manual_seed(4)
+    ids = batch(draw, 40, COUNTS, torch.float64)
+    data = numbers(draw, (40, 9), torch.float64)
+    for tiny, huge in ((torch.float32, 1e30), (torch.float64, 1e300), (weights, torch.inf)):
+        small = torch.finfo(tiny).tiny
+        scale = torch.tensor([1.0, small, small * 2.0**-3, -0.0, huge], dtype=torch.float64)
+        chosen = scale[torch.randint(0, 5, ids["weights"].shape, generator=draw)]
+        given = {**ids, "weights": (ids["weights"] * chosen).to(weights)}
+        few = (data * scale[torch.randint(0, 4, data.shape, generator=draw)]).to(dtype)
+        agree(f"WeightedSparseSegment{kind}", data=few, **given)
+        del given["indices"]
+        agree(f"WeightedSparseSegment{kind}GradRows", grad=few, **given)
+
+
+def test_weights_next_to_the_least_float() -> None:
+    """A double is too small for float32 if it is so after rounding to 24 bits."""
+    least = torch.tensor(2.0**-126, dtype=torch.float64)
+    off = torch.tensor([-(2.0**-23), -(2.0**-24), -(2.0**-25), -(2.0**-25) - 2.0**-40, 0, 2.0**-30]).double()
+    weights = torch.cat([least * (1 + off), -least * (1 + off)])
+    each = torch.arange(len(weights))
+    data = torch.full((1, 1), 2.0**20)
+    agree("WeightedSparseSegmentSum", data=data, indices=each * 0, segment_ids=each, weights=weights)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("cols", [0, 3])
+def test_ids_that_are_refused(width: torch.dtype, cols: int) -> None:
+    data = torch.ones(6, cols)
+    good = torch.arange(1000) // 10
+    changes: list[list[tuple[str, int, int]]] = [
+        [("indices", 700, 6)], [("indices", 0, -1)], [("segment_ids", 700, 3)], [("segment_ids", 700, -3)],
+        [("segment_ids", 999, -3)], [("segment_ids", 999, 5)], [("segment_ids", 999, -3), ("indices", 999, 9)],
+        [("segment_ids", 3, 200)], [("segment_ids", 3, 200), ("segment_ids", 2, -1)], [("segment_ids", 0, -1)],
+    ]  # fmt: skip
+    if width == torch.int32:
+        changes.append([("segment_ids", 999, (1 << 31) - 1)])
+    else:
+        changes.append([("segment_ids", 999, (1 << 63) - 1)])
+    for change in changes:
+        ids = {"indices": (good % 6).to(width), "segment_ids": good.to(width)}
+        for name, at, value in change:
+            ids[name][at] = value
+        agree("WeightedSparseSegmentMean", data=data, **ids, weights=torch.ones(1000))
+        agree("WeightedSparseSegmentMeanGradGrad", data=data, **ids, weights=torch.ones(1000), num_segments=99)
+        for kind in ("Sum", "Mean"):
+            agree(
+                f"WeightedSparseSegment{kind}GradRows", grad=torch.ones(99, cols), segment_ids=ids["segment_ids"],
+                weights=torch.ones(1000),
+            )  # fmt: skip
+    agree("WeightedSparseSegmentSumGradRows", grad=data[:0], segment_ids=good[:1], weights=torch.ones(1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float64])
+def test_segments_in_any_order(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(6)
+    ids = batch(draw, 40, COUNTS, weights)
+    shuffled = {name: values[torch.randperm(len(values), generator=draw)] for name, values in ids.items()}
+    data = numbers(draw, (40, 8), dtype)
+    for seed, (index, segment) in enumerate(((0, 1), (1, 0))):
+        given = {
+            "indices": shuffled["indices"].to(WIDTHS[index]),
+            "segment_ids": shuffled["segment_ids"].to(WIDTHS[segment]),
+            "weights": shuffled["weights"],
+        }
+        agree(f"WeightedSparseSegment{kind}GradGrad", seed, data=data, **given, num_segments=15)
+        del given["indices"]
+        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=data, **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_while_a_graph_is_recorded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits, so segments are sorted whether they need it or not."""
+    monkeypatch.setattr(weighted_segment, "_may_wait", lambda _: False)
+    draw = torch.Generator().manual_seed(10)
+    ids = batch(draw, 40, COUNTS, torch.float32)
+    data = numbers(draw, (40, 8), torch.float32)
+    agree(f"WeightedSparseSegment{kind}WithNumSegments", data=data, **ids, num_segments=15)
+    for faults in ({"segment_ids": 15}, {"indices": -1}, {"segment_ids": -4, "indices": 40}):
+        bad = {name: values.clone() for name, values in ids.items()}
+        for name, value in faults.items():
+            bad[name][30] = value
+        agree(f"WeightedSparseSegment{kind}WithNumSegments", data=data, **bad, num_segments=15)
+
+
+def test_many_segments_in_any_order() -> None:
+    draw = torch.Generator().manual_seed(9)
+    segments = torch.randint(0, 2000, (3000,), generator=draw)
+    given = {"segment_ids": segments, "weights": numbers(draw, (3000,), torch.float32)}
+    data = numbers(draw, (50, 5), torch.float32)
+    indices = torch.randint(0, 50, (3000,), generator=draw)
+    agree("WeightedSparseSegmentMeanWithNumSegments", data=data, indices=indices, **given, num_segments=2000)
+    agree("WeightedSparseSegmentSqrtNGradRows", grad=numbers(draw, (2000, 3), torch.float32), **given)
