@@ -128,7 +128,7 @@ class SortedIds:
         segment_list = 0 if segments is None else segments.data_ptr()
         segments_wide = 0 if segments is None else is_wide(segments)
         _LOOK.launch(
-            device, min(blocks_for(self.size, 2048), device.processors * 4), (), digits.passes * bins * 4,
+            device, min(blocks_for(self.size, 2048), device.processors * 4), (), digits.passes * bins * 16,
             **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
             counts=at["counts"], order=order, id_code=FAULTS.index(codes[0]), segment_code=FAULTS.index(codes[1]),

@@ -284,7 +284,14 @@ struct FillZeros {
 DEVICE void fill_zeros(const FillZeros& p) {
   Block16* out = static_cast<Block16*>(p.out);
   const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = at; i < p.blocks; i += step) out[i] = Block16{0, 0};
+#ifndef FILLS
+#define FILLS 4
+#endif
+  int64_t i = at;
+  for (; i + (FILLS - 1) * step < p.blocks; i += FILLS * step)
+#pragma unroll
+    for (int k = 0; k < FILLS; ++k) out[i + k * step] = Block16{0, 0};
+  for (; i < p.blocks; i += step) out[i] = Block16{0, 0};
   uint8_t* rest = static_cast<uint8_t*>(p.out) + p.blocks * 16;
   if (at < p.bytes - p.blocks * 16) rest[at] = 0;
 }

@@ -61,16 +61,18 @@ DEVICE void name_bad_id(const LookAtIds& p) {
 
 DEVICE void look_at_ids(const LookAtIds& p) {
   constexpr int kAtOnce = 4;  // loads in flight
+  constexpr int kCopies = 4;  // of the histograms: neighbouring lanes seldom meet
   SHARED;
   uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const bool has_segments = p.segments != nullptr;
   const int passes = int(p.passes), bits = int(p.bits), bins = passes << bits;
   const uint32_t digit = (1u << bits) - 1u;
-  for (int i = threadIdx.x; i < bins; i += blockDim.x) found[i] = 0;
+  for (int i = threadIdx.x; i < bins * kCopies; i += blockDim.x) found[i] = 0;
   __syncthreads();
   bool bad = false;
   const unsigned lane = lane_of_thread();
+  uint32_t* own = found + lane % kCopies;
   const int64_t step = int64_t(blockDim.x) * kAtOnce;
   for (int64_t base = blockIdx.x * step; base < p.size; base += gridDim.x * step) {
     int64_t id[kAtOnce], segment[kAtOnce];
@@ -87,7 +89,8 @@ DEVICE void look_at_ids(const LookAtIds& p) {
         bad = true;
       } else if (is_there) {
         uint32_t rest = uint32_t(id[j]);
-        for (int pass = 0; pass < passes; ++pass, rest >>= bits) atomicAdd(&found[(pass << bits) + (rest & digit)], 1u);
+        for (int pass = 0; pass < passes; ++pass, rest >>= bits) 
+          atomicAdd(&own[((pass << bits) + (rest & digit)) * kCopies], 1u);
       }
       if (!has_segments) continue;
       const bool fits = is_below(segment[j], p.sources);
@@ -101,8 +104,11 @@ DEVICE void look_at_ids(const LookAtIds& p) {
     }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < bins; i += blockDim.x)
-    if (found[i]) atomicAdd(&p.histograms[i], found[i]);
+  for (int i = threadIdx.x; i < bins; i += blockDim.x) {
+    uint32_t sum = 0;
+    for (int k = 0; k < kCopies; ++k) sum += found[i * kCopies + k];
+    if (sum) atomicAdd(&p.histograms[i], sum);
+  }
   if (must_name(p.checks, bad)) name_bad_id(p);
 }
 
@@ -372,6 +378,16 @@ DEVICE void find_rows(const FindRows& p) {
     const int64_t i = first + j * 32 + lane;
     id[j] = i < p.size ? p.ids[i] : 0;
   }
+  if (p.scales) {
+    uint32_t segment[kWords];
+#pragma unroll
+    for (int j = 0; j < kWords; ++j)
+      if (first + j * 32 + lane < p.size) segment[j] = p.segments[first + j * 32 + lane];
+#pragma unroll
+    for (int j = 0; j < kWords; ++j)
+      if (first + j * 32 + lane < p.size)
+        static_cast<A*>(p.scales)[first + j * 32 + lane] = static_cast<const A*>(p.segment_scales)[segment[j]];
+  }
   uint64_t sum = 0;
 #pragma unroll
   for (int j = 0; j < kWords; ++j) {
@@ -410,8 +426,6 @@ DEVICE void find_rows(const FindRows& p) {
       rows.put(row, int64_t(id[j]));
       p.starts[row] = i;
     }
-    if (p.scales && i < p.size)
-      static_cast<A*>(p.scales)[i] = static_cast<const A*>(p.segment_scales)[p.segments[i]];
     if (lane == 0 && i < p.size) {
       const bool begins = word[j] & 1u;
       p.firsts[i / kChunk] = begins ? rows_so_far : rows_so_far - 1;
