@@ -8,6 +8,8 @@ from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows
 from . import planned_ids as planned_ids
 from . import row_ops as row_ops
+from . import row_plan as row_plan
+from . import scatter_rows as scatter_rows
 from . import segment_forward as segment_forward
 from . import segment_sum as segment_sum
 from . import sparse_add as sparse_add

@@ -22,6 +22,11 @@ _PASS = Kernel("sorting.cuh", "sort_pass", _TILE_THREADS, [(str(n), a) for n in 
 _FIND = Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)])
 
 
+def padded(size: int) -> int:
+    """How many entries lists of them have memory for: kernels read some past the end."""
+    return blocks_for(size + _PAST, _ROWS_TILE) * _ROWS_TILE
+
+
 class Carving:
     """One piece of memory, handed out in parts that begin at multiples of 256 bytes."""
 
@@ -82,7 +87,7 @@ class SortedIds:
         self.tiles = blocks_for(size, _TILE_THREADS * self._items)
         self.row_tiles = blocks_for(size + _PAST, _ROWS_TILE)
         bins = 1 << digits.bits
-        padded = self.row_tiles * _ROWS_TILE
+        room = padded(size)
         zeros, rest = Carving(), Carving()
         zeros.add("checks", 8)
         zeros.add("total", 8)
@@ -92,14 +97,14 @@ class SortedIds:
         zeros.add("counts", sources * 4 if counted else 0)
         zeros.add("zeroed", zeroed)
         for name in ("ids", "values"):
-            rest.add(name, padded * 4)
+            rest.add(name, room * 4)
         for name in ("pairs", "pairs2"):
-            rest.add(name, padded * 8 if digits.passes > 1 else 0)
-        rest.add("heads", padded // 8)
-        rest.add("firsts", padded // CHUNK * 4)
-        rest.add("begins", padded // CHUNK * 4)
+            rest.add(name, room * 8 if digits.passes > 1 else 0)
+        rest.add("heads", room // 8)
+        rest.add("firsts", room // CHUNK * 4)
+        rest.add("begins", room // CHUNK * 4)
         self.scale_type = scales
-        rest.add("scales", padded * scales.itemsize if scales else 0)
+        rest.add("scales", room * scales.itemsize if scales else 0)
         rest.add("segment_scales", sources * scales.itemsize if scales else 0)
         rest.add("kept", kept)
         self.memory = device.empty((zeros.size + rest.size,), torch.uint8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -53,6 +55,23 @@ def fill(device: Device, out: Tensor) -> None:
                      out=out.data_ptr(), blocks=whole, bytes=size)  # fmt: skip
 
 
+class Entries(Protocol):
+    """Entries sorted by row: how many, and where what `sum_rows` reads of them stands, padded as `SortedIds` has it."""
+
+    @property
+    def at(self) -> dict[str, int]:
+        """Addresses by name."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+
+
+def run_shift_of(order: int) -> int:
+    """How long runs are in this order, as a power of two."""
+    return _RUN_SHIFT[order]
+
+
 class Gradient:
     """A gradient on memory of its own, to be run again and again: what a CUDA graph would record.
 
@@ -81,10 +100,10 @@ class Gradient:
         self.out = device.empty((rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.shape = shape = Shape(grad, self.out)
         total = accumulator(grad.dtype)
-        slots = 2 * (size // 64 + 1) if order else 0
+        joins = Joins(size, shape, total, self.run_shift)
         self.sorted = SortedIds(
             device, size, num_rows, grad.shape[0], counted=reduce != 0, scales=total if reduce else None,
-            zeroed=slots * shape.tiles * 8, kept=slots * shape.columns * total.itemsize,
+            zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
         self.rows = device.empty((size,), indices.dtype) if unique else None
         self.starts = device.empty((size,), torch.int64) if unique else None
@@ -111,6 +130,15 @@ class Gradient:
         return self.sorted.part("total", 1, torch.int64)
 
 
+class Joins:
+    """Memory for sums of runs that are left to be added up: `kept` bytes of sums, `zeroed` bytes to count them."""
+
+    def __init__(self, size: int, shape: Shape, total: torch.dtype, run_shift: int) -> None:
+        slots = 2 * (size // 64 + 1) if run_shift == _RUN_SHIFT[1] else 0
+        self.zeroed = slots * shape.tiles * 8
+        self.kept = slots * shape.columns * total.itemsize
+
+
 _BATCH, _STAGES = 8, 2  # as in segment_grad.cuh
 
 
@@ -124,7 +152,7 @@ def _ring_bytes(grad: Tensor, shape: Shape, mode: int) -> int:
 
 
 def sum_sorted(
-    device: Device, entries: SortedIds, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
+    device: Device, entries: Entries, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
 ) -> None:
     """Queue the sums of sorted entries."""
     at = entries.at
