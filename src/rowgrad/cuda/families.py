@@ -6,6 +6,7 @@ from . import bag_ids as bag_ids
 from . import elementwise as elementwise
 from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows
+from . import planned as planned
 from . import planned_ids as planned_ids
 from . import row_ops as row_ops
 from . import row_plan as row_plan

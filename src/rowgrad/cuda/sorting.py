@@ -27,6 +27,12 @@ def padded(size: int) -> int:
     return blocks_for(size + _PAST, _ROWS_TILE) * _ROWS_TILE
 
 
+def check_limits(size: int, rows: int, sources: int) -> None:
+    """Entries have 32 bits for a row of the table, and as many for what is added to it."""
+    if size >= _MOST_IDS or rows > _MOST_ROWS or sources > _MOST_ROWS:
+        raise ResourceExhaustedError(f"a CUDA call takes up to {_MOST_IDS - 1} ids of {_MOST_ROWS} rows")
+
+
 class Carving:
     """One piece of memory, handed out in parts that begin at multiples of 256 bytes."""
 
@@ -79,8 +85,7 @@ class SortedIds:
         zeroed: int = 0,
         kept: int = 0,
     ) -> None:
-        if size >= _MOST_IDS or rows > _MOST_ROWS or sources > _MOST_ROWS:
-            raise ResourceExhaustedError(f"a CUDA call takes up to {_MOST_IDS - 1} ids of {_MOST_ROWS} rows")
+        check_limits(size, rows, sources)
         self.device, self.size, self.rows, self.sources = device, size, rows, sources
         self.digits = digits = Digits.of(rows)
         self._items = next((n for n in _ITEMS if blocks_for(size, _TILE_THREADS * n) <= device.processors), _ITEMS[-1])

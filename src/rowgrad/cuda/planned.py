@@ -1,0 +1,117 @@
+"""Gradients that take a plan in place of the ids."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import refuse
+from .call import Call, is_wide, runs
+from .kernel import Kernel
+from .sorting import CHUNK, Carving, check_limits, padded
+from .sparse_segment import SCALE, Joins, Shape, accumulator, fill, run_shift_of, sum_sorted
+
+_TILE = 1024  # entries of a block; `padded` gives whole ones
+_EXPAND = Kernel("planned.cuh", "expand_plan", 256, [("float",), ("double",)])
+
+
+class PlanArrays(NamedTuple):
+    """A plan as an op gets it."""
+
+    rows: Tensor
+    starts: Tensor
+    segments: Tensor
+    positions: Tensor
+    counts: Tensor
+    num_rows: int
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return int(self.segments.shape[0])
+
+
+class PlanEntries:
+    """The entries of a plan as the sums of gradients read them. `at` is as that of `SortedIds`."""
+
+    def __init__(
+        self, call: Call, plan: PlanArrays, grad: Tensor, joins: Joins, *, reduce: int, weighted: bool, unique: bool
+    ) -> None:
+        self.call, self.plan, self.reduce, self.weighted = call, plan, reduce, weighted
+        self.size = size = plan.size
+        num_segments, grad_rows = plan.counts.shape[0], grad.shape[0]
+        if num_segments > grad_rows:
+            raise refuse(
+                "plan_segments_not_in_grad", has=call.op.input_names, position=-1, value=num_segments, bound=grad_rows
+            )
+        check_limits(size, plan.num_rows, grad_rows)
+        self.room, self.total = padded(size), accumulator(grad.dtype)
+        numbers = self.room * self.total.itemsize
+        zeros, rest = Carving(), Carving()
+        zeros.add("checks", 8)
+        zeros.add("zeroed", joins.zeroed)
+        rest.add("ids", 0 if unique else self.room * 4)
+        rest.add("values", self.room * 4)
+        rest.add("scales", numbers if reduce or weighted else 0)
+        rest.add("divisors", numbers if weighted else 0)
+        rest.add("heads", self.room // 8)
+        rest.add("firsts", self.room // CHUNK * 4)
+        rest.add("begins", self.room // CHUNK * 4)
+        rest.add("kept", joins.kept)
+        self.memory = call.empty(zeros.size + rest.size, dtype=torch.uint8)
+        self._zeros = self.memory[: zeros.size]
+        base = self.memory.data_ptr()
+        self.at = zeros.addresses(base) | rest.addresses(base + zeros.size)
+
+    def run(self, rows_out: Tensor | None = None) -> None:
+        """Queue the checks and the lists: with weights values are positions, else segments, and scales are made."""
+        call, plan, at = self.call, self.plan, self.at
+        call.device.zero(self._zeros)
+        _EXPAND.launch(
+            call.device, self.room // _TILE, ("double" if self.total == torch.float64 else "float",), 0,
+            rows=plan.rows.data_ptr(), wide_rows=is_wide(plan.rows), num_rows=plan.num_rows,
+            starts=plan.starts.data_ptr(), listed=plan.rows.shape[0], segments=plan.segments.data_ptr(),
+            wide_segments=is_wide(plan.segments), positions=plan.positions.data_ptr() if self.weighted else 0,
+            counts=plan.counts.data_ptr(), num_segments=plan.counts.shape[0], size=self.size, reduce=self.reduce,
+            ids=at["ids"], values=at["values"], scales=0 if self.weighted else at["scales"], heads=at["heads"],
+            firsts=at["firsts"], begins=at["begins"], rows_out=0 if rows_out is None else rows_out.data_ptr(),
+            checks=at["checks"], **call.told(),
+        )  # fmt: skip
+
+
+def sum_plan(
+    call: Call,
+    plan: PlanArrays,
+    grad: Tensor,
+    out: Tensor,
+    reduce: int,
+    order: int,
+    unique: bool,
+    rows_out: Tensor | None = None,
+) -> PlanEntries:
+    """Queue the gradient of bags into `out`: the plan's rows one after the other if `unique`, else the whole table."""
+    device, shape, run_shift = call.device, Shape(grad, out), run_shift_of(order)
+    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    entries = PlanEntries(call, plan, grad, joins, reduce=reduce, weighted=False, unique=unique)
+    if not unique:
+        with device.aside():
+            fill(device, out)
+    entries.run(rows_out)
+    if not unique:
+        device.join()
+    if plan.size:
+        sum_sorted(device, entries, grad, out, shape, SCALE if reduce else 0, run_shift, unique=unique)
+    return entries
+
+
+@runs("planned_segment_grad")
+def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
+    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
+    (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
+    outputs = tuple(call.output(i) for i in range(len(call.outputs)))
+    sum_plan(
+        call, PlanArrays(*parts), grad, outputs[0], reduce, order, bool(unique), outputs[1] if unique else None
+    )  # fmt: skip
+    return outputs
