@@ -16,4 +16,5 @@ from . import segment_sum as segment_sum
 from . import sparse_add as sparse_add
 from . import sparse_segment as sparse_segment
 from . import sparse_slice as sparse_slice
+from . import weighted_grad as weighted_grad
 from . import weighted_segment as weighted_segment
