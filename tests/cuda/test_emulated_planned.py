@@ -14,6 +14,7 @@ WIDTHS = (torch.int32, torch.int64)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NAMES = ("rows", "starts", "segments", "positions", "counts")
 OPS = [f"PlannedSparseSegment{kind}Grad{version}" for kind in ("Sum", "Mean", "SqrtN") for version in ("", "V2")]
+WEIGHTED = [f"PlannedWeightedSparseSegment{kind}Grad" for kind in ("Sum", "Mean", "SqrtN")]
 ORDERS = ("sequential", "blocked")
 
 
@@ -121,3 +122,34 @@ def test_small_arrays_that_are_no_plan(op: str) -> None:
                     op, grad=grad, rows=listed, starts=listed, segments=entries, positions=entries, counts=counts,
                     num_rows=1,
                 )  # fmt: skip
+
+
+@pytest.mark.parametrize("accumulate", ["T", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("op", WEIGHTED)
+def test_weights(op: str, dtype: torch.dtype, accumulate: str) -> None:
+    for n, (size, rows, bags, cols) in enumerate([(0, 3, 2, 2), (1, 1, 1, 1), (70, 30, 9, 3), (1500, 200, 90, 8)]):
+        plan = plan_of(size, rows, bags, (WIDTHS[n % 2], WIDTHS[n // 2 % 2]), size // 3)
+        weights = drawn((size,), DTYPES[(n + DTYPES.index(dtype)) % 4], n)
+        weights[::7] = 0
+        for order in ORDERS:
+            attrs = {"accumulate": accumulate, "order": order}
+            agree(op, n, grad=drawn((bags + n, cols), dtype), weights=weights, **plan, attrs=attrs)
+
+
+@pytest.mark.parametrize("op", WEIGHTED)
+def test_weights_with_arrays_that_are_no_plan(op: str) -> None:
+    """Positions become addresses; that there is one of each is taken at its word."""
+    given = {"grad": drawn((40, 2), torch.float32), "weights": drawn((1300,), torch.float32)}
+    good = {**given, **plan_of(1300, 50, 40)}
+    twice = good["positions"].clone()
+    twice[[700, 1200]] = twice[[3, 4]]
+    agree(op, **{**good, "positions": twice})
+    for n, (name, at, value) in enumerate(CHANGES):
+        bad = {**good, name: good[name].clone()}
+        bad[name][at] = value
+        agree(op, n, **bad)
+        other, where, what = CHANGES[(n * 4 + 3) % len(CHANGES)]
+        bad[other] = bad[other].clone()
+        bad[other][where] = what
+        agree(op, n, **bad)

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse
-from .call import Call, is_wide, runs
+from .call import Call, blocks_for, is_wide, runs
 from .kernel import Kernel
 from .sorting import CHUNK, Carving, check_limits, padded
-from .sparse_segment import SCALE, Joins, Shape, accumulator, fill, run_shift_of, sum_sorted
+from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, fill, run_shift_of, sum_sorted
+from .weighted_grad import Weighting, weigh
 
 _TILE = 1024  # entries of a block; `padded` gives whole ones
-_EXPAND = Kernel("planned.cuh", "expand_plan", 256, [("float",), ("double",)])
+_THREADS = 256
+_EXPAND = Kernel("planned.cuh", "expand_plan", _THREADS, [("float",), ("double",)])
+_PLACE = Kernel("planned.cuh", "place_segments", _THREADS)
+_TAKE = Kernel("planned.cuh", "take_segments", _THREADS)
 
 
 class PlanArrays(NamedTuple):
@@ -48,14 +52,12 @@ class PlanEntries:
             )
         check_limits(size, plan.num_rows, grad_rows)
         self.room, self.total = padded(size), accumulator(grad.dtype)
-        numbers = self.room * self.total.itemsize
         zeros, rest = Carving(), Carving()
         zeros.add("checks", 8)
         zeros.add("zeroed", joins.zeroed)
         rest.add("ids", 0 if unique else self.room * 4)
         rest.add("values", self.room * 4)
-        rest.add("scales", numbers if reduce or weighted else 0)
-        rest.add("divisors", numbers if weighted else 0)
+        rest.add("scales", self.room * self.total.itemsize if reduce and not weighted else 0)
         rest.add("heads", self.room // 8)
         rest.add("firsts", self.room // CHUNK * 4)
         rest.add("begins", self.room // CHUNK * 4)
@@ -66,7 +68,7 @@ class PlanEntries:
         self.at = zeros.addresses(base) | rest.addresses(base + zeros.size)
 
     def run(self, rows_out: Tensor | None = None) -> None:
-        """Queue the checks and the lists: with weights values are positions, else segments, and scales are made."""
+        """Queue the checks and the lists. With weights values are positions; else they are segments, and have scales."""
         call, plan, at = self.call, self.plan, self.at
         call.device.zero(self._zeros)
         _EXPAND.launch(
@@ -75,7 +77,7 @@ class PlanEntries:
             starts=plan.starts.data_ptr(), listed=plan.rows.shape[0], segments=plan.segments.data_ptr(),
             wide_segments=is_wide(plan.segments), positions=plan.positions.data_ptr() if self.weighted else 0,
             counts=plan.counts.data_ptr(), num_segments=plan.counts.shape[0], size=self.size, reduce=self.reduce,
-            ids=at["ids"], values=at["values"], scales=0 if self.weighted else at["scales"], heads=at["heads"],
+            ids=at["ids"], values=at["values"], scales=at["scales"], heads=at["heads"],
             firsts=at["firsts"], begins=at["begins"], rows_out=0 if rows_out is None else rows_out.data_ptr(),
             checks=at["checks"], **call.told(),
         )  # fmt: skip
@@ -85,25 +87,48 @@ def sum_plan(
     call: Call,
     plan: PlanArrays,
     grad: Tensor,
+    weights: Tensor | None,
+    how: Weighting,
     out: Tensor,
-    reduce: int,
-    order: int,
     unique: bool,
     rows_out: Tensor | None = None,
 ) -> PlanEntries:
     """Queue the gradient of bags into `out`: the plan's rows one after the other if `unique`, else the whole table."""
-    device, shape, run_shift = call.device, Shape(grad, out), run_shift_of(order)
+    device, shape, run_shift = call.device, Shape(grad, out), run_shift_of(how.order)
     joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
-    entries = PlanEntries(call, plan, grad, joins, reduce=reduce, weighted=False, unique=unique)
+    planned = PlanEntries(
+        call, plan, grad, joins, reduce=how.reduce, weighted=weights is not None, unique=unique
+    )  # fmt: skip
     if not unique:
         with device.aside():
             fill(device, out)
-    entries.run(rows_out)
+    planned.run(rows_out)
     if not unique:
         device.join()
-    if plan.size:
-        sum_sorted(device, entries, grad, out, shape, SCALE if reduce else 0, run_shift, unique=unique)
-    return entries
+    if plan.size == 0:
+        return planned
+    entries: Entries = planned
+    mode = SCALE if how.reduce else 0
+    if weights is not None:
+        scales = call.empty(2 * planned.room, dtype=planned.total)
+        segments = _segments_in_input_order(call, plan, planned.at["checks"])
+        entries, mode = weigh(call, planned, grad, segments, weights, how.reduce, scales), how.mode(grad.dtype)
+    sum_sorted(device, entries, grad, out, shape, mode, run_shift, unique=unique)
+    return planned
+
+
+def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tensor:
+    """The segment of every position of the batch, once the checks have passed."""
+    size, device = plan.size, call.device
+    blocks = min(blocks_for(size, _THREADS), device.processors * 16)
+    placed, segments = call.empty(size, dtype=torch.int64), call.empty(size, dtype=torch.int32)
+    device.zero(placed)
+    _PLACE.launch(
+        device, blocks, segments=plan.segments.data_ptr(), wide_segments=is_wide(plan.segments),
+        positions=plan.positions.data_ptr(), size=size, placed=placed.data_ptr(), checks=checks,
+    )  # fmt: skip
+    _TAKE.launch(device, blocks, placed=placed.data_ptr(), size=size, segments=segments.data_ptr(), checks=checks)
+    return segments
 
 
 @runs("planned_segment_grad")
@@ -111,7 +136,14 @@ def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
     """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
     (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
     outputs = tuple(call.output(i) for i in range(len(call.outputs)))
-    sum_plan(
-        call, PlanArrays(*parts), grad, outputs[0], reduce, order, bool(unique), outputs[1] if unique else None
-    )  # fmt: skip
+    how, rows_out = Weighting(reduce, 1, order), outputs[1] if unique else None
+    sum_plan(call, PlanArrays(*parts), grad, None, how, outputs[0], bool(unique), rows_out)
     return outputs
+
+
+@runs("planned_weighted_grad")
+def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
+    """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    (grad, weights, *parts), out = call.inputs, call.output(0)
+    sum_plan(call, PlanArrays(*parts), grad, weights, Weighting(*call.attrs), out, unique=False)
+    return (out,)
