@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import bag_ids as bag_ids
+from . import bag_updates as bag_updates
 from . import elementwise as elementwise
 from . import fill_rows as fill_rows
 from . import gather_rows as gather_rows

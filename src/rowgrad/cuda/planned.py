@@ -68,7 +68,7 @@ class PlanEntries:
         self.at = zeros.addresses(base) | rest.addresses(base + zeros.size)
 
     def run(self, rows_out: Tensor | None = None) -> None:
-        """Queue the checks and the lists. With weights values are positions; else they are segments, and have scales."""
+        """Queue the checks and the lists. With weights values are positions; else segments, which may have scales."""
         call, plan, at = self.call, self.plan, self.at
         call.device.zero(self._zeros)
         _EXPAND.launch(

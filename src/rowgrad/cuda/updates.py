@@ -24,6 +24,7 @@ _RULE = {
     "sgd": "Sgd", "adagrad": "Adagrad", "row_wise_adagrad": "RowWiseAdagrad", "adam": "Adam", "adamw": "AdamW",
 }  # fmt: skip
 _MOMENTS = ("adam", "adamw")
+_HOST = ("num_rows",)  # inputs that are numbers of the host
 _THREADS = 256
 _WARP = 32
 _LANES_OF_SUM = 8  # a sum over columns has eight lanes
@@ -56,7 +57,7 @@ class Update:
     step: Step
     table: Tensor
     slots: Sequence[Tensor]
-    inputs: Mapping[str, Tensor]
+    inputs: Mapping[str, Any]  # tensors, and numbers of the host
     constants: Sequence[int]  # what a kernel has of its own
     call: Call
 
@@ -110,17 +111,17 @@ class Update:
             "random": int(step.stochastic_rounding), "seed": step.seed, "step": step.step, **numbers,
         }  # fmt: skip
 
-    def fade_rest(self, named: Tensor, checks: Tensor) -> None:
-        """Rows of the table that `named` does not name, once the checks have passed."""
+    def fade_rest(self, named: Tensor, checks: int, count: int = 0) -> None:
+        """Rows of the table that `named` does not name, once the checks have passed; `count`: see `update_named`."""
         if self.leaves_rest or self.table.numel() == 0:
             return
         device = self.call.device
         marks = self.call.empty(blocks_for(self.rows, 32), dtype=torch.int32)
         device.zero(marks)
-        told = {"marks": marks.data_ptr(), "checks": checks.data_ptr()}
+        told = {"marks": marks.data_ptr(), "checks": checks}
         size = named.shape[0]
         blocks = min(blocks_for(size, _THREADS), device.processors * 8)
-        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, **told)
+        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **told)
         width = self.width()
         lanes = self.lanes(width)
         form, blocks = self.form(width), self.blocks(self.rows, lanes)
@@ -147,29 +148,38 @@ def apply_rows(update: Update) -> None:
     grad, ids = update.inputs["grad"], update.inputs["row_ids"]
     call, size = update.call, ids.shape[0]
     checks = call.checks()
-    named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), bound=update.rows,
-        code=FAULTS.index("row_ids"), **named, **call.told(),
+        code=FAULTS.index("row_ids"), ids=ids.data_ptr(), wide=is_wide(ids), size=size, checks=checks.data_ptr(),
+        **call.told(),
     )  # fmt: skip
-    _update_rows(update, grad, size, **named)
-    update.fade_rest(ids, checks)
+    update_named(update, grad, ids, checks.data_ptr())
 
 
 @updates("apply_all")
 def apply_all(update: Update) -> None:
     """One kernel."""
-    _update_rows(update, update.inputs["grad"], update.rows, ids=0, wide=0, size=update.rows, checks=0)
+    _update_rows(update, update.inputs["grad"], update.rows, ids=0, wide=0, count=0, checks=0)
 
 
-def _update_rows(update: Update, grad: Tensor, count: int, **named: int) -> None:
+def update_named(update: Update, grad: Tensor, ids: Tensor, checks: int, count: int = 0) -> None:
+    """The rows that ascending `ids` name, once the checks have passed, and all others where moments fade.
+
+    `count` is where the device says how many ids there are; 0: all of them.
+    """
+    named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "count": count, "checks": checks}
+    _update_rows(update, grad, min(ids.shape[0], update.rows), **named)
+    update.fade_rest(ids, checks, count)
+
+
+def _update_rows(update: Update, grad: Tensor, size: int, **named: int) -> None:
     if update.cols == 0:
         return  # no weights, and no mean of anything
     width = update.width(grad)
     lanes = update.lanes(width)
     _UPDATE.launch(
-        update.call.device, update.blocks(count, lanes), update.form(width), update.shared(width),
-        grad=grad.data_ptr(), **named, **update.told(lanes),
+        update.call.device, update.blocks(size, lanes), update.form(width), update.shared(width),
+        grad=grad.data_ptr(), size=size, **named, **update.told(lanes),
     )  # fmt: skip
 
 
@@ -177,12 +187,15 @@ def run_update(
     given: UpdateCall, state: Sequence[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int]
 ) -> None:
     """Queue what an admitted call asks for, on the device its table lies on. `state` is the table, then the slots."""
+    from . import families  # noqa: F401  (it enters every update into the table)
+
     device = given.table.device
     runner = UPDATES.get(given.kernel)
     if runner is None:
         raise refuse("no_kernel_for_device", argument="table", value="cuda", bound="cpu")
+    inputs = {name: int(value) if name in _HOST else memory.tensor for name, value, memory in given.inputs}
     for name, _, memory in (*state, *given.inputs):
-        if memory.device is not device:
+        if memory.device is not device and name not in _HOST:
             raise refuse("not_here", argument=name, value="memory elsewhere", bound="on the table's device")
     named = Named(given.kernel, tuple(given.arguments))
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
@@ -190,7 +203,7 @@ def run_update(
     # A call without a record: of the op, runners of updates ask for nothing but its names.
     call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured))
     table, *slots = (memory.tensor for _, _, memory in state)
-    runner(Update(rule, step, table, slots, {name: m.tensor for name, _, m in given.inputs}, constants, call))
+    runner(Update(rule, step, table, slots, inputs, constants, call))
     if mode() == "sync" and not captured:
         device.wait()
         device.ledger.raise_told()
