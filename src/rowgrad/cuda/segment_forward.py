@@ -13,6 +13,7 @@ from .sorting import SortedIds
 from .sparse_segment import Shape, accumulator
 
 _BLOCK = 256
+_LIST = 4096  # ids of a block of threads that shared memory holds
 _SUM = Kernel(
     "segment_forward.cuh", "sum_bags", _BLOCK,
     [(t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)]
@@ -51,12 +52,17 @@ def sum_bags(
     """Queue the checks of sorted segments and of their ids, and the sums of bags."""
     shape = Shape(data, out)
     workers = _BLOCK // shape.lanes
-    shared = 8 * (workers + workers % 2 + 2) + _BLOCK * shape.width * accumulator(data.dtype).itemsize
+    # Several bags a worker, but enough blocks for all processors, and lists of ids that mostly fit.
+    rounds = min(blocks_for(bags, workers) // (4 * device.processors), _LIST * bags // (2 * workers * (size + 1)), 4)
+    block_bags = workers * max(rounds, 1)
+    capacity = min(_LIST, 2 * block_bags * (size // (bags + 1) + 8))
+    shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize + 8 * (block_bags + 2) + 4 * capacity
     _SUM.launch(
-        device, (max(blocks_for(bags, workers), 1), max(shape.tiles, 1)), (TYPE[data.dtype], str(shape.width)), shared,
+        device, (max(blocks_for(bags, block_bags), 1), max(shape.tiles, 1)), (TYPE[data.dtype], str(shape.width)),
+        shared,
         data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0],
         ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size, rows=data.shape[0], bags=bags,
-        reduce=reduce, earlier=earlier, **told,
+        block_bags=block_bags, capacity=capacity, reduce=reduce, earlier=earlier, **told,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from .kernel import FAULTS, Kernel
 
 CHUNK = 32
 _TILE_THREADS, _ROWS_TILE, _PAST = 512, 2048, 96
+_LOOKERS = 2  # blocks of a processor that look at ids
 _MOST_IDS, _MOST_ROWS = 1 << 30, 1 << 31
 _ITEMS = (4, 8, 16)
 _LOOK = Kernel("sorting.cuh", "look_at_ids", 512)
@@ -128,7 +129,7 @@ class SortedIds:
         segment_list = 0 if segments is None else segments.data_ptr()
         segments_wide = 0 if segments is None else is_wide(segments)
         _LOOK.launch(
-            device, min(blocks_for(self.size, 2048), device.processors * 4), (), digits.passes * bins * 16,
+            device, min(blocks_for(self.size, 2048), device.processors * _LOOKERS), (), digits.passes * bins * 16,
             **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
             counts=at["counts"], order=order, id_code=FAULTS.index(codes[0]), segment_code=FAULTS.index(codes[1]),

@@ -136,7 +136,7 @@ def sum_sorted(
 ) -> None:
     """Queue the sums of sorted entries."""
     at = entries.at
-    chunks, workers = blocks_for(entries.size, CHUNK), _BLOCK // shape.lanes
+    chunks, workers = blocks_for(entries.size, CHUNK), _SUM.threads // shape.lanes
     joins = Joins(entries.size, shape, accumulator(grad.dtype), run_shift)
     form = (TYPE[grad.dtype], str(shape.width))
     told = {"out": out.data_ptr(), "columns": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
