@@ -13,11 +13,13 @@ from .sorting import SortedIds
 from .sparse_segment import Shape, accumulator
 
 _BLOCK = 256
-_LIST = 4096  # ids of a block of threads that shared memory holds
+_WAVE = 3  # blocks of a multiprocessor
+_LIST = 8192  # ids of a block of threads that shared memory holds
 _SUM = Kernel(
     "segment_forward.cuh", "sum_bags", _BLOCK,
     [(t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)]
     + [(t, "1") for t in INTEGERS],
+    3,
 )  # fmt: skip
 _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 
@@ -52,9 +54,9 @@ def sum_bags(
     """Queue the checks of sorted segments and of their ids, and the sums of bags."""
     shape = Shape(data, out)
     workers = _BLOCK // shape.lanes
-    # Several bags a worker, but enough blocks for all processors, and lists of ids that mostly fit.
-    rounds = min(blocks_for(bags, workers) // (4 * device.processors), _LIST * bags // (2 * workers * (size + 1)), 4)
-    block_bags = workers * max(rounds, 1)
+    # As many bags a block as make one wave of blocks, but lists of ids that mostly fit.
+    rounds = min(blocks_for(bags, workers * _WAVE * device.processors), 3 * _LIST * bags // (4 * workers * (size + 1)))
+    block_bags = workers * min(max(rounds, 1), 16)
     capacity = min(_LIST, 2 * block_bags * (size // (bags + 1) + 8))
     shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize + 8 * (block_bags + 2) + 4 * capacity
     _SUM.launch(

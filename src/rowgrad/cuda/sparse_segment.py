@@ -11,13 +11,15 @@ from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
 
 SCALE, DIVIDE, ROUND = 1, 2, 4
+_ASIDE = 16 << 20  # bytes of an output from which its zeros are written beside the sort
 _RUN_SHIFT = {0: 30, 1: 6}  # by order: sequential, blocked
-_BLOCK = 256
+_BLOCK = 128
 _SUM = Kernel(
     "segment_grad.cuh", "sum_rows", _BLOCK,
     [(t, w, str(m)) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)
      for m in ((0, 1, 3, 5, 7) if t in ("half", "bfloat16") else (0, 1, 3))]
     + [(t, "1", "0") for t in (*INTEGERS, *COMPLEX)],
+    4,
 )  # fmt: skip
 _JOIN = Kernel(
     "segment_grad.cuh", "join_runs", _BLOCK,
@@ -25,7 +27,6 @@ _JOIN = Kernel(
      for r in (("false", "true") if t in ("half", "bfloat16") else ("false",))]
     + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
 )  # fmt: skip
-_FILL = Kernel("segment_grad.cuh", "fill_zeros", 512)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -45,18 +46,6 @@ class Shape:
         units = blocks_for(columns, self.width)
         self.lanes = min(1 << max(units - 1, 0).bit_length(), 32)
         self.tiles = blocks_for(units, self.lanes)
-
-
-def fill(device: Device, out: Tensor) -> None:
-    """Zeros, in the queue."""
-    size = out.numel() * out.element_size()
-    if size:
-        whole = 0 if out.data_ptr() % 16 else size // 16
-        if whole * 16 + 512 < size:
-            device.zero(out)
-            return
-        _FILL.launch(device, min(blocks_for(size, 512 * 16), device.processors), (), 0,
-                     out=out.data_ptr(), blocks=whole, bytes=size)  # fmt: skip
 
 
 class Gradient:
@@ -97,15 +86,18 @@ class Gradient:
 
     def run(self) -> None:
         """Queue everything."""
-        if not self.unique:
+        is_large = not self.unique and self.out.numel() * self.out.element_size() > _ASIDE
+        if is_large:
             with self.device.aside():
-                fill(self.device, self.out)
+                self.device.zero(self.out)
+        elif not self.unique:
+            self.device.zero(self.out)
         segments_first = not self.unique and self.reduce != 0
         self.sorted.run(
             self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
             rows_out=self.rows, starts_out=self.starts,
         )  # fmt: skip
-        if not self.unique:
+        if is_large:
             self.device.join()
         sum_sorted(
             self.device, self.sorted, self.grad, self.out, self.shape, SCALE if self.reduce else 0, self.run_shift,

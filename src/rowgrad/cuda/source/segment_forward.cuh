@@ -47,10 +47,7 @@ DEVICE void name_bad_bag(const SumBags& p) {
 }
 
 constexpr int64_t kLongBag = 512;  // beyond it a whole block of threads adds up a bag
-#ifndef FLIGHT
-#define FLIGHT 8
-#endif
-constexpr int kFlight = FLIGHT;  // rows in flight
+constexpr int kFlight = 8;         // rows in flight
 
 DEVICE int first_block(int64_t n) {
   const int rest = int(n & 7);

@@ -14,10 +14,7 @@
 namespace rowgrad {
 
 constexpr int kRunShift = 6;  // runs of 64
-#ifndef BATCH
-#define BATCH 8
-#endif
-constexpr int kBatch = BATCH;  // rows in flight
+constexpr int kBatch = 8;    // rows in flight
 constexpr int kAtOnce = 16;    // sums in flight, where sums of runs are added up
 
 // Up to 64 sums of runs that were left, the last of them of this run. They make one sum.
@@ -286,28 +283,6 @@ DEVICE void join_runs(const JoinRuns& p) {
       is_last = (arrived >> 7) != 0;
     }
   }
-}
-
-struct FillZeros {
-  void* out;
-  int64_t blocks;
-  int64_t bytes;
-};
-
-// Sixteen bytes at a time, then the rest.
-DEVICE void fill_zeros(const FillZeros& p) {
-  Block16* out = static_cast<Block16*>(p.out);
-  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
-#ifndef FILLS
-#define FILLS 4
-#endif
-  int64_t i = at;
-  for (; i + (FILLS - 1) * step < p.blocks; i += FILLS * step)
-#pragma unroll
-    for (int k = 0; k < FILLS; ++k) out[i + k * step] = Block16{0, 0};
-  for (; i < p.blocks; i += step) out[i] = Block16{0, 0};
-  uint8_t* rest = static_cast<uint8_t*>(p.out) + p.blocks * 16;
-  if (at < p.bytes - p.blocks * 16) rest[at] = 0;
 }
 
 }  // namespace rowgrad

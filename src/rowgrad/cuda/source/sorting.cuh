@@ -174,9 +174,8 @@ DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
   return total - mine + (warp ? scratch[warp - 1] : 0);
 }
 
-// Lanes of the warp that have the same number as this one.
+// Lanes of the warp that have the same number as this one, of so many bits.
 DEVICE unsigned lanes_with(uint32_t number, int bits) {
-#ifdef BALLOTS
   unsigned same = kAllLanes;
   for (int b = 0; b < bits; ++b) {
     const bool is_set = number >> b & 1u;
@@ -184,9 +183,6 @@ DEVICE unsigned lanes_with(uint32_t number, int bits) {
     same &= is_set ? votes : ~votes;
   }
   return same;
-#else
-  return __match_any_sync(kAllLanes, number);
-#endif
 }
 
 // How many of one digit the tiles before this one have.
@@ -209,8 +205,9 @@ DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins,
 
 // Bytes of shared memory of a pass; Python asks for as many.
 //   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
-// The first pass also makes segment_scales, of type A, out of the counts.
-template <int ITEMS, class A>
+// The first pass also makes segment_scales, of type A, out of the counts. A thread has so many ITEMS; a multiprocessor
+// holds so many BLOCKS.
+template <int ITEMS, class A, int BLOCKS>
 DEVICE void sort_pass(const SortPass& p) {
   constexpr int kThreads = 512, kWarps = kThreads / 32, kTile = kThreads * ITEMS;
   if (is_raised(p.checks)) return;
