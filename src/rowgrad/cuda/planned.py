@@ -11,7 +11,7 @@ from ..errors import refuse
 from .call import Call, blocks_for, is_wide, runs
 from .kernel import Kernel
 from .sorting import CHUNK, Carving, check_limits, padded
-from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, fill, run_shift_of, sum_sorted
+from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
 from .weighted_grad import Weighting, weigh
 
 _TILE = 1024  # entries of a block; `padded` gives whole ones
@@ -99,12 +99,8 @@ def sum_plan(
     planned = PlanEntries(
         call, plan, grad, joins, reduce=how.reduce, weighted=weights is not None, unique=unique
     )  # fmt: skip
-    if not unique:
-        with device.aside():
-            fill(device, out)
-    planned.run(rows_out)
-    if not unique:
-        device.join()
+    with cleared(device, None if unique else out):
+        planned.run(rows_out)
     if plan.size == 0:
         return planned
     entries: Entries = planned

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .call import Call, runs
 from .sorting import SortedIds
-from .sparse_segment import Shape, fill, run_shift_of, sum_sorted
+from .sparse_segment import Shape, cleared, run_shift_of, sum_sorted
 
 
 @runs("scatter_rows")
@@ -18,9 +18,7 @@ def scatter_rows(call: Call) -> tuple[Tensor, ...]:
         device.zero(out)
         return (out,)
     entries = SortedIds(device, size, num_rows, 1)
-    with device.aside():
-        fill(device, out)
-    entries.run(indices, None, call.told(), by_segment=False, order=0)
-    device.join()
+    with cleared(device, out):
+        entries.run(indices, None, call.told(), by_segment=False, order=0)
     sum_sorted(device, entries, grad, out, Shape(grad, out), 0, run_shift_of(0), unique=False)
     return (out,)

@@ -18,7 +18,7 @@ from .sparse_segment import (
     Joins,
     Shape,
     accumulator,
-    fill,
+    cleared,
     run_shift_of,
     sum_sorted,
 )
@@ -87,13 +87,9 @@ def sum_weighted(
     joins = Joins(size, shape, total, run_shift)
     entries = SortedIds(device, size, num_rows, grad.shape[0], zeroed=joins.zeroed, kept=joins.kept)
     scales = call.empty(2 * padded(size), dtype=total)
-    if not unique:
-        with device.aside():
-            fill(device, out)
     starts = call.empty(size, dtype=torch.int64) if unique else None
-    entries.run(indices, segment_ids, call.told(), by_segment=False, rows_out=rows, starts_out=starts)
-    if not unique:
-        device.join()
+    with cleared(device, None if unique else out):
+        entries.run(indices, segment_ids, call.told(), by_segment=False, rows_out=rows, starts_out=starts)
     weighted = weigh(call, entries, grad, segment_ids, weights, how.reduce, scales)
     sum_sorted(device, weighted, grad, out, shape, how.mode(grad.dtype), run_shift, unique=unique)
     return entries
