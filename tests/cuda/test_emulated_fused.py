@@ -98,6 +98,21 @@ def test_ways(device: Emulated, combiner: str, weighted: bool) -> None:
                 check(device, state, batch, STEPS[2], **how)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_of_many_ids(device: Emulated, rule: str, weighted: bool) -> None:
+    """In blocked order their runs are added up by several threads, and on two levels."""
+    for n, (dtype, cols, size) in enumerate(
+        [(torch.float32, 1, 13000), (torch.bfloat16, 8, 9000), (torch.float64, 67, 700), (torch.float16, 272, 400)]
+    ):
+        batch = Batch(size, 6, 30, (cols,), dtype, n)
+        for at, row in enumerate((0, 3, 5)):
+            batch.indices[at * 64 : at * 64 + 63 + at] = row  # runs that end with a row, and beside it
+        state, accumulate = State(rule, drawn((6, cols), dtype)), ("T", "float32")[n // 2]
+        how = {"combiner": COMBINERS[n % 3], "weighted": weighted, "accumulate": accumulate}
+        check(device, state, batch, STEPS[n], order="blocked", **how)
+
+
 @pytest.mark.parametrize("shape", [(5,), (5, 2, 3), (0, 3), (4, 0)])
 @pytest.mark.parametrize("rule", RULES)
 def test_shapes(device: Emulated, rule: str, shape: tuple[int, ...]) -> None:
@@ -175,7 +190,7 @@ def test_optimizers(device: Emulated, make: Any) -> None:
     expected = trained()
     with device as there:
         got = trained()
-    assert sum(name.startswith("update_rows") for name in there.launched) == 3
+    assert sum(name.startswith("update_bags") for name in there.launched) == 3
     assert all(map(same_bits, got, expected))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from .call import Call, blocks_for, is_wide, runs
 from .kernel import Kernel
 from .sorting import CHUNK, Carving, check_limits, padded
 from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
-from .weighted_grad import Weighting, weigh
+from .weighted_grad import Reserve, Weighting, weigh
 
 _TILE = 1024  # entries of a block; `padded` gives whole ones
 _THREADS = 256
@@ -41,7 +42,7 @@ class PlanEntries:
     """The entries of a plan as the sums of gradients read them. `at` is as that of `SortedIds`."""
 
     def __init__(
-        self, call: Call, plan: PlanArrays, grad: Tensor, joins: Joins, *, reduce: int, weighted: bool, unique: bool
+        self, call: Call, plan: PlanArrays, grad: Tensor, reserve: Reserve, *, reduce: int, weighted: bool, unique: bool
     ) -> None:
         self.call, self.plan, self.reduce, self.weighted = call, plan, reduce, weighted
         self.size = size = plan.size
@@ -54,14 +55,14 @@ class PlanEntries:
         self.room, self.total = padded(size), accumulator(grad.dtype)
         zeros, rest = Carving(), Carving()
         zeros.add("checks", 8)
-        zeros.add("zeroed", joins.zeroed)
+        zeros.add("zeroed", reserve.zeroed)
         rest.add("ids", 0 if unique else self.room * 4)
         rest.add("values", self.room * 4)
         rest.add("scales", self.room * self.total.itemsize if reduce and not weighted else 0)
         rest.add("heads", self.room // 8)
         rest.add("firsts", self.room // CHUNK * 4)
         rest.add("begins", self.room // CHUNK * 4)
-        rest.add("kept", joins.kept)
+        rest.add("kept", reserve.kept)
         self.memory = call.empty(zeros.size + rest.size, dtype=torch.uint8)
         self._zeros = self.memory[: zeros.size]
         base = self.memory.data_ptr()
@@ -83,34 +84,45 @@ class PlanEntries:
         )  # fmt: skip
 
 
-def sum_plan(
+def plan_entries(
     call: Call,
     plan: PlanArrays,
     grad: Tensor,
     weights: Tensor | None,
     how: Weighting,
-    out: Tensor,
+    reserve: Reserve,
     unique: bool,
     rows_out: Tensor | None = None,
-) -> PlanEntries:
-    """Queue the gradient of bags into `out`: the plan's rows one after the other if `unique`, else the whole table."""
-    device, shape, run_shift = call.device, Shape(grad, out), run_shift_of(how.order)
-    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+) -> tuple[Entries, int]:
+    """Queue the checks of a plan and its entries; also given is what sums do with them.
+
+    `unique`: rows are counted, not named. `rows_out` gets a copy of the plan's.
+    """
     planned = PlanEntries(
-        call, plan, grad, joins, reduce=how.reduce, weighted=weights is not None, unique=unique
+        call, plan, grad, reserve, reduce=how.reduce, weighted=weights is not None, unique=unique
     )  # fmt: skip
-    with cleared(device, None if unique else out):
-        planned.run(rows_out)
-    if plan.size == 0:
-        return planned
-    entries: Entries = planned
-    mode = SCALE if how.reduce else 0
-    if weights is not None:
-        scales = call.empty(2 * planned.room, dtype=planned.total)
-        segments = _segments_in_input_order(call, plan, planned.at["checks"])
-        entries, mode = weigh(call, planned, grad, segments, weights, how.reduce, scales), how.mode(grad.dtype)
-    sum_sorted(device, entries, grad, out, shape, mode, run_shift, unique=unique)
-    return planned
+    planned.run(rows_out)
+    if weights is None or plan.size == 0:
+        return planned, SCALE if how.reduce else 0
+    segments = _segments_in_input_order(call, plan, planned.at["checks"])
+    return weigh(call, planned, grad, segments, weights, how.reduce), how.mode(grad.dtype)
+
+
+def _sum_plan(
+    call: Call, parts: Sequence[Any], grad: Tensor, weights: Tensor | None, how: Weighting, unique: bool
+) -> tuple[Tensor, ...]:
+    """The outputs of a gradient: the plan's rows one after the other if `unique`, else the whole table."""
+    plan, device, run_shift = PlanArrays(*parts), call.device, run_shift_of(how.order)
+    outputs = tuple(call.output(i) for i in range(len(call.outputs)))
+    shape = Shape(grad, outputs[0])
+    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    with cleared(device, None if unique else outputs[0]):
+        entries, mode = plan_entries(
+            call, plan, grad, weights, how, joins, unique, outputs[1] if unique else None
+        )  # fmt: skip
+    if plan.size:
+        sum_sorted(device, entries, grad, outputs[0], shape, mode, run_shift, unique=unique)
+    return outputs
 
 
 def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tensor:
@@ -131,15 +143,11 @@ def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tenso
 def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
     """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
     (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
-    outputs = tuple(call.output(i) for i in range(len(call.outputs)))
-    how, rows_out = Weighting(reduce, 1, order), outputs[1] if unique else None
-    sum_plan(call, PlanArrays(*parts), grad, None, how, outputs[0], bool(unique), rows_out)
-    return outputs
+    return _sum_plan(call, parts, grad, None, Weighting(reduce, 1, order), bool(unique))
 
 
 @runs("planned_weighted_grad")
 def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
     """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
-    (grad, weights, *parts), out = call.inputs, call.output(0)
-    sum_plan(call, PlanArrays(*parts), grad, weights, Weighting(*call.attrs), out, unique=False)
-    return (out,)
+    grad, weights, *parts = call.inputs
+    return _sum_plan(call, parts, grad, weights, Weighting(*call.attrs), unique=False)

@@ -25,7 +25,7 @@ _RULE = {
 }  # fmt: skip
 _MOMENTS = ("adam", "adamw")
 _HOST = ("num_rows",)  # inputs that are numbers of the host
-_THREADS = 256
+THREADS = 256
 _WARP = 32
 _LANES_OF_SUM = 8  # a sum over columns has eight lanes
 
@@ -35,10 +35,10 @@ def forms_of(rules: Sequence[str]) -> list[tuple[str, ...]]:
     return [(t, _RULE[rule], str(width)) for t in FLOATS for rule in rules for width in (1, _WIDEST[t])]
 
 
-_CHECK = Kernel("updates.cuh", "check_row_ids", _THREADS)
-_UPDATE = Kernel("updates.cuh", "update_rows", _THREADS, forms_of(tuple(RULES)))
-_MARK = Kernel("updates.cuh", "mark_rows", _THREADS)
-_FADE = Kernel("updates.cuh", "fade_rows", _THREADS, forms_of(_MOMENTS))
+_CHECK = Kernel("updates.cuh", "check_row_ids", THREADS)
+_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(tuple(RULES)))
+_MARK = Kernel("updates.cuh", "mark_rows", THREADS)
+_FADE = Kernel("updates.cuh", "fade_rows", THREADS, forms_of(_MOMENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class Update:
 
     def blocks(self, rows: int, lanes: int) -> int:
         """For so many rows."""
-        return min(blocks_for(rows, _THREADS // lanes), self.call.device.processors * 32)
+        return min(blocks_for(rows, THREADS // lanes), self.call.device.processors * 32)
 
     def shared(self, width: int) -> int:
         """Bytes of shared memory in which the squares of a row are put in order."""
-        return _THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * (self.rule == "row_wise_adagrad")
+        return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * (self.rule == "row_wise_adagrad")
 
     def told(self, lanes: int) -> dict[str, Any]:
         """What every kernel that updates rows is told."""
@@ -112,7 +112,10 @@ class Update:
         }  # fmt: skip
 
     def fade_rest(self, named: Tensor, checks: int, count: int = 0) -> None:
-        """Rows of the table that `named` does not name, once the checks have passed; `count`: see `update_named`."""
+        """Rows of the table that `named` does not name, once the checks have passed.
+
+        `count` is where the device says how many of them there are; 0: all.
+        """
         if self.leaves_rest or self.table.numel() == 0:
             return
         device = self.call.device
@@ -120,7 +123,7 @@ class Update:
         device.zero(marks)
         told = {"marks": marks.data_ptr(), "checks": checks}
         size = named.shape[0]
-        blocks = min(blocks_for(size, _THREADS), device.processors * 8)
+        blocks = min(blocks_for(size, THREADS), device.processors * 8)
         _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **told)
         width = self.width()
         lanes = self.lanes(width)
@@ -148,38 +151,29 @@ def apply_rows(update: Update) -> None:
     grad, ids = update.inputs["grad"], update.inputs["row_ids"]
     call, size = update.call, ids.shape[0]
     checks = call.checks()
+    named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK.launch(
-        call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), bound=update.rows,
-        code=FAULTS.index("row_ids"), ids=ids.data_ptr(), wide=is_wide(ids), size=size, checks=checks.data_ptr(),
-        **call.told(),
+        call.device, min(blocks_for(size, THREADS), call.device.processors * 8), bound=update.rows,
+        code=FAULTS.index("row_ids"), **named, **call.told(),
     )  # fmt: skip
-    update_named(update, grad, ids, checks.data_ptr())
+    _update_rows(update, grad, size, **named)
+    update.fade_rest(ids, checks.data_ptr())
 
 
 @updates("apply_all")
 def apply_all(update: Update) -> None:
     """One kernel."""
-    _update_rows(update, update.inputs["grad"], update.rows, ids=0, wide=0, count=0, checks=0)
+    _update_rows(update, update.inputs["grad"], update.rows, ids=0, wide=0, size=update.rows, checks=0)
 
 
-def update_named(update: Update, grad: Tensor, ids: Tensor, checks: int, count: int = 0) -> None:
-    """The rows that ascending `ids` name, once the checks have passed, and all others where moments fade.
-
-    `count` is where the device says how many ids there are; 0: all of them.
-    """
-    named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "count": count, "checks": checks}
-    _update_rows(update, grad, min(ids.shape[0], update.rows), **named)
-    update.fade_rest(ids, checks, count)
-
-
-def _update_rows(update: Update, grad: Tensor, size: int, **named: int) -> None:
+def _update_rows(update: Update, grad: Tensor, count: int, **named: int) -> None:
     if update.cols == 0:
         return  # no weights, and no mean of anything
     width = update.width(grad)
     lanes = update.lanes(width)
     _UPDATE.launch(
-        update.call.device, update.blocks(size, lanes), update.form(width), update.shared(width),
-        grad=grad.data_ptr(), size=size, **named, **update.told(lanes),
+        update.call.device, update.blocks(count, lanes), update.form(width), update.shared(width),
+        grad=grad.data_ptr(), **named, **update.told(lanes),
     )  # fmt: skip
 
 

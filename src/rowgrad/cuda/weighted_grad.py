@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -42,35 +43,44 @@ class Weighting:
         return SCALE | (DIVIDE if self.reduce else 0) | (ROUND if rounds else 0)
 
 
+class Reserve(Protocol):
+    """Bytes that go with entries: `zeroed` are zeros at the start, `kept` hold anything."""
+
+    zeroed: int
+    kept: int
+
+
 @dataclass(frozen=True, slots=True)
 class WeightedEntries:
-    """Sorted entries with weights and divisors."""
+    """Sorted entries with weights and divisors, and the memory they lie in."""
 
     at: dict[str, int]
     size: int
+    memory: tuple[Any, ...]
 
 
 def weigh(
-    call: Call, entries: Entries, grad: Tensor, segments: Tensor, weights: Tensor, reduce: int, scales: Tensor
+    call: Call, entries: Entries, grad: Tensor, segments: Tensor, weights: Tensor, reduce: int
 ) -> WeightedEntries:
     """Queue what turns the positions of entries into segments, and gives them weights and divisors.
 
-    `scales` has room for both lists. `segments` and `weights` are in the order of the batch.
+    `segments` and `weights` are in the order of the batch.
     """
-    size, total, checks = entries.size, accumulator(grad.dtype), entries.at["checks"]
+    size, total, room = entries.size, accumulator(grad.dtype), padded(entries.size)
     totals = segment_totals(call, segments, weights, total, grad.shape[0], reduce)
-    half = scales.data_ptr() + padded(size) * total.itemsize
-    at = {**entries.at, "scales": scales.data_ptr(), "divisors": half}
+    scales = call.empty(2 if reduce else 1, room, dtype=total)
+    divisors = scales[1].data_ptr() if reduce else 0
+    at = {**entries.at, "scales": scales.data_ptr(), "divisors": divisors}
     _WEIGH.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 16),
         (TYPE[weights.dtype], TYPE[total]), values=at["values"], segments=segments.data_ptr(),
         wide_segments=is_wide(segments), weights=weights.data_ptr(), totals=0 if totals is None else totals.data_ptr(),
-        size=size, scales=at["scales"], divisors=at["divisors"], checks=checks,
+        size=size, scales=at["scales"], divisors=divisors, checks=at["checks"],
     )  # fmt: skip
-    return WeightedEntries(at, size)
+    return WeightedEntries(at, size, (entries, scales))
 
 
-def sum_weighted(
+def weighted_entries(
     call: Call,
     grad: Tensor,
     indices: Tensor,
@@ -78,30 +88,29 @@ def sum_weighted(
     weights: Tensor,
     num_rows: int,
     how: Weighting,
-    out: Tensor,
+    reserve: Reserve,
     rows: Tensor | None = None,
-) -> SortedIds:
-    """Queue the gradient into `out`: the whole table; or, with memory for their numbers, `rows` one after the other."""
-    device, size, shape, unique = call.device, indices.numel(), Shape(grad, out), rows is not None
-    total, run_shift = accumulator(grad.dtype), run_shift_of(how.order)
-    joins = Joins(size, shape, total, run_shift)
-    entries = SortedIds(device, size, num_rows, grad.shape[0], zeroed=joins.zeroed, kept=joins.kept)
-    scales = call.empty(2 * padded(size), dtype=total)
-    starts = call.empty(size, dtype=torch.int64) if unique else None
-    with cleared(device, None if unique else out):
-        entries.run(indices, segment_ids, call.told(), by_segment=False, rows_out=rows, starts_out=starts)
-    weighted = weigh(call, entries, grad, segment_ids, weights, how.reduce, scales)
-    sum_sorted(device, weighted, grad, out, shape, how.mode(grad.dtype), run_shift, unique=unique)
-    return entries
+    starts: Tensor | None = None,
+) -> WeightedEntries:
+    """Queue the sort of a batch. `rows` and `starts`: memory for the rows that are named and where they begin."""
+    entries = SortedIds(
+        call.device, indices.numel(), num_rows, grad.shape[0], zeroed=reserve.zeroed, kept=reserve.kept
+    )  # fmt: skip
+    entries.run(indices, segment_ids, call.told(), by_segment=False, rows_out=rows, starts_out=starts)
+    return weigh(call, entries, grad, segment_ids, weights, how.reduce)
 
 
 @runs("weighted_segment_grad")
 def weighted_segment_grad(call: Call) -> tuple[Tensor, ...]:
     """The whole table."""
     (grad, indices, segment_ids, weights, num_rows), how = call.inputs, Weighting(*call.attrs)
-    out = call.output(0)
+    out, device, run_shift = call.output(0), call.device, run_shift_of(how.order)
     if indices.numel() == 0 or num_rows == 0:  # then nothing else is looked at
-        call.device.zero(out)
-    else:
-        sum_weighted(call, grad, indices, segment_ids, weights, num_rows, how, out)
+        device.zero(out)
+        return (out,)
+    shape = Shape(grad, out)
+    joins = Joins(indices.numel(), shape, accumulator(grad.dtype), run_shift)
+    with cleared(device, out):
+        entries = weighted_entries(call, grad, indices, segment_ids, weights, num_rows, how, joins)
+    sum_sorted(device, entries, grad, out, shape, how.mode(grad.dtype), run_shift, unique=False)
     return (out,)

@@ -51,12 +51,10 @@ struct UpdateRows {
   const void* ids;
   int64_t wide;
   int64_t size;
-  const int64_t* count;
   const Checks* checks;
 };
 
-// Rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1; row k of `grad` is the gradient of the k-th. Where
-// the host does not know how many there are, `count` says it, and `size` is what there are at most.
+// Rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1; row k of `grad` is the gradient of the k-th.
 template <class T, class Rule, int W>
 DEVICE void update_rows(const UpdateRows& p) {
   typedef Accumulator<T> A;
@@ -69,8 +67,8 @@ DEVICE void update_rows(const UpdateRows& p) {
   }
   const RowUpdate<T> u = row_update_of<T>(p);
   const Ids ids{p.ids, p.wide != 0};
-  const int64_t groups = blockDim.x / group.lanes, stride = gridDim.x * groups, size = p.count ? *p.count : p.size;
-  for (int64_t k = blockIdx.x * groups + threadIdx.x / group.lanes; k < size; k += stride) {
+  const int64_t groups = blockDim.x / group.lanes, stride = gridDim.x * groups;
+  for (int64_t k = blockIdx.x * groups + threadIdx.x / group.lanes; k < p.size; k += stride) {
     const T* from = static_cast<const T*>(p.grad) + k * p.cols;
     update_row<Rule, W>(
         u, group, p.ids ? ids[k] : k,
@@ -91,7 +89,7 @@ struct MarkRows {
   const Checks* checks;
 };
 
-// A bit for every row that is named.
+// A bit for every row that is named. Where the host does not know how many are, `count` says it.
 DEVICE void mark_rows(const MarkRows& p) {
   if (is_raised(p.checks)) return;
   const Ids ids{p.ids, p.wide != 0};
