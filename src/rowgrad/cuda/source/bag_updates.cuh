@@ -99,47 +99,61 @@ DEVICE void add_rounded(const P& p, Accumulator<T> (&sum)[W], int j, Accumulator
     if (p.mode & kRounds) sum[j] = load(store<T>(sum[j]));
 }
 
-// Entries [begin, end) at columns [c, c + W), left to right from +0. The values of the next ones are asked for while the
-// rows of these are on their way.
-template <class T, int W, class P>
-DEVICE void sum_entries(const P& p, int64_t begin, int64_t end, int64_t c, Accumulator<T> (&sum)[W]) {
+// Entries [begin, end) at columns [c, c + W), left to right from +0, N rows at once. The values of the next ones are asked
+// for while the rows of these are on their way. `weighted`: contributions may be divided, and rounded.
+template <int N, bool weighted, class T, int W, class P>
+DEVICE void sum_rows_of(const P& p, int64_t begin, int64_t end, int64_t c, Accumulator<T> (&sum)[W]) {
   typedef Accumulator<T> A;
   const T* grad = static_cast<const T*>(p.grad) + c;
   const A *scales = static_cast<const A*>(p.scales), *divisors = static_cast<const A*>(p.divisors);
-  uint32_t value[kRowsAtOnce];
+  const bool has_scales = (p.mode & kScales) != 0, divides = weighted && (p.mode & kDivides) != 0;
+  uint32_t value[N];
 #pragma unroll
-  for (int j = 0; j < kRowsAtOnce; ++j)
+  for (int j = 0; j < N; ++j)
     if (begin + j < end) value[j] = p.values[begin + j];
 #pragma unroll
   for (int w = 0; w < W; ++w) sum[w] = zero_of<A>();
 #pragma unroll 1
-  for (int64_t i = begin; i < end; i += kRowsAtOnce) {
-    Pack<T, W> row[kRowsAtOnce];
-    A scale[kRowsAtOnce], divisor[kRowsAtOnce];
+  for (int64_t i = begin; i < end; i += N) {
+    Pack<T, W> row[N];
+    A scale[N], divisor[N];
 #pragma unroll
-    for (int j = 0; j < kRowsAtOnce; ++j) {
+    for (int j = 0; j < N; ++j) {
       if (i + j >= end) continue;
       row[j] = load_pack<W>(grad + int64_t(value[j]) * p.cols);
-      if (p.mode & kScales) scale[j] = scales[i + j];
-      if (p.mode & kDivides) divisor[j] = divisors[i + j];
+      if (has_scales) scale[j] = scales[i + j];
+      if (divides) divisor[j] = divisors[i + j];
     }
 #pragma unroll
-    for (int j = 0; j < kRowsAtOnce; ++j)
-      if (i + kRowsAtOnce + j < end) value[j] = p.values[i + kRowsAtOnce + j];
+    for (int j = 0; j < N; ++j)
+      if (i + N + j < end) value[j] = p.values[i + N + j];
 #pragma unroll
-    for (int j = 0; j < kRowsAtOnce; ++j) {
+    for (int j = 0; j < N; ++j) {
       if (i + j >= end) continue;
 #pragma unroll
       for (int w = 0; w < W; ++w) {
         A x = load(row[j].at[w]);
-        if (p.mode & kDivides) x = over_no_nan(x, divisor[j]);
-        if (p.mode & kScales) x = times(x, scale[j]);
-        if constexpr (sizeof(T) == 2)
-          if (p.mode & kRounds) x = load(store<T>(x));
-        add_rounded<T, W>(p, sum, w, x);
+        if (divides) x = over_no_nan(x, divisor[j]);
+        if (has_scales) x = times(x, scale[j]);
+        if constexpr (weighted) {
+          if constexpr (sizeof(T) == 2)
+            if (p.mode & kRounds) x = load(store<T>(x));
+          add_rounded<T, W>(p, sum, w, x);
+        } else {
+          sum[w] = plus(sum[w], x);
+        }
       }
     }
   }
+}
+
+// Divisions take many instructions, and what is rounded at every step is no matter of memory: few rows at once, then.
+template <class T, int W, class P>
+DEVICE void sum_entries(const P& p, int64_t begin, int64_t end, int64_t c, Accumulator<T> (&sum)[W]) {
+  if (p.mode & (kDivides | kRounds))
+    sum_rows_of<2, true, T, W>(p, begin, end, c, sum);
+  else
+    sum_rows_of<kRowsAtOnce, false, T, W>(p, begin, end, c, sum);
 }
 
 // A row's step with the gradient that `sum(c, g)` adds up: once, but for rows that are wider than a group and a rule that

@@ -72,8 +72,7 @@ DEVICE void expand_plan(const ExpandPlan& p) {
   const int64_t begin = int64_t(blockIdx.x) * kTile, first = begin + threadIdx.x;
   bool bad = p.size > 0 && p.listed == 0;
 
-  int64_t value[kItems];
-  A scale[kItems];
+  int64_t value[kItems], count[kItems];
 #pragma unroll
   for (int j = 0; j < kItems; ++j) value[j] = first + j * kThreads < p.size ? segments[first + j * kThreads] : 0;
   if (warp == 0) {
@@ -84,10 +83,11 @@ DEVICE void expand_plan(const ExpandPlan& p) {
 #pragma unroll
   for (int j = 0; j < kItems; ++j) {
     const int64_t i = first + j * kThreads;
+    count[j] = 1;
     if (i >= p.size) continue;
     const bool fits = is_below(value[j], p.num_segments);
     bad |= !fits;
-    if (p.scales) scale[j] = fits ? gradient_scale<A>(p.reduce, p.counts[value[j]]) : A(0);
+    if (p.scales && fits) count[j] = p.counts[value[j]];
     if (p.positions) {
       value[j] = p.positions[i];
       bad |= !is_below(value[j], p.size);
@@ -96,6 +96,18 @@ DEVICE void expand_plan(const ExpandPlan& p) {
   for (int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x; k < p.listed; k += int64_t(gridDim.x) * kThreads) {
     bad |= !rises_in(rows, p.num_rows, k) || !rises_in(starts, p.size, k) || (k == 0 && starts[0] != 0);
     if (p.rows_out) rows_out.put(k, rows[k]);
+  }
+  // One scale at a time, for the code of its arithmetic is long: lists move on by one.
+  A scale[kItems] = {};
+#pragma unroll 1
+  for (int turn = 0; p.scales && turn < kItems; ++turn) {
+    const A next = gradient_scale<A>(p.reduce, count[0]);
+#pragma unroll
+    for (int j = 0; j + 1 < kItems; ++j) {
+      count[j] = count[j + 1];
+      scale[j] = scale[j + 1];
+    }
+    scale[kItems - 1] = next;
   }
   __syncthreads();
   const int64_t row_before = first_row;
