@@ -97,14 +97,29 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
   block.is_listed = end - begin <= p.capacity && p.rows <= (int64_t(1) << 32);
   for (int k = threadIdx.x; k < count; k += blockDim.x) starts[k] = end;
   __syncthreads();
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    const int64_t id = int64_t(ids[i]), bag = int64_t(segments[i]) - first;
-    const int64_t before = i > begin ? int64_t(segments[i - 1]) - first : -1;
-    if (before > bag || before < -1 || bag >= count || !is_below(id, p.rows))
-      bad = true;
-    else
-      for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
-    if (block.is_listed) block.list[i - begin] = uint32_t(id);
+  constexpr int kAtOnce = 4;
+  for (int64_t from = begin + threadIdx.x; from < end; from += kAtOnce * blockDim.x) {
+    I id[kAtOnce];
+    S segment[kAtOnce], last[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = from + j * blockDim.x;
+      if (i >= end) continue;
+      id[j] = ids[i];
+      segment[j] = segments[i];
+      last[j] = i > begin ? segments[i - 1] : S(0);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = from + j * blockDim.x;
+      if (i >= end) continue;
+      const int64_t bag = int64_t(segment[j]) - first, before = i > begin ? int64_t(last[j]) - first : -1;
+      if (before > bag || before < -1 || bag >= count || !is_below(int64_t(id[j]), p.rows))
+        bad = true;
+      else if (before < bag)
+        for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
+      if (block.is_listed) block.list[i - begin] = uint32_t(id[j]);
+    }
   }
   return any_thread(bad);
 }
