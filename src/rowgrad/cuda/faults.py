@@ -92,7 +92,7 @@ class Ledger:
         if self._checks is None:
             self._checks = empty((_SLOTS + 1,), torch.int64)
             self._checks.zero_()
-        return self._checks.data_ptr() + (slot - self.alarm) // (_FIELDS * 8) * 8
+        return int(self._checks.data_ptr()) + (slot - self.alarm) // (_FIELDS * 8) * 8
 
     def raise_told(self) -> None:
         """Raise the oldest fault that was told; the others are dropped with it."""
