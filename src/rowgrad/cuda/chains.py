@@ -86,14 +86,15 @@ def record(device: Device, tensors: Sequence[Tensor], fault: int, queue: Callabl
     chain.launches = recorder.launches
     owners = np.zeros(len(recorder.words), np.intp)
     offsets = np.array(recorder.words, np.int64)
+    # Tensors may overlap: an address where one begins is that one's. Null is nobody's.
+    first = {begin: number for number, (begin, _) in reversed(list(enumerate(spans, 1)))}
     for i, (word, is_address) in enumerate(zip(recorder.words, recorder.is_address, strict=True)):
-        for number, (begin, end) in enumerate(spans, 1):
-            if is_address and begin <= word < end:
-                owners[i] = number
-                offsets[i] = word - begin
-                break
-        else:
-            assert not is_address or word in (0, device.ledger.alarm), "an address of memory that nobody knows"
+        if not is_address or word in (0, device.ledger.alarm):
+            continue
+        inside = (number for number, (begin, end) in enumerate(spans, 1) if begin <= word < end)
+        owner = first.get(word) or next(inside, 0)
+        assert owner, "an address of memory that nobody knows"
+        owners[i], offsets[i] = owner, word - spans[owner - 1][0]
     chain.tensors, chain.offsets, chain.arguments = owners, offsets, np.zeros_like(offsets)
     return chain
 
@@ -111,5 +112,7 @@ def queue_again(device: Any, chain: Chain, tensors: Sequence[Tensor], fault: int
 
 
 def key_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """What of tensors launches may depend on: sizes, dtypes, and how their memory is aligned."""
-    return tuple((t.shape, t.dtype, t.data_ptr() % 16) for t in tensors)
+    """What of tensors launches may depend on: sizes, dtypes, how their memory is aligned, and which begin as one."""
+    addresses = [t.data_ptr() for t in tensors]
+    same = None if len(set(addresses)) == len(addresses) else tuple(map(addresses.index, addresses))
+    return same, *((t.shape, t.dtype, at % 16) for t, at in zip(tensors, addresses, strict=True))
