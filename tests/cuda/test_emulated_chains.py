@@ -7,6 +7,7 @@ from typing import Any
 import emulated_call
 import pytest
 import torch
+from agreement import agree
 from emulated_call import emulate, on_cpu, same_bits
 from host_device import HostDevice
 from torch import Tensor
@@ -56,3 +57,20 @@ def test_plans_that_share_memory() -> None:
         ):
             plan = {"rows": rows, "starts": starts, "segments": segments, "positions": every, "counts": counts}
             check(op, grad=grad, **plan, num_rows=3 * ROWS)
+
+
+@pytest.mark.parametrize("order", ["sequential", "blocked"])
+@pytest.mark.parametrize("op", ["PlannedSparseSegmentSumGrad", "PlannedSparseSegmentSqrtNGradV2"])
+def test_plans_again(op: str, order: str) -> None:
+    """Several plans of one shape, of which one is none: it is refused, and the next one is as good as ever."""
+    starts, size = torch.tensor([0, 70, 71, 2000]), 2100
+    for turn in range(4):
+        draw = torch.Generator().manual_seed(turn)
+        segments = torch.randint(0, 9, (size,), generator=draw)
+        plan = {
+            "rows": torch.randperm(20, generator=draw)[:4].sort().values, "starts": starts + 0, "segments": segments,
+            "positions": torch.arange(size), "counts": segments.bincount(minlength=9), "num_rows": 20,
+        }  # fmt: skip
+        if turn == 2:
+            segments[1500] = 9
+        agree(op, grad=torch.randn((9, 3), generator=draw), **plan, attrs={"order": order})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ..errors import refuse
 from .call import Call, blocks_for, is_wide, runs
+from .chains import Chain, key_of, queue_again, record
+from .device import Device
 from .kernel import Kernel
 from .sorting import CHUNK, Carving, check_limits, padded
 from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
@@ -20,6 +22,9 @@ _THREADS = 256
 _EXPAND = Kernel("planned.cuh", "expand_plan", _THREADS, [("float",), ("double",)])
 _PLACE = Kernel("planned.cuh", "place_segments", _THREADS)
 _TAKE = Kernel("planned.cuh", "take_segments", _THREADS)
+
+
+Queue = Callable[[Device], None]
 
 
 class PlanArrays(NamedTuple):
@@ -68,12 +73,12 @@ class PlanEntries:
         base = self.memory.data_ptr()
         self.at = zeros.addresses(base) | rest.addresses(base + zeros.size)
 
-    def run(self, rows_out: Tensor | None = None) -> None:
+    def run(self, device: Device, rows_out: Tensor | None = None) -> None:
         """Queue the checks and the lists. With weights values are positions; else segments, which may have scales."""
         call, plan, at = self.call, self.plan, self.at
-        call.device.zero(self._zeros)
+        device.zero(self._zeros)
         _EXPAND.launch(
-            call.device, self.room // _TILE, ("double" if self.total == torch.float64 else "float",), 0,
+            device, self.room // _TILE, ("double" if self.total == torch.float64 else "float",), 0,
             rows=plan.rows.data_ptr(), wide_rows=is_wide(plan.rows), num_rows=plan.num_rows,
             starts=plan.starts.data_ptr(), listed=plan.rows.shape[0], segments=plan.segments.data_ptr(),
             wide_segments=is_wide(plan.segments), positions=plan.positions.data_ptr() if self.weighted else 0,
@@ -92,37 +97,88 @@ def plan_entries(
     how: Weighting,
     reserve: Reserve,
     unique: bool,
-    rows_out: Tensor | None = None,
 ) -> tuple[Entries, int]:
     """Queue the checks of a plan and its entries; also given is what sums do with them.
 
-    `unique`: rows are counted, not named. `rows_out` gets a copy of the plan's.
+    `unique`: rows are counted, not named.
     """
     planned = PlanEntries(
         call, plan, grad, reserve, reduce=how.reduce, weighted=weights is not None, unique=unique
     )  # fmt: skip
-    planned.run(rows_out)
+    planned.run(call.device)
     if weights is None or plan.size == 0:
         return planned, SCALE if how.reduce else 0
     segments = _segments_in_input_order(call, plan, planned.at["checks"])
     return weigh(call, planned, grad, segments, weights, how.reduce), how.mode(grad.dtype)
 
 
-def _sum_plan(
-    call: Call, parts: Sequence[Any], grad: Tensor, weights: Tensor | None, how: Weighting, unique: bool
-) -> tuple[Tensor, ...]:
-    """The outputs of a gradient: the plan's rows one after the other if `unique`, else the whole table."""
-    plan, device, run_shift = PlanArrays(*parts), call.device, run_shift_of(how.order)
-    outputs = tuple(call.output(i) for i in range(len(call.outputs)))
-    shape = Shape(grad, outputs[0])
-    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+class _Kind(NamedTuple):
+    """What gradients of one kind share: how much memory they take, and their launches."""
+
+    memory: int
+    expand: Chain
+    sum: Chain
+
+
+_KINDS: dict[Any, _Kind] = {}
+_MANY = 1024
+
+
+@runs("planned_segment_grad")
+def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
+    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
+    (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
+    plan, device, outputs = PlanArrays(*parts), call.device, tuple(call.output(i) for i in range(len(call.outputs)))
+    given = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
+    key = (device, plan.num_rows, reduce, order, unique, key_of(given))
+    kind = _KINDS.get(key)
+    if kind is None:
+        how = Weighting(reduce, 1, order)
+        memory, expand, add_up = _launches(call, plan, grad, how, outputs)
+        tensors = (memory, *given)
+        with cleared(device, None if unique else outputs[0]):
+            expands = record(device, tensors, call.fault, expand)
+        if len(_KINDS) >= _MANY:
+            _KINDS.clear()
+        _KINDS[key] = _Kind(memory.numel(), expands, record(device, tensors, call.fault, add_up))
+        return outputs
+    tensors = (device.empty((kind.memory,), torch.uint8), *given)
     with cleared(device, None if unique else outputs[0]):
-        entries, mode = plan_entries(
-            call, plan, grad, weights, how, joins, unique, outputs[1] if unique else None
-        )  # fmt: skip
-    if plan.size:
-        sum_sorted(device, entries, grad, outputs[0], shape, mode, run_shift, unique=unique)
+        queue_again(device, kind.expand, tensors, call.fault)
+    queue_again(device, kind.sum, tensors, call.fault)
     return outputs
+
+
+def _launches(
+    call: Call, plan: PlanArrays, grad: Tensor, how: Weighting, outputs: Sequence[Tensor]
+) -> tuple[Tensor, Queue, Queue]:
+    """Memory for a gradient, and what queues its launches before and after the zeros are there."""
+    unique, shape, run_shift = len(outputs) > 1, Shape(grad, outputs[0]), run_shift_of(how.order)
+    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    entries = PlanEntries(call, plan, grad, joins, reduce=how.reduce, weighted=False, unique=unique)
+
+    def expand(device: Device) -> None:
+        entries.run(device, outputs[1] if unique else None)
+
+    def add_up(device: Device) -> None:
+        if plan.size:
+            mode = SCALE if how.reduce else 0
+            sum_sorted(device, entries, grad, outputs[0], shape, mode, run_shift, unique=unique)
+
+    return entries.memory, expand, add_up
+
+
+@runs("planned_weighted_grad")
+def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
+    """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    (grad, weights, *parts), how, out = call.inputs, Weighting(*call.attrs), call.output(0)
+    plan, device, shape, run_shift = PlanArrays(*parts), call.device, Shape(grad, out), run_shift_of(how.order)
+    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    with cleared(device, out):
+        entries, mode = plan_entries(call, plan, grad, weights, how, joins, unique=False)
+    if plan.size:
+        sum_sorted(device, entries, grad, out, shape, mode, run_shift, unique=False)
+    return (out,)
 
 
 def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tensor:
@@ -137,17 +193,3 @@ def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tenso
     )  # fmt: skip
     _TAKE.launch(device, blocks, placed=placed.data_ptr(), size=size, segments=segments.data_ptr(), checks=checks)
     return segments
-
-
-@runs("planned_segment_grad")
-def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
-    (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
-    return _sum_plan(call, parts, grad, None, Weighting(reduce, 1, order), bool(unique))
-
-
-@runs("planned_weighted_grad")
-def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
-    grad, weights, *parts = call.inputs
-    return _sum_plan(call, parts, grad, weights, Weighting(*call.attrs), unique=False)
