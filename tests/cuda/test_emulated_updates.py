@@ -230,7 +230,7 @@ def test_a_fault_is_raised_by_the_next_update(emulated: Emulated) -> None:
 
 
 def test_what_is_refused_before_any_kernel(emulated: Emulated) -> None:
-    """As on the CPU; and bags, as long as no kernel takes them."""
+    """As on the CPU."""
     state = State("adagrad", drawn((4, 2), torch.float32))
     ids, grad = torch.tensor([0, 3]), drawn((2, 2), torch.float32)
     refusals = [
@@ -257,9 +257,9 @@ def test_memory_of_another_device_is_refused(emulated: Emulated) -> None:
         apply_all("sgd", memory_of(state.table, "table", CPU), (), grad, PLAIN)
 
 
-@pytest.mark.skipif("apply_bags" in cuda_updates.UPDATES, reason="there is a kernel")
-def test_an_update_without_a_kernel_is_refused(emulated: Emulated) -> None:
+def test_an_update_without_a_kernel_is_refused(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
     state = State("sgd", drawn((4, 2), torch.float32))
+    monkeypatch.delitem(cuda_updates.UPDATES, "apply_bags")
     with emulated, pytest.raises(UnimplementedError, match="table is on cuda"):
         state.after(apply_bags, drawn((2, 2), torch.float32), torch.tensor([0, 1]), torch.tensor([0, 1]), step=PLAIN)
 

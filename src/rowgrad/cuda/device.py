@@ -105,7 +105,11 @@ class CudaDevice:
 
     def zero(self, tensor: Tensor) -> None:
         """In the current stream."""
-        tensor.zero_()
+        size = tensor.numel() * tensor.element_size()
+        if size % 4 or not tensor.is_contiguous():
+            tensor.zero_()
+        elif size:
+            driver.set_zero(tensor.data_ptr(), size, self._stream())
 
     def wait(self) -> None:
         """Until the current stream is through."""

@@ -28,6 +28,17 @@ _PASS = Kernel(
 _FIND = Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)], 4)
 
 
+def padded(size: int) -> int:
+    """How many entries lists of them have memory for: kernels read some past the end."""
+    return blocks_for(size + _PAST, _ROWS_TILE) * _ROWS_TILE
+
+
+def check_limits(size: int, rows: int, sources: int) -> None:
+    """Entries have 32 bits for a row of the table, and as many for what is added to it."""
+    if size >= _MOST_IDS or rows > _MOST_ROWS or sources > _MOST_ROWS:
+        raise ResourceExhaustedError(f"a CUDA call takes up to {_MOST_IDS - 1} ids of {_MOST_ROWS} rows")
+
+
 class Carving:
     """One piece of memory, handed out in parts that begin at multiples of 256 bytes."""
 
@@ -80,8 +91,7 @@ class SortedIds:
         zeroed: int = 0,
         kept: int = 0,
     ) -> None:
-        if size >= _MOST_IDS or rows > _MOST_ROWS or sources > _MOST_ROWS:
-            raise ResourceExhaustedError(f"a CUDA call takes up to {_MOST_IDS - 1} ids of {_MOST_ROWS} rows")
+        check_limits(size, rows, sources)
         self.device, self.size, self.rows, self.sources = device, size, rows, sources
         self.digits = digits = Digits.of(rows)
         self._items = next((n for n in _ITEMS if blocks_for(size, _TILE_THREADS * n) <= device.processors), _ITEMS[-1])
@@ -89,7 +99,7 @@ class SortedIds:
         self._blocks = "2" if self.tiles > 2 * device.processors else "1"
         self.row_tiles = blocks_for(size + _PAST, _ROWS_TILE)
         bins = 1 << digits.bits
-        padded = self.row_tiles * _ROWS_TILE
+        room = padded(size)
         zeros, rest = Carving(), Carving()
         zeros.add("checks", 8)
         zeros.add("total", 8)
@@ -99,14 +109,14 @@ class SortedIds:
         zeros.add("counts", sources * 4 if counted else 0)
         zeros.add("zeroed", zeroed)
         for name in ("ids", "values"):
-            rest.add(name, padded * 4)
+            rest.add(name, room * 4)
         for name in ("pairs", "pairs2"):
-            rest.add(name, padded * 8 if digits.passes > 1 else 0)
-        rest.add("heads", padded // 8)
-        rest.add("firsts", padded // CHUNK * 4)
-        rest.add("begins", padded // CHUNK * 4)
+            rest.add(name, room * 8 if digits.passes > 1 else 0)
+        rest.add("heads", room // 8)
+        rest.add("firsts", room // CHUNK * 4)
+        rest.add("begins", room // CHUNK * 4)
         self.scale_type = scales
-        rest.add("scales", padded * scales.itemsize if scales else 0)
+        rest.add("scales", room * scales.itemsize if scales else 0)
         rest.add("segment_scales", sources * scales.itemsize if scales else 0)
         rest.add("kept", kept)
         self.memory = device.empty((zeros.size + rest.size,), torch.uint8)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -52,6 +54,37 @@ class Shape:
         self.tiles = blocks_for(units, self.lanes)
 
 
+@contextmanager
+def cleared(device: Device, out: Tensor | None) -> Iterator[None]:
+    """Fill `out` with zeros; a large one beside what is queued meanwhile."""
+    is_large = out is not None and out.numel() * out.element_size() > _ASIDE
+    if out is not None:
+        with device.aside() if is_large else nullcontext():
+            device.zero(out)
+    try:
+        yield
+    finally:
+        if is_large:
+            device.join()
+
+
+class Entries(Protocol):
+    """Entries sorted by row: how many, and where what `sum_rows` reads of them stands, padded as `SortedIds` has it."""
+
+    @property
+    def at(self) -> dict[str, int]:
+        """Addresses by name."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+
+
+def run_shift_of(order: int) -> int:
+    """How long runs are in this order, as a power of two."""
+    return _RUN_SHIFT[order]
+
+
 class _Kind(NamedTuple):
     """What gradients of one kind share: how much memory they take, and their launches before and after the zeros."""
 
@@ -91,7 +124,6 @@ class Gradient:
         self.out = device.empty((size if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.rows = device.empty((size if unique else 0,), indices.dtype)
         self.starts = device.empty((size if unique else 0,), torch.int64)
-        self.is_large = not unique and self.out.numel() * self.out.element_size() > _ASIDE
         given = (indices, segment_ids, grad, self.out, self.rows, self.starts)
         self._key = (device, num_rows, reduce, order, unique, key_of(given))
         self._given = given
@@ -100,23 +132,17 @@ class Gradient:
 
     def run(self) -> None:
         """Queue everything."""
-        if self.is_large:
-            with self.device.aside():
-                self.device.zero(self.out)
-        elif not self.unique:
-            self.device.zero(self.out)
-        kind = _KINDS.get(self._key)
+        kind, fault = _KINDS.get(self._key), self.told["fault"]
         if kind is None:
             self._record()
             return
         if self._memory is None:
             self._memory = self.device.empty((kind.memory,), torch.uint8)
-        tensors, fault = (self._memory, *self._given), self.told["fault"]
-        queue_again(self.device, kind.sort, tensors, fault)
-        if self.is_large:
-            self.device.join()
+            self._total = kind.total
+        tensors = (self._memory, *self._given)
+        with cleared(self.device, None if self.unique else self.out):
+            queue_again(self.device, kind.sort, tensors, fault)
         queue_again(self.device, kind.sum, tensors, fault)
-        self._total = kind.total
 
     def _record(self) -> None:
         total, shape = accumulator(self.grad.dtype), Shape(self.grad, self.out)
@@ -126,8 +152,6 @@ class Gradient:
             self.device, size, self.num_rows, self.grad.shape[0], counted=self.reduce != 0,
             scales=total if self.reduce else None, zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
-        self._memory = entries.memory
-        self._total = entries.at["total"] - entries.memory.data_ptr()
         segments_first = not self.unique and self.reduce != 0
 
         def sort(device: Device) -> None:
@@ -141,10 +165,11 @@ class Gradient:
             mode = SCALE if self.reduce else 0
             sum_sorted(device, entries, self.grad, self.out, shape, mode, run_shift, unique=self.unique)
 
+        self._memory = entries.memory
+        self._total = entries.at["total"] - entries.memory.data_ptr()
         tensors, fault = (self._memory, *self._given), self.told["fault"]
-        sorts = record(self.device, tensors, fault, sort)
-        if self.is_large:
-            self.device.join()
+        with cleared(self.device, None if self.unique else self.out):
+            sorts = record(self.device, tensors, fault, sort)
         sums = record(self.device, tensors, fault, add_up)
         if len(_KINDS) >= _MANY:
             _KINDS.clear()
@@ -171,7 +196,7 @@ class Joins:
 
 
 def sum_sorted(
-    device: Device, entries: SortedIds, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
+    device: Device, entries: Entries, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
 ) -> None:
     """Queue the sums of sorted entries."""
     at = entries.at

@@ -24,7 +24,8 @@ _RULE = {
     "sgd": "Sgd", "adagrad": "Adagrad", "row_wise_adagrad": "RowWiseAdagrad", "adam": "Adam", "adamw": "AdamW",
 }  # fmt: skip
 _MOMENTS = ("adam", "adamw")
-_THREADS = 256
+_HOST = ("num_rows",)  # inputs that are numbers of the host
+THREADS = 256
 _WARP = 32
 _LANES_OF_SUM = 8  # a sum over columns has eight lanes
 
@@ -34,10 +35,10 @@ def forms_of(rules: Sequence[str]) -> list[tuple[str, ...]]:
     return [(t, _RULE[rule], str(width)) for t in FLOATS for rule in rules for width in (1, _WIDEST[t])]
 
 
-_CHECK = Kernel("updates.cuh", "check_row_ids", _THREADS)
-_UPDATE = Kernel("updates.cuh", "update_rows", _THREADS, forms_of(tuple(RULES)))
-_MARK = Kernel("updates.cuh", "mark_rows", _THREADS)
-_FADE = Kernel("updates.cuh", "fade_rows", _THREADS, forms_of(_MOMENTS))
+_CHECK = Kernel("updates.cuh", "check_row_ids", THREADS)
+_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(tuple(RULES)))
+_MARK = Kernel("updates.cuh", "mark_rows", THREADS)
+_FADE = Kernel("updates.cuh", "fade_rows", THREADS, forms_of(_MOMENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Update:
     step: Step
     table: Tensor
     slots: Sequence[Tensor]
-    inputs: Mapping[str, Tensor]
+    inputs: Mapping[str, Any]  # tensors, and numbers of the host
     constants: Sequence[int]  # what a kernel has of its own
     call: Call
 
@@ -94,11 +95,11 @@ class Update:
 
     def blocks(self, rows: int, lanes: int) -> int:
         """For so many rows."""
-        return min(blocks_for(rows, _THREADS // lanes), self.call.device.processors * 32)
+        return min(blocks_for(rows, THREADS // lanes), self.call.device.processors * 32)
 
     def shared(self, width: int) -> int:
         """Bytes of shared memory in which the squares of a row are put in order."""
-        return _THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * (self.rule == "row_wise_adagrad")
+        return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * (self.rule == "row_wise_adagrad")
 
     def told(self, lanes: int) -> dict[str, Any]:
         """What every kernel that updates rows is told."""
@@ -110,17 +111,20 @@ class Update:
             "random": int(step.stochastic_rounding), "seed": step.seed, "step": step.step, **numbers,
         }  # fmt: skip
 
-    def fade_rest(self, named: Tensor, checks: Tensor) -> None:
-        """Rows of the table that `named` does not name, once the checks have passed."""
+    def fade_rest(self, named: Tensor, checks: int, count: int = 0) -> None:
+        """Rows of the table that `named` does not name, once the checks have passed.
+
+        `count` is where the device says how many of them there are; 0: all.
+        """
         if self.leaves_rest or self.table.numel() == 0:
             return
         device = self.call.device
         marks = self.call.empty(blocks_for(self.rows, 32), dtype=torch.int32)
         device.zero(marks)
-        told = {"marks": marks.data_ptr(), "checks": checks.data_ptr()}
+        told = {"marks": marks.data_ptr(), "checks": checks}
         size = named.shape[0]
-        blocks = min(blocks_for(size, _THREADS), device.processors * 8)
-        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, **told)
+        blocks = min(blocks_for(size, THREADS), device.processors * 8)
+        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **told)
         width = self.width()
         lanes = self.lanes(width)
         form, blocks = self.form(width), self.blocks(self.rows, lanes)
@@ -149,11 +153,11 @@ def apply_rows(update: Update) -> None:
     checks = call.checks()
     named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK.launch(
-        call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), bound=update.rows,
+        call.device, min(blocks_for(size, THREADS), call.device.processors * 8), bound=update.rows,
         code=FAULTS.index("row_ids"), **named, **call.told(),
     )  # fmt: skip
     _update_rows(update, grad, size, **named)
-    update.fade_rest(ids, checks)
+    update.fade_rest(ids, checks.data_ptr())
 
 
 @updates("apply_all")
@@ -177,12 +181,15 @@ def run_update(
     given: UpdateCall, state: Sequence[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int]
 ) -> None:
     """Queue what an admitted call asks for, on the device its table lies on. `state` is the table, then the slots."""
+    from . import families  # noqa: F401  (it enters every update into the table)
+
     device = given.table.device
     runner = UPDATES.get(given.kernel)
     if runner is None:
         raise refuse("no_kernel_for_device", argument="table", value="cuda", bound="cpu")
+    inputs = {name: int(value) if name in _HOST else memory.tensor for name, value, memory in given.inputs}
     for name, _, memory in (*state, *given.inputs):
-        if memory.device is not device:
+        if memory.device is not device and name not in _HOST:
             raise refuse("not_here", argument=name, value="memory elsewhere", bound="on the table's device")
     named = Named(given.kernel, tuple(given.arguments))
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
@@ -190,7 +197,7 @@ def run_update(
     # A call without a record: of the op, runners of updates ask for nothing but its names.
     call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured))
     table, *slots = (memory.tensor for _, _, memory in state)
-    runner(Update(rule, step, table, slots, {name: m.tensor for name, _, m in given.inputs}, constants, call))
+    runner(Update(rule, step, table, slots, inputs, constants, call))
     if mode() == "sync" and not captured:
         device.wait()
         device.ledger.raise_told()

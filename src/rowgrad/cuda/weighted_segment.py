@@ -89,14 +89,7 @@ def weighted_segment_grad_rows(call: Call) -> tuple[Tensor, ...]:
     if size == 0 or cols == 0:
         return (out,)
     values, _ = _brought(call, weights, _accumulator(grad), None, segments, checks)
-    totals = None
-    if kind != _SUM:
-        ids = _in_order(call, checked, segments, grad.shape[0])
-        bounds = mark_bounds(call, ids.segments, grad.shape[0], checks)
-        in_order = values
-        if ids.positions is not None:
-            in_order, _ = _brought(call, weights, values.dtype, ids.positions, segments, checks)
-        totals = _totals(call, in_order, bounds.data_ptr(), grad.shape[0], kind, checks)
+    totals = None if kind == _SUM else _totals_in_order(call, checked, segments, weights, values, grad.shape[0], kind)
     form, log_lanes, blocks = column_form(TYPE[grad.dtype], grad, out)
     _ROWS.launch(
         call.device, min(blocks, call.device.processors * 64), form, grad=grad.data_ptr(), cols=cols,
@@ -107,7 +100,44 @@ def weighted_segment_grad_rows(call: Call) -> tuple[Tensor, ...]:
     return (out,)
 
 
-def _check(call: Call, indices: Tensor | None, data_rows: int, segments: Tensor | None, rows: int) -> Tensor:
+def segment_totals(
+    call: Call, segments: Tensor, weights: Tensor, dtype: torch.dtype, rows: int, kind: int
+) -> Tensor | None:
+    """Σw or √Σw² of every segment in this dtype; None for sums. That segments are in range was told before."""
+    if kind == _SUM:
+        return None
+    checked = _check(call, None, 0, segments, rows, _unheard(call))
+    values, _ = _brought(call, weights, dtype, None, segments, checked.data_ptr())
+    return _totals_in_order(call, checked, segments, weights, values, rows, kind)
+
+
+def _totals_in_order(
+    call: Call, checked: Tensor, segments: Tensor, weights: Tensor, values: Tensor, rows: int, kind: int
+) -> Tensor | None:
+    """The same; `values` are the weights in the dtype of the totals."""
+    checks = checked.data_ptr()
+    ids = _in_order(call, checked, segments, rows)
+    bounds = mark_bounds(call, ids.segments, rows, checks)
+    if ids.positions is not None:
+        values, _ = _brought(call, weights, values.dtype, ids.positions, segments, checks)
+    return _totals(call, values, bounds.data_ptr(), rows, kind, checks)
+
+
+def _unheard(call: Call) -> dict[str, int]:
+    """Where faults are reported to nobody: they were told by checks before."""
+    memory = call.empty(5, dtype=torch.int64)
+    call.keeps.append(memory)
+    return {"fault": memory.data_ptr(), "alarm": memory[4:].data_ptr()}
+
+
+def _check(
+    call: Call,
+    indices: Tensor | None,
+    data_rows: int,
+    segments: Tensor | None,
+    rows: int,
+    told: dict[str, int] | None = None,
+) -> Tensor:
     """The state of the checks, and after it whether segments fall."""
     state = zeros(call, 2)
     given = segments if indices is None else indices
@@ -118,7 +148,7 @@ def _check(call: Call, indices: Tensor | None, data_rows: int, segments: Tensor 
         indices=0 if indices is None else indices.data_ptr(), wide_indices=0 if indices is None else is_wide(indices),
         data_rows=data_rows, segments=0 if segments is None else segments.data_ptr(),
         wide_segments=0 if segments is None else is_wide(segments), segment_rows=rows, falls=state.data_ptr() + 8,
-        **call.told(),
+        **(told or call.told()),
     )  # fmt: skip
     return state
 
@@ -132,9 +162,7 @@ def _in_order(call: Call, checked: Tensor, segments: Tensor, rows: int) -> Order
         return Ordered(segments)
     size = segments.numel()
     entries = SortedIds(call.device, size, rows, 1)
-    unheard = call.empty(5, dtype=torch.int64)  # what is wrong was told by the checks before
-    told = {"fault": unheard.data_ptr(), "alarm": unheard[4:].data_ptr()}
-    entries.run(segments, None, told, by_segment=False, order=0)
+    entries.run(segments, None, _unheard(call), by_segment=False, order=0)
     return Ordered(entries.part("ids", size, torch.int32), entries.part("values", size, torch.int32))
 
 

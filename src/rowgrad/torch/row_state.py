@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ..errors import refuse
-from ..spec import FLOATS, INDEX
+from ..plan import Plan
+from ..spec import FLOATS, INDEX, PLAN
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
 from . import devices
 from .launch import readable
@@ -101,13 +102,22 @@ def step_with_bags(
         how["weights"] = memory_of(weights, "weights", param.device)
     with _lent(rule, param, slots) as (table, state):
         if not isinstance(ids, tuple):
-            return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), ids, step, **how)
+            plan = ids if table.device is None else _lent_plan(ids, param.device)
+            return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), plan, step, **how)
         indices, segment_ids = (i.contiguous() for i in ids)
         named = (
             memory_of(indices, "indices", param.device),
             memory_of(segment_ids, "segment_ids", param.device),
         )
         return apply_bags(rule, table, state, memory_of(grad, "grad", param.device), *named, step, **how)
+
+
+def _lent_plan(plan: Any, device: torch.device) -> Any:
+    """A plan whose arrays are lent as they lie, on the parameter's device."""
+    if any(not isinstance(getattr(plan, name, None), torch.Tensor) for name in PLAN[:-1]):
+        return plan  # it is refused by whoever takes it
+    arrays = (memory_of(getattr(plan, name).contiguous(), name, device) for name in PLAN[:-1])
+    return Plan.of(*arrays, plan.num_rows)
 
 
 @contextmanager

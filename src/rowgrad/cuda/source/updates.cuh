@@ -85,15 +85,16 @@ struct MarkRows {
   const void* ids;
   int64_t wide;
   int64_t size;
+  const int64_t* count;
   const Checks* checks;
 };
 
-// A bit for every row that is named.
+// A bit for every row that is named. Where the host does not know how many are, `count` says it.
 DEVICE void mark_rows(const MarkRows& p) {
   if (is_raised(p.checks)) return;
   const Ids ids{p.ids, p.wide != 0};
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = p.count ? *p.count : p.size;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride)
     atomicOr(&p.marks[ids[i] >> 5], 1u << (ids[i] & 31));
 }
 
