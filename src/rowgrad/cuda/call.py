@@ -74,7 +74,7 @@ class Call:
     def number(self, tensor: Tensor) -> int:
         """One number off the device; waits for everything before it, and raises what was found there."""
         value = int(tensor.item())
-        self.device.ledger.raise_told()
+        self.device.ledger.raise_told(self.fault)
         return value
 
 

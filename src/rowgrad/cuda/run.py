@@ -30,8 +30,9 @@ def run(
         raise refuse("no_kernel_for_device", argument=op.inputs[0].name, value="cuda", bound="cpu")
     ledger = device.ledger
     ledger.raise_told()
-    results = runner(Call(op, inputs, attrs, outputs, device, ledger.take(op, captured)))
+    slot = ledger.take(op, captured)
+    results = runner(Call(op, inputs, attrs, outputs, device, slot))
     if mode() == "sync" and not captured:
         device.wait()
-        ledger.raise_told()
+        ledger.raise_told(slot)
     return results

@@ -267,7 +267,9 @@ def _batching(op: Op) -> Callable[..., Any]:
 
 def _register(op: Op) -> None:
     _LIBRARY.define(schema_of(op), tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(op.name, _kernel(op), "CPU")
+    kernel = _kernel(op)
+    for key in ("CPU", "CUDA"):
+        _LIBRARY.impl(op.name, kernel, key)
     torch.library.register_fake(f"rowgrad::{op.name}", _fake(op), lib=_LIBRARY)
     torch.library.register_vmap(f"rowgrad::{op.name}", _batching(op), lib=_LIBRARY)
     if op.adjoint is not None:

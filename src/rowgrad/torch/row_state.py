@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ..errors import refuse
-from ..spec import FLOATS, INDEX
+from ..plan import Plan
+from ..spec import FLOATS, INDEX, PLAN
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
 from . import devices
 from .launch import readable
@@ -81,7 +82,8 @@ def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], gra
         if grad.is_coalesced():
             return apply_rows(rule, table, state, *memories, step)
         each = torch.arange(ids.shape[0], device=ids.device)  # every entry is a bag of its own
-        return apply_bags(rule, table, state, *memories, memory_of(each, "segment_ids", ids.device), step)
+        bags = memory_of(each, "segment_ids", ids.device)
+        return apply_bags(rule, table, state, *memories, bags, step, order=devices.default_order(param))
 
 
 def step_with_bags(
@@ -101,7 +103,8 @@ def step_with_bags(
         how["weights"] = memory_of(weights, "weights", param.device)
     with _lent(rule, param, slots) as (table, state):
         if not isinstance(ids, tuple):
-            return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), ids, step, **how)
+            plan = _lent_plan(ids, param)
+            return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), plan, step, **how)
         indices, segment_ids = (i.contiguous() for i in ids)
         named = (
             memory_of(indices, "indices", param.device),
@@ -110,13 +113,23 @@ def step_with_bags(
         return apply_bags(rule, table, state, memory_of(grad, "grad", param.device), *named, step, **how)
 
 
+def _lent_plan(plan: Any, param: Tensor) -> Any:
+    """A plan as memory on the parameter's GPU; on the CPU its arrays are read as they are."""
+    if devices.device_for(param) is None or not isinstance(plan, Plan):
+        return plan
+    *arrays, num_rows = plan.parts()
+    tensors = (torch.as_tensor(a).contiguous() for a in arrays)
+    return Plan.of(*(memory_of(t, n, param.device) for t, n in zip(tensors, PLAN, strict=False)), num_rows)
+
+
 @contextmanager
 def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tuple[Memory, Sequence[Memory]]]:
     """The memory of a parameter and its slots. One that is not contiguous is worked on as a copy and written back."""
     check_param(param)
     table = param.detach().contiguous()
     lent = [memory_of(slots[s.name], s.name, param.device) for s in RULES[rule].slots]
-    yield memory_of(table, "param", param.device), lent
+    with devices.made_current(table):
+        yield memory_of(table, "param", param.device), lent
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:
