@@ -16,7 +16,7 @@ from torch import Tensor
 _FAULTS = "rowgrad.cuda.faults"
 _MODES = ("sync", "async", "off")
 _MET: dict[int, Any] = {}  # the devices tensors have been met on, by number
-_first_mode = "async"  # what `validate` was told before rowgrad.cuda was loaded
+_first_mode: str | None = "async"  # what `validate` was told before rowgrad.cuda was loaded, until that is told it
 
 
 def device_for(tensor: Tensor) -> Any:
@@ -31,9 +31,18 @@ def device_for(tensor: Tensor) -> Any:
 def _meet(index: int) -> Any:
     from ..cuda.device import device_of
 
-    if not _MET:
-        sys.modules[_FAULTS].validate(_first_mode)
+    _faults()
     return _MET.setdefault(index, device_of(index))
+
+
+def _faults() -> Any:
+    """`rowgrad.cuda.faults`, in the mode that was asked for before it was loaded; None where it is not loaded."""
+    global _first_mode
+    module = sys.modules.get(_FAULTS)
+    if module is not None and _first_mode is not None:
+        module.validate(_first_mode)
+        _first_mode = None
+    return module
 
 
 def is_on_gpu(tensor: Tensor) -> bool:
@@ -77,12 +86,12 @@ def validate(mode: str) -> str:
     by `synchronize`. "off": never. Bad ids lead to no access outside of memory in any mode.
     """
     global _first_mode
-    if _FAULTS in sys.modules:
-        before: str = sys.modules[_FAULTS].validate(mode)
-        return before
+    faults = _faults()
+    if faults is not None:
+        return str(faults.validate(mode))
     if mode not in _MODES:
         raise ValueError(f"mode must be 'sync', 'async' or 'off'; got {mode!r}")
-    before, _first_mode = _first_mode, mode
+    before, _first_mode = str(_first_mode), mode
     return before
 
 
