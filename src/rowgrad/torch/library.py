@@ -49,8 +49,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
     """Tensors and sizes; numbers and lists in the dtype of the tensors beside them."""
     bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
-    devices = [v.device for v in arguments.values() if isinstance(v, Tensor)]
-    device = devices[0] if devices else None
+    tensors = (arguments[a.name] for a in op.inputs if not a.host and isinstance(arguments[a.name], Tensor))
+    device = next((t.device for t in tensors), None)
     given: list[Any] = []
     for arg in op.inputs:
         value = arguments[arg.name]
