@@ -21,7 +21,7 @@ from golden_cases import Case
 from golden_cases import same_bits as same_arrays
 from rowgrad.cuda.call import RUNNERS
 from rowgrad.cuda.updates import UPDATES
-from rowgrad.errors import InvalidArgumentError, OpError, ResourceExhaustedError
+from rowgrad.errors import InvalidArgumentError, OpError, ResourceExhaustedError, UnimplementedError
 from rowgrad.spec import CATALOG
 from rowgrad.torch import devices, launch
 from torch_arrays import to_numpy, to_torch
@@ -202,9 +202,15 @@ def test_memory_that_is_not_there_is_refused_in_words(monkeypatch: pytest.Monkey
         def full(shape: Any, dtype: Any) -> Tensor:
             raise torch.OutOfMemoryError("none left")
 
+        usual = device.empty
+        monkeypatch.setattr(device, "memory", 1 << 30, raising=False)
         monkeypatch.setattr(device, "empty", full)
         with pytest.raises(ResourceExhaustedError, match="OOM when allocating tensor with shape"):
             rg.raw_ops.GatherRows(table, indices)
+        outputs = [torch.float32]
+        monkeypatch.setattr(device, "empty", lambda s, d: (usual if d in outputs else full)(s, d))
+        with pytest.raises(ResourceExhaustedError, match="OOM when allocating workspace for"):
+            rg.raw_ops.SparseSegmentMeanGrad(torch.ones(40, 5), indices, indices, 7)
 
 
 def test_a_fake_call_gives_tensors_on_the_device_of_its_inputs() -> None:
@@ -460,6 +466,8 @@ def test_a_captured_call_keeps_its_slot(table: Tensor, monkeypatch: pytest.Monke
         rg.raw_ops.GatherRows(table, torch.tensor([1]))
         rg.raw_ops.GatherRows(table, torch.tensor([2]))
         assert len(device.ledger._kept) == 2
+        with pytest.raises(UnimplementedError, match="cannot be captured"):
+            rg.raw_ops.SparseSegmentSumGradV2(table, torch.tensor([1]), torch.tensor([0]), 4)
         monkeypatch.setattr(devices, "is_captured", lambda: False)
         rg.raw_ops.GatherRows(table, [1])
-        assert len(device.ledger._kept) == 2
+        assert len(device.ledger._kept) == 3

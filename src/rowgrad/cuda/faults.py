@@ -72,7 +72,7 @@ class Ledger:
     def take(self, op: Caller, keep: bool) -> int:
         """The address of a slot for a call of an op; `keep`: it is captured in a graph, which may run at any time."""
         with self._lock:
-            if len(self._kept) >= _SLOTS // 2:
+            if keep and len(self._kept) >= _SLOTS // 2:
                 raise OpError(f"more than {_SLOTS // 2} calls were captured in CUDA graphs")
             slot = self._taken % _SLOTS
             while slot in self._kept:

@@ -31,7 +31,11 @@ def run(
     ledger = device.ledger
     ledger.raise_told()
     slot = ledger.take(op, captured)
-    results = runner(Call(op, inputs, attrs, outputs, device, slot))
+    try:
+        results = runner(Call(op, inputs, attrs, outputs, device, slot, captured))
+    except torch.OutOfMemoryError as error:
+        most = max(value.numel() for value in inputs if isinstance(value, Tensor))
+        raise refuse("out_of_memory", value=most, bound=device.memory) from error
     if mode() == "sync" and not captured:
         device.wait()
         ledger.raise_told(slot)
