@@ -24,8 +24,8 @@ def unit_of(kernel: Kernel, form: tuple[str, ...]) -> str:
     """The text of one kernel in one form."""
     return (
         f'#include "{kernel.file}"\nusing namespace rowgrad;\n'
-        f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {kernel.blocks}) '
-        f"{kernel.entry}(const {kernel.struct} told) {{ {kernel.signature(form)}(told); }}\n"
+        f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {kernel.blocks_of(form)}) '
+        f"{kernel.entry}(const __grid_constant__ {kernel.struct} told) {{ {kernel.signature(form)}(told); }}\n"
     )
 
 

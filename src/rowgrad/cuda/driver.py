@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import cache
-from typing import Any
-
 from ..errors import InternalError, UnimplementedError
 
 _BUFFER, _SIZE, _END = 1, 2, 0  # how cuLaunchKernel names the parts of `extra`
 _MAX_DYNAMIC_SHARED = 8
+_MOST_TOLD = 1024  # bytes of a kernel's struct
 _PLAIN_SHARED = 48 * 1024  # what a block may have without asking
 
 
@@ -40,6 +40,20 @@ def enter(device: int) -> None:
     ok(library().cuCtxSetCurrent(context))
 
 
+class _Told(threading.local):
+    """What a thread hands the driver: made once, since making it costs more than the launch."""
+
+    def __init__(self) -> None:
+        self.memory = ctypes.create_string_buffer(_MOST_TOLD)
+        self.size = ctypes.c_size_t()
+        self.extra = (ctypes.c_void_p * 5)(
+            _BUFFER, ctypes.addressof(self.memory), _SIZE, ctypes.addressof(self.size), _END
+        )
+
+
+_told = _Told()
+
+
 class Function:
     """A kernel that is loaded on a device."""
 
@@ -55,21 +69,16 @@ class Function:
         if shared > self._shared:
             ok(library().cuFuncSetAttribute(self._handle, _MAX_DYNAMIC_SHARED, shared))
             self._shared = shared
-        size = ctypes.c_size_t(len(packed))
-        told: Any = (ctypes.c_void_p * 5)(
-            _BUFFER, ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p).value, _SIZE, ctypes.addressof(size), _END
-        )
+        told = _told
+        told.memory[: len(packed)] = packed
+        told.size.value = len(packed)
         status = self._launch(
-            self._handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, ctypes.c_void_p(stream), None, told
+            self._handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, told.extra
         )
         if status:
             ok(status)
 
 
-def set_zero(address: int, size: int, stream: int) -> None:
-    """Zero `size` bytes, a multiple of 4, on a stream."""
-    ok(
-        library().cuMemsetD32Async(
-            ctypes.c_void_p(address), ctypes.c_uint(0), ctypes.c_size_t(size // 4), ctypes.c_void_p(stream)
-        )
-    )
+@cache
+def _pointer(address: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(address)

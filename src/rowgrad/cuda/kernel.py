@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from struct import Struct
@@ -28,16 +28,18 @@ FAULTS = (
 )  # fmt: skip
 
 KERNELS: dict[str, Kernel] = {}
+Blocks = int | Mapping[tuple[str, ...], int]
 
 
 class Kernel:
     """One function in `source/`: `template <forms> void name(const Name& told)`.
 
-    `threads` is the size of its blocks, `blocks` how many of them a multiprocessor is to hold at least, `forms` the template arguments it is compiled for.
+    `threads` is the size of its blocks, `forms` the template arguments it is compiled for; `blocks` says how many blocks
+    a multiprocessor is to hold at least, of all forms or of each.
     """
 
     def __init__(
-        self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),), blocks: int = 1
+        self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),), blocks: Blocks = 1
     ) -> None:
         self.file = file
         self.name = name
@@ -58,9 +60,12 @@ class Kernel:
         """Queue it: `grid` blocks, `shared` bytes of shared memory each. Every field is told by its name."""
         blocks = (grid, 1) if isinstance(grid, int) else grid
         if blocks[0] > 0 and blocks[1] > 0:
-            packed = self._packing.pack(*[told.pop(name) for name in self.fields])
-            assert not told, told
-            device.launch(self, form, blocks, shared, packed)
+            assert len(told) == len(self.fields), told.keys() ^ set(self.fields)
+            device.launch(self, form, blocks, shared, self._packing.pack(*[told[name] for name in self.fields]))
+
+    def blocks_of(self, form: tuple[str, ...]) -> int:
+        """How many blocks of a form a multiprocessor is to hold."""
+        return self.blocks if isinstance(self.blocks, int) else self.blocks[form]
 
     def signature(self, form: tuple[str, ...]) -> str:
         """The function with its template arguments."""

@@ -12,12 +12,14 @@ from .kernel import FLOATS, INTEGERS, Kernel
 from .sorting import SortedIds
 from .sparse_segment import Shape, accumulator
 
-_BLOCK = 256
-_SUM = Kernel(
-    "segment_forward.cuh", "sum_bags", _BLOCK,
-    [(t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)]
-    + [(t, "1") for t in INTEGERS],
-)  # fmt: skip
+_BLOCK = 128
+_WAVE = 7  # blocks of a multiprocessor
+_LIST = 8192  # ids of a block of threads that shared memory holds
+_FORMS = [
+    *((t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)),
+    *((t, "1") for t in INTEGERS),
+]
+_SUM = Kernel("segment_forward.cuh", "sum_bags", _BLOCK, _FORMS, {f: 5 if f[1] == "8" else _WAVE for f in _FORMS})
 _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -51,12 +53,17 @@ def sum_bags(
     """Queue the checks of sorted segments and of their ids, and the sums of bags."""
     shape = Shape(data, out)
     workers = _BLOCK // shape.lanes
-    shared = 8 * (workers + workers % 2 + 2) + _BLOCK * shape.width * accumulator(data.dtype).itemsize
+    # As many bags a block as make one wave of blocks, but lists of ids that mostly fit.
+    rounds = min(blocks_for(bags, workers * _WAVE * device.processors), 3 * _LIST * bags // (4 * workers * (size + 1)))
+    block_bags = workers * min(max(rounds, 1), 16)
+    capacity = min(_LIST, 2 * block_bags * (size // (bags + 1) + 8))
+    shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize + 8 * (block_bags + 2) + 4 * capacity
     _SUM.launch(
-        device, (max(blocks_for(bags, workers), 1), max(shape.tiles, 1)), (TYPE[data.dtype], str(shape.width)), shared,
+        device, (max(blocks_for(bags, block_bags), 1), max(shape.tiles, 1)), (TYPE[data.dtype], str(shape.width)),
+        shared,
         data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0],
         ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size, rows=data.shape[0], bags=bags,
-        reduce=reduce, earlier=earlier, **told,
+        block_bags=block_bags, capacity=capacity, reduce=reduce, earlier=earlier, **told,
     )  # fmt: skip
 
 

@@ -15,11 +15,17 @@ from .kernel import FAULTS, Kernel
 
 CHUNK = 32
 _TILE_THREADS, _ROWS_TILE, _PAST = 512, 2048, 96
+_LOOKERS = 2  # blocks of a processor that look at ids
 _MOST_IDS, _MOST_ROWS = 1 << 30, 1 << 31
 _ITEMS = (4, 8, 16)
 _LOOK = Kernel("sorting.cuh", "look_at_ids", 512)
-_PASS = Kernel("sorting.cuh", "sort_pass", _TILE_THREADS, [(str(n), a) for n in _ITEMS for a in ("float", "double")])
-_FIND = Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)])
+_FORMS = [(4, 1), (8, 1), (16, 1), (16, 2)]  # items of a thread, blocks of a multiprocessor
+_PASS = Kernel(
+    "sorting.cuh", "sort_pass", _TILE_THREADS,
+    [(str(n), a, str(b)) for n, b in _FORMS for a in ("float", "double")],
+    {(str(n), a, str(b)): b for n, b in _FORMS for a in ("float", "double")},
+)  # fmt: skip
+_FIND = Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)], 4)
 
 
 class Carving:
@@ -80,6 +86,7 @@ class SortedIds:
         self.digits = digits = Digits.of(rows)
         self._items = next((n for n in _ITEMS if blocks_for(size, _TILE_THREADS * n) <= device.processors), _ITEMS[-1])
         self.tiles = blocks_for(size, _TILE_THREADS * self._items)
+        self._blocks = "2" if self.tiles > 2 * device.processors else "1"
         self.row_tiles = blocks_for(size + _PAST, _ROWS_TILE)
         bins = 1 << digits.bits
         padded = self.row_tiles * _ROWS_TILE
@@ -128,7 +135,7 @@ class SortedIds:
         segment_list = 0 if segments is None else segments.data_ptr()
         segments_wide = 0 if segments is None else is_wide(segments)
         _LOOK.launch(
-            device, min(blocks_for(self.size, 2048), device.processors * 4), (), digits.passes * bins * 16,
+            device, min(blocks_for(self.size, 2048), device.processors * _LOOKERS), (), digits.passes * bins * 16,
             **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
             counts=at["counts"], order=order, id_code=FAULTS.index(codes[0]), segment_code=FAULTS.index(codes[1]),
@@ -140,7 +147,7 @@ class SortedIds:
         for number in range(digits.passes):
             is_last = number == digits.passes - 1
             _PASS.launch(
-                device, self.tiles, (str(self._items), kind), shared,
+                device, self.tiles, (str(self._items), kind, self._blocks), shared,
                 **given, values=segment_list if by_segment else 0, values_wide=segments_wide, pairs=source,
                 sorted=0 if is_last else target, sorted_ids=at["ids"], sorted_values=at["values"], size=self.size,
                 shift=number * digits.bits, bits=digits.bits, histogram=at["histograms"] + number * bins * 4,

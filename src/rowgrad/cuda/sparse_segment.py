@@ -11,15 +11,22 @@ from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
 
 SCALE, DIVIDE, ROUND = 1, 2, 4
+_ASIDE = 16 << 20  # bytes of an output from which its zeros are written beside the sort
 _RUN_SHIFT = {0: 30, 1: 6}  # by order: sequential, blocked
-_BLOCK = 256
+_BLOCK = 128
 _SUM = Kernel(
     "segment_grad.cuh", "sum_rows", _BLOCK,
     [(t, w, str(m)) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)
      for m in ((0, 1, 3, 5, 7) if t in ("half", "bfloat16") else (0, 1, 3))]
     + [(t, "1", "0") for t in (*INTEGERS, *COMPLEX)],
+    4,
 )  # fmt: skip
-_FILL = Kernel("segment_grad.cuh", "fill_zeros", 512)
+_JOIN = Kernel(
+    "segment_grad.cuh", "join_runs", _BLOCK,
+    [(t, w, r) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)
+     for r in (("false", "true") if t in ("half", "bfloat16") else ("false",))]
+    + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
+)  # fmt: skip
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -39,18 +46,6 @@ class Shape:
         units = blocks_for(columns, self.width)
         self.lanes = min(1 << max(units - 1, 0).bit_length(), 32)
         self.tiles = blocks_for(units, self.lanes)
-
-
-def fill(device: Device, out: Tensor) -> None:
-    """Zeros, in the queue."""
-    size = out.numel() * out.element_size()
-    if size:
-        whole = 0 if out.data_ptr() % 16 else size // 16
-        if whole * 16 + 512 < size:
-            device.zero(out)
-            return
-        _FILL.launch(device, min(blocks_for(size, 512 * 16), device.processors), (), 0,
-                     out=out.data_ptr(), blocks=whole, bytes=size)  # fmt: skip
 
 
 class Gradient:
@@ -81,25 +76,28 @@ class Gradient:
         self.out = device.empty((rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.shape = shape = Shape(grad, self.out)
         total = accumulator(grad.dtype)
-        slots = 2 * (size // 64 + 1) if order else 0
+        joins = Joins(size, shape, total, self.run_shift)
         self.sorted = SortedIds(
             device, size, num_rows, grad.shape[0], counted=reduce != 0, scales=total if reduce else None,
-            zeroed=slots * shape.tiles * 8, kept=slots * shape.columns * total.itemsize,
+            zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
         self.rows = device.empty((size,), indices.dtype) if unique else None
         self.starts = device.empty((size,), torch.int64) if unique else None
 
     def run(self) -> None:
         """Queue everything."""
-        if not self.unique:
+        is_large = not self.unique and self.out.numel() * self.out.element_size() > _ASIDE
+        if is_large:
             with self.device.aside():
-                fill(self.device, self.out)
+                self.device.zero(self.out)
+        elif not self.unique:
+            self.device.zero(self.out)
         segments_first = not self.unique and self.reduce != 0
         self.sorted.run(
             self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
             rows_out=self.rows, starts_out=self.starts,
         )  # fmt: skip
-        if not self.unique:
+        if is_large:
             self.device.join()
         sum_sorted(
             self.device, self.sorted, self.grad, self.out, self.shape, SCALE if self.reduce else 0, self.run_shift,
@@ -111,16 +109,18 @@ class Gradient:
         return self.sorted.part("total", 1, torch.int64)
 
 
-_BATCH, _STAGES = 8, 2  # as in segment_grad.cuh
+class Joins:
+    """Memory for sums of runs that are left to be added up: how much, and where its parts begin.
 
+    `zeroed` bytes hold a counter, then how many sums have arrived where; `kept` bytes hold the sums and a list of them.
+    """
 
-def _ring_bytes(grad: Tensor, shape: Shape, mode: int) -> int:
-    """Shared memory for entries on their way."""
-    size = accumulator(grad.dtype).itemsize
-    lists = _BATCH * (size + 4) + (_BATCH * size if mode & DIVIDE else 16)
-    workers = _BLOCK // shape.lanes
-    rows = grad.element_size() * shape.width * _STAGES * _BATCH * _BLOCK
-    return int(rows + workers * (_STAGES * lists + 2 * _STAGES * _BATCH * 4))
+    def __init__(self, size: int, shape: Shape, total: torch.dtype, run_shift: int) -> None:
+        slots = 2 * (size // 64 + 1) if run_shift == _RUN_SHIFT[1] else 0
+        self.sums = -(-slots * shape.columns * total.itemsize // 16) * 16
+        self.zeroed = 16 + slots * shape.tiles * 8 if slots else 0
+        self.kept = self.sums + slots * 16
+        self.most = slots
 
 
 def sum_sorted(
@@ -128,15 +128,22 @@ def sum_sorted(
 ) -> None:
     """Queue the sums of sorted entries."""
     at = entries.at
-    chunks, workers = blocks_for(entries.size, CHUNK), _BLOCK // shape.lanes
+    chunks, workers = blocks_for(entries.size, CHUNK), _SUM.threads // shape.lanes
+    joins = Joins(entries.size, shape, accumulator(grad.dtype), run_shift)
+    form = (TYPE[grad.dtype], str(shape.width))
+    told = {"out": out.data_ptr(), "columns": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
+    left = {"partials": at["kept"], "lefts": at["kept"] + joins.sums, "left_count": at["zeroed"]}
     _SUM.launch(
-        device, (blocks_for(chunks, workers), shape.tiles), (TYPE[grad.dtype], str(shape.width), str(mode)),
-        _ring_bytes(grad, shape, mode),
-        grad=grad.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=at["ids"],
-        segments=at["values"], scales=at["scales"], divisors=at.get("divisors", 0), heads=at["heads"],
-        firsts=at["firsts"], begins=at["begins"], size=entries.size, run_shift=run_shift, unique=int(unique),
-        partials=at["kept"], arrivals=at["zeroed"], checks=at["checks"],
+        device, (blocks_for(chunks, workers), shape.tiles), (*form, str(mode)), 0,
+        grad=grad.data_ptr(), ids=at["ids"], segments=at["values"], scales=at["scales"],
+        divisors=at.get("divisors", 0), heads=at["heads"], firsts=at["firsts"], begins=at["begins"], size=entries.size,
+        run_shift=run_shift, unique=int(unique), **told, **left,
     )  # fmt: skip
+    if joins.most and entries.size > 64:
+        _JOIN.launch(
+            device, (min(blocks_for(joins.most, workers), 2 * device.processors), shape.tiles),
+            (*form, "true" if mode & ROUND else "false"), 0, arrivals=at["zeroed"] + 16, **told, **left,
+        )  # fmt: skip
 
 
 @runs("sparse_segment_grad")

@@ -16,10 +16,12 @@ typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 #define DEVICE __device__ __forceinline__
+#define DEVICE_CALL __device__ __noinline__  // what is seldom done takes no registers from what is done always
 #define SHARED extern __shared__ __align__(16) unsigned char shared_memory[]
 #else
 #include "emulated.h"
 #define DEVICE inline
+#define DEVICE_CALL inline
 #define SHARED unsigned char* shared_memory = emulated::shared()
 #endif
 #include "faults.cuh"

@@ -16,6 +16,8 @@ struct SumBags {
   int64_t size;
   int64_t rows;
   int64_t bags;
+  int64_t block_bags;
+  int64_t capacity;
   int64_t reduce;
   const Checks* earlier;
   Checks* checks;
@@ -45,10 +47,7 @@ DEVICE void name_bad_bag(const SumBags& p) {
 }
 
 constexpr int64_t kLongBag = 512;  // beyond it a whole block of threads adds up a bag
-#ifndef FLIGHT
-#define FLIGHT 8
-#endif
-constexpr int kFlight = FLIGHT;  // rows in flight
+constexpr int kFlight = 8;         // rows in flight
 
 DEVICE int first_block(int64_t n) {
   const int rest = int(n & 7);
@@ -70,11 +69,22 @@ DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag) {
   return low;
 }
 
-// Where the bags of a block begin: starts[k] of the k-th, starts[count] where the last ends. Gives whether segments were
-// found that fall, or are no bag's: every segment is looked at by the block whose bags it should belong to.
-template <class S>
-DEVICE bool find_bags(const SumBags& p, int64_t first, int count, int64_t* starts) {
+// The bags of a block: where each begins (the last number says where all end), and their ids, if they fit.
+struct BlockOfBags {
+  int64_t* starts;
+  uint32_t* list;
+  int bags;
+  bool is_listed;
+};
+
+// Finds the bags of a block and looks at their segments and ids. Gives whether a segment was found that falls or is no
+// bag's, or an id that names no row: every entry is looked at by the block whose bags it should belong to.
+template <class S, class I>
+DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
   const S* segments = static_cast<const S*>(p.segments);
+  const I* ids = static_cast<const I*>(p.ids);
+  const int count = block.bags;
+  int64_t* starts = block.starts;
   const unsigned warp = threadIdx.x / 32u;
   if (warp < 2) {
     const int64_t found = segments_below(segments, p.size, first + (warp ? count : 0));
@@ -84,41 +94,67 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, int count, int64_t* start
   const int64_t begin = starts[0], end = starts[count];
   __syncthreads();
   bool bad = begin > end || (first == 0 && begin != 0) || (first + count == p.bags && end != p.size);
+  block.is_listed = end - begin <= p.capacity && p.rows <= (int64_t(1) << 32);
   for (int k = threadIdx.x; k < count; k += blockDim.x) starts[k] = end;
   __syncthreads();
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    const int64_t bag = int64_t(segments[i]) - first, before = i > begin ? int64_t(segments[i - 1]) - first : -1;
-    if (before > bag || before < -1 || bag >= count)
-      bad = true;
-    else
-      for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
+  constexpr int kAtOnce = 4;
+  for (int64_t from = begin + threadIdx.x; from < end; from += kAtOnce * blockDim.x) {
+    I id[kAtOnce];
+    S segment[kAtOnce], last[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = from + j * blockDim.x;
+      if (i >= end) continue;
+      id[j] = ids[i];
+      segment[j] = segments[i];
+      last[j] = i > begin ? segments[i - 1] : S(0);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = from + j * blockDim.x;
+      if (i >= end) continue;
+      const int64_t bag = int64_t(segment[j]) - first, before = i > begin ? int64_t(last[j]) - first : -1;
+      if (before > bag || before < -1 || bag >= count || !is_below(int64_t(id[j]), p.rows))
+        bad = true;
+      else if (before < bag)
+        for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
+      if (block.is_listed) block.list[i - begin] = uint32_t(id[j]);
+    }
   }
   return any_thread(bad);
 }
 
-// One lane's columns of the sums of bags. I is the type of ids.
+// Sums of n rows become means. Fewer than ten are multiplied by the reciprocal, as TensorFlow does.
+template <class A, int W>
+DEVICE_CALL Pack<A, W> divided(Pack<A, W> sum, int n, int reduce) {
+  const A divisor = reduce == 1 ? A(n) : A(sqrt(double(n)));
+  if (n < 10) {
+    const A factor = over(A(1), divisor);
+#pragma unroll
+    for (int w = 0; w < W; ++w) sum.at[w] = times(sum.at[w], factor);
+  } else {
+#pragma unroll
+    for (int w = 0; w < W; ++w) sum.at[w] = over(sum.at[w], divisor);
+  }
+  return sum;
+}
+
+// One lane's columns of the sums of bags. I is the type of ids, of which all have been looked at.
 template <class T, int W, class I>
 struct BagLane {
   typedef Accumulator<T> A;
   const T* data;
-  const I* ids;
-  int64_t columns, rows;
+  uint32_t columns;
   bool is_column;
-  bool bad;
 
-  // The sum of `count` rows, left to right; an id that names no row is noticed, and names nothing.
-  DEVICE void sum(A (&total)[W], int64_t from, int count) {
+  // The sum of `count` rows, left to right.
+  DEVICE void sum(A (&total)[W], const I* ids, int count) const {
 #pragma unroll 1
     for (int first = 0; first < count; first += kFlight) {
       Pack<T, W> row[kFlight];
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
-        if (first + j < count) {
-          const I id = ids[from + first + j];
-          const bool fits = is_below(int64_t(id), rows);
-          bad |= !fits;
-          if (fits && is_column) row[j] = fetch<T, W>(data + int64_t(id) * columns);
-        }
+        if (first + j < count && is_column) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
         if (first + j < count)
@@ -128,75 +164,80 @@ struct BagLane {
     }
   }
 
-  DEVICE void put(T* out, const A (&sum)[W], int64_t n, int64_t reduce) const {
+  // A block of eight.
+  DEVICE void sum_eight(A (&total)[W], const I* ids) const {
+    Pack<T, W> row[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (is_column) row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int w = 0; w < W; ++w) total[w] = j == 0 ? load<T>(row[j].at[w]) : plus(total[w], load<T>(row[j].at[w]));
+  }
+
+  DEVICE void put(T* out, const A (&sum)[W], int n, int reduce) const {
+    Pack<A, W> total;
+#pragma unroll
+    for (int w = 0; w < W; ++w) total.at[w] = sum[w];
+    if constexpr (IsFloat<A>::value)
+      if (reduce != 0) total = divided<A, W>(total, n, reduce);
     Pack<T, W> packed;
 #pragma unroll
-    for (int w = 0; w < W; ++w) {
-      A total = sum[w];
-      if constexpr (IsFloat<A>::value) {
-        if (reduce != 0) {
-          const A divisor = reduce == 1 ? A(n) : A(sqrt(double(n)));
-          total = n < 10 ? times(total, over(A(1), divisor)) : over(total, divisor);
-        }
-      }
-      packed.at[w] = store<T>(total);
-    }
+    for (int w = 0; w < W; ++w) packed.at[w] = store<T>(total.at[w]);
     if (is_column) *reinterpret_cast<Pack<T, W>*>(out) = packed;
   }
 };
 
-// A group of lanes has a bag; long bags are left for all groups of the block together. Gives whether an id was bad.
+// A group of lanes has a bag at a time; long bags are left for all groups of the block together. `ids` are those of the
+// whole block.
 template <class T, int W, class I>
-DEVICE bool sum_bags_of(const SumBags& p, int64_t first_bag, int bags, const int64_t* starts, unsigned char* memory) {
+DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& block, const I* ids, void* memory) {
   typedef Accumulator<T> A;
-  A* parts = reinterpret_cast<A*>(memory);
+  A* parts = static_cast<A*>(memory);
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
-  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W;
+  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, begin = block.starts[0];
   T* out = static_cast<T*>(p.out) + first_bag * p.columns + column;
-  BagLane<T, W, I> me;
-  me.data = static_cast<const T*>(p.data) + column;
-  me.ids = static_cast<const I*>(p.ids);
-  me.columns = p.columns;
-  me.rows = p.rows;
-  me.is_column = column < p.columns;
-  me.bad = false;
+  const BagLane<T, W, I> me{static_cast<const T*>(p.data) + column, uint32_t(p.columns), column < p.columns};
 
-  bool is_long = false;
-  if (group < bags) {
-    const int64_t begin = starts[group], n = starts[group + 1] - begin;
-    is_long = n > kLongBag;
-    T* to = out + group * p.columns;
+  bool any_long = false;
+#pragma unroll 1
+  for (int bag = group; bag < block.bags; bag += groups) {
+    const int64_t n = block.starts[bag + 1] - block.starts[bag];
+    const I* own = ids + (block.starts[bag] - begin);
+    T* to = out + bag * p.columns;
     if (n == 1) {
-      const int64_t id = int64_t(me.ids[begin]);
-      me.bad = !is_below(id, p.rows);
-      if (!me.bad && me.is_column) *reinterpret_cast<Pack<T, W>*>(to) = fetch<T, W>(me.data + id * p.columns);
-    } else if (!is_long) {
-      A sum[W], block[W];
+      if (me.is_column) *reinterpret_cast<Pack<T, W>*>(to) = fetch<T, W>(me.data + uint64_t(own[0]) * me.columns);
+    } else if (n > kLongBag) {
+      any_long = true;
+    } else {
+      A sum[W], eight[W];
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
       const int count = first_block(n);
-      me.sum(sum, begin, count);
+      me.sum(sum, own, count);
 #pragma unroll 1
-      for (int64_t at = count; at < n; at += 8) {
-        me.sum(block, begin + at, 8);
+      for (int at = count; at < int(n); at += 8) {
+        me.sum_eight(eight, own + at);
 #pragma unroll
-        for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], block[w]);
+        for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], eight[w]);
       }
-      me.put(to, sum, n, n ? p.reduce : 0);
+      me.put(to, sum, int(n), n ? int(p.reduce) : 0);
     }
   }
-  if (!any_thread(is_long)) return me.bad;
-  for (int g = 0; g < bags; ++g) {
-    const int64_t begin = starts[g], n = starts[g + 1] - begin;
+  if (!any_thread(any_long)) return;
+  for (int bag = 0; bag < block.bags; ++bag) {
+    const int64_t n = block.starts[bag + 1] - block.starts[bag];
+    const I* own = ids + (block.starts[bag] - begin);
     if (n <= kLongBag) continue;
-    A sum[W], block[W];
+    A sum[W], eight[W];
     int64_t at = first_block(n);
-    if (group == 0) me.sum(sum, begin, int(at));
+    if (group == 0) me.sum(sum, own, int(at));
     for (; at < n; at += int64_t(8) * groups) {
       if (at + group * 8 < n) {
-        me.sum(block, begin + at + group * 8, 8);
+        me.sum_eight(eight, own + at + group * 8);
 #pragma unroll
-        for (int w = 0; w < W; ++w) parts[(group * lanes + lane) * W + w] = block[w];
+        for (int w = 0; w < W; ++w) parts[(group * lanes + lane) * W + w] = eight[w];
       }
       __syncthreads();
       for (int part = 0; group == 0 && part < groups && at + part * 8 < n; ++part)
@@ -204,24 +245,33 @@ DEVICE bool sum_bags_of(const SumBags& p, int64_t first_bag, int bags, const int
         for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], parts[(part * lanes + lane) * W + w]);
       __syncthreads();
     }
-    if (group == 0) me.put(out + g * p.columns, sum, n, p.reduce);
+    if (group == 0) me.put(out + bag * p.columns, sum, int(n), int(p.reduce));
   }
-  return me.bad;
 }
 
 template <class T, int W>
 DEVICE void sum_bags(const SumBags& p) {
   if (p.earlier && is_raised(p.earlier)) return;
   SHARED;
-  int64_t* starts = reinterpret_cast<int64_t*>(shared_memory);  // one for every group, and one more
-  const int groups = int(blockDim.x / p.lanes);
-  unsigned char* memory = shared_memory + sizeof(int64_t) * (groups + groups % 2 + 2);
-  const int64_t first = int64_t(blockIdx.x) * groups;
-  const int bags = int(p.bags - first < groups ? p.bags - first : groups);
-  bool bad = p.segments_wide ? find_bags<int64_t>(p, first, bags, starts) : find_bags<int32_t>(p, first, bags, starts);
-  if (!bad)
-    bad = p.ids_wide ? sum_bags_of<T, W, int64_t>(p, first, bags, starts, memory)
-                     : sum_bags_of<T, W, int32_t>(p, first, bags, starts, memory);
+  // What groups leave each other in long bags | starts | list
+  unsigned char* memory = shared_memory + sizeof(Accumulator<T>) * W * blockDim.x;
+  BlockOfBags block;
+  block.starts = reinterpret_cast<int64_t*>(memory);
+  block.list = reinterpret_cast<uint32_t*>(block.starts + p.block_bags + 2);
+  const int64_t first = int64_t(blockIdx.x) * p.block_bags, rest = p.bags - first;
+  block.bags = int(rest < p.block_bags ? rest : p.block_bags);
+  const bool wide = p.ids_wide != 0;
+  const bool bad = p.segments_wide
+                       ? (wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block))
+                       : (wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block));
+  if (!bad) {
+    if (block.is_listed)
+      sum_bags_of<T, W, uint32_t>(p, first, block, block.list, shared_memory);
+    else if (wide)
+      sum_bags_of<T, W, int64_t>(p, first, block, static_cast<const int64_t*>(p.ids) + block.starts[0], shared_memory);
+    else
+      sum_bags_of<T, W, int32_t>(p, first, block, static_cast<const int32_t*>(p.ids) + block.starts[0], shared_memory);
+  }
   if (must_name_and_clear(p.checks, bad)) name_bad_bag(p);
 }
 

@@ -1,12 +1,12 @@
 // Gradient rows added up by the row of the table they belong to.
 //
-// The entries of a batch stand sorted by row. A row's entries are cut into runs of 64 (of all its entries, in sequential
-// order); a run is added up left to right from +0. A chunk of 32 entries is one worker's: it adds up the runs that begin
-// in the chunk, also past its end. A worker is a group of lanes, side by side over the columns.
-//
-// Where a row has several runs, their sums are added up by the same law, 64 at a time, until one is left. Workers leave
-// sums of runs in memory and count themselves in; whoever completes 64 of them, or the row's last, adds those up. So it is
-// open who does it, but not in which order.
+//   sum_rows   the entries of a batch stand sorted by row. A row's entries are cut into runs of 64 (of all its entries, in
+//              sequential order); a run is added up left to right from +0. A chunk of 32 entries is one worker's: it adds
+//              up the runs that begin in the chunk, also past its end. A worker is a group of lanes, side by side over the
+//              columns. Sums of rows of one run are written, those of the others left in memory.
+//   join_runs  what was left is added up by the same law, 64 sums at a time, until one is left. Above the first level
+//              workers count themselves in, and whoever completes 64 sums, or the row's last, adds those up: so it is open
+//              who does it, but not in which order.
 #pragma once
 #include "packs.cuh"
 #include "sorting.cuh"
@@ -14,12 +14,15 @@
 namespace rowgrad {
 
 constexpr int kRunShift = 6;  // runs of 64
-constexpr int kAtOnce = 8;    // sums in flight, where sums of runs are added up
-#ifndef BATCH
-#define BATCH 8
-#define STAGES 2
-#endif
-constexpr int kBatch = BATCH, kStages = STAGES;  // entries in flight: so many batches of so many
+constexpr int kBatch = 8;    // rows in flight
+constexpr int kAtOnce = 16;    // sums in flight, where sums of runs are added up
+
+// Up to 64 sums of runs that were left, the last of them of this run. They make one sum.
+struct alignas(16) Left {
+  int32_t row_begin, run;
+  int32_t is_last;  // of the row
+  uint32_t row;
+};
 
 struct SumRows {
   const void* grad;
@@ -37,7 +40,8 @@ struct SumRows {
   int64_t run_shift;
   int64_t unique;
   void* partials;
-  uint64_t* arrivals;
+  Left* lefts;
+  uint32_t* left_count;
   const Checks* checks;
 };
 
@@ -45,134 +49,69 @@ struct SumRows {
 // T, products and sums.
 constexpr int kScale = 1, kDivide = 2, kRound = 4;
 
-// One lane's place in the sums of a worker.
+template <class T, int W>
+DEVICE void put_row(void* out, int64_t columns, int64_t column, int64_t row, const Accumulator<T> (&sum)[W]) {
+  if (column >= columns) return;
+  Pack<T, W> packed;
+#pragma unroll
+  for (int w = 0; w < W; ++w) packed.at[w] = store<T>(sum[w]);
+  *reinterpret_cast<Pack<T, W>*>(static_cast<T*>(out) + row * columns + column) = packed;
+}
+
+// Where the sum of a run is left: 64 entries have at most one first run of a row of several runs, and one of the others.
+DEVICE int64_t slot_of(int row_begin, int run) {
+  return int64_t((row_begin + (run << kRunShift)) >> 6) * 2 + (run != 0);
+}
+
+// Entries of one batch: what is added to the sum for each.
 template <class T, int W, int MODE>
-struct Worker {
+struct Batch {
   typedef Accumulator<T> A;
-  const SumRows& p;
-  unsigned lane, mask;
-  int64_t column, tile, tiles;
+  Pack<T, W> rows[kBatch];
+  A scale[kBatch], divisor[kBatch];
 
-  DEVICE void put(int64_t row, const A (&sum)[W]) const {
-    if (column >= p.columns) return;
-    Pack<T, W> packed;
+  DEVICE void add(A (&sum)[W], int j) const {
 #pragma unroll
-    for (int w = 0; w < W; ++w) packed.at[w] = store<T>(sum[w]);
-    *reinterpret_cast<Pack<T, W>*>(static_cast<T*>(p.out) + row * p.columns + column) = packed;
-  }
-
-  // Where the sum of a run is left: 64 entries have at most one first run of a row of several runs, and one of the others.
-  DEVICE int64_t slot(int row_begin, int run) const {
-    return int64_t((row_begin + (run << kRunShift)) >> 6) * 2 + (run != 0);
-  }
-
-  DEVICE A* part(int row_begin, int run) const {
-    return static_cast<A*>(p.partials) + slot(row_begin, run) * p.columns + column;
-  }
-
-  DEVICE void leave(int row_begin, int run, const A (&sum)[W]) const {
-    if (column < p.columns) put_shared_sum<A, W>(part(row_begin, run), sum);
-  }
-
-  // A sum was left. If it was the last of 64, or of the row, to be so, they are added up, and so on.
-  DEVICE void arrive(int row_begin, int run, bool is_last, int64_t row) const {
-    for (int level = 0;; ++level) {
-      const int group = run >> 6, child = run & 63, shift = 6 * level;
-      __threadfence();
-      __syncwarp(mask);
-      unsigned arrived = 0;
-      if (lane == 0) {
-        // Seven bits count to 64, whoever is last counting for those that are not there; seven more say how many are.
-        const unsigned told = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
-        uint64_t* counter = &p.arrivals[slot(row_begin, (group << 6) << shift) * tiles + tile];
-        const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(counter),
-                                          (unsigned long long)(told) << (14 * level));
-        arrived = (unsigned(before >> (14 * level)) + told) & 0x3fffu;
-      }
-      arrived = __shfl_sync(mask, arrived, 0, int(p.lanes));
-      if ((arrived & 127u) != 64u) return;
-      __threadfence();
-      const int children = (arrived >> 7) ? int(arrived >> 7) : 64;
-      is_last = (arrived >> 7) != 0;
-      alignas(16) A sum[W];
-#pragma unroll
-      for (int w = 0; w < W; ++w) sum[w] = A();
-#pragma unroll 1
-      for (int first = 0; first < children; first += kAtOnce) {
-        alignas(16) A parts[kAtOnce][W];
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j)
-          if (first + j < children && column < p.columns)
-            get_shared_sum<A, W>(parts[j], part(row_begin, ((group << 6) + first + j) << shift));
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j)
-#pragma unroll
-          for (int w = 0; w < W; ++w)
-            if (first + j < children) {
-              sum[w] = plus(sum[w], parts[j][w]);
-              if constexpr ((MODE & kRound) != 0) sum[w] = load<T>(store<T>(sum[w]));
-            }
-      }
-      run = group;
-      if (group == 0 && is_last) return put(row, sum);
-      if (column < p.columns) put_shared_sum<A, W>(part(row_begin, group << 6 << shift), sum);
+    for (int w = 0; w < W; ++w) {
+      A x = load<T>(rows[j].at[w]);
+      if constexpr ((MODE & kDivide) != 0) x = divisor[j] == A(0) ? A(0) : over(x, divisor[j]);
+      if constexpr ((MODE & kScale) != 0) x = times(x, scale[j]);
+      if constexpr ((MODE & kRound) != 0) x = load<T>(store<T>(x));
+      sum[w] = plus(sum[w], x);
+      if constexpr ((MODE & kRound) != 0) sum[w] = load<T>(store<T>(sum[w]));
     }
   }
 };
 
-// Entries on their way to a worker, in shared memory: batches of them in a ring. A batch holds the gradient rows, each
-// thread's own columns, and of every entry its scale, divisor and row; a batch's segments come one round before its rows.
-template <class T, int W, int MODE>
-struct Ring {
-  typedef Accumulator<T> A;
-  struct Batch {
-    A scales[kBatch];
-    A divisors[(MODE & kDivide) != 0 ? kBatch : 16 / sizeof(A)];
-    uint32_t ids[kBatch];
-  };
-  struct Lists {
-    Batch batches[kStages];
-    uint32_t segments[2 * kStages][kBatch];
-  };
-  Pack<T, W>* rows;  // [stage][entry][thread]
-  Lists* lists;      // of the worker
-
-  DEVICE explicit Ring(unsigned char* memory, unsigned worker) {
-    rows = reinterpret_cast<Pack<T, W>*>(memory) + threadIdx.x;
-    lists = reinterpret_cast<Lists*>(memory + sizeof(Pack<T, W>) * kStages * kBatch * blockDim.x) + worker;
-  }
-  DEVICE Pack<T, W>& row(int batch, int j) const { return rows[((batch % kStages) * kBatch + j) * blockDim.x]; }
-  DEVICE Batch& batch(int number) const { return lists->batches[number % kStages]; }
-  DEVICE uint32_t* segments(int batch) const { return lists->segments[batch % (2 * kStages)]; }
-};
-
-// Copies a list of a batch, sixteen bytes a lane.
 template <class A>
-DEVICE void copy_list(A* to, const A* from, unsigned lane, unsigned lanes) {
-  constexpr unsigned kParts = sizeof(A) * kBatch / 16;
-  for (unsigned part = lane; part < kParts; part += lanes)
-    copy_aside<16>(reinterpret_cast<unsigned char*>(to) + 16 * part, reinterpret_cast<const unsigned char*>(from) + 16 * part);
+DEVICE void fetch_list(A (&to)[kBatch], const void* from, int64_t at) {
+  constexpr int kWide = 16 / sizeof(A);
+#pragma unroll
+  for (int j = 0; j < kBatch / kWide; ++j) {
+    const Pack<A, kWide> some = fetch<A, kWide>(static_cast<const A*>(from) + at + kWide * j);
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) to[kWide * j + k] = some.at[k];
+  }
 }
 
 template <class T, int W, int MODE>
 DEVICE void sum_rows(const SumRows& p) {
   typedef Accumulator<T> A;
-  SHARED;
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
-  const unsigned mask = lanes == 32 ? kAllLanes : ((1u << lanes) - 1u) << (lane_of_thread() / lanes * lanes);
   const int64_t number = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
   if (number * kChunk >= p.size) return;
   // Entries are fewer than 2^30.
   const int chunk = int(number), begin = chunk * kChunk, size = int(p.size), shift = int(p.run_shift);
   const int run_length = 1 << shift, end = begin + kChunk < size ? begin + kChunk : size;
-  const Worker<T, W, MODE> worker{p, lane, mask, (int64_t(blockIdx.y) * lanes + lane) * W, blockIdx.y, gridDim.y};
-  const bool is_column = worker.column < p.columns;
-  const T* grad = static_cast<const T*>(p.grad) + worker.column;
+  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W;
+  const bool is_column = column < p.columns;
+  const T* grad = static_cast<const T*>(p.grad) + column;
+  const uint32_t columns = uint32_t(p.columns);
 
   uint32_t row_number = p.firsts[chunk];
   int row_begin = int(p.begins[chunk]);
-  const unsigned heads = p.heads[chunk];
-  const uint64_t beyond = uint64_t(p.heads[chunk + 1]) | uint64_t(p.heads[chunk + 2]) << 32;
+  const unsigned heads = p.heads[chunk], next_heads = p.heads[chunk + 1];
+  const uint64_t beyond = uint64_t(next_heads) | uint64_t(p.heads[chunk + 2]) << 32;
   if (is_raised(p.checks)) return;
   // The first run that begins here.
   int run = (begin - row_begin + run_length - 1) >> shift;
@@ -196,104 +135,154 @@ DEVICE void sum_rows(const SumRows& p) {
   if (next_head < limit) limit = next_head;
   if (limit > size) limit = size;
 
-  const Ring<T, W, MODE> ring(shared_memory, group);
-  const int base = at & ~(kBatch - 1), batches = (limit - base + kBatch - 1) / kBatch;
-  auto ask_segments = [&](int batch) {
-    if (batch < batches) copy_list(ring.segments(batch), p.segments + base + batch * kBatch, lane, lanes);
-  };
-  // Rows of a batch whose segments are there, and the segments of a later one: one group.
-  auto ask = [&](int batch) {
-    if (batch < batches) {
-      const int from = base + batch * kBatch;
-      const uint32_t* segments = ring.segments(batch);
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j)
-        if (is_column && from + j >= at && from + j < limit)
-          copy_aside<sizeof(T) * W>(&ring.row(batch, j), grad + int64_t(segments[j]) * p.columns);
-      typename Ring<T, W, MODE>::Batch& lists = ring.batch(batch);
-      if constexpr ((MODE & kScale) != 0) copy_list(lists.scales, static_cast<const A*>(p.scales) + from, lane, lanes);
-      if constexpr ((MODE & kDivide) != 0)
-        copy_list(lists.divisors, static_cast<const A*>(p.divisors) + from, lane, lanes);
-      if (!p.unique) copy_list(lists.ids, p.ids + from, lane, lanes);
-      ask_segments(batch + kStages);
-    }
-    end_group();
-  };
-  for (int batch = 0; batch < kStages; ++batch) ask_segments(batch);
-  end_group();
-  await_groups<0>();
-  __syncwarp(mask);
-  for (int batch = 0; batch < kStages; ++batch) ask(batch);
-
   alignas(16) A sum[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) sum[w] = A();
-  int run_end = at + run_length;
-  for (int batch = 0; batch < batches; ++batch) {
-    await_groups<kStages - 1>();
-    __syncwarp(mask);
-    const int from = base + batch * kBatch;
-    const int first = from < at ? at - from : 0, count = limit - from < kBatch ? limit - from : kBatch;
-    // Bit j: a row begins after entry j.
-    const uint64_t words = uint64_t(p.heads[from / 32]) | uint64_t(p.heads[from / 32 + 1]) << 32;
-    const unsigned ends = unsigned(words >> (from % 32) >> 1);
-    const typename Ring<T, W, MODE>::Batch& lists = ring.batch(batch);
-    for (int j = first; j < count; ++j) {
-      const Pack<T, W> row = ring.row(batch, j);
+  int run_end = at + run_length, from = at & ~(kBatch - 1);
+  uint32_t segment[kBatch];
+  fetch_list(segment, p.segments, from);
+#pragma unroll 1
+  for (; from < limit; from += kBatch) {
+    const int low = at > from ? at - from : 0, high = limit - from < kBatch ? limit - from : kBatch;
+    unsigned rest = ((1u << high) - 1u) & ~((1u << low) - 1u);  // a bit for each entry
+    Batch<T, W, MODE> batch;
 #pragma unroll
-      for (int w = 0; w < W; ++w) {
-        A x = load<T>(row.at[w]);
-        if constexpr ((MODE & kDivide) != 0) x = lists.divisors[j] == A(0) ? A(0) : over(x, lists.divisors[j]);
-        if constexpr ((MODE & kScale) != 0) x = times(x, lists.scales[j]);
-        if constexpr ((MODE & kRound) != 0) x = load<T>(store<T>(x));
-        sum[w] = plus(sum[w], x);
-        if constexpr ((MODE & kRound) != 0) sum[w] = load<T>(store<T>(sum[w]));
-      }
-      const bool is_row_end = ends >> j & 1u;
-      if (!is_row_end && from + j + 1 != run_end) continue;
-      const uint32_t row_id = p.unique ? row_number : lists.ids[j];
-      if (run == 0 && is_row_end) {
-        worker.put(int64_t(row_id), sum);
+    for (int j = 0; j < kBatch; ++j)
+      if (is_column && (rest >> j & 1u)) batch.rows[j] = fetch<T, W>(grad + uint64_t(segment[j]) * columns);
+    uint32_t id[kBatch];
+    if (!p.unique) fetch_list(id, p.ids, from);
+    if constexpr ((MODE & kScale) != 0) fetch_list(batch.scale, p.scales, from);
+    if constexpr ((MODE & kDivide) != 0) fetch_list(batch.divisor, p.divisors, from);
+    fetch_list(segment, p.segments, from + kBatch);
+    // A bit for each entry that a row begins after.
+    const int offset = from - begin;
+    uint64_t words;
+    if (shift == kRunShift)
+      words = offset < 32 ? (uint64_t(next_heads) << 32 | heads) >> offset >> 1 : beyond >> (offset - 32) >> 1;
+    else
+      words = (uint64_t(p.heads[from / 32 + 1]) << 32 | p.heads[from / 32]) >> (from % 32) >> 1;
+    const unsigned ends = unsigned(words) & rest;
+    while (true) {
+      // Sums of runs of rows that have several are left where they end; all before that are rows of one run.
+      const int row_end_at = (ends & rest) ? __ffs(int(ends & rest)) - 1 : kBatch, run_end_at = run_end - 1 - from;
+      const int stop = run > 0 && row_end_at < run_end_at ? row_end_at
+                       : run > 0 || run_end_at < row_end_at ? run_end_at : kBatch;
+      const bool stops = stop < high;
+      const unsigned now = stops ? rest & ((2u << stop) - 1u) : rest;
+      const unsigned whole = ends & now & ~(stops ? 1u << stop : 0u);
+      if (now == (1u << kBatch) - 1u && whole == 0) {
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) batch.add(sum, j);
       } else {
-        worker.leave(row_begin, run, sum);
-        worker.arrive(row_begin, run, is_row_end, int64_t(row_id));
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+          if (now >> j & 1u) batch.add(sum, j);
+          if (whole >> j & 1u) {
+            put_row<T, W>(p.out, p.columns, column, int64_t(p.unique ? row_number : id[j]), sum);
+            ++row_number;
+#pragma unroll
+            for (int w = 0; w < W; ++w) sum[w] = A();
+          }
+        }
+        if (whole) {
+          row_begin = from + 32 - __clz(int(whole));
+          run_end = row_begin + run_length;
+          run = 0;
+        }
       }
+      if (!stops) break;
+      const bool is_row_end = ends >> stop & 1u;
+      if (is_column) put_shared_sum<A, W>(static_cast<A*>(p.partials) + slot_of(row_begin, run) * p.columns + column, sum);
+      if ((is_row_end || (run & 63) == 63) && lane == 0 && blockIdx.y == 0)
+        p.lefts[atomicAdd(p.left_count, 1u)] =
+            Left{row_begin, run, is_row_end, p.unique ? row_number : p.ids[from + stop]};
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
-      run_end = from + j + 1 + run_length;
+      run_end = from + stop + 1 + run_length;
       ++run;
       if (is_row_end) {
         run = 0;
-        row_begin = from + j + 1;
+        row_begin = from + stop + 1;
         ++row_number;
       }
+      rest &= ~now;
+      if (!rest) break;
     }
-    __syncwarp(mask);  // all have read the lists
-    ask(batch + kStages);
   }
-  await_groups<0>();
 }
 
-struct FillZeros {
+struct JoinRuns {
   void* out;
-  int64_t blocks;
-  int64_t bytes;
+  int64_t columns;
+  int64_t lanes;
+  const Left* lefts;
+  const uint32_t* left_count;
+  void* partials;
+  uint64_t* arrivals;
+  const Checks* checks;
 };
 
-// Sixteen bytes at a time, then the rest.
-DEVICE void fill_zeros(const FillZeros& p) {
-  Block16* out = static_cast<Block16*>(p.out);
-  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
-#ifndef FILLS
-#define FILLS 4
-#endif
-  int64_t i = at;
-  for (; i + (FILLS - 1) * step < p.blocks; i += FILLS * step)
+// `rounds`: every sum is rounded to T.
+template <class T, int W, bool ROUNDS>
+DEVICE void join_runs(const JoinRuns& p) {
+  typedef Accumulator<T> A;
+  if (is_raised(p.checks)) return;
+  const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, groups = blockDim.x / lanes;
+  const unsigned mask = lanes == 32 ? kAllLanes : ((1u << lanes) - 1u) << (lane_of_thread() / lanes * lanes);
+  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W;
+  const bool is_column = column < p.columns;
+  const unsigned count = *p.left_count;
+  for (unsigned number = blockIdx.x * groups + threadIdx.x / lanes; number < count; number += gridDim.x * groups) {
+    const Left left = p.lefts[number];
+    auto part = [&](int run) { return static_cast<A*>(p.partials) + slot_of(left.row_begin, run) * p.columns + column; };
+    int group = left.run >> 6, children = (left.run & 63) + 1;
+    bool is_last = left.is_last != 0;
+    for (int level = 0;; ++level) {
+      const int shift = 6 * level;
+      alignas(16) A sum[W];
 #pragma unroll
-    for (int k = 0; k < FILLS; ++k) out[i + k * step] = Block16{0, 0};
-  for (; i < p.blocks; i += step) out[i] = Block16{0, 0};
-  uint8_t* rest = static_cast<uint8_t*>(p.out) + p.blocks * 16;
-  if (at < p.bytes - p.blocks * 16) rest[at] = 0;
+      for (int w = 0; w < W; ++w) sum[w] = A();
+#pragma unroll 1
+      for (int first = 0; first < children; first += kAtOnce) {
+        alignas(16) A parts[kAtOnce][W];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j)
+          if (first + j < children && is_column) get_shared_sum<A, W>(parts[j], part(((group << 6) + first + j) << shift));
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j)
+#pragma unroll
+          for (int w = 0; w < W; ++w)
+            if (first + j < children) {
+              sum[w] = plus(sum[w], parts[j][w]);
+              if constexpr (ROUNDS) sum[w] = load<T>(store<T>(sum[w]));
+            }
+      }
+      if (group == 0 && is_last) {
+        put_row<T, W>(p.out, p.columns, column, int64_t(left.row), sum);
+        break;
+      }
+      if (is_column) put_shared_sum<A, W>(part((group << 6) << shift), sum);
+      const int child = group & 63;
+      group >>= 6;
+      __threadfence();
+      __syncwarp(mask);
+      unsigned arrived = 0;
+      if (lane == 0) {
+        // Seven bits count to 64, whoever is last counting for those that are not there; seven more say how many are.
+        const unsigned told = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
+        uint64_t* counter =
+            &p.arrivals[slot_of(left.row_begin, (group << 6) << (shift + 6)) * gridDim.y + blockIdx.y];
+        const uint64_t before =
+            atomicAdd(reinterpret_cast<unsigned long long*>(counter), (unsigned long long)(told) << (14 * level));
+        arrived = (unsigned(before >> (14 * level)) + told) & 0x3fffu;
+      }
+      arrived = __shfl_sync(mask, arrived, 0, int(lanes));
+      if ((arrived & 127u) != 64u) break;
+      __threadfence();
+      children = (arrived >> 7) ? int(arrived >> 7) : 64;
+      is_last = (arrived >> 7) != 0;
+    }
+  }
 }
 
 }  // namespace rowgrad

@@ -10,6 +10,7 @@
 
 namespace rowgrad {
 
+constexpr int kCopies = 4;  // of histograms in shared memory: neighbouring lanes seldom meet
 constexpr int kChunk = 32;  // entries that one worker of the sums begins with
 
 // What a tile tells the ones after it: nothing yet, its own count, or the count up to its end.
@@ -59,50 +60,61 @@ DEVICE void name_bad_id(const LookAtIds& p) {
   }
 }
 
-DEVICE void look_at_ids(const LookAtIds& p) {
-  constexpr int kAtOnce = 4;  // loads in flight
-  constexpr int kCopies = 4;  // of the histograms: neighbouring lanes seldom meet
-  SHARED;
-  uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
-  const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
-  const bool has_segments = p.segments != nullptr;
-  const int passes = int(p.passes), bits = int(p.bits), bins = passes << bits;
+// Looks at the ids of a block; gives whether one was bad. I and S are the types of ids and of segments.
+template <class I, class S>
+DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
+  constexpr int kAtOnce = 8;  // loads in flight
+  const I* ids = static_cast<const I*>(p.ids);
+  const S* segments = static_cast<const S*>(p.segments);
+  const bool has_segments = segments != nullptr, counts = p.counts != nullptr;
+  const int passes = int(p.passes), bits = int(p.bits);
   const uint32_t digit = (1u << bits) - 1u;
-  for (int i = threadIdx.x; i < bins * kCopies; i += blockDim.x) found[i] = 0;
-  __syncthreads();
-  bool bad = false;
   const unsigned lane = lane_of_thread();
-  uint32_t* own = found + lane % kCopies;
+  bool bad = false;
   const int64_t step = int64_t(blockDim.x) * kAtOnce;
   for (int64_t base = blockIdx.x * step; base < p.size; base += gridDim.x * step) {
-    int64_t id[kAtOnce], segment[kAtOnce];
+    I id[kAtOnce];
+    S segment[kAtOnce];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t i = base + int64_t(j) * blockDim.x + threadIdx.x;
-      id[j] = i < p.size ? ids[i] : 0;
-      segment[j] = has_segments && i < p.size ? segments[i] : -1;
+      const int64_t i = base + j * blockDim.x + threadIdx.x;
+      id[j] = i < p.size ? ids[i] : I(0);
+      segment[j] = has_segments && i < p.size ? segments[i] : S(-1);
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const bool is_there = base + int64_t(j) * blockDim.x + threadIdx.x < p.size;
-      if (is_there && !is_below(id[j], p.rows)) {
-        bad = true;
-      } else if (is_there) {
+      const bool is_there = base + j * blockDim.x + threadIdx.x < p.size;
+      const bool names_row = is_below(int64_t(id[j]), p.rows);
+      bad |= is_there && !names_row;
+      if (is_there && names_row) {
         uint32_t rest = uint32_t(id[j]);
-        for (int pass = 0; pass < passes; ++pass, rest >>= bits) 
-          atomicAdd(&own[((pass << bits) + (rest & digit)) * kCopies], 1u);
+        uint32_t* own = found;
+        for (int pass = 0; pass < passes; ++pass, rest >>= bits, own += kCopies << bits)
+          atomicAdd(&own[(rest & digit) * kCopies], 1u);
       }
       if (!has_segments) continue;
-      const bool fits = is_below(segment[j], p.sources);
+      const bool fits = is_below(int64_t(segment[j]), p.sources);
       bad |= is_there && !fits;
-      if (!p.counts) continue;
+      if (!counts) continue;
       // Neighbours of one segment are counted by the first of them.
-      const int64_t before = __shfl_up_sync(kAllLanes, segment[j], 1);
+      const S before = __shfl_up_sync(kAllLanes, segment[j], 1);
       const bool begins = lane == 0 || before != segment[j];
       const unsigned rest = __ballot_sync(kAllLanes, begins) >> lane >> 1;
       if (begins && fits) atomicAdd(&p.counts[segment[j]], rest ? uint32_t(__ffs(int(rest))) : 32u - lane);
     }
   }
+  return bad;
+}
+
+DEVICE void look_at_ids(const LookAtIds& p) {
+  SHARED;
+  uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
+  const int bins = int(p.passes) << p.bits;
+  for (int i = threadIdx.x; i < bins * kCopies; i += blockDim.x) found[i] = 0;
+  __syncthreads();
+  uint32_t* own = found + lane_of_thread() % kCopies;
+  const bool bad = p.ids_wide ? (p.segments_wide ? count_ids<int64_t, int64_t>(p, own) : count_ids<int64_t, int32_t>(p, own))
+                              : (p.segments_wide ? count_ids<int32_t, int64_t>(p, own) : count_ids<int32_t, int32_t>(p, own));
   __syncthreads();
   for (int i = threadIdx.x; i < bins; i += blockDim.x) {
     uint32_t sum = 0;
@@ -162,9 +174,8 @@ DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
   return total - mine + (warp ? scratch[warp - 1] : 0);
 }
 
-// Lanes of the warp that have the same number as this one.
+// Lanes of the warp that have the same number as this one, of so many bits.
 DEVICE unsigned lanes_with(uint32_t number, int bits) {
-#ifdef BALLOTS
   unsigned same = kAllLanes;
   for (int b = 0; b < bits; ++b) {
     const bool is_set = number >> b & 1u;
@@ -172,9 +183,6 @@ DEVICE unsigned lanes_with(uint32_t number, int bits) {
     same &= is_set ? votes : ~votes;
   }
   return same;
-#else
-  return __match_any_sync(kAllLanes, number);
-#endif
 }
 
 // How many of one digit the tiles before this one have.
@@ -197,8 +205,9 @@ DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins,
 
 // Bytes of shared memory of a pass; Python asks for as many.
 //   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
-// The first pass also makes segment_scales, of type A, out of the counts.
-template <int ITEMS, class A>
+// The first pass also makes segment_scales, of type A, out of the counts. A thread has so many ITEMS; a multiprocessor
+// holds so many BLOCKS.
+template <int ITEMS, class A, int BLOCKS>
 DEVICE void sort_pass(const SortPass& p) {
   constexpr int kThreads = 512, kWarps = kThreads / 32, kTile = kThreads * ITEMS;
   if (is_raised(p.checks)) return;
