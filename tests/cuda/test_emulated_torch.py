@@ -13,6 +13,7 @@ from emulated_call import same_bits
 from host_device import HostDevice
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import rowgrad as rg
 import rowgrad.torch as rgt
@@ -23,9 +24,11 @@ from rowgrad.cuda.call import RUNNERS
 from rowgrad.cuda.updates import UPDATES
 from rowgrad.errors import InvalidArgumentError, OpError, ResourceExhaustedError, UnimplementedError
 from rowgrad.spec import CATALOG
-from rowgrad.torch import devices, launch
+from rowgrad.torch import autograd, devices, launch
 from torch_arrays import to_numpy, to_torch
 
+WEIGHTED = {"weighted_segment_grad", "row_plan", "planned_weighted_grad", "scatter_rows"}
+PLANNED, FUSED = {"row_plan", "planned_segment_grad"}, {"apply_bags", "apply_planned"}
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -244,6 +247,34 @@ def test_gradients_are_blocked_unless_asked_otherwise(dtype: torch.dtype) -> Non
         assert same_bits(by_torch(*given, order="blocked"), blocked)
 
 
+class Seen(TorchDispatchMode):
+    """Which operators of rowgrad were called with which attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "rowgrad":
+            name = func.__name__.partition(".")[0]
+            self.calls.append((name, tuple(args[len(CATALOG[name].inputs) :])))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("place", "attrs"), [("cuda", ("blocked",)), ("cpu", ())])
+def test_what_is_traced_has_the_order_of_the_device(place: str, attrs: tuple[str, ...]) -> None:
+    with FakeTensorMode(), Seen() as seen:
+        grad, ids = torch.empty(4, 3, device=place), torch.empty(9, dtype=torch.int64, device=place)
+        rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
+        for table in (autograd.TABLE, autograd._BY_TORCH):  # as backward passes call it
+            table["SparseSegmentSumGrad"](grad, ids, ids, 7)
+            table["WeightedSparseSegmentSumGrad"](grad, ids, ids, grad.new_empty(9), 7, accumulate="T")
+    orders = [given[-1:] for name, given in seen.calls if name == "SparseSegmentSumGrad"]
+    assert orders == [attrs] * 3
+    orders = [given[1:] for name, given in seen.calls if name == "WeightedSparseSegmentSumGrad"]
+    assert orders == [attrs] * 2
+
+
 # -- autograd and modules ---------------------------------------------------------------------------------------------
 
 
@@ -310,7 +341,7 @@ def test_many_tables() -> None:
     assert_trained_alike(make)
 
 
-@pytest.mark.skipif("weighted_segment_grad" not in RUNNERS, reason="needs kernels of weighted gradients")
+@pytest.mark.skipif(not RUNNERS.keys() >= WEIGHTED, reason="needs kernels of weighted gradients")
 @pytest.mark.parametrize("grad", ["dense", "rows"])
 def test_weights_have_gradients(grad: str) -> None:
     table, indices, segments = batch(7)
@@ -336,6 +367,32 @@ def test_a_lookup_with_ids_of_numpy() -> None:
     assert_trained_alike(make)
 
 
+def test_vmap_is_one_call_on_the_device() -> None:
+    tables, indices, segments = torch.randn(3, 7, 5), torch.randint(0, 7, (3, 20)), torch.arange(20) // 4
+
+    def loss(table: Tensor, ids: Tensor) -> Tensor:
+        return rg.raw_ops.SparseSegmentMeanWithNumSegments(table, ids, segments, 5).square().sum()
+
+    grads = torch.func.vmap(torch.func.grad(loss))
+    expected = grads(tables, indices)
+    with on_gpu() as device:
+        assert same_bits(grads(tables, indices), expected)
+        assert device.launched
+
+
+@pytest.mark.skipif(not RUNNERS.keys() >= PLANNED, reason="needs kernels of plans")
+def test_a_plan_is_made_and_used_on_the_device() -> None:
+    _, indices, segments = batch(12)
+    grad = torch.randn(40, 5)
+    expected = rg.raw_ops.SparseSegmentMeanGradV2(grad, indices, segments, 7, order="blocked")
+    with on_gpu() as device:
+        plan = rg.Plan(indices, segments, 7)
+        device.launched.clear()
+        got = rg.raw_ops.SparseSegmentMeanGradV2(grad, plan=plan)
+        assert device.launched
+    assert all(map(same_bits, got, expected))
+
+
 def test_an_optimizer_steps_on_the_device() -> None:
     table, indices, segments = batch(9)
 
@@ -358,7 +415,9 @@ def test_an_optimizer_steps_on_the_device() -> None:
     assert all(map(same_bits, got, expected))
 
 
-@pytest.mark.skipif("apply_bags" not in UPDATES, reason="needs kernels of fused updates")
+@pytest.mark.skipif(
+    not (UPDATES.keys() >= FUSED and RUNNERS.keys() >= PLANNED), reason="needs kernels of fused updates"
+)
 @pytest.mark.parametrize("planned", [False, True])
 def test_a_fused_update_has_the_bits_of_two_steps(planned: bool) -> None:
     table, indices, segments = batch(10)
