@@ -103,7 +103,7 @@ def step_with_bags(
         how["weights"] = memory_of(weights, "weights", param.device)
     with _lent(rule, param, slots) as (table, state):
         if not isinstance(ids, tuple):
-            plan = _lent_plan(ids, param)
+            plan = ids if table.device is None else _lent_plan(ids, param.device)
             return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), plan, step, **how)
         indices, segment_ids = (i.contiguous() for i in ids)
         named = (
@@ -113,13 +113,12 @@ def step_with_bags(
         return apply_bags(rule, table, state, memory_of(grad, "grad", param.device), *named, step, **how)
 
 
-def _lent_plan(plan: Any, param: Tensor) -> Any:
-    """A plan as memory on the parameter's GPU; on the CPU its arrays are read as they are."""
-    if devices.device_for(param) is None or not isinstance(plan, Plan):
-        return plan
-    *arrays, num_rows = plan.parts()
-    tensors = (torch.as_tensor(a).contiguous() for a in arrays)
-    return Plan.of(*(memory_of(t, n, param.device) for t, n in zip(tensors, PLAN, strict=False)), num_rows)
+def _lent_plan(plan: Any, device: torch.device) -> Any:
+    """A plan whose arrays are lent as they lie, on the parameter's device."""
+    if any(not isinstance(getattr(plan, name, None), torch.Tensor) for name in PLAN[:-1]):
+        return plan  # it is refused by whoever takes it
+    arrays = (memory_of(getattr(plan, name).contiguous(), name, device) for name in PLAN[:-1])
+    return Plan.of(*arrays, plan.num_rows)
 
 
 @contextmanager
