@@ -58,8 +58,8 @@ def default_order(tensor: Tensor) -> str:
 def with_order(attrs: Mapping[str, Any], values: Iterable[Any]) -> Mapping[str, Any]:
     """An op's attributes with the order that is the default of the device its tensors are on."""
     for value in values:
-        if isinstance(value, Tensor) and is_on_gpu(value):
-            return {**attrs, "order": default_order(value)}
+        if type(value) is Tensor or isinstance(value, Tensor):  # the latter asks a metaclass
+            return {**attrs, "order": default_order(value)} if is_on_gpu(value) else attrs
     return attrs
 
 

@@ -48,7 +48,7 @@ _MANY = 4096
 def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """Run a kernel op on real tensors, Python numbers and lists."""
     for value in arguments.values():
-        if isinstance(value, Tensor):  # it speaks for the others; _launch_first looks at them all
+        if type(value) is Tensor or isinstance(value, Tensor):  # one speaks for the others; _admit looks at them all
             device = devices.device_for(value)
             if device is not None:
                 return _launch_on_device(op, arguments, attrs, device)
@@ -88,9 +88,9 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
 def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], key: Any) -> tuple[Tensor, ...]:
     """The long way: every argument is judged. What was found is kept under `key` for calls of the same kind."""
     admitted, device = _admit(op, arguments)
+    prepared = _prepare(op, admitted, attrs)
     # Tensors that are copied for the call live until it is over.
     held = [v if isinstance(v := admitted[name], Host) else readable(v) for name in op.input_names]
-    prepared = _prepare(op, admitted, attrs)
     as_came = all(
         type(arguments[a.name]) is int if a.host else admitted[a.name] is arguments[a.name] for a in op.inputs
     )
