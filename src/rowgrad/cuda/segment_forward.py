@@ -10,16 +10,16 @@ from .call import TYPE, Call, blocks_for, is_wide, runs
 from .device import Device
 from .kernel import FLOATS, INTEGERS, Kernel
 from .sorting import SortedIds
-from .sparse_segment import Shape, accumulator
+from .sparse_segment import WIDE, Shape, accumulator
 
 _BLOCK = 128
 _WAVE = 7  # blocks of a multiprocessor
-_LIST = 8192  # ids of a block of threads that shared memory holds
+_LIST = 4096  # ids of a block of threads that shared memory holds
 _FORMS = [
-    *((t, w) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)),
+    *((t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)),
     *((t, "1") for t in INTEGERS),
 ]
-_SUM = Kernel("segment_forward.cuh", "sum_bags", _BLOCK, _FORMS, {f: 5 if f[1] == "8" else _WAVE for f in _FORMS})
+_SUM = Kernel("segment_forward.cuh", "sum_bags", _BLOCK, _FORMS, _WAVE)
 _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 
 

@@ -11,19 +11,20 @@ from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
 
 SCALE, DIVIDE, ROUND = 1, 2, 4
+WIDE = ("4", "4", "4", "2")  # neighbouring columns of a lane, by the dtypes of FLOATS
 _ASIDE = 16 << 20  # bytes of an output from which its zeros are written beside the sort
 _RUN_SHIFT = {0: 30, 1: 6}  # by order: sequential, blocked
 _BLOCK = 128
 _SUM = Kernel(
     "segment_grad.cuh", "sum_rows", _BLOCK,
-    [(t, w, str(m)) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)
+    [(t, w, str(m)) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
      for m in ((0, 1, 3, 5, 7) if t in ("half", "bfloat16") else (0, 1, 3))]
     + [(t, "1", "0") for t in (*INTEGERS, *COMPLEX)],
     4,
 )  # fmt: skip
 _JOIN = Kernel(
     "segment_grad.cuh", "join_runs", _BLOCK,
-    [(t, w, r) for t, wide in zip(FLOATS, ("8", "8", "4", "2"), strict=True) for w in ("1", wide)
+    [(t, w, r) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
      for r in (("false", "true") if t in ("half", "bfloat16") else ("false",))]
     + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
 )  # fmt: skip
@@ -39,8 +40,8 @@ class Shape:
 
     def __init__(self, tensor: Tensor, *others: Tensor) -> None:
         self.columns = columns = row_size(tensor)
-        wide = 16 // tensor.element_size()
-        aligned = all(t.data_ptr() % 16 == 0 for t in (tensor, *others))
+        wide = min(16 // tensor.element_size(), 4)
+        aligned = all(t.data_ptr() % (wide * t.element_size()) == 0 for t in (tensor, *others))
         is_wide = tensor.dtype.is_floating_point and columns % wide == 0 and aligned and columns > 0
         self.width = wide if is_wide else 1
         units = blocks_for(columns, self.width)

@@ -17,6 +17,12 @@ DEVICE Pack<T, W> fetch(const T* from) {
     return *reinterpret_cast<const Pack<T, W>*>(&bits);
   }
 #endif
+#ifdef __CUDACC_RTC__
+  if constexpr (sizeof(T) * W == 8) {
+    const uint2 bits = __ldg(reinterpret_cast<const uint2*>(from));
+    return *reinterpret_cast<const Pack<T, W>*>(&bits);
+  }
+#endif
   return *reinterpret_cast<const Pack<T, W>*>(from);
 }
 
