@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rowgrad.cuda.chains import Chain, as_words
 from rowgrad.cuda.faults import Ledger
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
 
@@ -89,6 +90,14 @@ class HostDevice:
             name.encode(), blocks[0], blocks[1], kernel.threads, ctypes.c_long(shared), ctypes.c_long(self.seed), packed
         )
         assert status == 0, name
+
+    def replay(self, chain: Chain) -> None:
+        for launch in chain.launches:
+            if launch.kernel is None:
+                ctypes.memset(int(chain.arguments[launch.first]), 0, launch.blocks[0])
+            else:
+                packed = as_words(launch, chain.arguments)
+                self.launch(launch.kernel, launch.form, launch.blocks, launch.shared, packed)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         tensor = torch.empty(tuple(shape), dtype=dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -58,6 +59,7 @@ class CudaDevice:
         self.processors: int = facts.multi_processor_count
         self.memory: int = facts.total_memory
         self.ledger = Ledger(pinned=True)
+        self.ledger.checks_of(self.ledger.alarm, self.empty)  # now: a graph that is recorded must not own it
         self._functions: dict[tuple[str, tuple[str, ...]], driver.Function] = {}
         self._side = torch.cuda.Stream(index)
         self._threads = threading.local()
@@ -69,11 +71,32 @@ class CudaDevice:
         if not getattr(self._threads, "entered", False):
             driver.enter(self.index)
             self._threads.entered = True
+        self._function(kernel, form).launch(blocks, kernel.threads, shared, self._stream(), packed)
+
+    def _function(self, kernel: Kernel, form: tuple[str, ...]) -> driver.Function:
         function = self._functions.get((kernel.name, form))
         if function is None:
             function = driver.Function(cubin_of(kernel, form, self.architecture), kernel.entry)
             self._functions[kernel.name, form] = function
-        function.launch(blocks, kernel.threads, shared, self._stream(), packed)
+        return function
+
+    def replay(self, chain: Any) -> None:
+        """Queue a chain whose arguments are in place."""
+        if not getattr(self._threads, "entered", False):
+            driver.enter(self.index)
+            self._threads.entered = True
+        if chain.prepared is None:
+            chain.prepared = [self._prepared(launch, chain.arguments) for launch in chain.launches]
+        driver.queue(chain.prepared, self._stream())
+
+    def _prepared(self, launch: Any, arguments: Any) -> tuple[Any, ...]:
+        at = arguments.ctypes.data + 8 * launch.first
+        if launch.kernel is None:
+            return None, launch.blocks[0], 0, 0, 0, ctypes.c_uint64.from_address(at)
+        function = self._function(launch.kernel, launch.form)
+        function.allow(launch.shared)
+        extra = driver.extra_at(at, 8 * launch.size)
+        return function.handle, *launch.blocks, launch.kernel.threads, launch.shared, extra
 
     def _stream(self) -> int:
         return int(torch._C._cuda_getCurrentRawStream(self.index))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import threading
 from functools import cache
+from typing import Any
+
 from ..errors import InternalError, UnimplementedError
 
 _BUFFER, _SIZE, _END = 1, 2, 0  # how cuLaunchKernel names the parts of `extra`
@@ -61,16 +63,21 @@ class Function:
         module, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         ok(library().cuModuleLoadData(ctypes.byref(module), code))
         ok(library().cuModuleGetFunction(ctypes.byref(self._handle), module, name.encode()))
+        self.handle = self._handle
         self._launch = library().cuLaunchKernel
         self._shared = _PLAIN_SHARED
 
-    def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
-        """Queue it on a stream; the driver copies what it is told before this returns."""
+    def allow(self, shared: int) -> None:
+        """So many bytes of shared memory."""
         if shared > self._shared:
             ok(library().cuFuncSetAttribute(self._handle, _MAX_DYNAMIC_SHARED, shared))
             self._shared = shared
+
+    def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
+        """Queue it on a stream; the driver copies what it is told before this returns."""
+        self.allow(shared)
         told = _told
-        told.memory[: len(packed)] = packed
+        ctypes.memmove(told.memory, packed, len(packed))
         told.size.value = len(packed)
         status = self._launch(
             self._handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, told.extra
@@ -79,6 +86,26 @@ class Function:
             ok(status)
 
 
+def extra_at(address: int, size: int) -> Any:
+    """How the driver is told of arguments that stand at an address; the caller keeps it and them alive."""
+    length = ctypes.c_size_t(size)
+    extra = (ctypes.c_void_p * 5)(_BUFFER, address, _SIZE, ctypes.addressof(length), _END)
+    extra.length = length  # type: ignore[attr-defined]  # it lives as long
+    return extra
+
+
 @cache
 def _pointer(address: int) -> ctypes.c_void_p:
     return ctypes.c_void_p(address)
+
+
+def queue(launches: list[Any], stream: int) -> None:
+    """Queue kernels and zeros whose arguments stand where they were prepared to be."""
+    at, launch, zero = _pointer(stream), library().cuLaunchKernel, library().cuMemsetD32Async
+    for handle, x, y, threads, shared, extra in launches:
+        if handle is None:
+            status = zero(ctypes.c_uint64(extra.value), 0, ctypes.c_size_t(x // 4), at)
+        else:
+            status = launch(handle, x, y, 1, threads, 1, 1, shared, at, None, extra)
+        if status:
+            ok(status)

@@ -34,8 +34,8 @@ Blocks = int | Mapping[tuple[str, ...], int]
 class Kernel:
     """One function in `source/`: `template <forms> void name(const Name& told)`.
 
-    `threads` is the size of its blocks, `forms` the template arguments it is compiled for; `blocks` says how many blocks
-    a multiprocessor is to hold at least, of all forms or of each.
+    `threads` is the size of its blocks, `forms` the template arguments it is compiled for; `blocks` says how many
+    blocks a multiprocessor is to hold at least, of all forms or of each.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Kernel:
         self.struct = "".join(part.capitalize() for part in name.split("_"))
         fields = _fields(file, self.struct)
         self.fields = tuple(fields)
+        self.is_address = [kind.endswith("*") for kind in fields.values()]
         self._packing = Struct("".join("d" if kind == "double" else "q" for kind in fields.values()))
         assert name not in KERNELS, name
         KERNELS[name] = self

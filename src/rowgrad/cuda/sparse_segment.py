@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
 from .call import TYPE, Call, blocks_for, row_size, runs
+from .chains import Chain, key_of, queue_again, record
 from .device import Device
 from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
@@ -49,6 +52,19 @@ class Shape:
         self.tiles = blocks_for(units, self.lanes)
 
 
+class _Kind(NamedTuple):
+    """What gradients of one kind share: how much memory they take, and their launches before and after the zeros."""
+
+    memory: int
+    total: int  # where in it the number of rows stands
+    sort: Chain
+    sum: Chain
+
+
+_KINDS: dict[Any, _Kind] = {}
+_MANY = 1024
+
+
 class Gradient:
     """A gradient on memory of its own, to be run again and again: what a CUDA graph would record.
 
@@ -70,44 +86,74 @@ class Gradient:
         told: dict[str, int],
     ) -> None:
         self.device, self.grad, self.indices, self.segment_ids = device, grad, indices, segment_ids
-        self.reduce, self.unique, self.told = reduce, unique, told
-        self.size = size = indices.numel()
-        self.run_shift = _RUN_SHIFT[order]
-        rows = size if unique else num_rows
-        self.out = device.empty((rows, *grad.shape[1:]), grad.dtype) if out is None else out
-        self.shape = shape = Shape(grad, self.out)
-        total = accumulator(grad.dtype)
-        joins = Joins(size, shape, total, self.run_shift)
-        self.sorted = SortedIds(
-            device, size, num_rows, grad.shape[0], counted=reduce != 0, scales=total if reduce else None,
-            zeroed=joins.zeroed, kept=joins.kept,
-        )  # fmt: skip
-        self.rows = device.empty((size,), indices.dtype) if unique else None
-        self.starts = device.empty((size,), torch.int64) if unique else None
+        self.num_rows, self.reduce, self.order, self.unique, self.told = num_rows, reduce, order, unique, told
+        size = indices.numel()
+        self.out = device.empty((size if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
+        self.rows = device.empty((size if unique else 0,), indices.dtype)
+        self.starts = device.empty((size if unique else 0,), torch.int64)
+        self.is_large = not unique and self.out.numel() * self.out.element_size() > _ASIDE
+        given = (indices, segment_ids, grad, self.out, self.rows, self.starts)
+        self._key = (device, num_rows, reduce, order, unique, key_of(given))
+        self._given = given
+        self._memory: Tensor | None = None
+        self._total = 0
 
     def run(self) -> None:
         """Queue everything."""
-        is_large = not self.unique and self.out.numel() * self.out.element_size() > _ASIDE
-        if is_large:
+        if self.is_large:
             with self.device.aside():
                 self.device.zero(self.out)
         elif not self.unique:
             self.device.zero(self.out)
-        segments_first = not self.unique and self.reduce != 0
-        self.sorted.run(
-            self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
-            rows_out=self.rows, starts_out=self.starts,
-        )  # fmt: skip
-        if is_large:
+        kind = _KINDS.get(self._key)
+        if kind is None:
+            self._record()
+            return
+        if self._memory is None:
+            self._memory = self.device.empty((kind.memory,), torch.uint8)
+        tensors, fault = (self._memory, *self._given), self.told["fault"]
+        queue_again(self.device, kind.sort, tensors, fault)
+        if self.is_large:
             self.device.join()
-        sum_sorted(
-            self.device, self.sorted, self.grad, self.out, self.shape, SCALE if self.reduce else 0, self.run_shift,
-            unique=self.unique,
+        queue_again(self.device, kind.sum, tensors, fault)
+        self._total = kind.total
+
+    def _record(self) -> None:
+        total, shape = accumulator(self.grad.dtype), Shape(self.grad, self.out)
+        size, run_shift = self.indices.numel(), _RUN_SHIFT[self.order]
+        joins = Joins(size, shape, total, run_shift)
+        entries = SortedIds(
+            self.device, size, self.num_rows, self.grad.shape[0], counted=self.reduce != 0,
+            scales=total if self.reduce else None, zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
+        self._memory = entries.memory
+        self._total = entries.at["total"] - entries.memory.data_ptr()
+        segments_first = not self.unique and self.reduce != 0
+
+        def sort(device: Device) -> None:
+            entries.device = device
+            entries.run(
+                self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
+                rows_out=self.rows if self.unique else None, starts_out=self.starts if self.unique else None,
+            )  # fmt: skip
+
+        def add_up(device: Device) -> None:
+            mode = SCALE if self.reduce else 0
+            sum_sorted(device, entries, self.grad, self.out, shape, mode, run_shift, unique=self.unique)
+
+        tensors, fault = (self._memory, *self._given), self.told["fault"]
+        sorts = record(self.device, tensors, fault, sort)
+        if self.is_large:
+            self.device.join()
+        sums = record(self.device, tensors, fault, add_up)
+        if len(_KINDS) >= _MANY:
+            _KINDS.clear()
+        _KINDS[self._key] = _Kind(entries.memory.numel(), self._total, sorts, sums)
 
     def total(self) -> Tensor:
         """How many rows there are, on the device."""
-        return self.sorted.part("total", 1, torch.int64)
+        assert self._memory is not None
+        return self._memory[self._total : self._total + 8].view(torch.int64)
 
 
 class Joins:
@@ -163,6 +209,5 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
     gradient.run()
     if not unique:
         return (gradient.out,)
-    assert gradient.rows is not None
     total = call.number(gradient.total())
     return gradient.out[:total].clone(), gradient.rows[:total].clone()

@@ -69,6 +69,12 @@ DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag) {
   return low;
 }
 
+// Whether an id is in [0, rows).
+DEVICE bool names_row(int64_t id, int64_t rows) { return is_below(id, rows); }
+DEVICE bool names_row(int32_t id, int64_t rows) {
+  return rows > 0x7fffffff ? id >= 0 : uint32_t(id) < uint32_t(rows);
+}
+
 // The bags of a block: where each begins (the last number says where all end), and their ids, if they fit.
 struct BlockOfBags {
   int64_t* starts;
@@ -114,7 +120,7 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
       const int64_t i = from + j * blockDim.x;
       if (i >= end) continue;
       const int64_t bag = int64_t(segment[j]) - first, before = i > begin ? int64_t(last[j]) - first : -1;
-      if (before > bag || before < -1 || bag >= count || !is_below(int64_t(id[j]), p.rows))
+      if (before > bag || before < -1 || bag >= count || !names_row(id[j], p.rows))
         bad = true;
       else if (before < bag)
         for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
@@ -154,7 +160,7 @@ struct BagLane {
       Pack<T, W> row[kFlight];
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
-        if (first + j < count && is_column) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
+        if (first + j < count) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
         if (first + j < count)
@@ -169,7 +175,7 @@ struct BagLane {
     Pack<T, W> row[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      if (is_column) row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
+      row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
@@ -198,7 +204,9 @@ DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& 
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
   const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, begin = block.starts[0];
   T* out = static_cast<T*>(p.out) + first_bag * p.columns + column;
-  const BagLane<T, W, I> me{static_cast<const T*>(p.data) + column, uint32_t(p.columns), column < p.columns};
+  // Lanes beyond the columns read what the first ones do, and write nothing.
+  const bool is_column = column < p.columns;
+  const BagLane<T, W, I> me{static_cast<const T*>(p.data) + (is_column ? column : 0), uint32_t(p.columns), is_column};
 
   bool any_long = false;
 #pragma unroll 1
@@ -264,7 +272,7 @@ DEVICE void sum_bags(const SumBags& p) {
   const bool bad = p.segments_wide
                        ? (wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block))
                        : (wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block));
-  if (!bad) {
+  if (!bad && p.columns > 0) {
     if (block.is_listed)
       sum_bags_of<T, W, uint32_t>(p, first, block, block.list, shared_memory);
     else if (wide)

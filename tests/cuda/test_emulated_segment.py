@@ -1,0 +1,160 @@
+"""Gradients and forwards of segments through the CUDA kernels on the host, bit for bit against the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from emulated_call import emulate, on_cpu, same_bits
+from host_device import HostDevice
+
+from rowgrad.cuda.chains import record
+from rowgrad.cuda.sorting import Digits
+from rowgrad.cuda.sparse_segment import Gradient
+from rowgrad.errors import OpError
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def batch(seed: int, size: int, rows: int, bags: int, columns: int, dtype: torch.dtype, hot: float) -> dict[str, Any]:
+    """Ids of which a part names one row, in bags."""
+    drawn = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, rows, (size,), generator=drawn, dtype=(torch.int32, torch.int64)[seed % 2])
+    ids[torch.rand(size, generator=drawn) < hot] = rows // 2
+    segments = torch.randint(0, bags, (size,), generator=drawn, dtype=(torch.int32, torch.int64)[seed // 2 % 2])
+    return {
+        "grad": torch.randn(bags, columns, generator=drawn).to(dtype),
+        "indices": ids,
+        "segment_ids": segments.sort().values if seed % 3 else segments,  # gradients take any order
+        "rows": rows,
+    }
+
+
+SHAPES = [  # size, rows, bags, columns, hot
+    (1, 1, 1, 1, 0.0),
+    (64, 1, 3, 4, 0.0),  # one run exactly
+    (65, 1, 3, 4, 0.0),
+    (128, 2, 50, 8, 1.0),
+    (700, 11, 90, 3, 0.0),  # rows end where runs would
+    (5000, 300, 400, 8, 0.3),
+    (5000, 70_000, 400, 5, 0.5),
+    (9000, 3, 50, 12, 0.0),  # more than 64 runs
+    (6000, 2_000_000, 700, 1, 0.2),
+    (3000, 40, 100, 132, 0.1),
+    (12_000, 1, 9, 2, 1.0),
+]
+
+
+@pytest.mark.parametrize("order", ["blocked", "sequential"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gradients(shape: tuple[Any, ...], order: str) -> None:
+    for number, dtype in enumerate(FLOATS):
+        size, rows, bags, columns, hot = shape
+        given = batch(number + size, size, rows, bags, columns, dtype, hot)
+        total = given.pop("rows")
+        reduce = ("Sum", "Mean", "SqrtN")[(number + size) % 3]
+        for name, argument in (("Grad", "output_dim0"), ("GradV2", "dense_output_dim0")):
+            arguments = {**given, argument: total}
+            op = f"SparseSegment{reduce}{name}"
+            for ours, theirs in zip(
+                emulate(op, arguments, seed=number, order=order), on_cpu(op, arguments, order=order), strict=True
+            ):
+                assert same_bits(ours, theirs), (op, dtype)
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 17, 300, 5000])
+@pytest.mark.parametrize("columns", [1, 4, 7, 130])
+def test_forwards(size: int, columns: int) -> None:
+    for number, dtype in enumerate([*FLOATS, torch.int32, torch.uint8]):
+        drawn = torch.Generator().manual_seed(size + number)
+        bags = max(size // (3, 20, 600, 1)[number % 4], 1) + 3
+        data = (torch.randn(50, columns, generator=drawn) * 9).to(dtype)
+        segments = torch.randint(0, bags, (size,), generator=drawn).sort().values
+        ids = torch.randint(0, 50, (size,), generator=drawn, dtype=(torch.int32, torch.int64)[number % 2])
+        reduce = "Sum" if not dtype.is_floating_point else ("Sum", "Mean", "SqrtN")[(number + size) % 3]
+        arguments = {"data": data, "indices": ids, "segment_ids": segments}
+        for name, more in (("", {}), ("WithNumSegments", {"num_segments": bags + 40})):
+            op = f"SparseSegment{reduce}{name}"
+            (ours,), (theirs,) = emulate(op, arguments | more, seed=number), on_cpu(op, arguments | more)
+            assert same_bits(ours, theirs), (op, dtype)
+        if dtype.is_floating_point:
+            op = f"SparseSegment{reduce}GradGrad"
+            shuffled = arguments | {"segment_ids": segments[torch.randperm(size, generator=drawn)]}
+            told = shuffled | {"num_segments": bags}
+            assert same_bits(emulate(op, told, seed=number)[0], on_cpu(op, told)[0]), (op, dtype)
+
+
+BAD = [
+    ("indices", 700, 2**31 - 1), ("indices", 3, -1), ("segment_ids", 999, 40), ("segment_ids", 0, -7),
+    ("segment_ids", 500, 2**31 - 1), ("indices", 999, 30),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["SparseSegmentMeanGrad", "SparseSegmentSumGrad", "SparseSegmentMeanGradV2",
+                                "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtNGradGrad"])  # fmt: skip
+@pytest.mark.parametrize("several", [1, 3])
+def test_bad_ids(op: str, several: int) -> None:
+    """The error of the CPU: class, message, position."""
+    for first in range(len(BAD)):
+        drawn = torch.Generator().manual_seed(first)
+        ids = torch.randint(0, 30, (1000,), generator=drawn, dtype=torch.int32)
+        segments = torch.randint(0, 40, (1000,), generator=drawn, dtype=torch.int32).sort().values
+        lists = {"indices": ids, "segment_ids": segments}
+        for argument, position, value in (BAD * 2)[first : first + several]:
+            lists[argument][position] = value
+        forward = "Grad" not in op or "GradGrad" in op
+        arguments: dict[str, Any] = {("data" if forward else "grad"): torch.ones(30 if forward else 40, 2), **lists}
+        arguments["num_segments" if forward else "output_dim0" if "V2" not in op else "dense_output_dim0"] = (
+            40 if forward else 30
+        )
+        with pytest.raises(OpError) as theirs:
+            on_cpu(op, arguments)
+        with pytest.raises(OpError) as ours:
+            emulate(op, arguments)
+        assert (type(ours.value), ours.value.message, ours.value.position) == (
+            type(theirs.value), theirs.value.message, theirs.value.position
+        )  # fmt: skip
+
+
+def test_launches_are_queued_again_with_other_memory() -> None:
+    device = HostDevice(5)
+    for number in range(3):
+        given = batch(12, 900, 40, 60, 4, torch.float32, 0.3)
+        given["grad"] = given["grad"] + number
+        for unique in (False, True):
+            told = {"fault": device.ledger.take(_Named(), False), "alarm": device.ledger.alarm}
+            made = Gradient(device, given["grad"], given["indices"], given["segment_ids"], 40, reduce=1, unique=unique,
+                            told=told)  # fmt: skip
+            made.run()
+            made.run()
+            op = "SparseSegmentMeanGradV2" if unique else "SparseSegmentMeanGrad"
+            arguments = {k: given[k] for k in ("grad", "indices", "segment_ids")}
+            arguments["dense_output_dim0" if unique else "output_dim0"] = 40
+            theirs = on_cpu(op, arguments, order="blocked")
+            count = int(made.total())
+            assert same_bits(made.out[:count] if unique else made.out, theirs[0])
+    device.ledger.raise_told()
+
+
+def test_a_chain_knows_all_its_memory() -> None:
+    device = HostDevice()
+    hidden = torch.zeros(8)
+    with pytest.raises(NotImplementedError, match="aside"):
+        record(device, [], 0, lambda d: d.aside())
+    with pytest.raises(AssertionError, match="nobody knows"):
+        record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
+
+
+class _Named:
+    name = "Named"
+    input_names = ("grad",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "digits"), [(0, (1, 1)), (1, (1, 1)), (2, (1, 1)), (1024, (1, 10)), (1025, (2, 6)), (2**31, (4, 8))]
+)
+def test_digits(rows: int, digits: tuple[int, int]) -> None:
+    found = Digits.of(rows)
+    assert (found.passes, found.bits) == digits
+    assert 2 ** (found.passes * found.bits) >= rows
