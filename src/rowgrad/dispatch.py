@@ -76,7 +76,10 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict
     missing = [n for n in names if n not in given]
     if missing:
         raise TypeError(f"{op.name} needs {', '.join(missing)}")
-    return {n: given[n] for n in names}, {k: given.get(k, default) for k, default in op.attrs.items()}
+    arguments = {n: given[n] for n in names}
+    if len(given) == len(names):  # a runner sees by that that no attribute was given
+        return arguments, op.attrs
+    return arguments, {k: given.get(k, default) for k, default in op.attrs.items()}
 
 
 def choose_runner(arguments: Mapping[str, Any]) -> str:

@@ -74,6 +74,7 @@ class HostDevice:
     """A device whose memory is the host's. Kernels run when they are launched, threads in an order drawn by `seed`."""
 
     processors = 3
+    memory = 1 << 34
 
     def __init__(self, seed: int = 1) -> None:
         self.seed = seed

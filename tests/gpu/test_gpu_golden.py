@@ -8,6 +8,7 @@ from typing import Any
 from gpu_calls import device_call, need_device, none_of, refusal_of, validating
 
 from golden_cases import Case, cases, same_bits
+from rowgrad.spec import CATALOG
 from torch_arrays import to_numpy, to_torch
 
 need_device()
@@ -27,7 +28,8 @@ def outcomes(group: str) -> list[tuple[Case, Any, Any]]:
         for case in cases(group):
             inputs = tensors(case)
             if inputs is not None:
-                found.append((case, *refusal_of(device_call, case.op, inputs, **case.attrs)))
+                order = {"order": "sequential"} if "order" in CATALOG[case.op].attrs else {}  # TensorFlow's
+                found.append((case, *refusal_of(device_call, case.op, inputs, **order, **case.attrs)))
     return found
 
 

@@ -48,6 +48,18 @@ def test_a_missing_torch_answers_with_the_line_that_helps() -> None:
     assert "ImportError: rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'" in done.stderr
 
 
+def test_cuda_is_loaded_by_tensors_on_a_gpu_alone() -> None:
+    """CPU tensors, and what is asked about GPUs before there is one, load none of its kernels."""
+    used = "import sys, torch, rowgrad as rg, rowgrad.torch as rgt; bag = rgt.nn.EmbeddingBag(4, 2, grad='rows'); "
+    used += "optimizer = rgt.optim.SGD(bag.parameters()); bag(torch.tensor([[1, 2]])).sum().backward(); "
+    used += "optimizer.step(); assert rgt.validate('sync') == 'async' and rgt.validate('off') == 'sync'; "
+    used += "rgt.synchronize(); assert not [m for m in sys.modules if m.startswith('rowgrad.cuda')]"
+    assert "torch" in loaded_after(used)
+    kept = "import rowgrad.torch as rgt; rgt.validate('off'); import rowgrad.cuda.faults; "
+    kept += "assert rgt.validate('sync') == 'off' and rowgrad.cuda.faults.mode() == 'sync'"
+    loaded_after(kept)
+
+
 def test_torch_is_loaded_by_its_tensors_alone() -> None:
     """Calls on NumPy arrays do not load the room; a tensor does."""
     call = "import rowgrad as rg, numpy as np; rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), [0], [0])"

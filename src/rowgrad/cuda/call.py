@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import UnimplementedError
 from ..results import too_large
 from ..shape import check_elements
 from ..spec import Aval, Op
@@ -41,6 +42,7 @@ class Call:
     outputs: Sequence[tuple[tuple[int | None, ...], torch.dtype]]
     device: Device
     fault: int  # the address of this call's slot
+    captured: bool = False  # in a CUDA graph, so nothing may wait
     keeps: list[Tensor] = field(default_factory=list)
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
@@ -54,7 +56,9 @@ class Call:
         check_elements(shape)
         try:
             return self.device.empty(shape, dtype)  # type: ignore[arg-type]
-        except RuntimeError:  # torch's memory is full, or the size is none
+        except RuntimeError as error:  # torch's memory is full, or the size is none
+            if str(error).startswith("CUDA error"):  # of an earlier kernel, whoever's it was
+                raise
             raise too_large(Aval(str(dtype).removeprefix("torch."), shape)) from None
 
     def checks(self) -> Tensor:
@@ -73,8 +77,10 @@ class Call:
 
     def number(self, tensor: Tensor) -> int:
         """One number off the device; waits for everything before it, and raises what was found there."""
+        if self.captured:
+            raise UnimplementedError("what comes out depends on data, so this call cannot be captured in a CUDA graph")
         value = int(tensor.item())
-        self.device.ledger.raise_told()
+        self.device.ledger.raise_told(self.fault)
         return value
 
 

@@ -21,6 +21,7 @@ class Device(Protocol):
     """What a family of kernels asks for. The tests have one that runs on the host."""
 
     processors: int
+    memory: int  # bytes it has
     ledger: Ledger
 
     def launch(
@@ -56,6 +57,7 @@ class CudaDevice:
         facts = torch.cuda.get_device_properties(index)
         self.architecture = f"sm_{facts.major}{facts.minor}"
         self.processors: int = facts.multi_processor_count
+        self.memory: int = facts.total_memory
         self.ledger = Ledger(pinned=True)
         self.ledger.checks_of(self.ledger.alarm, self.empty)  # now: a graph that is recorded must not own it
         self._functions: dict[tuple[str, tuple[str, ...]], driver.Function] = {}
@@ -105,7 +107,11 @@ class CudaDevice:
 
     def zero(self, tensor: Tensor) -> None:
         """In the current stream."""
-        tensor.zero_()
+        size = tensor.numel() * tensor.element_size()
+        if size % 4 or not tensor.is_contiguous():
+            tensor.zero_()
+        elif size:
+            driver.set_zero(tensor.data_ptr(), size, self._stream())
 
     def wait(self) -> None:
         """Until the current stream is through."""

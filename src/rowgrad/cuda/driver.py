@@ -109,3 +109,8 @@ def queue(launches: list[Any], stream: int) -> None:
             status = launch(handle, x, y, 1, threads, 1, 1, shared, at, None, extra)
         if status:
             ok(status)
+
+
+def set_zero(address: int, size: int, stream: int) -> None:
+    """Zero `size` bytes, a multiple of 4, on a stream."""
+    ok(library().cuMemsetD32Async(ctypes.c_uint64(address), 0, ctypes.c_size_t(size // 4), _pointer(stream)))

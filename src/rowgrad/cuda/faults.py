@@ -72,7 +72,7 @@ class Ledger:
     def take(self, op: Caller, keep: bool) -> int:
         """The address of a slot for a call of an op; `keep`: it is captured in a graph, which may run at any time."""
         with self._lock:
-            if len(self._kept) >= _SLOTS // 2:
+            if keep and len(self._kept) >= _SLOTS // 2:
                 raise OpError(f"more than {_SLOTS // 2} calls were captured in CUDA graphs")
             slot = self._taken % _SLOTS
             while slot in self._kept:
@@ -83,9 +83,11 @@ class Ledger:
             if keep:
                 self._kept.add(slot)
             self._ops[slot] = op
-            at = (slot + 1) * _FIELDS
-            self._words[at] = 0
-            return self.alarm + at * 8
+            self._words[(slot + 1) * _FIELDS] = 0
+            return self._address(slot)
+
+    def _address(self, slot: int) -> int:
+        return self.alarm + (slot + 1) * _FIELDS * 8
 
     def checks_of(self, slot: int, empty: Callable[[Sequence[int], torch.dtype], Tensor]) -> int:
         """The address of a slot's own state of checks on the device: zeros, which kernels leave as zeros."""
@@ -94,18 +96,23 @@ class Ledger:
             self._checks.zero_()
         return int(self._checks.data_ptr()) + (slot - self.alarm) // (_FIELDS * 8) * 8
 
-    def raise_told(self) -> None:
-        """Raise the oldest fault that was told; the others are dropped with it."""
+    def raise_told(self, own: int = 0) -> None:
+        """Raise the oldest fault that was told; the others are dropped with it.
+
+        `own` is the slot of the call that asks: what is told there is no earlier call's, so the caller names it.
+        """
         if self._words[0] == 0:
             return
         with self._lock:
             self._words[0] = 0
             told = self._memory.numpy().reshape(-1, _FIELDS)[1:]
             slots = sorted((i for i in told[:, 0].nonzero()[0].tolist()), key=self._order.__getitem__)
-            facts: list[Any] = [(self._ops[i], told[i].tolist()) for i in slots]
+            facts: list[Any] = [(i, self._ops[i], told[i].tolist()) for i in slots]
             told[:, 0] = 0
         if not facts or _mode == "off":
             return
-        op, (code, position, value, bound) = facts[0]
+        slot, op, (code, position, value, bound) = facts[0]
         error = refuse(FAULTS[code], has=op.input_names, position=position, value=value, bound=bound)
+        if self._address(slot) == own:
+            raise error
         raise error.in_call(op.name, None, "an earlier call on a CUDA device")

@@ -30,8 +30,13 @@ def run(
         raise refuse("no_kernel_for_device", argument=op.inputs[0].name, value="cuda", bound="cpu")
     ledger = device.ledger
     ledger.raise_told()
-    results = runner(Call(op, inputs, attrs, outputs, device, ledger.take(op, captured)))
+    slot = ledger.take(op, captured)
+    try:
+        results = runner(Call(op, inputs, attrs, outputs, device, slot, captured))
+    except torch.OutOfMemoryError as error:
+        most = max(value.numel() for value in inputs if isinstance(value, Tensor))
+        raise refuse("out_of_memory", value=most, bound=device.memory) from error
     if mode() == "sync" and not captured:
         device.wait()
-        ledger.raise_told()
+        ledger.raise_told(slot)
     return results

@@ -124,7 +124,6 @@ class Gradient:
         self.out = device.empty((size if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.rows = device.empty((size if unique else 0,), indices.dtype)
         self.starts = device.empty((size if unique else 0,), torch.int64)
-        self.is_large = not unique and self.out.numel() * self.out.element_size() > _ASIDE
         given = (indices, segment_ids, grad, self.out, self.rows, self.starts)
         self._key = (device, num_rows, reduce, order, unique, key_of(given))
         self._given = given
@@ -133,23 +132,17 @@ class Gradient:
 
     def run(self) -> None:
         """Queue everything."""
-        if self.is_large:
-            with self.device.aside():
-                self.device.zero(self.out)
-        elif not self.unique:
-            self.device.zero(self.out)
-        kind = _KINDS.get(self._key)
+        kind, fault = _KINDS.get(self._key), self.told["fault"]
         if kind is None:
             self._record()
             return
         if self._memory is None:
             self._memory = self.device.empty((kind.memory,), torch.uint8)
-        tensors, fault = (self._memory, *self._given), self.told["fault"]
-        queue_again(self.device, kind.sort, tensors, fault)
-        if self.is_large:
-            self.device.join()
+            self._total = kind.total
+        tensors = (self._memory, *self._given)
+        with cleared(self.device, None if self.unique else self.out):
+            queue_again(self.device, kind.sort, tensors, fault)
         queue_again(self.device, kind.sum, tensors, fault)
-        self._total = kind.total
 
     def _record(self) -> None:
         total, shape = accumulator(self.grad.dtype), Shape(self.grad, self.out)
@@ -159,8 +152,6 @@ class Gradient:
             self.device, size, self.num_rows, self.grad.shape[0], counted=self.reduce != 0,
             scales=total if self.reduce else None, zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
-        self._memory = entries.memory
-        self._total = entries.at["total"] - entries.memory.data_ptr()
         segments_first = not self.unique and self.reduce != 0
 
         def sort(device: Device) -> None:
@@ -174,10 +165,11 @@ class Gradient:
             mode = SCALE if self.reduce else 0
             sum_sorted(device, entries, self.grad, self.out, shape, mode, run_shift, unique=self.unique)
 
+        self._memory = entries.memory
+        self._total = entries.at["total"] - entries.memory.data_ptr()
         tensors, fault = (self._memory, *self._given), self.told["fault"]
-        sorts = record(self.device, tensors, fault, sort)
-        if self.is_large:
-            self.device.join()
+        with cleared(self.device, None if self.unique else self.out):
+            sorts = record(self.device, tensors, fault, sort)
         sums = record(self.device, tensors, fault, add_up)
         if len(_KINDS) >= _MANY:
             _KINDS.clear()

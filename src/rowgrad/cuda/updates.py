@@ -195,9 +195,9 @@ def run_update(
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     device.ledger.raise_told()
     # A call without a record: of the op, runners of updates ask for nothing but its names.
-    call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured))
+    call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured), captured)
     table, *slots = (memory.tensor for _, _, memory in state)
     runner(Update(rule, step, table, slots, inputs, constants, call))
     if mode() == "sync" and not captured:
         device.wait()
-        device.ledger.raise_told()
+        device.ledger.raise_told(call.fault)

@@ -20,7 +20,7 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.nn import Parameter
 
 from ..spec import CATALOG, Op
-from . import dense, library
+from . import dense, devices, library
 from .kept import Kept, Like, is_float, is_plain, refuse_tangents, wanted
 from .launch import launch
 from .tensors import settled
@@ -91,6 +91,8 @@ class _Transformed(torch.autograd.Function):
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Run a kernel op on tensors, recorded wherever torch records."""
+    if attrs is op.attrs and "order" in attrs:  # nobody asked for one
+        attrs = devices.with_order(attrs, arguments.values())
     if torch.compiler.is_compiling():
         return library.call(op, arguments, attrs)
     if forward_ad._current_level >= 0:
@@ -128,12 +130,14 @@ def _table(run: Run) -> dict[str, Any]:
 
 def _function(op: Op, run: Run) -> Any:
     run = dense.call if op.kernel is None else run
-    names, several = op.input_names, len(op.outputs) > 1
+    names, several, ordered = op.input_names, len(op.outputs) > 1, "order" in op.attrs
 
     def function(*args: Any, **attrs: Any) -> Any:
         chosen = {**op.attrs, **attrs} if attrs else op.attrs
         if Like in map(type, args):  # an op that takes a tensor to know how many there are
             args = tuple(a.zeros(args) if type(a) is Like else a for a in args)
+        if ordered and "order" not in attrs:
+            chosen = devices.with_order(chosen, args)
         outputs = run(op, dict(zip(names, args, strict=True)), chosen)
         return outputs if several else outputs[0]
 

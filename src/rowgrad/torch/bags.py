@@ -111,8 +111,8 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, weights: Any) 
     _alone(offsets, segment_ids, "a SparseTensor")
     if len(ids.dense_shape) < 1:
         raise refuse("dense_shape_empty")
-    rows = torch.from_numpy(ids.indices[:, 0].copy())
     values = torch.as_tensor(ids.values)
+    rows = torch.from_numpy(ids.indices[:, 0].copy()).to(values.device)
     _check_integers(values, "ids")
     found = weights.values if isinstance(weights, SparseTensor) else weights
     return Bags(values, rows, int(ids.dense_shape[0]), None if found is None else torch.as_tensor(found))

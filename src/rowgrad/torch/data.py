@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 from torch.utils.data import default_collate
 
 from ..errors import refuse
@@ -35,6 +36,11 @@ class BagBatch(NamedTuple):
             "per_sample_weights": self.weights,
             "plan": self.plan,
         }
+
+    def to(self, device: Any, non_blocking: bool = False) -> BagBatch:
+        """The batch with its tensors, the plan's among them, on another device."""
+        moved: BagBatch = _pytree.tree_map_only(Tensor, lambda t: t.to(device, non_blocking=non_blocking), self)
+        return moved
 
 
 class Collate:

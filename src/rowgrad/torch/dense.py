@@ -1,7 +1,8 @@
 """The dense layer on tensors: the functions of `rowgrad.dense` with torch as their array namespace.
 
 They are made of torch's own operations, so torch differentiates, traces and batches them by itself. Unsigned integers
-of 16 bits and more, on which torch computes nearly nothing, are computed by NumPy on the same memory.
+of 16 bits and more, on which torch computes nearly nothing, are computed by NumPy on the same memory; those on a GPU
+are copied to the CPU for it, and the results back.
 """
 
 from __future__ import annotations
@@ -198,15 +199,19 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
+    flat = (t for v in values for t in (v if isinstance(v, tuple) else (v,)))
+    device = next(t.device for t in flat if isinstance(t, Tensor))
     arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op.name](NumPy, *arrays, **attrs)
-    return tuple(from_numpy(np.array(r), op.name) for r in (result if isinstance(result, tuple) else (result,)))
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(from_numpy(np.array(r), op.name).to(device) for r in results)
 
 
 def _array(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
+    value = value.detach().cpu()
     if value.dtype == torch.bfloat16:
-        return value.detach().view(torch.uint16).numpy().view(NumPy.dtype("bfloat16"))
-    return value.detach().numpy()
+        return value.view(torch.uint16).numpy().view(NumPy.dtype("bfloat16"))
+    return value.numpy()

@@ -1,16 +1,106 @@
-"""Whose kernels a tensor is for."""
+"""Whose kernels a tensor is for, and what `rowgrad.cuda` is asked about its faults.
+
+Nothing of `rowgrad.cuda` is loaded before the first tensor on a GPU comes in.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
+
+_FAULTS = "rowgrad.cuda.faults"
+_MODES = ("sync", "async", "off")
+_MET: dict[int, Any] = {}  # the devices tensors have been met on, by number
+_first_mode: str | None = "async"  # what `validate` was told before rowgrad.cuda was loaded, until that is told it
 
 
 def device_for(tensor: Tensor) -> Any:
     """`rowgrad.cuda`'s device for a tensor on a GPU; None for all others, which are the CPU kernels' or nobody's."""
     if not tensor.is_cuda:
         return None
+    index = tensor.get_device()
+    found = _MET.get(index)
+    return _meet(index) if found is None else found
+
+
+def _meet(index: int) -> Any:
     from ..cuda.device import device_of
 
-    return device_of(tensor.device.index)
+    _faults()
+    return _MET.setdefault(index, device_of(index))
+
+
+def _faults() -> Any:
+    """`rowgrad.cuda.faults`, in the mode that was asked for before it was loaded; None where it is not loaded."""
+    global _first_mode
+    module = sys.modules.get(_FAULTS)
+    if module is not None and _first_mode is not None:
+        module.validate(_first_mode)
+        _first_mode = None
+    return module
+
+
+def is_on_gpu(tensor: Tensor) -> bool:
+    """Whether kernels of a GPU are to read it; while torch traces there are none, but defaults are chosen."""
+    return tensor.is_cuda
+
+
+def default_order(tensor: Tensor) -> str:
+    """The order of additions in gradients, where none is asked for: a tree on GPUs, TensorFlow's on CPUs."""
+    return "blocked" if is_on_gpu(tensor) else "sequential"
+
+
+def with_order(attrs: Mapping[str, Any], values: Iterable[Any]) -> Mapping[str, Any]:
+    """An op's attributes with the order that is the default of the device its tensors are on."""
+    for value in values:
+        if type(value) is Tensor or isinstance(value, Tensor):  # the latter asks a metaclass
+            return {**attrs, "order": default_order(value)} if is_on_gpu(value) else attrs
+    return attrs
+
+
+def is_captured() -> bool:
+    """Whether a CUDA graph is being recorded from what is queued now."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def is_current(tensor: Tensor) -> bool:
+    """Whether a tensor's GPU, if it is on one, is torch's current one."""
+    index = tensor.get_device()
+    return index < 0 or not tensor.is_cuda or index == torch.cuda.current_device()
+
+
+def made_current(tensor: Tensor) -> AbstractContextManager[Any]:
+    """A context in which a tensor's GPU is torch's current one: kernels are queued there."""
+    return nullcontext() if is_current(tensor) else torch.cuda.device(tensor.get_device())
+
+
+def validate(mode: str) -> str:
+    """When bad ids in CUDA tensors are raised; gives the mode before.
+
+    "sync": by the call itself, which waits for its kernels. "async", the default: by the next call on that device, or
+    by `synchronize`. "off": never. Bad ids lead to no access outside of memory in any mode.
+    """
+    global _first_mode
+    faults = _faults()
+    if faults is not None:
+        return str(faults.validate(mode))
+    if mode not in _MODES:
+        raise ValueError(f"mode must be 'sync', 'async' or 'off'; got {mode!r}")
+    before, _first_mode = str(_first_mode), mode
+    return before
+
+
+def synchronize() -> None:
+    """Wait for every GPU that rowgrad has used, and raise what its kernels have found."""
+    for index, device in _MET.items():
+        _wait(index)
+        device.ledger.raise_told()
+
+
+def _wait(index: int) -> None:
+    torch.cuda.synchronize(index)

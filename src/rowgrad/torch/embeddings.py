@@ -14,6 +14,7 @@ from ..raw_ops import OPS
 from . import functional
 from .bags import Bags, read_bags
 from .fused import FusedWeight, fused_bags
+from .kept import is_traced
 from .tensors import new_table
 
 
@@ -51,6 +52,18 @@ class _Group:
         read = [t for t in tables for _ in t.read_by]
         self.feature_rows = torch.tensor([t.num_embeddings for t in read], device="cpu")
         self.feature_first = torch.tensor([self.first[t.name] for t in read], device="cpu")
+        self._elsewhere: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def sizes_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """How many rows the table of each feature has and where it begins, on the device of the ids."""
+        if device.type == "cpu":
+            return self.feature_rows, self.feature_first
+        found = self._elsewhere.get(device)
+        if found is None:
+            found = self.feature_rows.to(device), self.feature_first.to(device)
+            if not is_traced(found):
+                self._elsewhere[device] = found
+        return found
 
 
 class Embeddings(torch.nn.Module):
@@ -140,9 +153,8 @@ class Embeddings(torch.nn.Module):
         if weights is not None and tuple(weights.shape) != tuple(ids.shape):
             shapes = tuple(weights.shape), tuple(ids.shape)
             raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
-        stacked, segments, positions = OPS["StackBags"](
-            ids, offsets, group.feature_rows, group.feature_first, positions=weights is not None
-        )
+        sizes = group.sizes_on(ids.device)
+        stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
         if weights is not None:
             weights = OPS["GatherRows"](weights, positions, gradient="dense")
         bags = Bags(stacked, segments, offsets.shape[0] - 1, weights)

@@ -53,6 +53,8 @@ class TorchEngine:
         """The runner's call, without a record for gradients: those are nodes of the graph."""
         names = op.input_names
         usual = op.attrs if attrs == op.attrs else attrs
+        if "order" in attrs:
+            usual = dict(attrs)  # not the record's own: a page has the same order on every device
 
         def run(arguments: list[Any]) -> tuple[Any, ...]:
             flat = [v for a in arguments for v in (a if isinstance(a, list) else (a,))]

@@ -13,6 +13,7 @@ from ..errors import refuse
 from ..plan import Plan
 from ..raw_ops import OPS
 from .bags import Bags, filled, read_bags, without_padding
+from .devices import is_captured
 
 GRADIENTS = ("dense", "rows")
 
@@ -116,7 +117,7 @@ def stay_coalesced(weight: Tensor) -> None:
 
 def _mark(weight: Tensor) -> None:
     grad = weight.grad
-    if grad is not None and grad.is_sparse and not grad.is_coalesced():
+    if grad is not None and grad.is_sparse and not grad.is_coalesced() and not is_captured():
         ids = grad._indices()[0]
         if bool((ids[1:] > ids[:-1]).all()):
             grad._coalesced_(True)

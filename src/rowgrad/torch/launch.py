@@ -1,8 +1,12 @@
-"""One kernel on CPU tensors: no autograd, no tracing, no copies. Calls like an earlier one skip its judgement."""
+"""One kernel on tensors: no autograd, no tracing, no copies. Calls like an earlier one skip its judgement.
+
+CPU tensors are lent to the compiled extension here; those on a GPU go on to `on_device`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,6 +20,7 @@ from ..errors import refuse
 from ..native import CODE, CODE_NAME, KERNEL, constants_of, raise_fault
 from ..results import check_size, too_large
 from ..spec import Aval, Op
+from . import devices
 from .tensors import DTYPE, Host, admit_tensors, aval_of, new_tensor
 
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -42,6 +47,12 @@ _MANY = 4096
 
 def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """Run a kernel op on real tensors, Python numbers and lists."""
+    for value in arguments.values():
+        if type(value) is Tensor or isinstance(value, Tensor):  # one speaks for the others; _admit looks at them all
+            device = devices.device_for(value)
+            if device is not None:
+                return _launch_on_device(op, arguments, attrs, device)
+            break
     key: list[Any] = [op.name]
     raw: list[Any] = []
     try:
@@ -76,28 +87,53 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
 
 def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], key: Any) -> tuple[Tensor, ...]:
     """The long way: every argument is judged. What was found is kept under `key` for calls of the same kind."""
-    admitted = admit_tensors(op, arguments)
-    for arg in op.inputs:
-        value = admitted[arg.name]
-        if isinstance(value, Host):
-            continue
-        if not value.is_cpu:
-            raise refuse("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu")
-        if value.data_ptr() == 0 and value.numel() and not value._is_zerotensor():
-            raise refuse("no_memory", argument=arg.name)
+    admitted, device = _admit(op, arguments)
     prepared = _prepare(op, admitted, attrs)
     # Tensors that are copied for the call live until it is over.
     held = [v if isinstance(v := admitted[name], Host) else readable(v) for name in op.input_names]
+    as_came = all(
+        type(arguments[a.name]) is int if a.host else admitted[a.name] is arguments[a.name] for a in op.inputs
+    )
+    if device is not None:
+        found = _OnDevice(prepared.constants, prepared.outputs)
+        if key is not None and as_came and key[1] is device:
+            _remember(_ON_DEVICE, key, found)
+        inputs = [v.value if isinstance(v, Host) else v for v in held]
+        return _run_on_device(op, found, inputs, device, next(v for v in held if not isinstance(v, Host)))
     raw: list[Any] = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in held]
     for i, array in prepared.host:
         raw[i] = array
     results, fills = _run_in_steps(op, prepared, tuple(raw))
-    as_came = (type(arguments[a.name]) is int if a.host else admitted[a.name] is arguments[a.name] for a in op.inputs)
-    if key is not None and all(as_came):
-        if len(_PREPARED) >= _MANY:
-            _PREPARED.clear()
-        _PREPARED[key] = prepared._replace(fills=fills)
+    if key is not None and as_came:
+        _remember(_PREPARED, key, prepared._replace(fills=fills))
     return results
+
+
+def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Arguments as kernels take them, all on one device, and `rowgrad.cuda`'s device, or None for the CPU."""
+    admitted = admit_tensors(op, arguments)
+    first: Tensor | None = None
+    device = None
+    for arg in op.inputs:
+        value = admitted[arg.name]
+        if isinstance(value, Host):
+            continue
+        own = devices.device_for(value)
+        if own is None and not value.is_cpu:
+            raise refuse("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu and cuda")
+        if first is None:
+            first, device = value, own
+        elif own is not device:
+            raise refuse("mixed_devices", argument=arg.name, value=value.device, bound=first.device)
+        if value.data_ptr() == 0 and value.numel() and not value._is_zerotensor():
+            raise refuse("no_memory", argument=arg.name)
+    return admitted, device
+
+
+def _remember(calls: dict[Any, Any], key: Any, prepared: Any) -> None:
+    if len(calls) >= _MANY:
+        calls.clear()
+    calls[key] = prepared
 
 
 def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _Prepared:
@@ -165,6 +201,72 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
     if fault is not None:
         raise_fault(op, fault)
     return tuple(results), fills
+
+
+# -- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+class _OnDevice(NamedTuple):
+    """What was found out about calls of one kind on one GPU."""
+
+    constants: list[int]
+    outputs: tuple[tuple[tuple[Any, ...], torch.dtype], ...]
+
+
+_ON_DEVICE: dict[Any, _OnDevice] = {}
+
+
+def _launch_on_device(
+    op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], device: Any
+) -> tuple[Tensor, ...]:
+    key: list[Any] = [op.name, device]
+    inputs = list(arguments.values())
+    tensor: Any = None
+    try:
+        for value in inputs:
+            kind = type(value)
+            if kind is int:
+                key.append(value)
+                continue
+            if kind not in PLAIN or devices.device_for(value) is not device:
+                return _launch_first(op, arguments, attrs, None)
+            dtype, address = value.dtype, value.data_ptr()
+            if (
+                not value.is_contiguous()
+                or value.is_neg()
+                or value.is_conj()
+                or address % dtype.itemsize
+                or not (address or value.numel() == 0)
+            ):
+                return _launch_first(op, arguments, attrs, None)
+            key.append(dtype)
+            key.append(value.shape)
+            tensor = value
+    except RuntimeError:  # a sparse tensor
+        return _launch_first(op, arguments, attrs, None)
+    if attrs is not op.attrs:
+        key += attrs.values()
+    found = tuple(key)
+    prepared = _ON_DEVICE.get(found)
+    if prepared is None:
+        return _launch_first(op, arguments, attrs, found)
+    return _run_on_device(op, prepared, inputs, device, tensor)
+
+
+@cache
+def _loaded() -> Callable[..., tuple[Tensor, ...]]:
+    """What runs kernels on GPUs, loaded when it is first needed."""
+    from ..cuda.run import run
+
+    return run
+
+
+def _run_on_device(op: Op, p: _OnDevice, inputs: list[Any], device: Any, tensor: Tensor) -> tuple[Tensor, ...]:
+    run = _loaded()
+    if devices.is_current(tensor):
+        return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())
+    with devices.made_current(tensor):
+        return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())
 
 
 def readable(tensor: Tensor) -> Tensor:

@@ -49,8 +49,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
     """Tensors and sizes; numbers and lists in the dtype of the tensors beside them."""
     bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
-    devices = [v.device for v in arguments.values() if isinstance(v, Tensor)]
-    device = devices[0] if devices else None
+    tensors = (arguments[a.name] for a in op.inputs if not a.host and isinstance(arguments[a.name], Tensor))
+    device = next((t.device for t in tensors), None)
     given: list[Any] = []
     for arg in op.inputs:
         value = arguments[arg.name]
@@ -267,7 +267,9 @@ def _batching(op: Op) -> Callable[..., Any]:
 
 def _register(op: Op) -> None:
     _LIBRARY.define(schema_of(op), tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(op.name, _kernel(op), "CPU")
+    kernel = _kernel(op)
+    for key in ("CPU", "CUDA"):
+        _LIBRARY.impl(op.name, kernel, key)
     torch.library.register_fake(f"rowgrad::{op.name}", _fake(op), lib=_LIBRARY)
     torch.library.register_vmap(f"rowgrad::{op.name}", _batching(op), lib=_LIBRARY)
     if op.adjoint is not None:

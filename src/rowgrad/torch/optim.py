@@ -16,6 +16,7 @@ import torch
 
 from ..errors import OpError, refuse
 from ..updates import RULES, Step, check_betas, check_count, check_number, slot_shapes
+from .devices import default_order
 from .row_state import adopted, check_param, new_slots, step_with_bags, step_with_grad
 
 Tensor = Any
@@ -144,13 +145,14 @@ class RowOptimizer(torch.optim.Optimizer):
         plan: Any = None,
         *,
         accumulate: str = "float32",
-        order: str = "sequential",
+        order: str | None = None,
     ) -> None:
         """One step of `param` with the gradient of bags of its rows, which are `combiner`: sum, mean or sqrtn.
 
         `grad` has a row for every bag; `indices` and `segment_ids` name the rows and bags, or `plan`, a `rowgrad.Plan`,
         does in their place. The result has the bits of `SparseSegment*GradV2` (with `weights`,
-        `WeightedSparseSegment*Grad`) and a step with that sparse gradient, which here is never stored.
+        `WeightedSparseSegment*Grad`) and a step with that sparse gradient, which here is never stored. `order` is
+        "sequential" or "blocked"; without it, what those ops take on the parameter's device.
         """
         with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
             group, index = self._place_of(param)
@@ -158,7 +160,8 @@ class RowOptimizer(torch.optim.Optimizer):
                 raise refuse("not_an_array", argument="indices", value="None, and no plan")
             step = self._next(group, param, index)
             ids = (indices, segment_ids) if plan is None else plan
-            slots, how = self.state[param], {"combiner": combiner, "accumulate": accumulate, "order": order}
+            slots, order = self.state[param], order or default_order(param)
+            how = {"combiner": combiner, "accumulate": accumulate, "order": order}
             step_with_bags(self.rule, param, slots, grad, ids, step, weights, **how)
             slots["step"] = step.step
         param.rowgrad_pending = True

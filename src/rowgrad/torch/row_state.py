@@ -82,7 +82,8 @@ def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], gra
         if grad.is_coalesced():
             return apply_rows(rule, table, state, *memories, step)
         each = torch.arange(ids.shape[0], device=ids.device)  # every entry is a bag of its own
-        return apply_bags(rule, table, state, *memories, memory_of(each, "segment_ids", ids.device), step)
+        bags = memory_of(each, "segment_ids", ids.device)
+        return apply_bags(rule, table, state, *memories, bags, step, order=devices.default_order(param))
 
 
 def step_with_bags(
@@ -126,7 +127,8 @@ def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tup
     check_param(param)
     table = param.detach().contiguous()
     lent = [memory_of(slots[s.name], s.name, param.device) for s in RULES[rule].slots]
-    yield memory_of(table, "param", param.device), lent
+    with devices.made_current(table):
+        yield memory_of(table, "param", param.device), lent
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:

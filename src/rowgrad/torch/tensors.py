@@ -46,7 +46,9 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
             others[arg.name] = np.zeros(0 if not is_size(value) else (), np.int32)
         else:
             others[arg.name] = value
+    beside = None
     if len(admitted) < len(inputs):
+        beside = _device_of(inputs, given)
         arrays = admit(op, regroup(op, others)) if op.has_lists else admit(op, others)
         for name, array in (spread(op, arrays)[1] if op.has_lists else arrays).items():
             admitted.setdefault(name, array)
@@ -56,10 +58,20 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arg.host:
             admitted[arg.name] = _host(arg, value, kinds.get(arg.type, "int64").removeprefix("torch."))
         elif isinstance(value, np.ndarray):
-            admitted[arg.name] = from_numpy(value, arg.name)
+            tensor = from_numpy(value, arg.name)
+            admitted[arg.name] = tensor if beside is None else tensor.to(beside)
         elif arg.type not in op.types:
             admitted[arg.name] = _as_fixed(value, arg)
     return regroup(op, admitted) if op.has_lists else admitted
+
+
+def _device_of(inputs: Sequence[Arg], given: Mapping[str, Any]) -> torch.device | None:
+    """The device of the tensors that are given, unless it is the CPU: lists and arrays beside them go there."""
+    for arg in inputs:
+        value = given[arg.name]
+        if isinstance(value, Tensor) and not arg.host and not value.is_cpu:
+            return value.device
+    return None
 
 
 def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +161,7 @@ def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:
     if tensor.dtype == wanted or NAME[tensor.dtype] not in _INTEGERS or arg.type not in _INTEGERS:
         return tensor
     if tensor.dtype == torch.uint64 and not tensor.is_meta:
-        fit(tensor.numpy(), arg.name, NUMPY_DTYPE[arg.type])
+        fit(tensor.cpu().numpy(), arg.name, NUMPY_DTYPE[arg.type])
     return tensor.to(wanted)
 
 

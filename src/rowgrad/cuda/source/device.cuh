@@ -111,10 +111,14 @@ struct Narrowed;
 template <>
 struct Narrowed<bfloat16> {
   static DEVICE bfloat16 from(float x) {
-    const uint32_t u = bits_of(x);
     bfloat16 narrow;
+#ifdef __CUDACC_RTC__
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#else
+    const uint32_t u = bits_of(x);
     narrow.bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u)
                                                    : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+#endif
     return narrow;
   }
 };

@@ -26,36 +26,20 @@ DEVICE Pack<T, W> fetch(const T* from) {
   return *reinterpret_cast<const Pack<T, W>*>(from);
 }
 
-// Copies into shared memory that go on while the thread does other things. They are waited for in groups, in order.
-template <int BYTES>
-DEVICE void copy_aside(void* to, const void* from) {
-#ifdef __CUDACC_RTC__
-  const unsigned at = unsigned(__cvta_generic_to_shared(to));
-  if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-  else if constexpr (BYTES == 8)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(at), "l"(from) : "memory");
-  else if constexpr (BYTES == 4)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
-  else
-    *static_cast<Pack<uint8_t, BYTES>*>(to) = *static_cast<const Pack<uint8_t, BYTES>*>(from);
-#else
-  *static_cast<Pack<uint8_t, BYTES>*>(to) = *static_cast<const Pack<uint8_t, BYTES>*>(from);
-#endif
-}
-
-DEVICE void end_group() {
-#ifdef __CUDACC_RTC__
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Until all but the newest groups are there.
-template <int NEWEST>
-DEVICE void await_groups() {
-#ifdef __CUDACC_RTC__
-  asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
-#endif
+// Columns in the type they are added up in. Two bfloat16 are halves of a word, each but a shift or a mask away.
+template <class T, int W>
+DEVICE void unpack(Accumulator<T> (&to)[W], const Pack<T, W>& from) {
+  if constexpr (Same<T, bfloat16>::value && W % 2 == 0) {
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(&from);
+#pragma unroll
+    for (int w = 0; w < W / 2; ++w) {
+      to[2 * w] = float_of(words[w] << 16);
+      to[2 * w + 1] = float_of(words[w] & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int w = 0; w < W; ++w) to[w] = load<T>(from.at[w]);
+  }
 }
 
 // Sums in memory that other threads of the same kernel read and write: past the cache of one multiprocessor, sixteen

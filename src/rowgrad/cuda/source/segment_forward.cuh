@@ -163,10 +163,12 @@ struct BagLane {
         if (first + j < count) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
-        if (first + j < count)
+        if (first + j < count) {
+          A next[W];
+          unpack<T, W>(next, row[j]);
 #pragma unroll
-          for (int w = 0; w < W; ++w)
-            total[w] = first + j == 0 ? load<T>(row[j].at[w]) : plus(total[w], load<T>(row[j].at[w]));
+          for (int w = 0; w < W; ++w) total[w] = first + j == 0 ? next[w] : plus(total[w], next[w]);
+        }
     }
   }
 
@@ -177,9 +179,12 @@ struct BagLane {
     for (int j = 0; j < 8; ++j)
       row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < 8; ++j) {
+      A next[W];
+      unpack<T, W>(next, row[j]);
 #pragma unroll
-      for (int w = 0; w < W; ++w) total[w] = j == 0 ? load<T>(row[j].at[w]) : plus(total[w], load<T>(row[j].at[w]));
+      for (int w = 0; w < W; ++w) total[w] = j == 0 ? next[w] : plus(total[w], next[w]);
+    }
   }
 
   DEVICE void put(T* out, const A (&sum)[W], int n, int reduce) const {

@@ -71,9 +71,11 @@ struct Batch {
   A scale[kBatch], divisor[kBatch];
 
   DEVICE void add(A (&sum)[W], int j) const {
+    A row[W];
+    unpack<T, W>(row, rows[j]);
 #pragma unroll
     for (int w = 0; w < W; ++w) {
-      A x = load<T>(rows[j].at[w]);
+      A x = row[w];
       if constexpr ((MODE & kDivide) != 0) x = divisor[j] == A(0) ? A(0) : over(x, divisor[j]);
       if constexpr ((MODE & kScale) != 0) x = times(x, scale[j]);
       if constexpr ((MODE & kRound) != 0) x = load<T>(store<T>(x));

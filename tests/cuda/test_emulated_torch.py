@@ -1,0 +1,532 @@
+"""The torch runner on a device: CPU tensors are taken for a GPU's, and the CUDA kernels run on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emulated_call import same_bits
+from host_device import HostDevice
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import rowgrad as rg
+import rowgrad.torch as rgt
+from conformance.test_golden import RANK_ONE, by_op
+from golden_cases import Case
+from golden_cases import same_bits as same_arrays
+from rowgrad.cuda.call import RUNNERS
+from rowgrad.cuda.updates import UPDATES
+from rowgrad.errors import InvalidArgumentError, OpError, ResourceExhaustedError, UnimplementedError
+from rowgrad.spec import CATALOG
+from rowgrad.torch import autograd, devices, launch
+from torch_arrays import to_numpy, to_torch
+
+WEIGHTED = {"weighted_segment_grad", "row_plan", "planned_weighted_grad", "scatter_rows"}
+PLANNED, FUSED = {"row_plan", "planned_segment_grad"}, {"apply_bags", "apply_planned"}
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@contextmanager
+def on_gpu(device: HostDevice | None = None, mode: str = "async") -> Iterator[HostDevice]:
+    """In here every CPU tensor lies on the device. Faults that are left are raised at the end."""
+    made = device or HostDevice()
+    before = rgt.validate(mode)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "device_for", lambda tensor: made if tensor.is_cpu else None)
+        patch.setattr(devices, "is_on_gpu", lambda tensor: True)
+        patch.setattr(devices, "_MET", {0: made})
+        patch.setattr(devices, "_wait", lambda index: None)
+        try:
+            yield made
+            rgt.synchronize()
+        finally:
+            rgt.validate(before)
+            launch._ON_DEVICE.clear()
+
+
+@contextmanager
+def on_cpu_as_gpu() -> Iterator[None]:
+    """In here CPU kernels run, with the defaults of a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "is_on_gpu", lambda tensor: True)
+        yield
+
+
+def batch(seed: int, dtype: torch.dtype = torch.float32, ids: int = 300, rows: int = 7) -> tuple[Tensor, ...]:
+    """A table, ids of which many name one row, and their bags."""
+    draw = torch.Generator().manual_seed(seed)
+    table = torch.randn(rows, 5, generator=draw).to(dtype)
+    indices = torch.randint(0, rows, (ids,), generator=draw)
+    indices[ids // 4 :] = 3
+    segments = torch.sort(torch.randint(0, 40, (ids,), generator=draw)).values
+    return table, indices, segments
+
+
+# -- golden cases -----------------------------------------------------------------------------------------------------
+
+
+def through_raw_ops(case: Case, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
+    return getattr(rg.raw_ops, case.op)(**inputs, **attrs)
+
+
+def through_torch_ops(case: Case, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
+    host = {a.name for a in CATALOG[case.op].inputs if a.host}
+    numbers = {k: v.tolist() if k in host and not v.is_floating_point() else v for k, v in inputs.items()}
+    return getattr(torch.ops.rowgrad, case.op)(**numbers, **attrs)
+
+
+WAYS = (through_raw_ops, through_torch_ops)
+
+
+def golden(kind: str, every: int) -> list[Any]:
+    """Some cases of every op that has CUDA kernels; one way and the other in turn."""
+    return [
+        pytest.param(p.values[0][::every], id=p.id) for p in by_op(kind) if CATALOG[p.values[0][0].op].kernel in RUNNERS
+    ]
+
+
+def arguments(case: Case) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    inputs = {name: to_torch(array) for name, array in case.inputs.items()}
+    if any(v is None for v in inputs.values()):
+        return None
+    # TensorFlow's order is not the default on a GPU.
+    return inputs, {**({"order": "sequential"} if "order" in CATALOG[case.op].attrs else {}), **case.attrs}
+
+
+@pytest.mark.parametrize("found", golden("valid", 4))
+def test_golden_bits(found: list[Case]) -> None:
+    with on_gpu() as device:
+        for turn, case in enumerate(found):
+            given = arguments(case)
+            if given is None:
+                continue
+            result = WAYS[turn % 2](case, *given)
+            for expected, got in zip(
+                case.outputs.values(), result if isinstance(result, tuple) else (result,), strict=True
+            ):
+                if case.op == RANK_ONE and expected.shape == (0, 1):
+                    expected = expected.reshape(0)
+                assert same_arrays(to_numpy(got), expected), f"{case}\n{got}\n{expected}"
+        assert device.launched
+
+
+@pytest.mark.parametrize("found", golden("error", 1))
+def test_golden_errors(found: list[Case]) -> None:
+    with on_gpu(mode="sync"):
+        for case in found:
+            given = arguments(case)
+            if given is None or "dtype" in case.tag:
+                continue
+            with pytest.raises(OpError) as refused:
+                through_raw_ops(case, *given)
+            assert type(refused.value).__name__ == case.error["class"], f"{case}: {refused.value!r}"
+            assert refused.value.message == case.error["message"], f"{case}: {refused.value}"
+            assert refused.value.op == case.op
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_like_an_earlier_one_sees_its_own_data() -> None:
+    _, indices, segments = batch(0)
+    grads = [torch.randn(40, 5) for _ in range(3)]
+    wanted = [rg.raw_ops.SparseSegmentMeanGrad(g, indices, segments, 7, order="blocked") for g in grads]
+    with on_gpu():
+        for _ in range(2):
+            for grad, expected in zip(grads, wanted, strict=True):
+                assert same_bits(rg.raw_ops.SparseSegmentMeanGrad(grad, indices, segments, 7), expected)
+        assert len(launch._ON_DEVICE) == 1
+        bad = rg.raw_ops.SparseSegmentMeanGrad  # another number of rows is another kind of call
+        assert bad(grads[0], indices, segments, 9).shape == (9, 5)
+        with pytest.raises(InvalidArgumentError):
+            bad(grads[0], indices[1:], segments, 9)
+
+
+def test_what_is_read_need_not_be_contiguous() -> None:
+    table, indices, segments = batch(1, torch.complex64)
+    views = (
+        table.t().contiguous().t(),
+        table.conj(),
+        table[:, ::2],
+        table.imag,
+        table[:1].expand(7, 5),
+        table.conj().imag,
+    )
+    for view in views:
+        wanted = rg.raw_ops.GatherRows(view, indices)
+        with on_gpu():
+            assert same_bits(rg.raw_ops.GatherRows(view, indices), wanted)
+    wanted = rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3])
+    with on_gpu():
+        assert same_bits(rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3]), wanted)
+
+
+def test_lists_numbers_and_arrays_stand_beside_tensors() -> None:
+    table = torch.arange(12.0).reshape(4, 3)
+    asked: list[Callable[[], Tensor]] = [
+        lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, [3, 1], [0, 2], 4),
+        lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, np.array([3, 1]), (0, 2), np.int32(4)),
+        lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, torch.tensor([3, 1]), [0, 2], torch.tensor(4)),
+        lambda: rg.raw_ops.SparseFillEmptyRows([[0, 0]], torch.tensor([2.5]), [3, 1], 1.5).output_values,
+    ]  # fmt: skip
+    wanted = [ask() for ask in asked]
+    with on_gpu() as device:
+        for ask, expected in zip(asked, wanted, strict=True):
+            device.launched.clear()
+            assert same_bits(ask(), expected)
+            assert device.launched
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    table, indices, segments = batch(2)
+    for odd, name in ((indices, "indices"), (segments, "segment_ids")):
+        with on_gpu() as device, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(devices, "device_for", lambda t, odd=odd, device=device: None if t is odd else device)
+            with pytest.raises(InvalidArgumentError, match="but an argument before it is on") as refused:
+                rg.raw_ops.SparseSegmentSum(table, indices, segments)
+            assert refused.value.argument == name
+    with on_gpu() as device, pytest.MonkeyPatch.context() as patch:  # the first is on the CPU, the others are not
+        patch.setattr(devices, "device_for", lambda t: None if t is table else device)
+        with pytest.raises(InvalidArgumentError) as refused:
+            rg.raw_ops.SparseSegmentSum(table, indices, segments)
+        assert refused.value.argument == "indices"
+
+
+def test_memory_that_is_not_there_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, indices, _ = batch(3)
+    with on_gpu() as device:
+
+        def full(shape: Any, dtype: Any) -> Tensor:
+            raise torch.OutOfMemoryError("none left")
+
+        usual = device.empty
+        monkeypatch.setattr(device, "memory", 1 << 30, raising=False)
+        monkeypatch.setattr(device, "empty", full)
+        with pytest.raises(ResourceExhaustedError, match="OOM when allocating tensor with shape"):
+            rg.raw_ops.GatherRows(table, indices)
+        outputs = [torch.float32]
+        monkeypatch.setattr(device, "empty", lambda s, d: (usual if d in outputs else full)(s, d))
+        with pytest.raises(ResourceExhaustedError, match="OOM when allocating workspace for"):
+            rg.raw_ops.SparseSegmentMeanGrad(torch.ones(40, 5), indices, indices, 7)
+
+
+def test_a_fake_call_gives_tensors_on_the_device_of_its_inputs() -> None:
+    with FakeTensorMode():
+        grad, ids = torch.empty(4, 3, device="cuda"), torch.empty(9, dtype=torch.int64, device="cuda")
+        result = rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
+        assert result.device == grad.device
+        with pytest.raises(InvalidArgumentError, match="but an argument before it is on"):
+            rg.raw_ops.SparseSegmentSumGrad(grad, ids.cpu(), ids, 7)
+
+
+# -- the default order ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_are_blocked_unless_asked_otherwise(dtype: torch.dtype) -> None:
+    _, indices, segments = batch(4)
+    grad = torch.randn(40, 5).to(dtype)
+    given = (grad, indices, segments, 7)
+    op, by_torch = rg.raw_ops.SparseSegmentSqrtNGrad, torch.ops.rowgrad.SparseSegmentSqrtNGrad
+    blocked, sequential = (op(*given, order=order) for order in ("blocked", "sequential"))
+    if dtype.itemsize > 2:  # two bytes hide the difference
+        assert not same_bits(blocked, sequential)
+    assert same_bits(op(*given), sequential)
+    with on_gpu():
+        assert same_bits(op(*given), blocked)
+        assert same_bits(op(grad=grad, indices=indices, segment_ids=segments, output_dim0=7, name="n"), blocked)
+        assert same_bits(op(*given, order="blocked"), blocked)
+        assert same_bits(op(*given, order="sequential"), sequential)
+        assert same_bits(by_torch(*given), sequential)  # a torch operator's default is what its schema says
+        assert same_bits(by_torch(*given, order="blocked"), blocked)
+
+
+class Seen(TorchDispatchMode):
+    """Which operators of rowgrad were called with which attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "rowgrad":
+            name = func.__name__.partition(".")[0]
+            self.calls.append((name, tuple(args[len(CATALOG[name].inputs) :])))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("place", "attrs"), [("cuda", ("blocked",)), ("cpu", ())])
+def test_what_is_traced_has_the_order_of_the_device(place: str, attrs: tuple[str, ...]) -> None:
+    with FakeTensorMode(), Seen() as seen:
+        grad, ids = torch.empty(4, 3, device=place), torch.empty(9, dtype=torch.int64, device=place)
+        rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
+        for table in (autograd.TABLE, autograd._BY_TORCH):  # as backward passes call it
+            table["SparseSegmentSumGrad"](grad, ids, ids, 7)
+            table["WeightedSparseSegmentSumGrad"](grad, ids, ids, grad.new_empty(9), 7, accumulate="T")
+    orders = [given[-1:] for name, given in seen.calls if name == "SparseSegmentSumGrad"]
+    assert orders == [attrs] * 3
+    orders = [given[1:] for name, given in seen.calls if name == "WeightedSparseSegmentSumGrad"]
+    assert orders == [attrs] * 2
+
+
+# -- autograd and modules ---------------------------------------------------------------------------------------------
+
+
+def trained(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> tuple[list[Tensor], list[Tensor]]:
+    """What a forward pass gives and all gradients, dense or by rows: on the CPU and on the device."""
+    results = []
+    for where in (on_cpu_as_gpu, on_gpu):
+        with where():
+            out, leaves = make()
+            upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(7), dtype=out.dtype)
+            found = [out.detach()]
+            for grad in torch.autograd.grad(out, leaves, upstream):
+                if grad.is_sparse:
+                    assert grad.is_coalesced()
+                    found += [grad.indices(), grad.values()]
+                else:
+                    found.append(grad)
+        results.append(found)
+    return results[0], results[1]
+
+
+def assert_trained_alike(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> None:
+    expected, got = trained(make)
+    assert len(expected) == len(got)
+    assert all(map(same_bits, got, expected)), (expected, got)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_autograd_of_lookups(kind: str, rows: bool, dtype: torch.dtype) -> None:
+    table, indices, segments = batch(5, dtype)
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        leaf = table.clone().requires_grad_()
+        op = getattr(rg.raw_ops, f"SparseSegment{kind}WithNumSegments")
+        return op(leaf, indices, segments, 41, sparse_gradient=rows), [leaf]
+
+    assert_trained_alike(make)
+
+
+@pytest.mark.parametrize("grad", ["dense", "rows"])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_embedding_bag(combiner: str, grad: str) -> None:
+    table, indices, _ = batch(6)
+    offsets = torch.tensor([0, 5, 5, 90, 300])
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        bag = rgt.nn.EmbeddingBag(7, 5, combiner=combiner, grad=grad, default_id=2, _weight=table.clone())
+        return bag(indices, offsets), [bag.weight]
+
+    assert_trained_alike(make)
+
+
+def test_many_tables() -> None:
+    tables = [rgt.nn.Table("user", 20, 4), rgt.nn.Table("item", 10, 4, features=("seen", "bought"))]
+    torch.manual_seed(0)
+    module = rgt.nn.Embeddings(tables, output="stacked")
+    ids, offsets = torch.tensor([3, 1, 4, 1, 5]), torch.tensor([0, 2, 2])
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        return module(dict.fromkeys(("user", "seen", "bought"), (ids, offsets))), list(module.parameters())
+
+    assert_trained_alike(make)
+
+
+@pytest.mark.skipif(not RUNNERS.keys() >= WEIGHTED, reason="needs kernels of weighted gradients")
+@pytest.mark.parametrize("grad", ["dense", "rows"])
+def test_weights_have_gradients(grad: str) -> None:
+    table, indices, segments = batch(7)
+    weights = torch.rand(300)
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        leaf = weights.clone().requires_grad_()
+        bag = rgt.nn.EmbeddingBag(7, 5, combiner="mean", grad=grad, _weight=table.clone())
+        return bag(indices, per_sample_weights=leaf, segment_ids=segments, num_bags=40), [bag.weight, leaf]
+
+    assert_trained_alike(make)
+
+
+def test_a_lookup_with_ids_of_numpy() -> None:
+    table, indices, segments = batch(8)
+    places = np.stack([segments.numpy(), np.arange(300)], 1)
+    ids = rg.SparseTensor(places, indices.numpy(), (40, 300))
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        leaf = table.clone().requires_grad_()
+        return rg.embedding_lookup_sparse(leaf, ids, None, combiner="sum", allow_fast_lookup=True), [leaf]
+
+    assert_trained_alike(make)
+
+
+def test_vmap_is_one_call_on_the_device() -> None:
+    tables, indices, segments = torch.randn(3, 7, 5), torch.randint(0, 7, (3, 20)), torch.arange(20) // 4
+
+    def loss(table: Tensor, ids: Tensor) -> Tensor:
+        return rg.raw_ops.SparseSegmentMeanWithNumSegments(table, ids, segments, 5).square().sum()
+
+    grads = torch.func.vmap(torch.func.grad(loss))
+    expected = grads(tables, indices)
+    with on_gpu() as device:
+        assert same_bits(grads(tables, indices), expected)
+        assert device.launched
+
+
+@pytest.mark.skipif(not RUNNERS.keys() >= PLANNED, reason="needs kernels of plans")
+def test_a_plan_is_made_and_used_on_the_device() -> None:
+    _, indices, segments = batch(12)
+    grad = torch.randn(40, 5)
+    expected = rg.raw_ops.SparseSegmentMeanGradV2(grad, indices, segments, 7, order="blocked")
+    with on_gpu() as device:
+        plan = rg.Plan(indices, segments, 7)
+        device.launched.clear()
+        got = rg.raw_ops.SparseSegmentMeanGradV2(grad, plan=plan)
+        assert device.launched
+    assert all(map(same_bits, got, expected))
+
+
+def test_an_optimizer_steps_on_the_device() -> None:
+    table, indices, segments = batch(9)
+
+    def make() -> list[Tensor]:
+        bag = rgt.nn.EmbeddingBag(7, 5, combiner="sum", grad="rows", _weight=table.clone())
+        optimizer = rgt.optim.RowWiseAdagrad(bag.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            bag(indices, segment_ids=segments, num_bags=40).square().sum().backward()
+            optimizer.step()
+        kept = optimizer.state[bag.weight].values()
+        return [bag.weight.detach(), *(v for v in kept if isinstance(v, Tensor))]
+
+    with on_cpu_as_gpu():
+        expected = make()
+    with on_gpu() as device:
+        got = make()
+    assert any("update_rows" in name for name in device.launched)
+    assert len(got) == 2
+    assert all(map(same_bits, got, expected))
+
+
+@pytest.mark.skipif(
+    not (UPDATES.keys() >= FUSED and RUNNERS.keys() >= PLANNED), reason="needs kernels of fused updates"
+)
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_fused_update_has_the_bits_of_two_steps(planned: bool) -> None:
+    table, indices, segments = batch(10)
+    found = []
+    for fused in (False, True):
+        with on_gpu():
+            bag = rgt.nn.EmbeddingBag(7, 5, combiner="mean", grad="rows", fused=fused, _weight=table.clone())
+            optimizer = rgt.optim.Adagrad(bag.parameters(), lr=0.1)
+            plan = rg.Plan(indices, segments, 7, 40) if planned else None
+            bag(indices, segment_ids=segments, num_bags=40, plan=plan).square().sum().backward()
+            optimizer.step()
+            found.append(bag.weight.detach())
+    assert same_bits(*found)
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+BAD = torch.tensor([0, 9, 8])
+
+
+def refusal(run: Callable[[], Any]) -> OpError:
+    with pytest.raises(OpError) as refused:
+        run()
+    return refused.value
+
+
+def facts(error: OpError) -> tuple[Any, ...]:
+    return type(error), error.message, error.op, error.argument, error.position, error.value, error.bound
+
+
+@pytest.fixture
+def table() -> Tensor:
+    return torch.ones(4, 2)
+
+
+def test_async_the_next_call_raises(table: Tensor) -> None:
+    expected = refusal(lambda: rg.raw_ops.GatherRows(table, BAD))
+    with on_gpu():
+        rg.raw_ops.GatherRows(table, BAD)
+        error = refusal(lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, [0], [0], 1))
+        assert facts(error) == facts(expected)
+        assert "an earlier call on a CUDA device" in str(error)
+        rg.raw_ops.GatherRows(table, BAD)
+        error = refusal(rgt.synchronize)
+        assert facts(error) == facts(expected)
+        rgt.synchronize()  # it is told once
+        assert rg.raw_ops.GatherRows(table, [3]).tolist() == [[1.0, 1.0]]
+
+
+def test_sync_the_call_itself_raises(table: Tensor) -> None:
+    expected = refusal(lambda: rg.raw_ops.GatherRows(table, BAD, name="mine"))
+    with on_gpu(mode="sync"):
+        error = refusal(lambda: rg.raw_ops.GatherRows(table, BAD, name="mine"))
+        assert facts(error) == facts(expected)
+        assert str(error) == str(expected)
+        rg.raw_ops.GatherRows(table, [3])
+
+
+def test_off_nobody_raises(table: Tensor) -> None:
+    with on_gpu(mode="off"):
+        rg.raw_ops.GatherRows(table, BAD)
+        rg.raw_ops.GatherRows(table, [3])
+        rgt.synchronize()
+
+
+def test_what_shapes_tell_is_refused_at_once(table: Tensor) -> None:
+    for mode in ("sync", "async", "off"):
+        with on_gpu(mode=mode):
+            assert isinstance(refusal(lambda: rg.raw_ops.SparseSegmentSum(table, BAD, BAD[1:])), InvalidArgumentError)
+
+
+def test_modes_are_given_back_and_checked() -> None:
+    assert rgt.validate("sync") == "async"
+    assert rgt.validate("async") == "sync"
+    with pytest.raises(ValueError, match="mode must be 'sync', 'async' or 'off'; got 'never'"):
+        rgt.validate("never")
+
+
+def test_the_oldest_of_two_faults_is_raised(table: Tensor) -> None:
+    with on_gpu() as device:
+        with pytest.MonkeyPatch.context() as patch:  # as if both calls were queued before either had run
+            patch.setattr(device.ledger, "raise_told", lambda own=0: None)
+            rg.raw_ops.SparseSegmentSumWithNumSegments(table, [7], [0], 1)
+            rg.raw_ops.GatherRows(table, BAD)
+        error = refusal(lambda: rg.raw_ops.GatherRows(table, [0]))
+        assert (error.op, error.value) == ("SparseSegmentSumWithNumSegments", 7)
+        rgt.synchronize()  # the other one went with it
+
+
+def test_a_gradient_of_a_gradient() -> None:
+    _, indices, segments = batch(11)
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        leaf = torch.linspace(-1, 1, 200).reshape(40, 5).requires_grad_()
+        return rg.raw_ops.SparseSegmentMeanGrad(leaf, indices, segments, 7), [leaf]
+
+    assert_trained_alike(make)
+
+
+def test_a_captured_call_keeps_its_slot(table: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_gpu() as device:
+        rg.raw_ops.GatherRows(table, [1])
+        assert not device.ledger._kept
+        monkeypatch.setattr(devices, "is_captured", lambda: True)
+        rg.raw_ops.GatherRows(table, torch.tensor([1]))
+        rg.raw_ops.GatherRows(table, torch.tensor([2]))
+        assert len(device.ledger._kept) == 2
+        with pytest.raises(UnimplementedError, match="cannot be captured"):
+            rg.raw_ops.SparseSegmentSumGradV2(table, torch.tensor([1]), torch.tensor([0]), 4)
+        monkeypatch.setattr(devices, "is_captured", lambda: False)
+        rg.raw_ops.GatherRows(table, [1])
+        assert len(device.ledger._kept) == 3
