@@ -21,15 +21,6 @@ class MissingError(ImportError):
     """A part of rowgrad that this benchmark needs is not there."""
 
 
-def _sparse_segment() -> Any:
-    try:
-        from rowgrad.cuda import sparse_segment
-
-        return sparse_segment.Gradient, sparse_segment.Forward
-    except (ImportError, AttributeError) as error:
-        raise MissingError(f"rowgrad.cuda.sparse_segment with Gradient and Forward is needed: {error}") from error
-
-
 def _device(batch: Batch) -> Any:
     from rowgrad.cuda.device import device_of
 
@@ -60,23 +51,42 @@ def rows_grad(batch: Batch) -> Work:
     return work
 
 
-def _gradient(batch: Batch, unique: bool, out: Any) -> Any:
-    Gradient, _ = _sparse_segment()
+def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
+    from rowgrad.cuda.sparse_segment import Gradient
+
+    device = _device(batch)
     made = Gradient(
-        _device(batch), batch.grad, batch.indices, batch.segment_ids, batch.case.V,
-        reduce=MEAN, order=BLOCKED, unique=unique, out=out,
+        device, batch.grad, batch.indices, batch.segment_ids, batch.case.V,
+        reduce=MEAN, order=BLOCKED, unique=unique, out=out, told=_slot(device),
     )  # fmt: skip
-    return made.run
+
+    def work() -> Any:
+        made.run()
+        return None if unique else made.out
+
+    return work
+
+
+def _slot(device: Any) -> dict[str, int]:
+    """Where faults are told."""
+    from rowgrad.spec import CATALOG
+
+    fault = device.ledger.take(CATALOG["SparseSegmentMeanGrad"], True)
+    return {"fault": fault, "alarm": device.ledger.alarm}
 
 
 def forward(batch: Batch) -> Work:
     """Mean bags."""
-    _, Forward = _sparse_segment()
-    out = torch.empty_like(batch.grad)
-    told = (batch.table, batch.indices, batch.segment_ids, batch.case.bags)
-    made = Forward(_device(batch), *told, reduce=MEAN, out=out)
+    from rowgrad.cuda.segment_forward import Forward
 
-    def work() -> torch.Tensor:
+    device, out = _device(batch), torch.empty_like(batch.grad)
+    slot = _slot(device)
+    slot["checks"] = device.ledger.checks_of(slot["fault"], device.empty)
+    made = Forward(
+        device, batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out, told=slot
+    )  # fmt: skip
+
+    def work() -> Any:
         made.run()
         return out
 

@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; all unless told")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
     parser.add_argument("--dtypes", default="float32", help="of the values, such as float32,bfloat16,float16")
-    parser.add_argument("--ids", default="int64", choices=("int32", "int64"), help="dtype of ids and segment ids")
+    parser.add_argument("--ids", default="int32", choices=("int32", "int64"), help="dtype of ids and segment ids")
     parser.add_argument("--repeat", type=int, default=50, help="timed runs of each")
     parser.add_argument("--name", default="latest", help="of the files")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder of the files")

@@ -140,8 +140,8 @@ def test_launches_are_queued_again_with_other_memory() -> None:
 def test_a_chain_knows_all_its_memory() -> None:
     device = HostDevice()
     hidden = torch.zeros(8)
-    with pytest.raises(NotImplementedError, match="aside"):
-        record(device, [], 0, lambda d: d.aside())
+    with pytest.raises(NotImplementedError, match="zero_aside"):
+        record(device, [], 0, lambda d: d.zero_aside(hidden))
     with pytest.raises(AssertionError, match="nobody knows"):
         record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch_arrays import to_torch
 
 need_device()
 
-CALLS = 10_000
+CALLS = int(os.environ.get("ROWGRAD_GPU_TEST_CALLS", "10000"))  # fewer, for a checker that makes each slow
 OPS = tuple(op for op in CATALOG.values() if op.layer == "kernel" and op.name != "RowDot")  # it has no ids
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch import Tensor
 
 need_device()
 
-CASES, REPEATS = 1000, 100
+CASES = int(os.environ.get("ROWGRAD_GPU_TEST_CASES", "1000"))
+REPEATS = 100
 OPS = tuple(
     f"{weighted}SparseSegment{kind}{form}"
     for weighted, forms in (("", ("Grad", "GradV2")), ("Weighted", ("Grad",)))

@@ -38,11 +38,8 @@ class Device(Protocol):
     def wait(self) -> None:
         """Until everything queued is done."""
 
-    def aside(self) -> Any:
-        """A context in which launches go to a second queue, which starts where the first one stands.
-
-        What is queued there is awaited by `join`.
-        """
+    def zero_aside(self, tensor: Tensor) -> None:
+        """Fill with zeros in a second queue, which starts where the first one stands; `join` waits for it."""
 
     def join(self) -> None:
         """Let the first queue wait for the second."""
@@ -68,10 +65,14 @@ class CudaDevice:
         self, kernel: Kernel, form: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
     ) -> None:
         """Compile and load it if this is its first time, and queue it."""
-        if not getattr(self._threads, "entered", False):
-            driver.enter(self.index)
-            self._threads.entered = True
+        self._enter()
         self._function(kernel, form).launch(blocks, kernel.threads, shared, self._stream(), packed)
+
+    def _enter(self) -> None:
+        """Once a thread: the device's context is made its own; events are a thread's, so that none marks another's."""
+        if not getattr(self._threads, "events", None):
+            driver.enter(self.index)
+            self._threads.events = (driver.new_event(), driver.new_event())
 
     def _function(self, kernel: Kernel, form: tuple[str, ...]) -> driver.Function:
         function = self._functions.get((kernel.name, form))
@@ -82,9 +83,7 @@ class CudaDevice:
 
     def replay(self, chain: Any) -> None:
         """Queue a chain whose arguments are in place."""
-        if not getattr(self._threads, "entered", False):
-            driver.enter(self.index)
-            self._threads.entered = True
+        self._enter()
         if chain.prepared is None:
             chain.prepared = [self._prepared(launch, chain.arguments) for launch in chain.launches]
         driver.queue(chain.prepared, self._stream())
@@ -111,20 +110,31 @@ class CudaDevice:
         if size % 4 or not tensor.is_contiguous():
             tensor.zero_()
         elif size:
+            self._enter()
             driver.set_zero(tensor.data_ptr(), size, self._stream())
 
     def wait(self) -> None:
         """Until the current stream is through."""
         torch.cuda.current_stream(self.index).synchronize()
 
-    def aside(self) -> Any:
-        """The side stream."""
-        self._side.wait_stream(torch.cuda.current_stream(self.index))
-        return torch.cuda.stream(self._side)
+    def zero_aside(self, tensor: Tensor) -> None:
+        """In the side stream. Its memory is the current stream's again after `join`."""
+        size = tensor.numel() * tensor.element_size()
+        if size % 4 or not tensor.is_contiguous():
+            tensor.zero_()
+            return
+        self._enter()
+        side, (begun, _) = self._side.cuda_stream, self._threads.events
+        driver.mark(begun, self._stream())
+        driver.follow(side, begun)
+        driver.set_zero(tensor.data_ptr(), size, side)
 
     def join(self) -> None:
         """The current stream waits for the side stream."""
-        torch.cuda.current_stream(self.index).wait_stream(self._side)
+        self._enter()
+        done = self._threads.events[1]
+        driver.mark(done, self._side.cuda_stream)
+        driver.follow(self._stream(), done)
 
 
 @cache

@@ -114,3 +114,20 @@ def queue(launches: list[Any], stream: int) -> None:
 def set_zero(address: int, size: int, stream: int) -> None:
     """Zero `size` bytes, a multiple of 4, on a stream."""
     ok(library().cuMemsetD32Async(ctypes.c_uint64(address), 0, ctypes.c_size_t(size // 4), _pointer(stream)))
+
+
+def new_event() -> ctypes.c_void_p:
+    """An event that takes no time."""
+    event = ctypes.c_void_p()
+    ok(library().cuEventCreate(ctypes.byref(event), 2))
+    return event
+
+
+def mark(event: ctypes.c_void_p, stream: int) -> None:
+    """Let an event stand for everything a stream holds now."""
+    ok(library().cuEventRecord(event, _pointer(stream)))
+
+
+def follow(stream: int, event: ctypes.c_void_p) -> None:
+    """Let a stream wait for an event."""
+    ok(library().cuStreamWaitEvent(_pointer(stream), event, 0))

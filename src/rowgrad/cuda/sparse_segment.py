@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -59,8 +59,7 @@ def cleared(device: Device, out: Tensor | None) -> Iterator[None]:
     """Fill `out` with zeros; a large one beside what is queued meanwhile."""
     is_large = out is not None and out.numel() * out.element_size() > _ASIDE
     if out is not None:
-        with device.aside() if is_large else nullcontext():
-            device.zero(out)
+        (device.zero_aside if is_large else device.zero)(out)
     try:
         yield
     finally:

@@ -1,0 +1,38 @@
+"""Every kernel compiles for the oldest and the newest architecture that is promised; NVRTC needs no GPU for it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from rowgrad.cuda import run, updates  # noqa: F401  (they name all kernels)
+from rowgrad.cuda.compiling import compile_unit, nvrtc, unit_of
+from rowgrad.cuda.kernel import KERNELS
+from rowgrad.errors import UnimplementedError
+
+ARCHITECTURES = ("sm_80", "sm_90")
+
+
+def compiled(name: str, form: tuple[str, ...], architecture: str) -> bytes:
+    kernel = KERNELS[name]
+    return compile_unit(nvrtc()[0], unit_of(kernel, form), architecture)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_one_form_of_each(name: str) -> None:
+    for architecture, form in zip(ARCHITECTURES, (KERNELS[name].forms[0], KERNELS[name].forms[-1]), strict=True):
+        assert compiled(name, form, architecture).startswith(b"\x7fELF")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_all_forms(name: str) -> None:
+    for architecture in ARCHITECTURES:
+        for form in KERNELS[name].forms:
+            assert compiled(name, form, architecture).startswith(b"\x7fELF"), form
+
+
+def test_what_does_not_compile_is_told() -> None:
+    with pytest.raises(UnimplementedError, match="undefined"):
+        compile_unit(nvrtc()[0], '#include "device.cuh"\nint x = no_such_name;\n', "sm_90")
