@@ -123,7 +123,8 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
       if (before > bag || before < -1 || bag >= count || !names_row(id[j], p.rows))
         bad = true;
       else if (before < bag)
-        for (int64_t k = before + 1; k <= bag; ++k) starts[k] = i;
+        for (int64_t k = before + 1; k <= bag; ++k)  // one thread a bag, unless segments are bad: then it is any
+          atomicExch(reinterpret_cast<unsigned long long*>(&starts[k]), (unsigned long long)(i));
       if (block.is_listed) block.list[i - begin] = uint32_t(id[j]);
     }
   }
