@@ -161,7 +161,7 @@ struct BagLane {
       Pack<T, W> row[kFlight];
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
-        if (first + j < count) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
+        if (first + j < count && is_column) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
 #pragma unroll
       for (int j = 0; j < kFlight; ++j)
         if (first + j < count) {
@@ -178,7 +178,7 @@ struct BagLane {
     Pack<T, W> row[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
+      if (is_column) row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       A next[W];
@@ -210,9 +210,7 @@ DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& 
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
   const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, begin = block.starts[0];
   T* out = static_cast<T*>(p.out) + first_bag * p.columns + column;
-  // Lanes beyond the columns read what the first ones do, and write nothing.
-  const bool is_column = column < p.columns;
-  const BagLane<T, W, I> me{static_cast<const T*>(p.data) + (is_column ? column : 0), uint32_t(p.columns), is_column};
+  const BagLane<T, W, I> me{static_cast<const T*>(p.data) + column, uint32_t(p.columns), column < p.columns};
 
   bool any_long = false;
 #pragma unroll 1
