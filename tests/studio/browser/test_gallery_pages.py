@@ -50,6 +50,7 @@ def check_example(desk: Desk, example: dict[str, Any], name: str) -> None:
         desk.run_once()
     else:
         desk.run_steps(runs)
+    expect(desk.window.locator("[data-block] .result-name").first).to_be_attached()  # drawn after the run has ended
     shown = desk.all_results()
     for key, entry in recorded(example).items():
         # Records name a pin, of the block they are about if several have it, or a block.

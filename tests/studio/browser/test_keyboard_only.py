@@ -24,10 +24,13 @@ def place(desk: Desk, op: str, block: str) -> None:
 
 
 def choose(desk: Desk, words: str, key: str) -> None:
-    """In a list that is open: type until it is in front, then Enter."""
+    """In the list that opens: type until it is in front, then Enter."""
+    option = desk.window.locator(f'[role=option][data-key="{key}"]')
+    expect(option).to_be_visible()  # before that, nobody hears what is typed
     desk.keys.type(words)
-    expect(desk.window.locator(f'[role=option][aria-selected=true][data-key="{key}"]')).to_be_visible()
+    expect(option.and_(desk.window.locator("[aria-selected=true]"))).to_be_visible()
     desk.key("Enter")
+    expect(option).to_have_count(0)
 
 
 @pytest.mark.feature("keyboard", "command-menu", "wires", "literals")
