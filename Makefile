@@ -25,8 +25,7 @@ test: $(VENV)/.ready   ## every test that needs no browser, and the checks on th
 	$(BIN)/python -m pytest -n auto -m "not slow and not browser"
 
 test-browser: $(VENV)/.ready browser-ready   ## Studio in a real Chromium
-	$(BIN)/python -m pytest -n 2 tests/studio/browser || { echo "What failed once more, one at a time:"; \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests/studio/browser; }
+	$(BIN)/python -m pytest -n 2 tests/studio/browser
 
 test-browser-off: $(VENV)/.ready browser-ready   ## the same tests, each without the feature it tests: all must fail
 	$(BIN)/python -m pytest -n 2 tests/studio/browser --switched-off

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -43,7 +43,6 @@ class Call:
     device: Device
     fault: int  # the address of this call's slot
     captured: bool = False  # in a CUDA graph, so nothing may wait
-    keeps: list[Tensor] = field(default_factory=list)
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Memory for a workspace or a result."""

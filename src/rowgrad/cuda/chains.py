@@ -67,7 +67,9 @@ class _Recorder:
         self._device.launch(kernel, form, blocks, shared, packed)
 
     def zero(self, tensor: Tensor) -> None:
-        self.launches.append(Launch(None, (), (tensor.numel() * tensor.element_size(), 1), 0, len(self.words), 1))
+        size = tensor.numel() * tensor.element_size()
+        assert size % 4 == 0, "zeros are set by words of four bytes"
+        self.launches.append(Launch(None, (), (size, 1), 0, len(self.words), 1))
         self.words.append(tensor.data_ptr())
         self.is_address.append(True)
         self._device.zero(tensor)

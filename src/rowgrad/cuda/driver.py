@@ -60,17 +60,16 @@ class Function:
     """A kernel that is loaded on a device."""
 
     def __init__(self, code: bytes, name: str) -> None:
-        module, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
+        module, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
         ok(library().cuModuleLoadData(ctypes.byref(module), code))
-        ok(library().cuModuleGetFunction(ctypes.byref(self._handle), module, name.encode()))
-        self.handle = self._handle
+        ok(library().cuModuleGetFunction(ctypes.byref(self.handle), module, name.encode()))
         self._launch = library().cuLaunchKernel
         self._shared = _PLAIN_SHARED
 
     def allow(self, shared: int) -> None:
         """So many bytes of shared memory."""
         if shared > self._shared:
-            ok(library().cuFuncSetAttribute(self._handle, _MAX_DYNAMIC_SHARED, shared))
+            ok(library().cuFuncSetAttribute(self.handle, _MAX_DYNAMIC_SHARED, shared))
             self._shared = shared
 
     def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
@@ -80,7 +79,7 @@ class Function:
         ctypes.memmove(told.memory, packed, len(packed))
         told.size.value = len(packed)
         status = self._launch(
-            self._handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, told.extra
+            self.handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, told.extra
         )
         if status:
             ok(status)

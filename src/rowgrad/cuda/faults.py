@@ -27,8 +27,7 @@ def validate(mode: str) -> str:
     """When faults of CUDA calls are raised; gives the mode before.
 
     "sync": by the call itself, which waits for its kernels. "async": by the next call, or by `synchronize`. "off":
-    never.
-    Bad ids lead to no access outside of memory in any mode.
+    never. Bad ids lead to no access outside of memory in any mode.
     """
     global _mode
     if mode not in ("sync", "async", "off"):

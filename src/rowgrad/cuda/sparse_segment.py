@@ -228,7 +228,7 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
         return outputs
     gradient = Gradient(
         call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=bool(unique),
-        told=call.told(),
+        out=None if unique else call.output(0), told=call.told(),
     )  # fmt: skip
     gradient.run()
     if not unique:
