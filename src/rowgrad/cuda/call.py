@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -43,6 +43,7 @@ class Call:
     device: Device
     fault: int  # the address of this call's slot
     captured: bool = False  # in a CUDA graph, so nothing may wait
+    keeps: list[Tensor] = field(default_factory=list)  # memory whose address alone is handed on, until all is queued
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Memory for a workspace or a result."""
