@@ -8,6 +8,7 @@ import { has } from "./features";
 import { forget, keepDoc, keepWindow, keptTheme, keptWindow, takeOver } from "./keeping";
 import { attempt, say, sayError } from "./messages";
 import { ELSEWHERE, remembered } from "./remembering";
+import { takeRun } from "./running";
 import { alone, flush, flushWhole, saveAll, saveSoon } from "./saving";
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set, useStudio } from "./store";
 
@@ -78,7 +79,7 @@ async function catchUp(): Promise<void> {
 }
 
 function hear(event: StudioEvent): void {
-  if (event.event === "run") changeDoc(event.name, { run: event.state });
+  if (event.event === "run") takeRun(event.name, event.state);
   else if (event.event === "project") hearProject(event.pages);
   else if (event.event === "kept" && event.window !== server().window) hearKept(event.name, event.kept);
   else if (event.event === "page" && event.window !== server().window) void hearPage(event.name, event.revision);

@@ -13,12 +13,12 @@ async function tell(verb: string, given: Record<string, unknown> = {}, name = ge
   const open = doc(name);
   if (!open || !has("run")) return null;
   const state = await attempt(() => server().ask<RunState>(verb, { name: open.name, ...given }));
-  if (state) take(open.name, state);
+  if (state) takeRun(open.name, state);
   return state;
 }
 
-/** An event may have overtaken the reply: then it knows more. */
-function take(name: string, state: RunTold): void {
+/** Replies and events overtake each other: what was made later knows more. */
+export function takeRun(name: string, state: RunTold): void {
   const known = doc(name)?.run as RunTold | null | undefined;
   if ((known?.serial ?? 0) <= (state.serial ?? Infinity)) changeDoc(name, { run: state });
 }

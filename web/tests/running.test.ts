@@ -1,0 +1,54 @@
+// States of a run that overtake each other on their way.
+
+import { beforeEach, describe, expect, it } from "vitest";
+import { begin } from "../src/model/history";
+import { EMPTY } from "../src/model/page";
+import { connect } from "../src/state/documents";
+import { takeRun } from "../src/state/running";
+import { NOTHING_SELECTED, doc, get, set } from "../src/state/store";
+import type { RunState, StudioEvent, Transport } from "../src/transport/protocol";
+import { Refusal } from "../src/transport/protocol";
+
+const fault = { kind: "InvalidArgumentError", text: "indices[0] = 3", message: "rows: indices[0] = 3", block: "rows", pin: null };
+const running = { phase: "running", serial: 1, run: 2, done: 2, seconds: 0.1, engine: "numpy", error: null, revision: "r", recipes: {}, results: {}, carried: [] } as unknown as RunState;
+const failed = { ...running, phase: "failed", serial: 2, error: fault } as unknown as RunState;
+const checked = { blocks: {}, errors: {}, waiting: [], sessions: [], recipes: {} };
+
+let hear: (event: StudioEvent) => void = () => undefined;
+const transport = {
+  window: "w",
+  ask: () => Promise.reject(new Refusal(fault)),
+  listen: (heard: (event: StudioEvent) => void) => {
+    hear = heard;
+    return () => undefined;
+  },
+} as unknown as Transport;
+const event = (state: RunState): StudioEvent => ({ event: "run", name: "p", state });
+
+beforeEach(async () => {
+  await connect(transport, null);
+  const p = { name: "p", page: EMPTY, history: begin(EMPTY), revision: "r", sent: EMPTY, checked, run: null, saving: "saved" as const, ...NOTHING_SELECTED };
+  set({ docs: { p }, active: "p", messages: [], toasts: [] });
+});
+
+describe("a state that was made earlier", () => {
+  it("changes nothing where its event comes after the reply, and the failure is said once", () => {
+    takeRun("p", failed);
+    hear(event(running));
+    hear(event(failed));
+    expect(doc("p")?.run?.phase).toBe("failed");
+    expect(get().messages.map(({ text, count }) => [text, count])).toEqual([[fault.message, 1]]);
+  });
+  it("changes nothing where its reply comes after the event", () => {
+    hear(event(failed));
+    takeRun("p", running);
+    expect(doc("p")?.run?.phase).toBe("failed");
+    expect(get().messages[0]?.count).toBe(1);
+  });
+  it("is told from a later one, which fails again and is said again", () => {
+    hear(event(failed));
+    hear(event({ ...running, serial: 3 }));
+    hear(event({ ...failed, serial: 4 }));
+    expect(get().messages[0]?.count).toBe(2);
+  });
+});
