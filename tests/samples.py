@@ -67,6 +67,10 @@ def _gradient(name: str, m: _Maker) -> Inputs:
     return x
 
 
+def _padded(name: str, m: _Maker) -> Inputs:
+    return _gradient(name, m) | {"size": ROWS + 2, "fill_id": ROWS + 1}
+
+
 def _with_plan(name: str, m: _Maker) -> Inputs:
     x = _forward(name, m) | {"num_segments": SEGMENTS + 1}
     plan = rg.Plan(x["indices"], x["segment_ids"], ROWS, SEGMENTS + 1)
@@ -238,6 +242,7 @@ _DENSE: dict[str, Callable[[_Maker], Inputs]] = {
 }  # fmt: skip
 _BY_ENDING: tuple[tuple[str, str, Callable[[str, _Maker], Inputs]], ...] = (
     ("Planned", "", _planned),
+    ("Padded", "", _padded),
     ("SparseSegment", "WithPlan", _with_plan),
     ("SparseSegment", "GradGrad", _forward),
     ("SparseSegment", "Grad", _gradient),

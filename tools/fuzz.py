@@ -239,6 +239,15 @@ class Maker:
 
     weighted_segment_grad = weighted_segment_grad_rows = sparse_segment_grad
 
+    def sparse_segment_grad_padded(self) -> dict[str, Array]:
+        x = self.sparse_segment_grad()
+        rows, named = self.rows(), len(np.unique(x["indices"]))
+        rows = max(rows, 1 + int(x["indices"].max(initial=0)))
+        x["dense_output_dim0"] = self.size(rows, "dense_output_dim0")
+        x["size"] = self.size(max(0, named + self.below(4) - self.odds(0.1)), "size")
+        x["fill_id"] = self.size(rows + self.below(3), "fill_id")
+        return x
+
     # plans
 
     def row_plan(self) -> dict[str, Array]:

@@ -95,6 +95,9 @@ def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = Fal
     yield "    *,"
     if op.planned:
         yield "    plan: Plan," if plan else "    plan: None = None,"
+    if op.padded and not plan:
+        yield "    size: int | None = None,"
+        yield "    fill_id: int | None = None,"
     yield "    name: str | None = None,"
     yield f"    out: {'Sequence[_Array]' if several else '_Array | GradBuffer'} | None = None,"
     yield f") -> {f'{op.name}Result' if several else '_Array'}:"

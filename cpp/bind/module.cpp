@@ -14,6 +14,7 @@
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 #include "rowgrad/sparse_segment.h"
+#include "xla.h"
 
 namespace nb = nanobind;
 using namespace rowgrad;
@@ -237,6 +238,7 @@ NB_MODULE(_core, m) {
     return choose_way(Order::sequential, ids, rows, cols, bytes_per_sum) == Way::sorted ? "sorted" : "narrow";
   });
   m.def("level", [] { return std::string(row_level()); });
+  bind_xla(m);
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::call_guard<nb::gil_scoped_release>());

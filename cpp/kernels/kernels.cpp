@@ -39,6 +39,7 @@ const std::vector<KernelEntry>& kernels() {
   static const std::vector<KernelEntry> list = {
       {"sparse_segment", make<SparseSegment>, Reals::list()},
       {"sparse_segment_grad", make<SparseSegmentGrad>, Floats::list()},
+      {"sparse_segment_grad_padded", make<PaddedSegmentGrad>, Floats::list()},
       {"sparse_segment_grad_grad", make<SparseSegmentGradGrad>, Floats::list()},
       {"segment_sum", make<SegmentSum>, Numbers::list()},
       {"gather_rows", make<GatherRows>, any()},

@@ -1,6 +1,6 @@
 """What the compiled extension offers; arguments are checked before they come here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 class Job:
@@ -47,3 +47,8 @@ def level() -> str: ...
 def memory_limit() -> int: ...
 def num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...
+def xla_handler() -> Any:
+    """The handler of XLA's custom calls, as a capsule."""
+
+def set_xla_words(words: Callable[[str, int, int, int, int, str], str]) -> None:
+    """What puts a fault into words for XLA: op, fault, position, value, bound, what the call was given."""

@@ -30,6 +30,8 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
         name, out = kwargs.pop("name", None), kwargs.pop("out", None)
         if "plan" in kwargs:
             op = planned(op, args, kwargs)
+        if op.padded and "size" in kwargs:
+            op = padded(op, args, kwargs)
         arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
@@ -58,6 +60,21 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
     if missing:
         raise refuse("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
     kwargs.update((n, getattr(plan, n)) for n in PLAN)
+    return twin
+
+
+def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+    """The op that gives `size` rows; without a `fill_id`, rows beyond the last have the first id that is no row's."""
+    if kwargs["size"] is None:
+        del kwargs["size"]
+        return op
+    if kwargs.get("fill_id") is None:
+        rows = "dense_output_dim0"
+        at = op.input_names.index(rows)
+        kwargs["fill_id"] = kwargs[rows] if rows in kwargs else args[at] if at < len(args) else 0
+    twin = CATALOG[op.padded]
+    # Attributes by position come after the op's own inputs, not after its twin's.
+    kwargs.update(zip(op.attrs, args[len(op.inputs) :], strict=False))
     return twin
 
 

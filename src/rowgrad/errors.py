@@ -172,6 +172,7 @@ WORDS: dict[str, Words] = {
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes
     "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),
+    "fill_is_a_row": Words("fill_id must be no row of the table: at least {bound}, got {value}", ("fill_id",)),
     "num_segments_negative": Words("segment ids must be >= 0", ("num_segments",)),
     "dimension_negative": Words(
         "Expected shape dimensions to be non-negative, got {value}", ("dense_shape", "nrows", "shape")
@@ -317,6 +318,7 @@ WORDS: dict[str, Words] = {
         ("sparse_ids",),
     ),
     # updates of tables
+    "rows_exceed_size": Words("size is {bound}, but {value} rows are named", ("size",)),
     "row_ids": Words("row_ids[{position}] = {value}: row ids ascend strictly and are in [0, {bound})", ("row_ids",)),
     "number_unfit": Words("{argument} must be {bound}; got {value}"),
     "slot_count": Words("slots must be {bound}; got {value}", ("slots",)),
@@ -387,6 +389,11 @@ WORDS: dict[str, Words] = {
         (),
         UnimplementedError,
     ),
+    "host_traced": Words(
+        "{argument} decides a shape, so it must be a number when the call is compiled, not a traced array; "
+        "make it an int, or an argument in static_argnums"
+    ),
+    "size_traced": Words("how many rows come out depends on data, which a compiler does not see; {bound}"),
     "batch_unfit": Words("vmap: {argument} must not differ between the items of a batch here; {bound}"),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),

@@ -65,6 +65,11 @@ class Namespace:
     floor_divide = np.floor_divide
 
     @staticmethod
+    def device(x: Any) -> Any:
+        """Where x lies."""
+        return x.device
+
+    @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
         """x in another dtype."""
         return x.astype(dtype)

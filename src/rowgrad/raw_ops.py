@@ -20,7 +20,7 @@ from .spec import CATALOG, Op, find_op, snake
 
 def keywords(op: Op) -> tuple[str, ...]:
     """What a call takes besides arguments and attributes."""
-    return ("plan", "name", "out") if op.planned else ("name", "out")
+    return (*(("plan",) if op.planned else ()), *(("size", "fill_id") if op.padded else ()), "name", "out")
 
 
 def _function(op: Op) -> Callable[..., Any]:

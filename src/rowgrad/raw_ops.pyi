@@ -103,6 +103,8 @@ def SparseSegmentSumGradV2(
     order: Literal["sequential", "blocked"] = "sequential",
     *,
     plan: None = None,
+    size: int | None = None,
+    fill_id: int | None = None,
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseSegmentSumGradV2Result:
@@ -120,6 +122,27 @@ def SparseSegmentSumGradV2(
     """The gradient of `SparseSegmentSum` for `data`, only the rows that were looked up."""
 
 sparse_segment_sum_grad_v2 = SparseSegmentSumGradV2
+
+@type_check_only
+class PaddedSparseSegmentSumGradV2Result(NamedTuple):
+    output: _Array
+    sorted_unique_indices: _Array
+
+def PaddedSparseSegmentSumGradV2(
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    dense_output_dim0: ArrayLike,
+    size: ArrayLike,
+    fill_id: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PaddedSparseSegmentSumGradV2Result:
+    """`SparseSegmentSumGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+
+padded_sparse_segment_sum_grad_v2 = PaddedSparseSegmentSumGradV2
 
 def SparseSegmentSumGradGrad(
     data: ArrayLike,
@@ -218,6 +241,8 @@ def SparseSegmentMeanGradV2(
     order: Literal["sequential", "blocked"] = "sequential",
     *,
     plan: None = None,
+    size: int | None = None,
+    fill_id: int | None = None,
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseSegmentMeanGradV2Result:
@@ -235,6 +260,27 @@ def SparseSegmentMeanGradV2(
     """The gradient of `SparseSegmentMean` for `data`, only the rows that were looked up."""
 
 sparse_segment_mean_grad_v2 = SparseSegmentMeanGradV2
+
+@type_check_only
+class PaddedSparseSegmentMeanGradV2Result(NamedTuple):
+    output: _Array
+    sorted_unique_indices: _Array
+
+def PaddedSparseSegmentMeanGradV2(
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    dense_output_dim0: ArrayLike,
+    size: ArrayLike,
+    fill_id: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PaddedSparseSegmentMeanGradV2Result:
+    """`SparseSegmentMeanGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+
+padded_sparse_segment_mean_grad_v2 = PaddedSparseSegmentMeanGradV2
 
 def SparseSegmentMeanGradGrad(
     data: ArrayLike,
@@ -333,6 +379,8 @@ def SparseSegmentSqrtNGradV2(
     order: Literal["sequential", "blocked"] = "sequential",
     *,
     plan: None = None,
+    size: int | None = None,
+    fill_id: int | None = None,
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseSegmentSqrtNGradV2Result:
@@ -350,6 +398,27 @@ def SparseSegmentSqrtNGradV2(
     """The gradient of `SparseSegmentSqrtN` for `data`, only the rows that were looked up."""
 
 sparse_segment_sqrt_n_grad_v2 = SparseSegmentSqrtNGradV2
+
+@type_check_only
+class PaddedSparseSegmentSqrtNGradV2Result(NamedTuple):
+    output: _Array
+    sorted_unique_indices: _Array
+
+def PaddedSparseSegmentSqrtNGradV2(
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    dense_output_dim0: ArrayLike,
+    size: ArrayLike,
+    fill_id: ArrayLike,
+    order: Literal["sequential", "blocked"] = "sequential",
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> PaddedSparseSegmentSqrtNGradV2Result:
+    """`SparseSegmentSqrtNGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+
+padded_sparse_segment_sqrt_n_grad_v2 = PaddedSparseSegmentSqrtNGradV2
 
 def SparseSegmentSqrtNGradGrad(
     data: ArrayLike,

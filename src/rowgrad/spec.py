@@ -164,6 +164,7 @@ class Op:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     passed: tuple[str, ...] = ()  # attributes the kernel is told, after the constants
     planned: str = ""  # the op that takes a Plan in place of this one's ids
+    padded: str = ""  # the op that gives as many rows as it is told, where data decides how many this one gives
     differentiable: tuple[str, ...] = ()
     linear: tuple[str, ...] = ()
     adjoint: Adjoint | None = None

@@ -30,6 +30,7 @@ from .kernels import (
     sparse_segment_dot,
     sparse_segment_grad,
     sparse_segment_grad_grad,
+    sparse_segment_grad_padded,
     sparse_slice,
     sparse_slice_grad,
     sparse_slice_grad_grad,
@@ -74,6 +75,16 @@ def first(flags: Array) -> int:
 
 DATA, PARAMS, X, Y = ([(f"{n}.ndim > 0", "Shape must be at least rank 1")] for n in ("data", "params", "x", "y"))
 GRAD = [("grad.ndim > 0", "Index must be less than 0, got 0")]
+FILL = [
+    (
+        "fill_id >= dense_output_dim0",
+        "fill_id must be no row of the table: at least {dense_output_dim0}, got {fill_id}",
+    ),
+    (
+        "indices.dtype == 'int64' or fill_id < 2**31",
+        "fill_id must hold values of int32; got {fill_id}",
+    ),
+]
 IDS = vectors("indices", "segment_ids")
 SAME_IDS = [("len(indices) == len(segment_ids)", "segment_ids and indices should have same size.")]
 SAME_WEIGHTS = [
@@ -261,6 +272,9 @@ for _kind in ("Sum", "Mean", "SqrtN"):
     for _suffix, _size in (("Grad", "output_dim0"), ("GradV2", "dense_output_dim0")):
         _checks = [*IDS, *scalar(_size), *SAME_IDS, *non_negative(_size), *GRAD, *no_overflow(_size, "*grad.shape[1:]")]
         OPS[_op + _suffix] = (_checks, partial(sparse_segment_grad, _kind))
+    _checks = [*_checks, *scalar("size"), *scalar("fill_id"), *non_negative("size"), *FILL]
+    _checks += no_overflow("size", "*grad.shape[1:]")
+    OPS[f"Padded{_op}GradV2"] = (_checks, partial(sparse_segment_grad_padded, _kind))
     _checks = [*WEIGHTED, *scalar("output_dim0"), *non_negative("output_dim0"), *GRAD]
     OPS[f"Weighted{_op}Grad"] = (_checks, partial(weighted_segment_grad, _kind))
     OPS[f"Planned{_op}Grad"] = ([*PLAN, *TABLE], partial(planned_grad, _kind, False))

@@ -93,6 +93,16 @@ def sparse_segment_grad(kind: str, x: Inputs) -> Outputs:
     return (output, np.array(sorted(set(ids)), x.indices.dtype)) if unique else (output,)
 
 
+def sparse_segment_grad_padded(kind: str, x: Inputs) -> Outputs:
+    values, ids = sparse_segment_grad(kind, x)
+    size, named = int(x.size), len(ids)
+    if named > size:
+        raise Refusal(f"size is {size}, but {named} rows are named")
+    output = zeros((size, *values.shape[1:]), values.dtype)
+    output[:named] = values
+    return output, np.concatenate([ids, np.full(size - named, x.fill_id, ids.dtype)])
+
+
 def add_gradient(kind: str, x: Inputs, groups: dict[int, list[int]], sizes: dict[int, int], output: Array) -> None:
     """Output rows from the segments that contribute to them; `sizes` is how many ids a segment has."""
     wide, out = load(x.grad), matrix(output)

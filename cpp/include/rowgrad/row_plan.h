@@ -217,7 +217,7 @@ class PlannedGradient : public Kernel {
 class PlannedSegmentGrad : public PlannedGradient {
  public:
   Status check() override { return PlanView(in, 1).check(in[0].rows(), false); }
-  bool fills() const override { return attr[1] != 0 || is_written_whole(PlanView(in, 1).num_rows, in[0]); }
+  bool fills() const override { return attr[1] != 0 || !fresh_zeros || is_written_whole(PlanView(in, 1).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
     const PlanView plan(in, 1);
@@ -245,7 +245,7 @@ class PlannedSegmentGrad : public PlannedGradient {
 class PlannedWeightedGrad : public PlannedGradient {
  public:
   Status check() override { return PlanView(in, 2).check(in[0].rows(), true); }
-  bool fills() const override { return is_written_whole(PlanView(in, 2).num_rows, in[0]); }
+  bool fills() const override { return !fresh_zeros || is_written_whole(PlanView(in, 2).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
     const PlanView plan(in, 2);

@@ -186,7 +186,7 @@ class SparseSegmentGrad : public Kernel {
   }
 
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
-  bool fills() const override { return unique_ || is_written_whole(out_rows_, in[0]); }
+  bool fills() const override { return unique_ || !fresh_zeros || is_written_whole(out_rows_, in[0]); }
 
   bool wrote_all() const override { return !empty_ && way_ == Way::narrow; }
 
@@ -304,6 +304,35 @@ class SparseSegmentGrad : public Kernel {
   Scratch<std::uint8_t> named_;  // Way::narrow: whether an id names a row
   Scratch<std::byte> sums_;      // and what it adds up to
   Way way_ = Way::sorted;
+};
+
+// The gradient by unique rows in as many rows as the caller says: after the last one come zeros, and an id that is no row's.
+// Two more inputs, size and fill_id.
+class PaddedSegmentGrad : public SparseSegmentGrad {
+ public:
+  Status measure() override {
+    if (const Status s = SparseSegmentGrad::measure()) return s;
+    named_rows_ = rows;
+    rows = Ids(in[4])[0];
+    if (named_rows_ > rows) return {Fault::rows_exceed_size, -1, named_rows_, rows};
+    return {};
+  }
+
+  bool fills() const override { return true; }
+
+  void compute(std::span<const Array> out) override {
+    SparseSegmentGrad::compute(out);
+    const std::int64_t row_bytes = out[0].row_size() * width_of(out[0].dtype), fill = Ids(in[5])[0];
+    parallel_ranges((rows - named_rows_) * row_bytes, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+      std::memset(out[0].as<char>() + named_rows_ * row_bytes + begin, 0, static_cast<std::size_t>(end - begin));
+    });
+    visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
+      std::fill(out[1].as<I>() + named_rows_, out[1].as<I>() + rows, I(fill));
+    });
+  }
+
+ private:
+  std::int64_t named_rows_ = 0;
 };
 
 // The transpose of a gradient: the forward, but segment ids in any order and the number of rows given.

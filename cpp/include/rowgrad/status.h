@@ -36,7 +36,8 @@ namespace rowgrad {
   X(feature_too_far)           \
   X(id_not_in_feature)         \
   X(plan_num_rows)             \
-  X(row_ids)
+  X(row_ids)                   \
+  X(rows_exceed_size)
 
 enum class Fault : std::uint8_t {
 #define ROWGRAD_FAULT(name) name,

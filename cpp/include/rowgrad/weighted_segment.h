@@ -126,7 +126,7 @@ class WeightedSegmentGrad : public Kernel {
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false, sorted);
   }
 
-  bool fills() const override { return is_written_whole(Ids(in[4])[0], in[0]); }
+  bool fills() const override { return !fresh_zeros || is_written_whole(Ids(in[4])[0], in[0]); }
   RowList written() const override { return batch_.rows(); }
 
   void compute(std::span<const Array> out) override {

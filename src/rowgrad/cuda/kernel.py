@@ -25,6 +25,7 @@ FAULTS = (
     "reverse_index_not_in_grad", "slice_left_over", "id_not_listed", "plan_segments_not_in_grad", "plan_rows",
     "plan_starts", "plan_segments", "plan_positions", "plan_counts", "offsets_begin", "offsets_fall", "offsets_end",
     "feature_negative", "feature_too_far", "id_not_in_feature", "plan_num_rows", "row_ids",
+    "rows_exceed_size",
 )  # fmt: skip
 
 KERNELS: dict[str, Kernel] = {}

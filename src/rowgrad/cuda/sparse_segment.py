@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .call import TYPE, Call, blocks_for, row_size, runs
+from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .chains import Chain, key_of, queue_again, record
 from .device import Device
 from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
@@ -33,6 +33,9 @@ _JOIN = Kernel(
      for r in (("false", "true") if t in ("half", "bfloat16") else ("false",))]
     + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
 )  # fmt: skip
+
+_UNSIGNED = {2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
+_PAD = Kernel("row_ops.cuh", "pad_rows", 256, [(u,) for u in _UNSIGNED.values()])
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -101,6 +104,7 @@ class Gradient:
     """A gradient on memory of its own, to be run again and again: what a CUDA graph would record.
 
     `unique`: the rows that ids name, one after the other, and how many there are on the device; else the whole table.
+    `capacity`: how many such rows there is memory for at least.
     """
 
     def __init__(
@@ -115,13 +119,15 @@ class Gradient:
         order: int = 1,
         unique: bool = False,
         out: Tensor | None = None,
+        capacity: int = 0,
         told: dict[str, int],
     ) -> None:
         self.device, self.grad, self.indices, self.segment_ids = device, grad, indices, segment_ids
         self.num_rows, self.reduce, self.order, self.unique, self.told = num_rows, reduce, order, unique, told
         size = indices.numel()
-        self.out = device.empty((size if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
-        self.rows = device.empty((size if unique else 0,), indices.dtype)
+        most = max(size, capacity) if unique else 0
+        self.out = device.empty((most if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
+        self.rows = device.empty((most,), indices.dtype)
         self.starts = device.empty((size if unique else 0,), torch.int64)
         given = (indices, segment_ids, grad, self.out, self.rows, self.starts)
         self._key = (device, num_rows, reduce, order, unique, key_of(given))
@@ -235,3 +241,28 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
         return (gradient.out,)
     total = call.number(gradient.total())
     return gradient.out[:total].clone(), gradient.rows[:total].clone()
+
+
+@runs("sparse_segment_grad_padded")
+def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
+    """PaddedSparseSegment{Sum,Mean,SqrtN}GradV2: how many rows there are stays on the device, so nothing waits."""
+    grad, indices, segment_ids, num_rows, size, fill_id = call.inputs
+    reduce, _, order = call.attrs
+    if indices.numel() == 0 or num_rows == 0:  # then nothing else is looked at
+        out, rows, total = call.output(0), call.output(1), call.empty(1, dtype=torch.int64)
+        call.device.zero(total)
+    else:
+        gradient = Gradient(
+            call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=True, capacity=size,
+            told=call.told(),
+        )  # fmt: skip
+        gradient.run()
+        out, rows, total = gradient.out, gradient.rows, gradient.total()
+    columns = row_size(grad)
+    _PAD.launch(
+        call.device, max(1, min(blocks_for(size * columns, _PAD.threads), 4 * call.device.processors)),
+        (_UNSIGNED[grad.dtype.itemsize],), rows=out.data_ptr(), ids=rows.data_ptr(), wide_ids=is_wide(rows),
+        total=total.data_ptr(), size=size, cols=columns, fill_id=fill_id, **call.told(),
+    )  # fmt: skip
+    call.keeps.append(total)
+    return out[:size], rows[:size]

@@ -24,7 +24,7 @@ def _one_hot(xp: Any, indices: Any, depth: int, on_value: Any, off_value: Any, a
     shape = tuple(indices.shape)
     at = axis % (len(shape) + 1)
     ids = xp.reshape(xp.astype(indices, xp.int64), (*shape[:at], 1, *shape[at:]))
-    numbers = xp.arange(0, depth, 1, dtype=xp.int64, device=indices.device)
+    numbers = xp.arange(0, depth, 1, dtype=xp.int64, device=xp.device(indices))
     return xp.where(ids == xp.reshape(numbers, (depth,) + (1,) * (len(shape) - at)), on_value, off_value)
 
 

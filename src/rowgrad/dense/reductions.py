@@ -57,7 +57,7 @@ def _extreme(name: str, of_nothing: str) -> Callable[..., Any]:
         if _count(input, axes) == 0:
             shape = _reduced(input.shape, axes, keep_dims)
             value = getattr(xp, of_nothing)(input.dtype)
-            return xp.full(shape, value, dtype=input.dtype, device=input.device)
+            return xp.full(shape, value, dtype=input.dtype, device=xp.device(input))
         return getattr(xp, name)(input, axes, keep_dims)
 
     return function

@@ -25,7 +25,7 @@ def _at_least(xp: Any, x: Any, bound: float) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Positions": lambda xp, ids: xp.arange(0, ids.shape[0], 1, dtype=xp.int64, device=ids.device),
+    "Positions": lambda xp, ids: xp.arange(0, ids.shape[0], 1, dtype=xp.int64, device=xp.device(ids)),
     "ScaleRows": _scale_rows,
     "DivRows": _div_rows,
     "MaskRows": lambda xp, rows, mask: xp.where(column(xp, mask, rows), xp.zeros_like(rows), rows),

@@ -9,7 +9,7 @@ from .words import product
 
 
 def _numbers(xp: Any, values: Any, dtype: Any, like: Any) -> Any:
-    return xp.asarray(values, dtype=dtype, device=like.device)
+    return xp.asarray(values, dtype=dtype, device=xp.device(like))
 
 
 def _fill(xp: Any, dims: int | tuple[int, ...], value: Any) -> Any:

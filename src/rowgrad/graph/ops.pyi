@@ -65,6 +65,18 @@ def SparseSegmentSumGradV2(
 ) -> Placed:
     """The gradient of `SparseSegmentSum` for `data`, only the rows that were looked up."""
 
+def PaddedSparseSegmentSumGradV2(
+    scope: Scope,
+    grad: _Wire,
+    indices: _Wire,
+    segment_ids: _Wire,
+    dense_output_dim0: _Wire,
+    size: _Wire,
+    fill_id: _Wire,
+    order: Literal["sequential", "blocked"] = "sequential",
+) -> Placed:
+    """`SparseSegmentSumGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+
 def SparseSegmentSumGradGrad(
     scope: Scope,
     data: _Wire,
@@ -113,6 +125,18 @@ def SparseSegmentMeanGradV2(
 ) -> Placed:
     """The gradient of `SparseSegmentMean` for `data`, only the rows that were looked up."""
 
+def PaddedSparseSegmentMeanGradV2(
+    scope: Scope,
+    grad: _Wire,
+    indices: _Wire,
+    segment_ids: _Wire,
+    dense_output_dim0: _Wire,
+    size: _Wire,
+    fill_id: _Wire,
+    order: Literal["sequential", "blocked"] = "sequential",
+) -> Placed:
+    """`SparseSegmentMeanGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+
 def SparseSegmentMeanGradGrad(
     scope: Scope,
     data: _Wire,
@@ -160,6 +184,18 @@ def SparseSegmentSqrtNGradV2(
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
     """The gradient of `SparseSegmentSqrtN` for `data`, only the rows that were looked up."""
+
+def PaddedSparseSegmentSqrtNGradV2(
+    scope: Scope,
+    grad: _Wire,
+    indices: _Wire,
+    segment_ids: _Wire,
+    dense_output_dim0: _Wire,
+    size: _Wire,
+    fill_id: _Wire,
+    order: Literal["sequential", "blocked"] = "sequential",
+) -> Placed:
+    """`SparseSegmentSqrtNGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
 
 def SparseSegmentSqrtNGradGrad(
     scope: Scope,

@@ -17,6 +17,7 @@ _COUNT = ", n being the number of ids in that segment"
 SCALE = {"Sum": "`", "Mean": f" * 1/n`{_COUNT}", "SqrtN": f" * 1/√n`{_COUNT}"}
 ORDER = {"order": ("sequential", "blocked")}
 IN_ORDER: dict[str, Any] = {"attrs": {"order": "sequential"}, "choices": ORDER, "passed": ("order",)}
+_INT32_MAX = (1 << 31) - 1
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX}
 
 
@@ -73,6 +74,21 @@ def _grad(x: Known) -> tuple[Shape, ...]:
 
 def _grad_v2(x: Known) -> tuple[Shape, ...]:
     return (None, *_unique(x)[1:]), (None,)
+
+
+def _padded(x: Known) -> tuple[Shape, ...]:
+    table = _unique(x)
+    for name in ("size", "fill_id"):
+        rank(x, name, 0, "should_be_scalar")
+    size, fill = x.host["size"], x.host["fill_id"]
+    if size is not None and size < 0:
+        raise refuse("size_negative", argument="size", value=size, bound=0)
+    if fill is not None and table[0] is not None and fill < table[0]:
+        raise refuse("fill_is_a_row", value=fill, bound=table[0])
+    if fill is not None and x.avals["indices"].dtype == "int32" and fill > _INT32_MAX:
+        raise refuse("integer_does_not_fit", argument="fill_id", value=fill, bound="int32")
+    check_elements((size, *table[1:]))
+    return (size, *table[1:]), (size,)
 
 
 def forward_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
@@ -210,6 +226,7 @@ runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids 
         constants=(_reduce, 1),
         **IN_ORDER,
         planned=f"PlannedSparseSegment{_kind}GradV2",
+        padded=f"PaddedSparseSegment{_kind}GradV2",
         shape=_grad_v2,
         category=CATEGORY,
         differentiable=("grad",),
@@ -219,8 +236,33 @@ runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids 
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, only the rows that were looked up.
 
 `output[k]` is the gradient of row `sorted_unique_indices[k]`, bit for bit the row `SparseSegment{_kind}Grad` gives;
-the ids are distinct and ascending. `order` and `plan=` as there.""",
+the ids are distinct and ascending. `order` and `plan=` as there. `size=` makes the number of rows one that is known
+beforehand (`PaddedSparseSegment{_kind}GradV2`), as a compiler needs it.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="dense_output_dim0"),
+    )
+    declare(
+        f"PaddedSparseSegment{_kind}GradV2",
+        "grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: host int32, size: host Tsize,"
+        " fill_id: host Tfill -> output: T, sorted_unique_indices: Tidx",
+        types={**TYPES, "Tsize": INDEX, "Tfill": INDEX},
+        kernel="sparse_segment_grad_padded",
+        constants=(_reduce, 1),
+        **IN_ORDER,
+        shape=_padded,
+        category=CATEGORY,
+        differentiable=("grad",),
+        linear=("grad",),
+        adjoint=v2_adjoint(_kind),
+        rows=_v2_pairs,
+        tensorflow=False,
+        doc=f"""`SparseSegment{_kind}GradV2` in `size` rows, however many are named: what a compiler of fixed shapes needs.
+
+The rows that are named come first, with the same bits; after them come rows of zeros with the id `fill_id`, which is no
+row of the table, so that whoever adds rows to a table can leave them out. More than `size` rows are refused.
+`SparseSegment{_kind}GradV2(…, size=…)` calls it with `fill_id = dense_output_dim0`.""",
+        example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="size=3, fill_id=4, dense_output_dim0").replace(
+            "raw_ops.", "raw_ops.Padded"
+        ),
     )
     declare(
         f"SparseSegment{_kind}GradGrad",

@@ -64,7 +64,7 @@ def weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: i
     else:
         total = ops["Sqrt"](ops["ScatterRows"](ops["Mul"](w, w), s, n))
         cubed = ops["DivNoNan"](ops["DivNoNan"](ops["DivNoNan"](wa, total), total), total)
-        pull = ops["Mul"](w, ops["GatherRows"](cubed, s, gradient="dense"))
+        pull = ops["WeightedSparseSegmentSumGradRows"](cubed, s, w)  # w · cubed[s], rounded before it is subtracted
     direct = ops["DivNoNan"](a, ops["GatherRows"](total, s, gradient="dense"))
     return ops["CastLike"](ops["Sub"](direct, pull), c.weights)
 
@@ -113,7 +113,10 @@ def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     """⟨C, Grad(g, w)⟩ = ⟨bag(C, w), g⟩: the cotangent takes the place of the data."""
 
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
-        to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.weights, c.grad.shape[0])
+        to_grad = None
+        if c.wants("grad"):
+            transpose = ops[f"WeightedSparseSegment{kind}GradGrad"]
+            to_grad = transpose(y, c.indices, c.segment_ids, c.weights, c.grad.shape[0])
         return to_grad, weights_gradient(ops, kind, c, c.grad, y, c.grad.shape[0])
 
     return adjoint
@@ -123,7 +126,10 @@ def _grad_rows_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         ids = ops["Positions"](c.segment_ids)  # row i of the result belongs to id i
         each = c.on(indices=ids)
-        to_grad = ops[f"WeightedSparseSegment{kind}GradGrad"](y, ids, c.segment_ids, c.weights, c.grad.shape[0])
+        to_grad = None
+        if c.wants("grad"):
+            transpose = ops[f"WeightedSparseSegment{kind}GradGrad"]
+            to_grad = transpose(y, ids, c.segment_ids, c.weights, c.grad.shape[0])
         return to_grad, weights_gradient(ops, kind, each, c.grad, y, c.grad.shape[0])
 
     return adjoint

@@ -66,6 +66,11 @@ class Namespace:
     any = staticmethod(torch.any)
 
     @staticmethod
+    def device(x: Any) -> Any:
+        """Where x lies."""
+        return x.device
+
+    @staticmethod
     def abs(x: Any) -> Any:
         """|x|; torch's slope at NaN would be 0."""
         return torch.abs(x) * torch.where(x != x, x.detach(), 1.0) if x.is_floating_point() else torch.abs(x)

@@ -1,4 +1,4 @@
-// Whole rows: multiplied with one another, and looked for in a list.
+// Whole rows: multiplied with one another, looked for in a list, and added to it until it has the length it should.
 #pragma once
 #include "device.cuh"
 
@@ -120,6 +120,34 @@ DEVICE void row_positions(const RowPositions& p) {
   int64_t i = 0;
   while (is_at(place_of(list, p.listed, ids[i]), ids[i])) ++i;
   report(p.fault, p.alarm, fault_id_not_listed, i, ids[i], p.listed);
+}
+
+struct PadRows {
+  void* rows;
+  void* ids;
+  int64_t wide_ids;
+  const int64_t* total;
+  int64_t size;
+  int64_t cols;
+  int64_t fill_id;
+  Fault* fault;
+  int64_t* alarm;
+};
+
+// Zeros, and an id that is no row's, from the last row that is named to the end. U is as wide as an element.
+template <class U>
+DEVICE void pad_rows(const PadRows& p) {
+  const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;
+  const int64_t total = *p.total;
+  if (first == 0 && total > p.size) report(p.fault, p.alarm, fault_rows_exceed_size, -1, total, p.size);
+  U* rows = static_cast<U*>(p.rows);
+  for (int64_t i = total * p.cols + first; i < p.size * p.cols; i += stride) rows[i] = U(0);
+  for (int64_t i = total + first; i < p.size; i += stride) {
+    if (p.wide_ids)
+      static_cast<int64_t*>(p.ids)[i] = p.fill_id;
+    else
+      static_cast<int32_t*>(p.ids)[i] = int32_t(p.fill_id);
+  }
 }
 
 }  // namespace rowgrad

@@ -1,0 +1,227 @@
+// Translation only: the buffers and attributes of an XLA custom call to views, Status to an XLA error.
+//
+// One handler serves every kernel. Of its attributes
+//   call  says which kernel, with what: an array of int64, read by `Script`;
+//   got   and `op` are words for errors.
+#include "xla.h"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../kernels/kernels.h"
+#include "../third_party/xla/ffi/api/c_api.h"
+#include "rowgrad/float_mode.h"
+#include "rowgrad/kept_output.h"
+#include "rowgrad/parallel.h"
+
+namespace nb = nanobind;
+
+namespace rowgrad {
+namespace {
+
+struct Refusal {
+  std::string message;
+  XLA_FFI_Error_Code code;
+};
+
+[[noreturn]] void fail(std::string message) { throw Refusal{std::move(message), XLA_FFI_Error_Code_INTERNAL}; }
+
+bool holds(XLA_FFI_DataType given, DType dtype) {
+  switch (dtype) {
+    case DType::float16: return given == XLA_FFI_DataType_F16;
+    case DType::bfloat16: return given == XLA_FFI_DataType_BF16;
+    case DType::float32: return given == XLA_FFI_DataType_F32;
+    case DType::float64: return given == XLA_FFI_DataType_F64;
+    case DType::int8: return given == XLA_FFI_DataType_S8;
+    case DType::int16: return given == XLA_FFI_DataType_S16;
+    case DType::int32: return given == XLA_FFI_DataType_S32;
+    case DType::int64: return given == XLA_FFI_DataType_S64;
+    case DType::uint8: return given == XLA_FFI_DataType_U8;
+    case DType::uint16: return given == XLA_FFI_DataType_U16;
+    case DType::uint32: return given == XLA_FFI_DataType_U32;
+    case DType::uint64: return given == XLA_FFI_DataType_U64;
+    case DType::complex64: return given == XLA_FFI_DataType_C64;
+    case DType::complex128: return given == XLA_FFI_DataType_C128;
+    case DType::bool_: return given == XLA_FFI_DataType_PRED;
+    default: return false;
+  }
+}
+
+// The attribute `call`, word by word: the kernel's number; how many constants, and those; how many inputs, and for each
+// its dtype's code and -1 for the next buffer, or else its rank, its dimensions and its values; each output's dtype's code.
+class Script {
+ public:
+  explicit Script(const XLA_FFI_Array& words)
+      : at_(static_cast<const std::int64_t*>(words.data)), end_(at_ + words.size) {
+    if (words.dtype != XLA_FFI_DataType_S64) fail("rowgrad: the script of a call is no array of int64");
+  }
+  std::int64_t next() { return *take(1); }
+  const std::int64_t* take(std::int64_t n) {
+    if (n < 0 || n > end_ - at_) fail("rowgrad: the script of a call ends too early");
+    const std::int64_t* words = at_;
+    at_ += n;
+    return words;
+  }
+
+ private:
+  const std::int64_t *at_, *end_;
+};
+
+// The arguments and results of one call as kernels see them. JAX has 32 bits where an op has int64, unless it is told to
+// have 64: those are widened before the call, and narrowed after it.
+class Views {
+ public:
+  Array view(const XLA_FFI_Buffer& b, DType dtype, bool is_input) {
+    const std::span<const std::int64_t> shape(b.dims, static_cast<std::size_t>(b.rank));
+    if (holds(b.dtype, dtype)) return {b.data, dtype, shape};
+    if (dtype != DType::int64 || b.dtype != XLA_FFI_DataType_S32) fail("rowgrad: a buffer has another dtype than its op");
+    const Array narrow{b.data, DType::int32, shape};
+    Scratch<std::int64_t>& wide = wide_.emplace_back(narrow.size());
+    if (is_input) {
+      const auto* from = narrow.as<std::int32_t>();
+      parallel_ranges(narrow.size(), 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+        std::copy(from + begin, from + end, wide.data() + begin);
+      });
+    } else {
+      narrowed_.push_back({narrow, wide.data()});
+    }
+    return {wide.data(), DType::int64, shape};
+  }
+
+  // A host input: its shape and values are the script's own words, but for those of 32 bits.
+  Array host(Script& script, DType dtype, std::int64_t rank) {
+    const std::span<const std::int64_t> shape(script.take(rank), static_cast<std::size_t>(rank));
+    std::int64_t size = 1;
+    for (const std::int64_t d : shape) size *= d;
+    const std::int64_t* values = script.take(size);
+    if (dtype == DType::int64) return {const_cast<std::int64_t*>(values), dtype, shape};
+    if (dtype != DType::int32) fail("rowgrad: a size has neither 32 nor 64 bits");
+    Scratch<std::int32_t>& narrow = narrow_.emplace_back(size);
+    std::copy(values, values + size, narrow.data());
+    return {narrow.data(), dtype, shape};
+  }
+
+  void finish() const {
+    for (const auto& [to, from] : narrowed_) std::copy(from, from + to.size(), to.as<std::int32_t>());
+  }
+
+ private:
+  struct Narrowed {
+    Array to;
+    const std::int64_t* from;
+  };
+  std::vector<Scratch<std::int64_t>> wide_;
+  std::vector<Scratch<std::int32_t>> narrow_;
+  std::vector<Narrowed> narrowed_;
+};
+
+const void* attribute(const XLA_FFI_CallFrame* frame, std::string_view name, XLA_FFI_AttrType type) {
+  for (std::int64_t i = 0; i < frame->attrs.size; ++i) {
+    const XLA_FFI_ByteSpan& found = *frame->attrs.names[i];
+    if (frame->attrs.types[i] == type && std::string_view(found.ptr, found.len) == name) return frame->attrs.attrs[i];
+  }
+  fail("rowgrad: a call without its attribute " + std::string(name));
+}
+
+nb::object& words() {
+  static auto* const function = new nb::object();  // never destroyed: Python may be gone by then
+  return *function;
+}
+
+std::string text(const XLA_FFI_CallFrame* frame, std::string_view name) {
+  const auto& span = *static_cast<const XLA_FFI_ByteSpan*>(attribute(frame, name, XLA_FFI_AttrType_STRING));
+  return {span.ptr, span.len};
+}
+
+[[noreturn]] void refuse(const XLA_FFI_CallFrame* frame, const Status& status) {
+  Refusal refusal{"rowgrad: a kernel refused its input", XLA_FFI_Error_Code_INVALID_ARGUMENT};
+  if (status.fault == Fault::out_of_memory) refusal.code = XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
+  const std::string op = text(frame, "op"), got = text(frame, "got");
+  if (Py_IsInitialized()) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      refusal.message = nb::cast<std::string>(
+          words()(op.c_str(), int(status.fault), status.position, status.value, status.bound, got.c_str()));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("rowgrad");
+    }
+  }
+  throw refusal;
+}
+
+void run(const XLA_FFI_CallFrame* frame) {
+  Script script(*static_cast<const XLA_FFI_Array*>(attribute(frame, "call", XLA_FFI_AttrType_ARRAY)));
+  const auto kernel = kernels().at(static_cast<std::size_t>(script.next())).make();
+  const std::int64_t constants = script.next();
+  kernel->attr = {script.take(constants), static_cast<std::size_t>(constants)};
+  Views views;
+  std::vector<Array> in(static_cast<std::size_t>(script.next())), out(static_cast<std::size_t>(frame->rets.size));
+  std::int64_t buffer = 0;
+  for (Array& array : in) {
+    const auto dtype = static_cast<DType>(script.next());
+    const std::int64_t rank = script.next();
+    if (rank >= 0) {
+      array = views.host(script, dtype, rank);
+    } else {
+      if (buffer >= frame->args.size) fail("rowgrad: a call with too few buffers");
+      array = views.view(*static_cast<const XLA_FFI_Buffer*>(frame->args.args[buffer++]), dtype, true);
+    }
+  }
+  for (std::int64_t i = 0; i < frame->rets.size; ++i)
+    out[static_cast<std::size_t>(i)] = views.view(*static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]),
+                                                  static_cast<DType>(script.next()), false);
+  kernel->in = in;
+  kernel->fresh_zeros = false;  // XLA's memory holds anything
+  const FlushSubnormals flush;
+  if (const Status s = kernel->measure()) refuse(frame, s);
+  if (const Status s = kernel->check()) refuse(frame, s);
+  kernel->holds_zeros = !kernel->fills();
+  if (kernel->holds_zeros)
+    for (const Array& array : out) clear(array);
+  kernel->compute(out);
+  views.finish();
+}
+
+XLA_FFI_Error* error_of(const XLA_FFI_CallFrame* frame, const std::string& message, XLA_FFI_Error_Code code) {
+  XLA_FFI_Error_Create_Args args{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr, message.c_str(), code};
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
+  // Asked by XLA when the handler is registered, with a frame that holds nothing else.
+  for (XLA_FFI_Extension_Base* e = frame->extension_start; e; e = e->next) {
+    if (e->type != XLA_FFI_Extension_Metadata) continue;
+    XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(e)->metadata;
+    metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
+    metadata->traits = 0;
+    return nullptr;
+  }
+  try {
+    try {
+      run(frame);
+    } catch (const OutOfMemory& e) {
+      refuse(frame, {Fault::out_of_memory, -1, e.elements, memory_limit()});
+    } catch (const std::bad_alloc&) {
+      refuse(frame, {Fault::out_of_memory, -1, 0, memory_limit()});
+    }
+  } catch (const Refusal& refusal) {
+    return error_of(frame, refusal.message, refusal.code);
+  } catch (const std::exception& e) {
+    return error_of(frame, e.what(), XLA_FFI_Error_Code_INTERNAL);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void bind_xla(nb::module_& m) {
+  m.def("xla_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
+  m.def("set_xla_words", [](nb::object function) { words() = std::move(function); });
+}
+
+}  // namespace rowgrad

@@ -1,0 +1,16 @@
+"""rowgrad on JAX: the runner of JAX arrays and tracers, and functions and optimizers for people.
+
+`rowgrad.raw_ops`, `rowgrad.embedding_lookup_sparse` and their like take JAX arrays and give JAX arrays, under `jit`,
+`grad`, `vmap` and all else; importing this package is not needed for that.
+"""
+
+from __future__ import annotations
+
+try:
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise ImportError("rowgrad.jax needs JAX: pip install 'rowgrad[jax]'") from error
+
+from . import gradients as _gradients  # noqa: F401  the primitives' derivatives
+from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of arrays
+from .runner import call as call

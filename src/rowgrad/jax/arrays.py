@@ -1,0 +1,158 @@
+"""What may come in as a JAX argument, and how results become JAX arrays.
+
+JAX has no dtypes of 64 bits unless it is told to (`jax_enable_x64`). Where an op has int64 whatever its other types
+are, an array of int32 takes its place then, in and out; a number that does not fit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value
+from ..errors import refuse
+from ..spec import QUANTIZED, Arg, Aval, Op, regroup, spread
+
+NAMES = tuple(n for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string"))
+_NAME = {NUMPY_DTYPE[n]: n for n in NAMES}
+
+
+class Host(NamedTuple):
+    """A host input: it decides shapes, so a compiler knows its value. Compiled calls are found by it, so it is hashable."""
+
+    value: int | tuple[int, ...]
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def aval(self) -> Aval:
+        """Its dtype and shape."""
+        return Aval(self.dtype, self.shape)
+
+
+class Admitted(NamedTuple):
+    """The arguments of a call: arrays and tracers by name, host inputs by name, the catalogue's view of all of them."""
+
+    arrays: dict[str, Any]
+    host: dict[str, Host]
+    avals: dict[str, Any]
+
+    @property
+    def host_values(self) -> dict[str, Any]:
+        """What host inputs say."""
+        return {name: h.value for name, h in self.host.items()}
+
+
+def is_traced(value: Any) -> bool:
+    """Whether JAX is at work on a value: it has a shape, and no elements yet."""
+    if isinstance(value, list | tuple):
+        return any(map(is_traced, value))
+    return isinstance(value, jax.core.Tracer)
+
+
+def is_jax(value: Any) -> bool:
+    """Whether a value is an array of JAX, a tracer, or the shape of one."""
+    return isinstance(value, jax.Array | jax.ShapeDtypeStruct)
+
+
+def canonical_dtype(name: str) -> np.dtype[Any]:
+    """The dtype JAX has for one of the catalogue's."""
+    dtype: np.dtype[Any] = jax.dtypes.canonicalize_dtype(NUMPY_DTYPE[name])
+    return dtype
+
+
+def canonical_aval(aval: Aval) -> Aval:
+    """An output as JAX has it."""
+    return Aval(_NAME[canonical_dtype(aval.dtype)], aval.shape)
+
+
+def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
+    """Arrays and tracers as they are, all else as NumPy's runner would take it; host inputs by value."""
+    inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
+    stand_ins: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for arg in inputs:
+        value = given[arg.name]
+        if arg.host:
+            stand_ins[arg.name] = _known(arg, value)
+        elif is_jax(value):
+            arrays[arg.name] = _filled(value)
+            stand_ins[arg.name] = np.zeros((0,) * value.ndim, _dtype(value, arg.name))
+        else:
+            stand_ins[arg.name] = _narrowed(value, arg.name)
+    admitted = admit(op, regroup(op, stand_ins)) if op.has_lists else admit(op, stand_ins)
+    taken = spread(op, admitted)[1] if op.has_lists else admitted
+    host: dict[str, Host] = {}
+    avals: dict[str, Aval] = {}
+    for arg in inputs:
+        array = taken[arg.name]
+        aval = aval_of(array)
+        if aval.dtype not in NAMES:
+            raise refuse("dtype_not_allowed", argument=arg.name, value=aval.dtype, bound=", ".join(NAMES))
+        if arg.host:
+            host[arg.name] = Host(host_value(array), aval.dtype, array.shape)
+            avals[arg.name] = aval
+            continue
+        dtype = canonical_dtype(aval.dtype)
+        if arg.name not in arrays:
+            arrays[arg.name] = _fitted(array, arg.name, dtype)
+        elif arrays[arg.name].dtype != dtype:
+            arrays[arg.name] = arrays[arg.name].astype(dtype)
+        # What the op sees is its own dtype, whatever JAX has in its place.
+        avals[arg.name] = Aval(aval.dtype, tuple(arrays[arg.name].shape))
+    arrays = {arg.name: arrays[arg.name] for arg in inputs if not arg.host}
+    if not op.has_lists:
+        return Admitted(arrays, host, avals)
+    return Admitted(regroup(op, {**arrays, **host}), host, regroup(op, avals))
+
+
+def _dtype(value: Any, argument: str) -> np.dtype[Any]:
+    dtype = np.dtype(value.dtype) if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended) else None
+    if dtype not in _NAME:
+        raise refuse("dtype_not_allowed", argument=argument, value=value.dtype, bound=", ".join(NAMES))
+    return dtype
+
+
+def _filled(value: Any) -> Any:
+    """Zeros where only a shape is given: for ops that take an array to know how large it is."""
+    return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, jax.ShapeDtypeStruct) else value
+
+
+def _known(arg: Arg, value: Any) -> Any:
+    """A host input by value, which a tracer has not."""
+    if is_traced(value):
+        raise refuse("host_traced", argument=arg.name)
+    return np.asarray(value) if isinstance(value, jax.Array) else value
+
+
+def _narrowed(value: Any, argument: str) -> Any:
+    """A NumPy array in the dtype JAX would give it."""
+    if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype in _NAME:
+        array = np.asarray(value)
+        return _fitted(array, argument, jax.dtypes.canonicalize_dtype(array.dtype))
+    return value
+
+
+def _fitted(array: Array, argument: str, dtype: np.dtype[Any]) -> Array:
+    if array.dtype == dtype:
+        return array
+    return fit(array, argument, dtype) if dtype.kind in "iu" else array.astype(dtype)
+
+
+def to_numpy(value: Any) -> Any:
+    """An array of JAX as NumPy's, on the same memory where it lies in the machine's."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(to_numpy, value))
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return np.zeros(value.shape, value.dtype)
+    return np.asarray(value) if isinstance(value, jax.Array) else value
+
+
+def from_numpy(array: Array, name: str, device: Any = None) -> Any:
+    """A result that nobody else has as an array of JAX, on the same memory where JAX can use it."""
+    array = _fitted(array, name, jax.dtypes.canonicalize_dtype(array.dtype))
+    with jax.ensure_compile_time_eval():  # a call on arrays that are there already is no part of what is being traced
+        return jax.device_put(array, device)

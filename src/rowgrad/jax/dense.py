@@ -1,0 +1,170 @@
+"""The dense layer on traced arrays: the functions of `rowgrad.dense` with jax.numpy as their array namespace.
+
+They are made of JAX's own operations, so JAX differentiates, batches and compiles them by itself. XLA may make one
+instruction of a product and the sum it goes into, which rounds once instead of twice: compiled, these ops are right to
+the last bit or two, where kernels have the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..check import infer
+from ..dense import FUNCTIONS, handed_types
+from ..errors import refuse
+from ..spec import COMPLEX, FLOATS, REALS, Op
+from .arrays import admit_arrays, canonical_dtype
+
+Axes = tuple[int, ...]
+
+
+class _Names(type):
+    """What depends on whether JAX has 64 bits, which may change while a program runs."""
+
+    @property
+    def int64(cls) -> Any:
+        """The widest integers there are."""
+        return canonical_dtype("int64")
+
+
+class Namespace(metaclass=_Names):
+    """jax.numpy under the names of the array standard, and a few that it lacks."""
+
+    dtype = staticmethod(canonical_dtype)
+    bool, float32 = canonical_dtype("bool"), canonical_dtype("float32")
+    short_floats = frozenset(canonical_dtype(n) for n in ("float16", "bfloat16"))
+    integers = frozenset(jnp.dtype(n) for n in REALS if n not in FLOATS)
+    complexes = frozenset(jnp.dtype(n) for n in COMPLEX)
+
+    where = staticmethod(jnp.where)
+    zeros_like = staticmethod(jnp.zeros_like)
+    ones_like = staticmethod(jnp.ones_like)
+    full_like = staticmethod(jnp.full_like)
+    broadcast_to = staticmethod(jnp.broadcast_to)
+    reshape = staticmethod(jnp.reshape)
+    permute_dims = staticmethod(jnp.permute_dims)
+    argwhere = staticmethod(jnp.argwhere)
+    argmax = staticmethod(jnp.argmax)
+    argmin = staticmethod(jnp.argmin)
+    pad = staticmethod(jnp.pad)
+    real = staticmethod(jnp.real)
+    abs = staticmethod(jnp.abs)
+    sign = staticmethod(jnp.sign)
+    sqrt = staticmethod(jnp.sqrt)
+    exp = staticmethod(jnp.exp)
+    expm1 = staticmethod(jnp.expm1)
+    log = staticmethod(jnp.log)
+    log1p = staticmethod(jnp.log1p)
+    logaddexp = staticmethod(jnp.logaddexp)
+    sin = staticmethod(jnp.sin)
+    cos = staticmethod(jnp.cos)
+    tanh = staticmethod(jnp.tanh)
+    sigmoid = staticmethod(jax.nn.sigmoid)
+    floor = staticmethod(jnp.floor)
+    ceil = staticmethod(jnp.ceil)
+    round = staticmethod(jnp.round)
+    pow = staticmethod(jnp.power)
+    fmod = staticmethod(jnp.fmod)
+    remainder = staticmethod(jnp.remainder)
+    floor_divide = staticmethod(jnp.floor_divide)
+    max = staticmethod(jnp.max)
+    min = staticmethod(jnp.min)
+    all = staticmethod(jnp.all)
+    any = staticmethod(jnp.any)
+    stop_gradient = staticmethod(jax.lax.stop_gradient)
+
+    @staticmethod
+    def device(x: Any) -> Any:
+        """A tracer lies nowhere yet."""
+        return None
+
+    @staticmethod
+    def asarray(values: Any, dtype: Any, device: Any = None) -> Any:
+        """Numbers as an array."""
+        return jnp.asarray(values, dtype)
+
+    @staticmethod
+    def full(shape: Any, value: Any, dtype: Any, device: Any = None) -> Any:
+        """An array of one value."""
+        return jnp.full(shape, value, dtype)
+
+    @staticmethod
+    def matmul(x: Any, y: Any) -> Any:
+        """The product of matrices, of float32 to its last bit on every platform."""
+        return jnp.matmul(x, y, precision=jax.lax.Precision.HIGHEST)
+
+    @staticmethod
+    def astype(x: Any, dtype: Any) -> Any:
+        """x in another dtype."""
+        return x.astype(dtype)
+
+    @staticmethod
+    def copy(x: Any) -> Any:
+        """The same elements: JAX's arrays are never written to."""
+        return x
+
+    @staticmethod
+    def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any = None) -> Any:
+        """start, start + step, …"""
+        return jnp.arange(start, stop, step, dtype)
+
+    @staticmethod
+    def concat(arrays: Sequence[Any], axis: int = 0) -> Any:
+        """Arrays one behind the other."""
+        return jnp.concatenate(tuple(arrays), axis)
+
+    @staticmethod
+    def sum(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The sum in the dtype of x."""
+        return jnp.sum(x, axis, dtype=x.dtype, keepdims=keepdims)
+
+    @staticmethod
+    def long_sum(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The sum of integers in as many bits as there are."""
+        wide = canonical_dtype("uint64" if x.dtype.kind == "u" else "int64")
+        return jnp.sum(x, axis, dtype=wide, keepdims=keepdims)
+
+    @staticmethod
+    def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The product in the dtype of x."""
+        return jnp.prod(x, axis, dtype=x.dtype, keepdims=keepdims)
+
+    @staticmethod
+    def lowest(dtype: Any) -> Any:
+        """What every value of a dtype is at least."""
+        return jnp.iinfo(dtype).min if dtype.kind in "iu" else -jnp.inf
+
+    @staticmethod
+    def highest(dtype: Any) -> Any:
+        """What every value of a dtype is at most."""
+        return jnp.iinfo(dtype).max if dtype.kind in "iu" else jnp.inf
+
+    @staticmethod
+    def take(x: Any, indices: Any) -> Any:
+        """Rows by index; those that are none of x's are NaN, or the lowest integer."""
+        return x.at[indices].get(mode="fill", wrap_negative_indices=False)
+
+    @staticmethod
+    def first_true(mask: Any) -> int:
+        """A tracer does not say what it holds, so nothing is found."""
+        return -1
+
+
+def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A dense op of which JAX traces some argument."""
+    given = admit_arrays(op, arguments)
+    outputs = infer(op, given.avals, given.host_values, attrs)
+    if any(d is None for o in outputs for d in o.shape):
+        raise refuse("size_traced", bound="call it outside of jit, and pass its results in")
+    values = {**given.arrays, **given.host_values}
+    lists = {a.name for a in op.inputs if a.many}
+    ordered = [
+        tuple(map(jnp.asarray, values[n])) if n in lists else jnp.asarray(values[n]) if n in given.arrays else values[n]
+        for n in op.input_names
+    ]
+    result = FUNCTIONS[op.name](Namespace, *ordered, **{**attrs, **handed_types(op.name, outputs)})
+    return result if isinstance(result, tuple) else (result,)

@@ -1,0 +1,28 @@
+"""An op on arrays that are there: NumPy's runner on their memory, with its errors. Nothing is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from .. import native
+from ..spec import Op
+from .arrays import from_numpy, to_numpy
+
+
+def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Run an op whose arguments are arrays, NumPy's or JAX's, numbers and lists; results lie where the arrays do."""
+    given = {name: to_numpy(value) for name, value in arguments.items()}
+    outputs = native.call(op, given, attrs, None)
+    device = device_of(arguments.values())
+    return tuple(from_numpy(o, spec.name, device) for o, spec in zip(outputs, op.outputs, strict=True))
+
+
+def device_of(values: Any) -> Any:
+    """The one device that arrays were put on by their owner; None: wherever JAX likes."""
+    for value in values:
+        if isinstance(value, jax.Array) and value.committed and len(value.devices()) == 1:
+            return next(iter(value.devices()))
+    return None

@@ -1,0 +1,199 @@
+"""Derivatives of the primitives, from the adjoints of the records: to any order, forwards and backwards.
+
+The tangents of a call are a linear function of those of its arguments. That function is a primitive of its own,
+`rowgrad_tangent`, which remembers what the call was: its transpose is the record's adjoint, and its value, which only
+forward mode asks for, is the transpose of the adjoint, which JAX works out. Reverse mode meets the adjoint alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from ..raw_ops import OPS
+from ..rows import IndexedRows
+from ..spec import CATALOG, Call, Op
+from .primitive import PRIMITIVES, Params, arguments_of, array_names
+
+# JAX has no cotangents by rows: a table's is a table.
+_DENSE = {"sparse_gradient": False, "gradient": "dense"}
+
+TANGENT = Primitive("rowgrad_tangent")
+TANGENT.multiple_results = True
+
+
+class Recalled(NamedTuple):
+    """A call as its tangents' primitive remembers it: hashable, and apart from arrays.
+
+    Operands are the tangents of the arguments `live`, then the arguments `kept`, then the outputs that are integers.
+    Of the other arguments and outputs there is only the shape.
+    """
+
+    op: str
+    host: tuple[Any, ...]
+    attrs: tuple[Any, ...]
+    live: tuple[str, ...]
+    kept: tuple[str, ...]
+    shapes: tuple[tuple[str, Any], ...]  # of arguments that are not kept, by name
+    outputs: tuple[Any, ...]
+
+    @property
+    def floating(self) -> list[int]:
+        """The outputs that have tangents."""
+        return [i for i, o in enumerate(self.outputs) if is_inexact(o)]
+
+    def part(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any], list[Any]]:
+        """Tangents, arguments by name, outputs: shapes where there is no array."""
+        first, end = len(self.live), len(self.live) + len(self.kept)
+        arguments = {**dict(self.shapes), **dict(zip(self.kept, operands[first:end], strict=True))}
+        arguments |= {name: h.value for name, h in self.host}
+        rest = iter(operands[end:])
+        outputs = [o if is_inexact(o) else next(rest) for o in self.outputs]
+        return operands[:first], arguments, outputs
+
+    def backward(self, arguments: Mapping[str, Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """Gradients for `live`, by the record's adjoint; `cotangents` are of the floating outputs."""
+        op = CATALOG[self.op]
+        call = Call(arguments, {**dict(self.attrs), **_DENSE}, tuple(outputs), frozenset(self.live))
+        given = iter(cotangents)
+        ys = [next(given) if is_inexact(o) else None for o in self.outputs]
+        assert op.adjoint is not None
+        found = dict(zip(op.differentiable, op.adjoint(OPS, call, *ys), strict=True))
+        return [_dense(found[name]) for name in self.live]
+
+
+def is_inexact(value: Any) -> bool:
+    """Whether an array can have a tangent."""
+    return bool(jax.numpy.issubdtype(value.dtype, jax.numpy.inexact))
+
+
+def _dense(gradient: Any) -> Any:
+    if isinstance(gradient, IndexedRows):
+        return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
+    return gradient
+
+
+def _like(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(tuple(x.shape), x.dtype)
+
+
+def recall(op: Op, arrays: Mapping[str, Any], params: Params, live: Sequence[str], outputs: Sequence[Any]) -> Recalled:
+    """What a call's tangents have to remember. The adjoint of linear arguments looks at their shapes alone."""
+    unseen = set(op.linear) if set(live) <= set(op.linear) else set()
+    kept = tuple(name for name in arrays if name not in unseen)
+    shapes = tuple((name, _like(x)) for name, x in arrays.items() if name in unseen)
+    return Recalled(
+        op.name, params["host"], params["attrs"], tuple(live), kept, shapes, tuple(map(_like, outputs))
+    )  # fmt: skip
+
+
+def _jvp(op: Op) -> Any:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        outputs = PRIMITIVES[op.name].bind(*primals, **params)
+        names = array_names(op)
+        moving = {n: t for n, t in zip(names, tangents, strict=True) if n in op.differentiable and not _is_zero(t)}
+        results: list[Any] = [_zero(o) for o in outputs]
+        if moving:
+            recalled = recall(op, dict(zip(names, primals, strict=True)), params, tuple(moving), outputs)
+            arrays = dict(zip(names, primals, strict=True))
+            operands = [*moving.values(), *(arrays[n] for n in recalled.kept)]
+            operands += [o for o in outputs if not is_inexact(o)]
+            for i, tangent in zip(recalled.floating, TANGENT.bind(*operands, call=recalled), strict=True):
+                results[i] = tangent
+        return outputs, results
+
+    return jvp
+
+
+def _zero(x: Any) -> Any:
+    return ad.Zero(jax.core.ShapedArray(x.shape, x.dtype if is_inexact(x) else jax.dtypes.float0))
+
+
+def _is_zero(tangent: Any) -> bool:
+    return isinstance(tangent, ad.Zero)
+
+
+def _transpose(op: Op) -> Any:
+    """Of an op that is linear in the operands asked for: what JAX needs to transpose an adjoint."""
+
+    def transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
+        names = array_names(op)
+        unknown = [n for n, x in zip(names, operands, strict=True) if ad.is_undefined_primal(x)]
+        arrays = {n: _like(x.aval) if n in unknown else x for n, x in zip(names, operands, strict=True)}
+        avals = [y.aval if _is_zero(y) else y for y in cotangents]
+        recalled = recall(op, arrays, params, unknown, avals)
+        outputs: Sequence[Any] = recalled.outputs
+        if len(recalled.floating) < len(outputs):  # ids that came out do not depend on what the op is linear in
+            zeros = [jax.numpy.zeros(x.shape, x.dtype) if n in unknown else x for n, x in arrays.items()]
+            outputs = PRIMITIVES[op.name].bind(*zeros, **params)
+        arguments = {**arguments_of(op, tuple(arrays.values()), params)}
+        ys = [ad.instantiate_zeros(cotangents[i]) for i in recalled.floating]
+        found = dict(zip(unknown, recalled.backward(arguments, outputs, ys), strict=True))
+        return [found.get(name) for name in names]
+
+    return transpose
+
+
+# -- the primitive of tangents ----------------------------------------------------------------------------------------
+
+
+def _forward(*operands: Any, call: Recalled) -> Any:
+    """The tangents of the outputs: the transpose of the adjoint."""
+    tangents, arguments, outputs = call.part(operands)
+
+    def adjoint(*ys: Any) -> list[Any]:
+        return call.backward(arguments, outputs, ys)
+
+    cotangents = [call.outputs[i] for i in call.floating]
+    return list(jax.linear_transpose(adjoint, *cotangents)(list(tangents)))
+
+
+def _tangent_evaluate(*operands: Any, call: Recalled) -> Any:
+    return _forward(*operands, call=call)
+
+
+def _tangent_abstract(*operands: Any, call: Recalled) -> Any:
+    return [jax.core.ShapedArray(call.outputs[i].shape, call.outputs[i].dtype) for i in call.floating]
+
+
+def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, call: Recalled) -> Any:
+    _, arguments, outputs = call.part(operands)
+    found = call.backward(arguments, outputs, [ad.instantiate_zeros(y) for y in cotangents])
+    return [*found, *(None for _ in operands[len(found) :])]
+
+
+def _tangent_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Recalled) -> Any:
+    """By what it is made of: each part has its own rule."""
+    moving = [i for i, t in enumerate(tangents) if not _is_zero(t)]
+
+    def function(*moved: Any) -> Any:
+        operands = list(primals)
+        for i, x in zip(moving, moved, strict=True):
+            operands[i] = x
+        return _forward(*operands, call=call)
+
+    return jax.jvp(function, [primals[i] for i in moving], [tangents[i] for i in moving])
+
+
+def _tangent_batch(operands: Sequence[Any], dims: Sequence[Any], *, call: Recalled) -> Any:
+    axes = [d if isinstance(d, int) else None for d in dims]
+    results = jax.vmap(lambda *xs: _forward(*xs, call=call), in_axes=axes)(*operands)
+    return results, [0] * len(results)
+
+
+TANGENT.def_impl(_tangent_evaluate)
+TANGENT.def_abstract_eval(_tangent_abstract)
+mlir.register_lowering(TANGENT, mlir.lower_fun(_forward, multiple_results=True))
+ad.primitive_transposes[TANGENT] = _tangent_transpose
+ad.primitive_jvps[TANGENT] = _tangent_jvp
+batching.primitive_batchers[TANGENT] = _tangent_batch
+
+for _op in CATALOG.values():
+    if _op.kernel is not None:
+        ad.primitive_jvps[PRIMITIVES[_op.name]] = _jvp(_op)
+        if _op.adjoint is not None:
+            ad.primitive_transposes[PRIMITIVES[_op.name]] = _transpose(_op)

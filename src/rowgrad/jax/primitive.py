@@ -1,0 +1,150 @@
+"""Every kernel op of the catalogue as a primitive of JAX: one loop gives evaluation, shapes, code and batches.
+
+A primitive's operands are the op's arrays in their order. Host inputs and attributes, which decide shapes or
+arithmetic, are its parameters: a compiled call is one for these values. `gradients` adds the derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from ..check import infer
+from ..errors import OpError, refuse
+from ..spec import CATALOG, Aval, Op
+from . import custom_call, eager, portable, vmap
+from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype
+
+Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …)
+
+
+def bind(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The op on arrays of which JAX traces some."""
+    given = admit_arrays(op, arguments)
+    params = {"host": tuple(given.host.items()), "attrs": tuple(attrs.items())}
+    infer(op, given.avals, given.host_values, attrs)  # what is wrong is said here, not in the middle of JAX
+    return tuple(PRIMITIVES[op.name].bind(*given.arrays.values(), **params))
+
+
+def array_names(op: Op) -> tuple[str, ...]:
+    """The op's inputs that are operands."""
+    return tuple(a.name for a in op.inputs if not a.host)
+
+
+def arguments_of(op: Op, operands: Sequence[Any], params: Params) -> dict[str, Any]:
+    """Operands and host values by name, in the op's order."""
+    arrays = dict(zip(array_names(op), operands, strict=True))
+    host = {name: h.value for name, h in params["host"]}
+    return {name: arrays[name] if name in arrays else host[name] for name in op.input_names}
+
+
+def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval, ...]:
+    """The outputs as the op has them; a size that only data knows is refused, with the op that is told it."""
+    host: dict[str, Host] = dict(params["host"])
+    outputs = infer(op, avals, {name: h.value for name, h in host.items()}, dict(params["attrs"]))
+    if any(d is None for o in outputs for d in o.shape):
+        raise refuse("size_traced", bound=_advice(op))
+    return outputs
+
+
+def _advice(op: Op) -> str:
+    if f"{op.name}WithNumSegments" in CATALOG:
+        return f"use {op.name}WithNumSegments, which is told num_segments"
+    if op.padded:
+        return f"give size=, the most rows there can be, or use {op.name.removesuffix('V2')}, which gives all rows"
+    if op.name.endswith("V2"):
+        return f"use {op.name.removesuffix('V2')}, which gives all rows"
+    return "call it outside of jit, and pass its results in"
+
+
+def avals_of(op: Op, operands: Sequence[Any], params: Params) -> dict[str, Aval]:
+    """The catalogue's view of operands: where the op has int64, that is what JAX's int32 stands for."""
+    fixed = {a.name: a.type for a in op.inputs if a.type not in op.types}
+    avals: dict[str, Aval] = {name: h.aval for name, h in params["host"]}
+    for name, x in zip(array_names(op), operands, strict=True):
+        avals[name] = Aval(fixed.get(name, str(x.dtype)), tuple(x.shape))
+    return {name: avals[name] for name in op.input_names}
+
+
+# -- what a primitive is made of --------------------------------------------------------------------------------------
+
+
+def _evaluate(op: Op) -> Any:
+    def evaluate(*operands: Any, **params: Any) -> Any:
+        try:
+            return list(eager.call(op, arguments_of(op, operands, params), dict(params["attrs"])))
+        except OpError as error:
+            raise error.in_call(op.name, None, "") from None
+
+    return evaluate
+
+
+def _abstract(op: Op) -> Any:
+    def abstract(*operands: Any, **params: Any) -> Any:
+        outputs = outputs_of(op, avals_of(op, operands, params), params)
+        return [jax.core.ShapedArray(o.shape, canonical_dtype(o.dtype)) for o in outputs]
+
+    return abstract
+
+
+def _lower_to_kernel(op: Op) -> Any:
+    """XLA's code on CPU: a call of the kernel."""
+
+    def lower(context: Any, *operands: Any, **params: Any) -> Any:
+        avals = avals_of(op, context.avals_in, params)
+        outputs = outputs_of(op, avals, params)
+        return custom_call.lower(context, operands, op, avals, dict(params["host"]), dict(params["attrs"]), outputs)
+
+    return lower
+
+
+def _portable(op: Op) -> Any:
+    """The same rule in JAX's own operations, for every other platform."""
+
+    def run(*operands: Any, **params: Any) -> Any:
+        avals = avals_of(op, operands, params)
+        outputs = tuple(map(canonical_aval, outputs_of(op, avals, params)))
+        arrays = dict(zip(array_names(op), operands, strict=True))
+        host = {name: h.value for name, h in params["host"]}
+        return portable.run(op, arrays, host, dict(params["attrs"]), outputs)
+
+    return run
+
+
+def _batch(op: Op) -> Any:
+    def batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if isinstance(d, int))
+        arrays = array_names(op)
+        where = {name: d if isinstance(d, int) else None for name, d in zip(arrays, dims, strict=True)}
+        arguments = arguments_of(op, operands, params)
+        in_dims = [where.get(name) for name in op.input_names]
+        try:
+            return vmap.batched(op, dict(params["attrs"]), size, tuple(arguments.values()), in_dims, _run)
+        except OpError as error:
+            raise error.in_call(op.name, None, "") from None
+
+    return batch
+
+
+def _run(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    from .runner import call  # which binds what is made here
+
+    return call(op, dict(arguments), attrs, None)
+
+
+def _make(op: Op) -> Primitive:
+    primitive = Primitive(f"rowgrad_{op.name}")
+    primitive.multiple_results = True
+    primitive.def_impl(_evaluate(op))
+    primitive.def_abstract_eval(_abstract(op))
+    mlir.register_lowering(primitive, mlir.lower_fun(_portable(op), multiple_results=True))
+    mlir.register_lowering(primitive, _lower_to_kernel(op), platform="cpu")
+    batching.primitive_batchers[primitive] = _batch(op)
+    return primitive
+
+
+PRIMITIVES: dict[str, Primitive] = {op.name: _make(op) for op in CATALOG.values() if op.kernel is not None}

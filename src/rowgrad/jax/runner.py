@@ -1,0 +1,20 @@
+"""The runner: `dispatch` hands a call with JAX arrays in it to `call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import refuse
+from ..spec import Op
+from . import dense, eager, primitive
+from .arrays import is_traced
+
+
+def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
+    """Run an op on JAX arrays and tracers."""
+    if out is not None:
+        raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent for JAX arrays", value="an array")
+    if not any(map(is_traced, arguments.values())):
+        return eager.call(op, arguments, attrs)
+    return (dense.call if op.kernel is None else primitive.bind)(op, arguments, attrs)

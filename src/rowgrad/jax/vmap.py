@@ -1,0 +1,2 @@
+def batched(*a):
+    raise NotImplementedError

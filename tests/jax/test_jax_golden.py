@@ -1,0 +1,148 @@
+"""Every golden case JAX's dtypes can hold, through its arrays: bits, classes, messages; eager and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from conformance.test_golden import RANK_ONE, assert_beyond_tensorflow, by_op
+from golden_cases import Case, same_bits
+from jax_arrays import to_jax, x64
+from rowgrad.arrays import aval_of
+from rowgrad.check import infer
+from rowgrad.spec import CATALOG
+
+
+@pytest.fixture(autouse=True)
+def _wide() -> Iterator[None]:
+    with x64():
+        yield
+
+
+def arrays(case: Case) -> dict[str, Any] | None:
+    """The case's inputs as arrays, host inputs too; None where JAX has no such dtype."""
+    found = {name: to_jax(array) for name, array in case.inputs.items()}
+    return None if any(v is None for v in found.values()) else found
+
+
+def run(case: Case, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    result = getattr(rg.raw_ops, case.op)(**inputs, **case.attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def assert_same(case: Case, outputs: tuple[Any, ...]) -> None:
+    for (name, expected), got in zip(case.outputs.items(), outputs, strict=True):
+        if case.op == RANK_ONE and expected.shape == (0, 1):
+            expected = expected.reshape(0)
+        assert isinstance(got, jax.Array)
+        assert same_bits(np.asarray(got), expected), f"{case}: {name}\n{got}\n{expected}"
+
+
+@pytest.mark.parametrize("found", by_op("valid"))
+def test_bits(found: list[Case]) -> None:
+    tried = 0
+    for case in found:
+        inputs = arrays(case)
+        if inputs is not None:
+            tried += 1
+            assert_same(case, run(case, inputs))
+    assert tried > 0.6 * len(found), "most cases hold dtypes that JAX has"
+
+
+def sizes(case: Case) -> dict[str, int] | None:
+    """What a compiled call has to be told besides; None where an op has no form whose sizes are known."""
+    op = CATALOG[case.op]
+    avals = {k: aval_of(v) for k, v in case.inputs.items()}
+    host = {a.name: case.inputs[a.name].tolist() for a in op.inputs if a.host}
+    outputs = infer(op, avals, host, {**op.attrs, **case.attrs})
+    if all(None not in o.shape for o in outputs):
+        return {}
+    return {"size": len(case.outputs["output"]) + 2} if op.padded else None
+
+
+def unpadded(case: Case, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The rows that are named; those after them must be empty."""
+    rows = len(case.outputs["output"])
+    assert not np.asarray(outputs[0][rows:]).astype(np.float64).any()
+    assert np.asarray(outputs[1][rows:]).tolist() == 2 * [int(case.inputs["dense_output_dim0"])]
+    return outputs[0][:rows], outputs[1][:rows]
+
+
+SIZED = [p for p in by_op("valid") if sizes(p.values[0][0]) is not None]
+
+
+def test_most_ops_have_a_form_whose_sizes_are_known() -> None:
+    assert {p.id for p in by_op("valid")} - {p.id for p in SIZED} == {
+        "RaggedFillEmptyRows", "SparseAdd", "SparseFillEmptyRows", "SparseSegmentMean", "SparseSegmentSqrtN",
+        "SparseSegmentSum", "SparseSlice",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("found", SIZED)
+def test_compiled_bits(found: list[Case]) -> None:
+    """All cases of an op in one program, so that it is compiled once."""
+    given = [(case, inputs) for case in found if (inputs := arrays(case)) is not None]
+    op = CATALOG[found[0].op]
+    host = {a.name for a in op.inputs if a.host}
+
+    @jax.jit
+    def program(traced: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        fixed = ({**{k: case.inputs[k] for k in host}, **sizes(case)} for case, _ in given)
+        return [run(case, {**t, **f}) for (case, _), t, f in zip(given, traced, fixed, strict=True)]
+
+    outputs = program([{k: v for k, v in inputs.items() if k not in host} for _, inputs in given])
+    for (case, _), got in zip(given, outputs, strict=True):
+        assert_same(case, unpadded(case, got) if op.padded else got)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("found", by_op("error"))
+def test_errors(found: list[Case], numbers: bool) -> None:
+    for case in found:
+        inputs = arrays(case)
+        if inputs is None:
+            continue
+        if numbers:
+            hosts = [a.name for a in CATALOG[case.op].inputs if a.host]
+            integers = [k for k in hosts if inputs[k].dtype in ("int32", "int64") and inputs[k].ndim < 2]
+            inputs |= {k: case.inputs[k].tolist() for k in integers}
+        about_dtype = "dtype" in case.tag
+        error = refusal(case, inputs)
+        if error is None:
+            assert about_dtype, f"{case} should have been refused: {case.error}"
+            assert_beyond_tensorflow(case)
+            continue
+        assert type(error).__name__ == case.error["class"], f"{case}: {error!r}"
+        assert about_dtype or error.message == case.error["message"], f"{case}: {error}"
+        assert error.op == case.op
+        assert error.call
+
+
+def refusal(case: Case, inputs: dict[str, Any]) -> rg.errors.OpError | None:
+    try:
+        run(case, inputs)
+    except rg.errors.OpError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("found", by_op("quirk"))
+def test_quirks_are_refused(found: list[Case]) -> None:
+    for case in found:
+        inputs = arrays(case)
+        if inputs is not None:
+            with pytest.raises(rg.errors.InvalidArgumentError):
+                run(case, inputs)
+
+
+@pytest.mark.parametrize("found", by_op("undefined"))
+def test_undefined_is_zero(found: list[Case]) -> None:
+    for case in found:
+        for expected, got in zip(case.outputs.values(), run(case, arrays(case)), strict=True):
+            assert got.shape == expected.shape
+            assert not np.any(np.asarray(got).astype(np.float64))

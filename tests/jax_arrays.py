@@ -1,0 +1,48 @@
+"""Arrays for the tests of JAX: golden arrays and samples as JAX sees them, with 64 bits and without."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from rowgrad.spec import Op
+from samples import sample
+
+
+def x64(on: bool = True) -> AbstractContextManager[Any]:
+    """JAX with 64 bits, or without, for a while; where the switch is depends on its version."""
+    switch = getattr(jax, "enable_x64", None)
+    if switch is None:
+        from jax.experimental import enable_x64 as switch
+    return switch(on)
+
+
+def to_jax(value: Any) -> Any:
+    """A NumPy array as JAX's; None where JAX has no such dtype."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind in "OTV" and value.dtype != ml_dtypes.bfloat16:
+        return None
+    array = jnp.asarray(value)
+    return array if array.dtype == value.dtype else None
+
+
+def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A sample's arguments as arrays (host inputs as numbers), and its attributes."""
+    drawn = sample(op.name, np.random.default_rng(seed), dtype)
+    given = {k: v for k, v in drawn.items() if k in op.input_names}
+    attrs = {k: v for k, v in drawn.items() if k in op.attrs}
+    return {a.name: _argument(given[a.name], a.host, a.many) for a in op.inputs}, attrs
+
+
+def _argument(value: Any, host: bool, many: bool) -> Any:
+    if many:
+        return [jnp.asarray(v) for v in value]
+    if host:
+        return value.tolist() if isinstance(value, np.ndarray) else value
+    return jnp.asarray(value)
