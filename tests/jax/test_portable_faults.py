@@ -124,6 +124,26 @@ def test_changed_ids(kernel: str, refused_as: list[str]) -> None:
     assert taken > 1  # not only the call as it was
 
 
+@pytest.mark.parametrize("name", ["SparseSliceGrad", "SparseSliceGradGrad", "SparseAddGrad", "SparseAddGradGrad"])
+def test_walks_along_lists_in_any_order(name: str) -> None:
+    """Few coordinates, so that many are equal: what the gradients then match, they match one entry after the other."""
+    rng, call = np.random.default_rng(8), prepare_sample(name)
+    call = prepare(call.op, {**call.given, "input_start": np.array([-1, 0])}) if "Slice" in name else call
+    run, refused = compiled(call), 0
+    for draw in range(60):
+        given = {k: rng.integers(0, 3, v.shape) if v.ndim == 2 else v for k, v in call.given.items()}
+        if draw % 3 == 0:
+            given = {k: v[np.lexsort(v.T[::-1])] if v.ndim == 2 else v for k, v in given.items()}
+        if "Slice" in name and draw % 2:  # some entries of the input, in their order
+            entries, count = given["input_indices"], len(given["output_indices"])
+            kept = np.sort(rng.permutation(len(entries))[:count])
+            if draw % 5 == 0:  # and after the last of them others that equal it
+                kept, entries[count:] = np.arange(count), entries[count - 1]
+            given["output_indices"] = entries[kept] - given["input_start"]
+        refused += check(call._replace(given=given), run)
+    assert refused == 0 if "Add" in name else 0 < refused <= 30
+
+
 def test_faults_that_shapes_show() -> None:
     table, no_rows, none = np.ones((2, 3), np.float32), np.ones((0, 3), np.float32), np.zeros(0, np.int64)
     ids = {"indices": [0], "segment_ids": [0], "weights": np.ones(1, np.float32)}

@@ -26,7 +26,8 @@ def widened(values: Array) -> Array:
 def add_up(terms: Array, ids: Array, rows: int, sorted_ids: bool = False) -> Array:
     """`rows` rows, to which every term is added at its id, from zero, in the terms' own type.
 
-    XLA on a CPU adds in input order, one term after the other; elsewhere the order is the platform's.
+    XLA on a CPU adds in input order, one term after the other; elsewhere the order is the platform's. `sorted_ids` is
+    said also of ids that ought to be sorted: where they are not, the result is poisoned and never seen.
     """
     return jax.ops.segment_sum(terms, ids, num_segments=rows, indices_are_sorted=sorted_ids)
 
