@@ -140,7 +140,7 @@ def PaddedSparseSegmentSumGradV2(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PaddedSparseSegmentSumGradV2Result:
-    """`SparseSegmentSumGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+    """`SparseSegmentSumGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
 
 padded_sparse_segment_sum_grad_v2 = PaddedSparseSegmentSumGradV2
 
@@ -278,7 +278,7 @@ def PaddedSparseSegmentMeanGradV2(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PaddedSparseSegmentMeanGradV2Result:
-    """`SparseSegmentMeanGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+    """`SparseSegmentMeanGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
 
 padded_sparse_segment_mean_grad_v2 = PaddedSparseSegmentMeanGradV2
 
@@ -416,7 +416,7 @@ def PaddedSparseSegmentSqrtNGradV2(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PaddedSparseSegmentSqrtNGradV2Result:
-    """`SparseSegmentSqrtNGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+    """`SparseSegmentSqrtNGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
 
 padded_sparse_segment_sqrt_n_grad_v2 = PaddedSparseSegmentSqrtNGradV2
 

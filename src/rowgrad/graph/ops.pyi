@@ -75,7 +75,7 @@ def PaddedSparseSegmentSumGradV2(
     fill_id: _Wire,
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
-    """`SparseSegmentSumGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+    """`SparseSegmentSumGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
 
 def SparseSegmentSumGradGrad(
     scope: Scope,
@@ -135,7 +135,7 @@ def PaddedSparseSegmentMeanGradV2(
     fill_id: _Wire,
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
-    """`SparseSegmentMeanGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+    """`SparseSegmentMeanGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
 
 def SparseSegmentMeanGradGrad(
     scope: Scope,
@@ -195,7 +195,7 @@ def PaddedSparseSegmentSqrtNGradV2(
     fill_id: _Wire,
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
-    """`SparseSegmentSqrtNGradV2` in `size` rows, however many ids name: what a compiler with fixed shapes needs."""
+    """`SparseSegmentSqrtNGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
 
 def SparseSegmentSqrtNGradGrad(
     scope: Scope,

@@ -21,7 +21,7 @@ _NAME = {NUMPY_DTYPE[n]: n for n in NAMES}
 
 
 class Host(NamedTuple):
-    """A host input: it decides shapes, so a compiler knows its value. Compiled calls are found by it, so it is hashable."""
+    """A host input: it decides shapes, so a compiler knows its value. Hashable: compiled calls are found by it."""
 
     value: int | tuple[int, ...]
     dtype: str

@@ -1,2 +1,8 @@
-def batched(*a):
+"""vmap."""
+
+from typing import Any
+
+
+def batched(*given: Any) -> Any:
+    """To be written."""
     raise NotImplementedError

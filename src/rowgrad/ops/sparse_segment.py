@@ -255,7 +255,7 @@ beforehand (`PaddedSparseSegment{_kind}GradV2`), as a compiler needs it.""",
         adjoint=v2_adjoint(_kind),
         rows=_v2_pairs,
         tensorflow=False,
-        doc=f"""`SparseSegment{_kind}GradV2` in `size` rows, however many are named: what a compiler of fixed shapes needs.
+        doc=f"""`SparseSegment{_kind}GradV2` in `size` rows, however many are named: for compilers of fixed shapes.
 
 The rows that are named come first, with the same bits; after them come rows of zeros with the id `fill_id`, which is no
 row of the table, so that whoever adds rows to a table can leave them out. More than `size` rows are refused.

@@ -1,0 +1,73 @@
+"""Every kernel as a function of jnp alone, for platforms without kernels of our own: GPU, TPU.
+
+Same rules as the kernels, within the tolerance of floats: 16-bit floats are summed in float32 and rounded once, or at
+every addition where the kernel does so. The order of a sum is XLA's: input order on a CPU; on a GPU the order of its
+atomic adds, which may change from run to run unless XLA is told to be deterministic. So the attribute `order` changes
+nothing here.
+
+A compiled program cannot raise. Where the CPU kernel would refuse a call for its data, the whole output is poisoned:
+floats and complex numbers are NaN, signed integers their lowest and unsigned integers their highest value; bool stays
+as it is. All of it, not some rows, because
+
+- the CPU kernel refuses the whole call too, and writes nothing;
+- a segment id out of range has no row of its own that could be poisoned;
+- NaN in the whole output reaches the loss at once, and a poisoned id is out of range for whatever takes it next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from ...spec import Aval, Op
+from . import bag_ids, coordinates, fill_rows, plan, segment_rows, sparse_segment, weighted_segment
+from .call import Call, Kernel, finish
+
+KERNELS: dict[str, Kernel] = {
+    **sparse_segment.KERNELS,
+    **segment_rows.KERNELS,
+    **weighted_segment.KERNELS,
+    **plan.KERNELS,
+    **bag_ids.KERNELS,
+    **fill_rows.KERNELS,
+    **coordinates.KERNELS,
+}
+
+# Kernels some or all of whose ops have as many output rows as the data says, and what their second constant has to be
+# for an op to be of known size (None: it never is). No program of fixed shapes can hold the others.
+SIZED_IF: dict[str, int | None] = {
+    "sparse_segment": 1,
+    "weighted_segment": 1,
+    "sparse_segment_grad": 0,
+    "segment_sum": None,
+    "row_plan": None,
+    "fill_empty_rows": None,
+    "sparse_slice": None,
+    "sparse_add": None,
+}
+NEEDS_DATA = frozenset(SIZED_IF)
+
+
+def needs_data(op: Op) -> bool:
+    """Whether only data can tell how large this op's outputs are, so that it has no form here."""
+    sized_if = SIZED_IF.get(str(op.kernel), -1)
+    return sized_if is None or (sized_if >= 0 and op.constants[1] != sized_if)
+
+
+def run(
+    op: Op,
+    arrays: Mapping[str, jax.Array],
+    host: Mapping[str, int | tuple[int, ...]],
+    attrs: Mapping[str, Any],
+    outputs: tuple[Aval, ...],
+) -> tuple[jax.Array, ...]:
+    """One call of a kernel op, traceable.
+
+    The shapes of `outputs` are known; where JAX has no int64 and float64, it gives its own types in their place.
+    """
+    if needs_data(op):
+        raise ValueError(f"{op.name} has as many output rows as its data says: it cannot be compiled")
+    call = Call(op, arrays, host, attrs, outputs)
+    return finish(call, *KERNELS[str(op.kernel)](call))

@@ -1,0 +1,99 @@
+"""Calls of the portable kernels for tests: prepared as a runner would, compiled, compared with the NumPy runner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental
+import jax.numpy as jnp
+import numpy as np
+
+import rowgrad as rg
+from rowgrad.arrays import admit, avals_of, host_value
+from rowgrad.check import infer
+from rowgrad.jax import portable
+from rowgrad.spec import Aval, Op
+from samples import sample
+
+
+def x64() -> AbstractContextManager[None]:
+    """A context in which JAX has 64-bit types; its place has changed between versions."""
+    return (jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64)(True)
+
+
+class Prepared(NamedTuple):
+    op: Op
+    given: dict[str, np.ndarray]  # all arguments, as the NumPy runner takes them
+    host: dict[str, Any]
+    attrs: dict[str, Any]
+    outputs: tuple[Aval, ...]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: a for name, a in self.given.items() if name not in self.host}
+
+
+def prepare(op: Op, inputs: Mapping[str, Any], **attrs: Any) -> Prepared:
+    given = admit(op, {a.name: inputs[a.name] for a in op.inputs})
+    host = {a.name: host_value(given[a.name]) for a in op.inputs if a.host}
+    every = {**op.attrs, **attrs}
+    return Prepared(op, given, host, every, infer(op, avals_of(op, given), host, every))
+
+
+def prepare_sample(name: str, dtype: Any = np.float32, **attrs: Any) -> Prepared:
+    drawn = sample(name, np.random.default_rng(5), dtype)
+    op = rg.spec.CATALOG[name]
+    return prepare(op, drawn, **{k: v for k, v in drawn.items() if k in op.attrs}, **attrs)
+
+
+def sized_ops() -> list[str]:
+    """The kernel ops that can be compiled."""
+    return [op.name for op in rg.spec.CATALOG.values() if op.kernel and not portable.needs_data(op)]
+
+
+def reference(call: Prepared) -> tuple[np.ndarray, ...]:
+    """What the NumPy runner answers."""
+    result = rg.raw_ops.OPS[call.op.name](**call.given, **call.attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def compiled(call: Prepared) -> Any:
+    """The call as a compiled function of its arrays."""
+    return jax.jit(lambda arrays: portable.run(call.op, arrays, call.host, call.attrs, call.outputs))
+
+
+def run_together(calls: Sequence[Prepared]) -> list[tuple[np.ndarray, ...]]:
+    """All calls in one program: a program costs far more than what it runs."""
+    together = jax.jit(lambda each: [portable.run(c.op, a, *c[2:]) for c, a in zip(calls, each, strict=True)])
+    return [tuple(map(np.asarray, outputs)) for outputs in together([c.arrays for c in calls])]
+
+
+def assert_close(got: Sequence[Any], expected: Sequence[Any], label: object) -> None:
+    """Equal dtypes, shapes and integers. Floats may differ by what another order of additions can do.
+
+    16-bit floats are rounded once, from sums in float32: they may differ in the last bit.
+    """
+    for a, b in zip(map(np.asarray, got), map(np.asarray, expected), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), label
+        if not jnp.issubdtype(b.dtype, jnp.inexact):
+            np.testing.assert_array_equal(a, b, err_msg=str(label))
+            continue
+        limits = jnp.finfo(b.dtype)
+        some = (2 if limits.bits == 16 else 64) * float(limits.eps)
+        wide = np.complex128 if b.dtype.kind == "c" else np.float64
+        a, b = a.astype(wide), b.astype(wide)
+        largest = np.abs(b[np.isfinite(b)]).max(initial=0)
+        least = float(limits.tiny)  # subnormals may be flushed
+        np.testing.assert_allclose(a, b, rtol=some, atol=some * largest + least, err_msg=str(label))
+
+
+def is_poisoned(array: Any) -> bool:
+    """Whether a whole output says that the call was refused."""
+    array = np.asarray(array)
+    if jnp.issubdtype(array.dtype, jnp.inexact):
+        return bool(np.isnan(array).all())
+    limits = np.iinfo(array.dtype)
+    return bool((array == (limits.max if array.dtype.kind == "u" else limits.min)).all())
