@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """rowgrad on JAX: the runner of JAX arrays and tracers, and functions and optimizers for people.
 
 `rowgrad.raw_ops`, `rowgrad.embedding_lookup_sparse` and their like take JAX arrays and give JAX arrays, under `jit`,
@@ -15,6 +14,3 @@ except ImportError as error:
 from . import gradients as _gradients  # noqa: F401  the primitives' derivatives
 from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of arrays
 from .runner import call as call
-=======
-"""The runner of JAX arrays."""
->>>>>>> 7e85a9417faec62bb8bba452576f8a46c491dc31
