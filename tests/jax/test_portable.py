@@ -126,7 +126,7 @@ def test_rows_of_every_rank() -> None:
         for inner in ((), (1,), (0,), (2, 1, 2)):
             full = {k: np.resize(call.given[k], (len(call.given[k]), *inner)) for k in tables}
             calls.append(prepare(call.op, {**call.given, **full}))
-    assert len(calls) == 4 * 12
+    assert len(calls) == 4 * 13
     check_calls(calls)
 
 
