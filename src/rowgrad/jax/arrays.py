@@ -142,13 +142,14 @@ def _fitted(array: Array, argument: str, dtype: np.dtype[Any]) -> Array:
     return fit(array, argument, dtype) if dtype.kind in "iu" else array.astype(dtype)
 
 
-def to_numpy(value: Any) -> Any:
+def to_numpy(value: Any, argument: str) -> Any:
     """An array of JAX as NumPy's, on the same memory where it lies in the machine's."""
     if isinstance(value, list | tuple):
-        return type(value)(map(to_numpy, value))
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return np.zeros(value.shape, value.dtype)
-    return np.asarray(value) if isinstance(value, jax.Array) else value
+        return type(value)(to_numpy(v, argument) for v in value)
+    if not is_jax(value):
+        return value
+    dtype = _dtype(value, argument)
+    return np.asarray(value) if isinstance(value, jax.Array) else np.zeros(value.shape, dtype)
 
 
 def from_numpy(array: Array, name: str, device: Any = None) -> Any:

@@ -14,7 +14,7 @@ from .arrays import from_numpy, to_numpy
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Run an op whose arguments are arrays, NumPy's or JAX's, numbers and lists; results lie where the arrays do."""
-    given = {name: to_numpy(value) for name, value in arguments.items()}
+    given = {name: to_numpy(value, name) for name, value in arguments.items()}
     outputs = native.call(op, given, attrs, None)
     device = device_of(arguments.values())
     return tuple(from_numpy(o, spec.name, device) for o, spec in zip(outputs, op.outputs, strict=True))
