@@ -1,8 +1,0 @@
-"""vmap."""
-
-from typing import Any
-
-
-def batched(*given: Any) -> Any:
-    """To be written."""
-    raise NotImplementedError
