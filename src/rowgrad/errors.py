@@ -395,6 +395,12 @@ WORDS: dict[str, Words] = {
     ),
     "size_traced": Words("how many rows come out depends on data, which a compiler does not see; {bound}"),
     "batch_unfit": Words("vmap: {argument} must not differ between the items of a batch here; {bound}"),
+    "batch_too_large": Words(
+        "vmap: the items' {argument} would be numbers up to {value} in one call, but integers end at {bound}; set"
+        " jax_enable_x64, or use jax.lax.map",
+        (),
+        UnimplementedError,
+    ),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),
 }

@@ -1,25 +1,75 @@
-"""torch.func.vmap: a rule by kernel that turns a batch of calls into one call.
-
-What the rules promise: each item's result has the bits of the call on that item alone, and whatever that call refuses
-is refused, in its words. A rule may meet tensors of an outer transform or of a tracer, so none looks at data to decide.
-"""
+"""torch.func.vmap: the rules of `rowgrad.batching` with torch as their array namespace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..check import infer
-from ..errors import OpError, ResourceExhaustedError, UnimplementedError, refuse
-from ..spec import CATALOG, PLAN, Aval, Op
-from . import autograd
+from .. import batching
+from ..batching.batch import Outputs, Run
+from ..spec import Aval, Op
+from . import autograd, dense
 from .library import wrap_sizes
-from .tensors import NAME, Host, admit_tensors
-from .vmap_batch import Batch, Outputs
-from .vmap_entries import batch_fill_grad, batch_fill_grad_grad, batch_moved
-from .vmap_rows import ROW_KERNELS, batch_elements, batch_offsets, batch_rows
+from .tensors import Host, admit_tensors, aval_of
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+class Namespace(dense.Namespace):
+    """torch under the names `rowgrad.batching` knows."""
+
+    moveaxis = staticmethod(torch.movedim)
+    stack = staticmethod(torch.stack)
+    sizes = staticmethod(wrap_sizes)
+
+    @staticmethod
+    def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, tuple[Any, Aval]]:
+        """Tensors, and the values of host inputs; of each its aval."""
+        admitted = admit_tensors(op, arguments)
+        return {name: (v.value if isinstance(v, Host) else v, aval_of(v)) for name, v in admitted.items()}
+
+    @staticmethod
+    def is_array(value: Any) -> bool:
+        """Whether it is a tensor: sizes are ints or symbols."""
+        return isinstance(value, Tensor)
+
+    @staticmethod
+    def astype(x: Any, dtype: Any) -> Any:
+        """x in another dtype; x itself where that is its own."""
+        return x.to(dtype)
+
+    @staticmethod
+    def numbers(stop: Any, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """0, 1, 2, … on the device of another tensor."""
+        return torch.arange(stop, dtype=dtype, device=like.device)
+
+    @staticmethod
+    def zeros(shape: Sequence[Any], like: Tensor) -> Tensor:
+        """Zeros of the dtype and on the device of another tensor."""
+        return like.new_zeros(shape)
+
+    @staticmethod
+    def count(ids: Tensor) -> Tensor:
+        """The last id plus one; 0 of none. A tensor, as no tracer may be asked for it."""
+        return (ids[-1:].to(torch.int64) + 1).sum()
+
+    @staticmethod
+    def named(index: Tensor, size: Any) -> Tensor:
+        """Which of `size` positions each row of `index` names."""
+        return torch.zeros(index.shape[0], size, dtype=torch.bool, device=index.device).scatter(1, index, True)
+
+    @staticmethod
+    def pick(pool: Tensor, index: Tensor) -> Tensor:
+        """pool[b, index[b, i]] or, of an index that all share, pool[b, index[i]]."""
+        signed = _SIGNED.get(pool.dtype)
+        if signed is not None:  # torch selects no unsigned integers; a view of a dtype has no gradient, nor have they
+            return Namespace.pick(pool.view(signed), index).view(pool.dtype)
+        first = torch.arange(pool.shape[0], device=pool.device).unsqueeze(1) * pool.shape[1]
+        picked = pool.flatten().index_select(0, (index + first).flatten())
+        return picked.reshape(pool.shape[0], index.shape[-1])
 
 
 def batched(
@@ -28,110 +78,7 @@ def batched(
     batch_size: int,
     values: Sequence[Any],
     in_dims: Sequence[Any],
-    run: autograd.Run = autograd.call,
+    run: Run = autograd.call,
 ) -> Outputs:
     """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
-    dims = {n: d if isinstance(d, int) else None for n, d in zip(op.input_names, in_dims, strict=True)}
-    _refuse_fixed(op, dims)
-    if op.name.endswith("WithPlan"):  # the plan of one item's ids is not that of all items'
-        without = CATALOG[op.name.replace("WithPlan", "WithNumSegments")]
-        values = [v for n, v in zip(op.input_names, values, strict=True) if n in without.input_names]
-        return batched(without, attrs, batch_size, values, [dims[n] for n in without.input_names], run)
-    rule = _RULES[str(op.kernel)]
-    admitted = admit_tensors(op, dict(zip(op.input_names, values, strict=True)))
-    batch = _batch(op, attrs, batch_size, admitted, dims, run)
-    _refuse_deciding(batch)
-    try:
-        return rule(batch)
-    except (ResourceExhaustedError, UnimplementedError):
-        raise
-    except OpError as error:
-        return _one_by_one(batch, error)
-
-
-def _batch(
-    op: Op,
-    attrs: Mapping[str, Any],
-    size: int,
-    admitted: Mapping[str, Any],
-    dims: Mapping[str, int | None],
-    run: autograd.Run,
-) -> Batch:
-    arguments: dict[str, Any] = {}
-    avals: dict[str, Aval] = {}
-    for name, dim in dims.items():  # in the op's order, which admission does not keep
-        value = admitted[name]
-        if isinstance(value, Host):
-            arguments[name], avals[name] = value.value, value.aval
-            continue
-        arguments[name] = value if dim is None else value.movedim(dim, 0)
-        shape = tuple(arguments[name].shape)
-        avals[name] = Aval(NAME[value.dtype], wrap_sizes(shape if dim is None else shape[1:]))
-    host = {name: wrap_sizes(value.value) for name, value in admitted.items() if isinstance(value, Host)}
-    outputs = infer(op, avals, host, attrs)  # refuses what no item could be
-    named = frozenset(name for name, dim in dims.items() if dim is not None)
-    return Batch(op, attrs, size, arguments, named, dims, outputs, run)
-
-
-def _one_by_one(batch: Batch, refusal: OpError) -> Outputs:
-    """The call was refused. Whose fault was it? If no item's, only their number was too much for one call."""
-    results = []
-    for number in range(batch.size):
-        try:
-            results.append(batch.call(batch.item(number)))
-        except OpError as error:
-            error.add_note(f"in item {number} of the batch")
-            raise error from None
-    if not results:
-        raise refusal
-    return tuple(torch.stack(outputs) for outputs in zip(*results, strict=True)), (0,) * len(batch.op.outputs)
-
-
-# -- what cannot be batched --------------------------------------------------------------------------------------------
-
-_FIXED = {
-    **dict.fromkeys(PLAN, "use the op that takes ids in place of a plan"),
-    "sorted_ids": "it is the list all items share",
-    "input_start": "subtract it from input_indices, and give zeros",
-}
-_WITHOUT_RULE = {
-    "sparse_add": "which sums reach thresh, and so are kept, depends on the values",
-    "row_plan": "it decides how many rows a plan has",
-}
-
-
-def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
-    """Arguments that are one for all items whatever the rest, and ops that have no rule at all."""
-    general = None if op.kernel in _RULES else _WITHOUT_RULE.get(str(op.kernel), "call it before vmap")
-    for arg in op.inputs:
-        reason = "it decides a shape" if arg.host else _FIXED.get(arg.name, general)
-        if dims[arg.name] is not None and reason is not None:
-            raise refuse("batch_unfit", argument=arg.name, bound=reason)
-
-
-def _refuse_deciding(batch: Batch) -> None:
-    """Ids that decide how many rows come out are one list for all items."""
-    if any(d is None for aval in batch.outputs for d in aval.shape):
-        for arg in batch.op.inputs:
-            if arg.name in batch.batched and arg.role == "ids":
-                raise refuse("batch_unfit", argument=arg.name, bound=_advice(batch.op))
-
-
-def _advice(op: Op) -> str:
-    for name in (f"{op.name}WithNumSegments", f"{op.name}GradGrad"):
-        if name in CATALOG and "num_segments" in CATALOG[name].input_names:
-            return f"use {name}, whose number of output rows is given"
-    if op.name.endswith("V2"):
-        return f"use {op.name.removesuffix('V2')}, which gives all rows"
-    return "it decides how many rows come out"
-
-
-_RULES: dict[str, Callable[[Batch], Outputs]] = {
-    **dict.fromkeys(ROW_KERNELS, batch_rows),
-    "fill_empty_rows": batch_moved,
-    "fill_empty_rows_grad": batch_fill_grad,
-    "fill_empty_rows_grad_grad": batch_fill_grad_grad,
-    "segment_ids_from_offsets": batch_offsets,
-    "sparse_slice": batch_moved,
-    "sqrt": batch_elements,
-}
+    return batching.batched(Namespace, op, attrs, batch_size, values, in_dims, run)

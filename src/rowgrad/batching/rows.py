@@ -14,12 +14,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from .vmap_batch import Batch, Outputs
-
-_INT32_MAX = torch.iinfo(torch.int32).max
+from .batch import Batch, Outputs
 
 
 class _Form(NamedTuple):
@@ -91,6 +86,7 @@ _COLUMNWISE = frozenset(
         "weighted_segment_grad_rows",
         "planned_segment_grad",
         "planned_weighted_grad",
+        "sparse_segment_grad_padded",
         "gather_rows",
         "scatter_rows",
     )
@@ -118,7 +114,7 @@ def _is_wide(batch: Batch) -> bool:
 def _wide(batch: Batch) -> Outputs:
     (name,) = batch.batched
     rows_type = next(a.type for a in batch.op.inputs if a.name == name)
-    outputs = batch.call({**batch.arguments, name: batch.arguments[name].movedim(0, 1)})
+    outputs = batch.call({**batch.arguments, name: batch.xp.moveaxis(batch.arguments[name], 0, 1)})
     return outputs, tuple(1 if o.type == rows_type else None for o in batch.op.outputs)
 
 
@@ -139,34 +135,34 @@ def _sizes(batch: Batch, forms: dict[str, _Form]) -> dict[str, Any]:
     for name, form in forms.items():
         if form.rows != ".":
             value = batch.arguments[name]
-            sizes.setdefault(form.rows, batch.rows_of(name) if isinstance(value, Tensor) else value)
+            sizes.setdefault(form.rows, batch.rows_of(name) if batch.xp.is_array(value) else value)
     if "segment_ids" in forms and "S" not in sizes:  # as many as the last id says, which no tracer may be asked for
-        sizes["S"] = (batch.arguments["segment_ids"][-1:].to(torch.int64) + 1).sum()
+        sizes["S"] = batch.xp.count(batch.arguments["segment_ids"])
     return sizes
 
 
 def _stack(batch: Batch, name: str, form: _Form, sizes: dict[str, Any], alone: set[str]) -> Any:
-    value = batch.arguments[name]
-    if not isinstance(value, Tensor):
+    xp, value = batch.xp, batch.arguments[name]
+    if not xp.is_array(value):
         return value * batch.size
     if form.rows == ".":
-        return torch.cat([value.new_zeros(1), value]) if form.into == "#" else value
+        return xp.concat([xp.zeros((1,), value), value], 0) if form.into == "#" else value
     if form.rows in alone:
         return value
     if form.into == "#":
         rows = batch.each(name)
-        numbers = batch.numbers(value).reshape(-1, 1, 1).expand(*rows.shape[:2], 1)
-        return torch.cat([numbers, rows], dim=2).flatten(0, 1)
+        numbers = xp.broadcast_to(batch.numbers(value, value.dtype)[:, :, None], (*rows.shape[:2], 1))
+        return batch.joined(xp.concat([numbers, rows], 2))
     if form.into and form.into not in alone:
-        return _shifted(batch, value, sizes[form.into]).flatten(0, 1)
-    return batch.each(name)[:, : sizes[form.rows]].flatten(0, 1)
+        return batch.joined(_shifted(batch, name, sizes[form.into]))
+    return batch.joined(batch.each(name)[:, : sizes[form.rows]])
 
 
-def _shifted(batch: Batch, ids: Tensor, size: Any) -> Tensor:
+def _shifted(batch: Batch, name: str, size: Any) -> Any:
     """Ids among the rows of all items; -1 for those that are no rows of their own item."""
-    fits = isinstance(size, int) and size * batch.size <= _INT32_MAX
-    first = batch.numbers(ids, ids.dtype if fits else torch.int64).unsqueeze(1) * size
-    return torch.where((ids >= 0) & (ids < size), ids + first, -1)
+    xp, dtype = batch.xp, batch.dtype_for(name, size)
+    ids = xp.astype(batch.arguments[name], dtype)
+    return xp.where((ids >= 0) & (ids < size), ids + batch.numbers(ids, dtype) * size, -1)
 
 
 def batch_elements(batch: Batch) -> Outputs:
@@ -176,20 +172,23 @@ def batch_elements(batch: Batch) -> Outputs:
 
 def batch_offsets(batch: Batch) -> Outputs:
     """SegmentIdsFromOffsets: the bags of all items one after the other. An end is one more bag, which has no ids."""
-    offsets: Tensor = batch.arguments["offsets"]
-    ids, bags = batch.arguments["num_ids"], offsets.shape[1]
-    column = torch.arange(bags, device=offsets.device)
+    xp, given, ids = batch.xp, batch.arguments["offsets"], batch.arguments["num_ids"]
+    bags = given.shape[1]
+    for count in (ids, ids * batch.size, bags * batch.size):
+        batch.check_count("offsets", count)
+    offsets = xp.astype(given, xp.int64)
+    column = xp.numbers(bags, offsets, xp.int64)
     good = (offsets >= 0) & (offsets <= ids) & ((offsets == 0) | (column > 0))
     if batch.attrs["include_last_offset"]:
-        good &= (offsets == ids) | (column < bags - 1)
-    number = batch.numbers(offsets).unsqueeze(1)
-    stacked = torch.where(good, offsets + number * ids, -1).flatten()  # -1 falls, or does not begin at 0
-    (segments,) = batch.call({"offsets": stacked, "num_ids": ids * batch.size})
-    return ((segments.reshape(batch.size, ids) - number * bags).to(offsets.dtype),), (0,)
+        good = good & ((offsets == ids) | (column < bags - 1))
+    number = batch.numbers(offsets)
+    stacked = xp.where(good, offsets + number * ids, -1)  # -1 falls, or does not begin at 0
+    (segments,) = batch.call({"offsets": batch.joined(stacked), "num_ids": ids * batch.size})
+    return (xp.astype(xp.reshape(segments, (batch.size, ids)) - number * bags, given.dtype),), (0,)
 
 
-def _part(batch: Batch, rows: Tensor, size: Any) -> Tensor:
+def _part(batch: Batch, rows: Any, size: Any) -> Any:
     """The rows of each item."""
-    if isinstance(size, Tensor):
+    if batch.xp.is_array(size):
         size = rows.shape[0] // batch.size if batch.size else int(size)
-    return rows.reshape(batch.size, size, *rows.shape[1:])
+    return batch.xp.reshape(rows, (batch.size, size, *rows.shape[1:]))

@@ -1,0 +1,112 @@
+"""jax.vmap: the rules of `rowgrad.batching` with jax.numpy as their array namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .. import batching
+from ..batching.batch import Run
+from ..spec import Aval, Op
+
+
+class Namespace:
+    """jax.numpy under the names `rowgrad.batching` knows; `int64` is int32 where JAX has no 64 bits."""
+
+    float32 = jnp.dtype("float32")
+    short_floats = frozenset((jnp.dtype("float16"), jnp.dtype("bfloat16")))
+
+    where = staticmethod(jnp.where)
+    reshape = staticmethod(jnp.reshape)
+    broadcast_to = staticmethod(jnp.broadcast_to)
+    moveaxis = staticmethod(jnp.moveaxis)
+    stack = staticmethod(jnp.stack)
+    concat = staticmethod(jnp.concatenate)
+    ones_like = staticmethod(jnp.ones_like)
+
+    def __init__(self) -> None:
+        self.int64 = jax.dtypes.canonicalize_dtype("int64")  # the setting holds for a thread, and for a while
+
+    def admit(self, op: Op, arguments: Mapping[str, Any]) -> dict[str, tuple[Any, Aval]]:
+        """Arrays and the values of host inputs as they are; of each its aval."""
+        admitted: dict[str, tuple[Any, Aval]] = {}
+        for arg in op.inputs:
+            value = arguments[arg.name]
+            if arg.host:
+                dtype = "int64" if arg.type in op.types else arg.type
+                aval = Aval(dtype, () if isinstance(value, int) else (len(value),))
+            else:
+                is_fixed = arg.type == "int64" and value.dtype == self.int64
+                aval = Aval("int64" if is_fixed else value.dtype.name, tuple(value.shape))
+            admitted[arg.name] = value, aval
+        return admitted
+
+    @staticmethod
+    def sizes(value: Any) -> Any:
+        """Sizes as they are: JAX has no symbols for them."""
+        return value
+
+    @staticmethod
+    def is_array(value: Any) -> bool:
+        """Whether it is an array or stands for one."""
+        return isinstance(value, Array)
+
+    @staticmethod
+    def highest(dtype: Any) -> int:
+        """The largest integer of a dtype."""
+        return int(np.iinfo(dtype).max)
+
+    @staticmethod
+    def astype(x: Any, dtype: Any) -> Any:
+        """x in another dtype."""
+        return x.astype(dtype)
+
+    @staticmethod
+    def all(x: Any, axis: int, keepdims: bool) -> Any:
+        """Whether all are true."""
+        return jnp.all(x, axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def numbers(stop: int, like: Any, dtype: Any) -> Array:
+        """0, 1, 2, …; where they are kept is for JAX to say."""
+        return jnp.arange(stop, dtype=dtype)
+
+    @staticmethod
+    def zeros(shape: Sequence[int], like: Any) -> Array:
+        """Zeros of the dtype of another array."""
+        return jnp.zeros(shape, like.dtype)
+
+    def count(self, ids: Any) -> Any:
+        """The last id plus one, 0 of none; an int unless the ids are traced."""
+        if isinstance(ids, jax.core.Tracer):
+            return (ids[-1:].astype(self.int64) + 1).sum()
+        return int(ids[-1]) + 1 if ids.shape[0] else 0
+
+    @staticmethod
+    def named(index: Any, size: int) -> Array:
+        """Which of `size` positions each row of `index` names."""
+        rows = jnp.arange(index.shape[0])[:, None]
+        return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(True)
+
+    @staticmethod
+    def pick(pool: Any, index: Any) -> Array:
+        """pool[b, index[b, i]] or, of an index that all share, pool[b, index[i]]."""
+        each = jnp.broadcast_to(index, (pool.shape[0], index.shape[-1]))
+        return jnp.take_along_axis(pool, each, axis=1, mode="clip")
+
+
+def batched(
+    op: Op,
+    attrs: Mapping[str, Any],
+    batch_size: int,
+    values: Sequence[Any],
+    in_dims: Sequence[int | None],
+    run: Run,
+) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
+    """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
+    return batching.batched(Namespace(), op, attrs, batch_size, values, in_dims, run)
