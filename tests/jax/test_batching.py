@@ -79,9 +79,9 @@ def choices(op: Op) -> Iterator[tuple[str, ...]]:
 
 
 def together(op: Op, items: list[dict[str, Any]], differing: tuple[str, ...], run: Any) -> Any:
-    """One call for the items; the batch stands first."""
+    """One call for the items; the batch stands first. What they share is handed to rules as it came: NumPy's."""
     values = [np.stack([i[n] for i in items]) if n in differing else items[0][n] for n in op.input_names]
-    given = [v if a.host else jnp.asarray(v) for a, v in zip(op.inputs, values, strict=True)]
+    given = [jnp.asarray(v) if n in differing else v for n, v in zip(op.input_names, values, strict=True)]
     dims = [0 if n in differing else None for n in op.input_names]
     return batched(op, op.attrs, len(items), given, dims, run)
 

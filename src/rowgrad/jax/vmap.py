@@ -33,7 +33,7 @@ class Namespace:
         self.int64 = jax.dtypes.canonicalize_dtype("int64")  # the setting holds for a thread, and for a while
 
     def admit(self, op: Op, arguments: Mapping[str, Any]) -> dict[str, tuple[Any, Aval]]:
-        """Arrays and the values of host inputs as they are; of each its aval."""
+        """Arrays as JAX's own, which only a batch is for certain, and the values of host inputs; of each its aval."""
         admitted: dict[str, tuple[Any, Aval]] = {}
         for arg in op.inputs:
             value = arguments[arg.name]
@@ -41,6 +41,7 @@ class Namespace:
                 dtype = "int64" if arg.type in op.types else arg.type
                 aval = Aval(dtype, () if isinstance(value, int) else (len(value),))
             else:
+                value = jnp.asarray(value)
                 is_fixed = arg.type == "int64" and value.dtype == self.int64
                 aval = Aval("int64" if is_fixed else value.dtype.name, tuple(value.shape))
             admitted[arg.name] = value, aval
