@@ -106,7 +106,8 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
     arrays = {arg.name: arrays[arg.name] for arg in inputs if not arg.host}
     if not op.has_lists:
         return Admitted(arrays, host, avals)
-    return Admitted(regroup(op, {**arrays, **host}), host, regroup(op, avals))
+    lists = regroup(op, {**arrays, **host})
+    return Admitted({name: x for name, x in lists.items() if name not in host}, host, regroup(op, avals))
 
 
 def _dtype(value: Any, argument: str) -> np.dtype[Any]:

@@ -71,10 +71,6 @@ class Namespace(metaclass=_Names):
     fmod = staticmethod(jnp.fmod)
     remainder = staticmethod(jnp.remainder)
     floor_divide = staticmethod(jnp.floor_divide)
-    max = staticmethod(jnp.max)
-    min = staticmethod(jnp.min)
-    all = staticmethod(jnp.all)
-    any = staticmethod(jnp.any)
     stop_gradient = staticmethod(jax.lax.stop_gradient)
 
     @staticmethod
@@ -132,6 +128,26 @@ class Namespace(metaclass=_Names):
     def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
         """The product in the dtype of x."""
         return jnp.prod(x, axis, dtype=x.dtype, keepdims=keepdims)
+
+    @staticmethod
+    def max(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The largest."""
+        return jnp.max(x, axis, keepdims=keepdims)
+
+    @staticmethod
+    def min(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """The smallest."""
+        return jnp.min(x, axis, keepdims=keepdims)
+
+    @staticmethod
+    def all(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """Whether all are true."""
+        return jnp.all(x, axis, keepdims=keepdims)
+
+    @staticmethod
+    def any(x: Any, axis: Axes, keepdims: Any) -> Any:
+        """Whether one is true."""
+        return jnp.any(x, axis, keepdims=keepdims)
 
     @staticmethod
     def lowest(dtype: Any) -> Any:
