@@ -52,7 +52,19 @@ def gradient(x: Arrays, weights: np.ndarray[Any, Any] | None) -> Callable[[], An
     return lambda: run(*arguments).block_until_ready()
 
 
+def tiny_loop(x: Arrays) -> Callable[[], Any]:
+    """A thousand gathers and segment sums in a loop, each on what the one before gave."""
+    ids = jnp.arange(16)
+
+    def step(_: Any, table: Any) -> Any:
+        return jax.ops.segment_sum(table[ids], ids, 16, indices_are_sorted=True)
+
+    run, table = jax.jit(lambda t: jax.lax.fori_loop(0, 1000, step, t)), jnp.ones((16, 16))
+    return lambda: run(table).block_until_ready()
+
+
 KINDS = {
+    "tiny_jit": tiny_loop,
     "forward": lambda x: bags(x, None),
     "weighted": lambda x: bags(x, x["weights"]),
     "dense": lambda x: gradient(x, None),

@@ -17,6 +17,11 @@ Arrays = dict[str, Any]
 
 
 def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
+    if isinstance(result, rg.IndexedRows):  # peers have a table where these are a few of its rows
+        values, ids = np.asarray(result.values, np.float32), np.asarray(result.indices)
+        table = np.zeros((result.num_rows, *values.shape[1:]), np.float32)
+        table[ids[ids < result.num_rows]] = values[ids < result.num_rows]
+        return [table]
     parts = result if isinstance(result, tuple | list) else [result]
     return [np.asarray(p, np.float32) if p.dtype == ml_dtypes.bfloat16 else np.asarray(p) for p in parts]
 
@@ -216,11 +221,24 @@ def thousand(call: Callable[[], Any]) -> Callable[[], Any]:
     return run
 
 
+def by_jax(name: str) -> Callable[[Arrays], Callable[[], Any] | None]:
+    """A call inside a compiled program of JAX, where there is JAX."""
+
+    def made(x: Arrays) -> Callable[[], Any] | None:
+        from rowgrad.bench import jit_calls
+
+        call: Callable[[], Any] = getattr(jit_calls, name)(x)
+        return call
+
+    return made
+
+
 KINDS: dict[str, Callable[[Arrays], Callable[[], Any] | None]] = {
     "forward": forward, "weighted": weighted, "dense": dense, "dense_kept": dense_kept, "rows": rows,
     "rows_planned": rows_planned, "weighted_dense": weighted_dense, "page_touch": page_touch,
     "slice": slice_, "slice_grad": slice_grad, "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad,
     "tiny": tiny, "train": train, "train_tables": train_tables, "tiny_torch": tiny_torch,
     "tiny_torch_grad": lambda x: tiny_torch(x, recorded=True), "tiny_torch_backward": tiny_torch_backward,
-    "tiny_module": tiny_module,
+    "tiny_module": tiny_module, "tiny_jit": by_jax("tiny"),
+    **{f"{name}_jit": by_jax(name) for name in ("forward", "dense", "rows", "zeros")},
 }  # fmt: skip
