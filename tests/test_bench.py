@@ -130,6 +130,10 @@ def test_least_bytes_of_bags() -> None:
         "dense": 3 * 20 + 24 + 2 * 20 + 4 * 20,
         "weighted_dense": 3 * 20 + 24 + 12 + 2 * 20 + 4 * 20,
         "page_touch": 2 * 20,
+        "forward_jit": 3 * 20 + 24 + 2 * 20,
+        "dense_jit": 3 * 20 + 24 + 2 * 20 + 4 * 20,
+        "rows_jit": 3 * 20 + 24 + 2 * 5 // 4 * 24,
+        "zeros_jit": 4 * 20,
         "train": (3 * 20 + 24 + 2 * 20) + (3 * 20 + 24) + 2 * (2 * 20 + 8),
     }
     assert traffic.bag_sizes({**x, "dtype": "bfloat16"}).w == 2

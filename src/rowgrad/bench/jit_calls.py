@@ -44,7 +44,12 @@ def rows(x: Arrays) -> Callable[[], Any]:
     """The same by unique rows, in a quarter more rows than are named."""
     gradient, size = OPS["SparseSegmentMeanGradV2"], len(np.unique(x["ids"])) * 5 // 4
     call = ready(lambda *given: tuple(gradient(*given, x["rows"], size=size)), *parts(x, "grad"))
-    return lambda: IndexedRows(*call(), x["rows"], is_unique=True)
+
+    def run() -> IndexedRows:
+        values, ids = call()
+        return IndexedRows(values, ids, x["rows"], is_unique=True)
+
+    return run
 
 
 def zeros(x: Arrays) -> Callable[[], Any]:

@@ -52,7 +52,10 @@ BAG_BYTES: dict[str, Callable[[BagSizes], int]] = {
     # forward, gradient rows read, then every named row and its one number of state read and written
     "train": lambda s: 2 * (s.N * s.D * s.w + 2 * s.N * s.i) + s.B * s.D * s.w + s.U * (2 * s.D * s.w + 8),
     "page_touch": lambda s: s.U * s.D * s.w,
+    "zeros_jit": lambda s: s.V * s.D * s.w,
 }
+BAG_BYTES |= {f"{kind}_jit": BAG_BYTES[kind] for kind in ("forward", "dense")}
+BAG_BYTES["rows_jit"] = lambda s: s.N * s.D * s.w + 2 * s.N * s.i + s.U * 5 // 4 * (s.D * s.w + s.i)
 SPARSE_BYTES: dict[str, Callable[[SparseSizes], int]] = {
     "slice": lambda s: (s.n + s.inside) * ENTRY,
     "slice_grad": lambda s: s.n * 16 + s.inside * ENTRY + s.n * 4,
