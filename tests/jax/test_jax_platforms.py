@@ -1,0 +1,116 @@
+"""Other platforms than one CPU: programs lowered for GPUs and TPUs, and arrays that lie on several devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from golden_cases import same_bits
+from jax_arrays import split
+from rowgrad.jax.portable import needs_data
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG
+
+SIZED = [op for op in CATALOG.values() if op.kernel is not None and not needs_data(op)]
+
+
+# What JAX makes of an XLA error: the second where a compiled function is called again, past its Python.
+REFUSED = (jax.errors.JaxRuntimeError, ValueError)
+
+
+def program() -> tuple[Callable[..., Any], list[dict[str, Any]]]:
+    """All ops whose sizes are known, as one function."""
+    samples = [split(op, np.float32) for op in SIZED]
+    fixed = [
+        {a.name: x[a.name] for a in op.inputs if a.host} | attrs for op, (x, attrs) in zip(SIZED, samples, strict=True)
+    ]
+    moving = [{a.name: x[a.name] for a in op.inputs if not a.host} for op, (x, _) in zip(SIZED, samples, strict=True)]
+
+    def everything(given: list[dict[str, Any]]) -> Any:
+        return [OPS[op.name](**x, **rest) for op, x, rest in zip(SIZED, given, fixed, strict=True)]
+
+    return everything, moving
+
+
+def test_programs_for_other_platforms_have_no_call_of_our_kernels() -> None:
+    function, given = program()
+    traced = jax.jit(function).trace(given)
+    here = traced.lower().as_text()
+    assert here.count("@rowgrad_kernel") == len(SIZED) > 40
+    for platform in ("cuda", "tpu"):
+        assert "rowgrad_kernel" not in traced.lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_many_threads_call_at_once() -> None:
+    """Each gets its own answer, or its own refusal."""
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+    run = jax.jit(lambda t, ids: rg.raw_ops.SparseSegmentSumWithNumSegments(t, ids, jnp.zeros(3, jnp.int32), 1))
+    found: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            ids = np.array([number, 1, turn % 11], np.int32)
+            try:
+                got = np.asarray(run(table, ids))
+            except REFUSED as error:
+                good = turn % 11 == 10 and "value 10, bound 10" in str(error)
+            else:
+                good = turn % 11 != 10 and same_bits(got, table[ids].sum(0, keepdims=True))
+            found.append("" if good else f"{number} {turn}")
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [""] * 160
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np, rowgrad as rg
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.experimental.shard_map import shard_map
+mesh = Mesh(np.array(jax.devices()), ("x",))
+assert len(jax.devices()) == 4
+rng = np.random.default_rng(0)
+table = rng.normal(size=(40, 8)).astype(np.float32)
+ids, segments = rng.integers(0, 40, 64).astype(np.int32), np.sort(rng.integers(0, 8, 64)).astype(np.int32)
+mean = lambda t, i, s: rg.raw_ops.SparseSegmentMeanWithNumSegments(t, i, s, 8)
+expected = np.asarray(mean(table, ids, segments))
+for spec in (P("x"), P(None, "x"), P()):
+    placed = jax.device_put(table, NamedSharding(mesh, spec))
+    assert (np.asarray(jax.jit(mean)(placed, ids, segments)) == expected).all(), spec
+    assert (np.asarray(mean(placed, ids, segments)) == expected).all(), spec
+# Columns do not know of each other: every device has its own.
+by_columns = shard_map(mean, mesh=mesh, in_specs=(P(None, "x"), P(), P()), out_specs=P(None, "x"), check_rep=False)
+assert (np.asarray(jax.jit(by_columns)(table, ids, segments)) == expected).all()
+print("done")
+"""
+
+
+def test_arrays_on_several_devices() -> None:
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SHARDED], capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == "done", done.stderr
+
+
+def test_a_missing_jax_is_named() -> None:
+    code = "import sys; sys.modules['jax'] = None\ntry:\n    import rowgrad.jax\nexcept ImportError as e:\n    print(e)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "rowgrad.jax needs JAX: pip install 'rowgrad[jax]'"
+
+
+@pytest.mark.parametrize("module", ["rowgrad", "rowgrad.raw_ops", "rowgrad.embedding"])
+def test_rowgrad_alone_loads_no_jax(module: str) -> None:
+    code = f"import sys, {module}; print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
