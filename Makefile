@@ -8,8 +8,10 @@ STATIC := src/rowgrad/studio/static
 TOOLS := build/tools
 SANITIZERS := address,undefined thread
 JOBS ?=
+JAX_OLDEST := 0.5.0
+JAX_NEWEST := 0.10.2
 
-.PHONY: run studio test test-browser test-browser-off test-slow fuzz bench bench-series bench-peers bench-studio lint
+.PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build docs screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench
 
@@ -35,6 +37,14 @@ browser-ready:   ## a Chromium, found or installed
 
 test-slow: $(VENV)/.ready   ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-jax-versions: $(VENV)/.ready   ## the tests of JAX with the oldest and the newest jaxlib that is supported
+	@for v in $(JAX_OLDEST) $(JAX_NEWEST); do \
+	  test -x .venv-jax-$$v/bin/python || $(PYTHON) -m venv .venv-jax-$$v || exit 1; \
+	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check . jax==$$v jaxlib==$$v \
+	    pytest hypothesis equinox optax || exit 1; \
+	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider tests/jax || exit 1; \
+	done
 
 fuzz: $(VENV)/.ready   ## a million random calls against the naive reference
 	$(BIN)/python tools/fuzz.py --calls 1000000
