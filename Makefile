@@ -43,7 +43,7 @@ test-jax-versions: $(VENV)/.ready   ## the tests of JAX with the oldest and the 
 	  test -x .venv-jax-$$v/bin/python || $(PYTHON) -m venv .venv-jax-$$v || exit 1; \
 	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check . jax==$$v jaxlib==$$v \
 	    pytest hypothesis equinox optax || exit 1; \
-	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider tests/jax || exit 1; \
+	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done
 
 fuzz: $(VENV)/.ready   ## a million random calls against the naive reference

@@ -13,7 +13,8 @@ pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")  # `
 
 import rowgrad as rg
 from golden_cases import Case, cases
-from portable_calls import assert_close, prepare, prepare_sample, reference, run_together, sized_ops, x64
+from jax_arrays import x64
+from portable_calls import assert_close, prepare, prepare_sample, reference, run_together, sized_ops
 from rowgrad.jax import portable
 from rowgrad.spec import CATALOG
 from samples import sample

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")  # `jax` alone would find this folder
 
 import rowgrad as rg
+from jax_arrays import x64
 from portable_calls import (
     Prepared,
     assert_close,
@@ -22,7 +23,6 @@ from portable_calls import (
     reference,
     run_together,
     sized_ops,
-    x64,
 )
 from rowgrad import native
 from rowgrad.spec import CATALOG, Arg, Aval

@@ -162,7 +162,8 @@ class Namespace(metaclass=_Names):
     @staticmethod
     def take(x: Any, indices: Any) -> Any:
         """Rows by index; those that are none of x's are NaN, or the lowest integer."""
-        return x.at[indices].get(mode="fill", wrap_negative_indices=False)
+        inside = jnp.where(indices < 0, x.shape[0], indices)  # JAX would count negative ones from the end
+        return x.at[inside].get(mode="fill")
 
     @staticmethod
     def first_true(mask: Any) -> int:
