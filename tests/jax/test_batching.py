@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jax_arrays import x64
 from rowgrad import native
 from rowgrad.check import infer
 from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, refuse
@@ -25,15 +25,6 @@ KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None]
 WITHOUT_RULE = ("SparseAdd", "RowPlan", "PlannedIds", "StackBags")
 RULED = [op for op in KERNEL_OPS if op.name not in WITHOUT_RULE]
 FIXED = {*PLAN, "sorted_ids", "input_start"}
-
-
-def x64(on: bool) -> AbstractContextManager[None]:
-    """JAX with 64 bits or without; it moved."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(on)
-    from jax.experimental import enable_x64
-
-    return enable_x64(on)
 
 
 class Runner:
