@@ -406,7 +406,8 @@ WORDS: dict[str, Words] = {
     ),
     "rows_changed": Words(
         "the ids of a gradient by rows must be integers; got {value}: a transformation that knows arrays only, such as"
-        " optax's, was given gradients by rows", ("updates",),
+        " optax's, was given gradients by rows",
+        ("updates",),
     ),
     "needs_params": Words("{value} decays weights: update must be given params", ("params",)),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),

@@ -70,7 +70,7 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
 
         differentiated = jax.value_and_grad(tapped, argnums=(0, 1), has_aux=True)
         (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
-        lookups = [Lookup(s.kind, *i, g) for s, i, g in zip(seen, ids, grads, strict=True)]
+        lookups = [Lookup(s.kind, i, b, w, g) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
         rows = [
             rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
             for t, a in enumerate(parts.arrays)

@@ -20,7 +20,8 @@ def _flatten_with_keys(rows: IndexedRows) -> tuple[list[Any], tuple[int, bool]]:
 
 
 def _unflatten(known: tuple[int, bool], arrays: Any) -> IndexedRows:
-    return IndexedRows(*arrays, *known)
+    values, indices = arrays
+    return IndexedRows(values, indices, *known)
 
 
 tree_util.register_pytree_with_keys(IndexedRows, _flatten_with_keys, _unflatten)
