@@ -60,16 +60,27 @@ def after_steps(optimizer: Any, params: Any, grads: Any) -> tuple[Any, Any]:
 
 
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+WIDE = {**DTYPES, "float64": np.float64}
+CLOSE = {
+    "float64": {"rtol": 1e-13, "atol": 1e-14},
+    "float32": {"rtol": 2e-6, "atol": 1e-7},
+    "bfloat16": {"rtol": 2e-2, "atol": 1e-3},
+}
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.05], ids=["plain", "decay"])
 @pytest.mark.parametrize("rule", RULES)
 def test_steps_are_those_of_updates(rule: str, weight_decay: float) -> None:
-    """By rows and dense, of float32 and of bfloat16."""
+    """By rows and dense, of float32 and of bfloat16; once without and once with JAX's 64 bits, with float64 then."""
+    with x64(weight_decay > 0):
+        compare_steps(rule, weight_decay, WIDE if weight_decay else DTYPES)
+
+
+def compare_steps(rule: str, weight_decay: float, dtypes: dict[str, Any]) -> None:
     numbers = {"lr": 0.1, "weight_decay": weight_decay, **RULES[rule]}
     start = {"initial_accumulator_value": 0.25} if "adagrad" in rule else {}
     params, grads, expected = {}, [{} for _ in range(STEPS)], {}
-    for name, dtype in DTYPES.items():
+    for name, dtype in dtypes.items():
         table, whole = START.astype(dtype), START.astype(dtype)
         slots, whole_slots = (updates.new_slots(rule, table, *start.values()) for _ in range(2))
         for k, (grad, ids) in enumerate(zip(GRADS, NAMED, strict=True)):
@@ -81,16 +92,15 @@ def test_steps_are_those_of_updates(rule: str, weight_decay: float) -> None:
         expected[name] = ((table, *slots), (whole, *whole_slots))
     found, state = after_steps(getattr(optim, rule)(**numbers, **start), params, grads)
     assert int(state.step) == STEPS
-    for name, dtype in DTYPES.items():
-        close = {"rtol": 2e-6, "atol": 1e-7} if dtype == np.float32 else {"rtol": 2e-2, "atol": 1e-3}
+    for name, dtype in dtypes.items():
         assert found[name][0].dtype == found[name][1].dtype == dtype
         for part, (weights, *slots) in enumerate(expected[name]):
             held = jax.tree.leaves(found[name][part])[0]
-            np.testing.assert_allclose(np.float32(held), np.float32(weights), **close)
+            np.testing.assert_allclose(np.float64(held), np.float64(weights), **CLOSE[name])
             for slot, wanted in zip(updates.RULES[rule].slots, slots, strict=True):
                 held = jax.tree.leaves(state.slots[slot.name][name][part])[0]
-                assert held.dtype == np.float32
-                np.testing.assert_allclose(held, wanted, **close)
+                assert held.dtype == wanted.dtype
+                np.testing.assert_allclose(held, wanted, **CLOSE[name])
 
 
 def test_rows_that_are_not_named_keep_every_bit() -> None:

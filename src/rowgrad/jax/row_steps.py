@@ -28,7 +28,7 @@ class Numbers(NamedTuple):
 def _one_less_power(beta: float, step: Any) -> Any:
     if beta == 0.0:
         return 1.0
-    widest = jnp.promote_types(float, jnp.float32)  # float64, where JAX has it
+    widest = jnp.result_type(float)  # float64, where JAX has it
     return -jnp.expm1(step.astype(widest) * math.log(beta))
 
 
