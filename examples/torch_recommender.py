@@ -5,9 +5,9 @@
 The model is a small DLRM: bags of ids become vectors through `rowgrad.torch.nn.Embeddings`, numbers become one more
 vector through a bottom MLP, all pairs of vectors are multiplied, and a top MLP gives the odds of a click.
 
-The data looks like a click log and is made here from a seed: some ids are everywhere and most are rare, one bag in ten
-or more is empty, and two features read one table. A hidden model, which the trained one never sees, decides by chance
-who clicks. So there is something to learn, and a best possible AUC to compare with, which is printed.
+The data looks like a click log and is made from a seed (click_data.py): some ids are everywhere and most are rare, one
+bag in ten or more is empty, and two features read one table. A hidden model, which the trained one never sees, decides
+by chance who clicks. So there is something to learn, and a best possible AUC to compare with, which is printed.
 
 With the defaults this takes less than a minute on two cores and reaches an AUC above 0.80 on samples it was not
 trained on. The folder `--out` then holds `loss.svg`, a plot of the loss, and `checkpoint.pt`.
@@ -23,137 +23,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-import os
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
+from click_data import FEATURES, NUMBERS, Array, ClickLog, HiddenModel, StepsOfSamples, auc, make_log, rows_of
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader
+from training_output import Progress, loss_plot, refuse_other, write_whole
 
-import rowgrad as rg
 import rowgrad.torch as rgt
-
-Array = np.ndarray[Any, Any]
-
-NUMBERS = 8  # dense features of a sample
-HIDDEN = 4  # columns of the hidden model's tables
-
-
-# -- the data ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Feature:
-    """Ids of one kind: which table they are rows of, its share of `--rows`, and how many ids a bag has on average."""
-
-    name: str
-    table: str
-    share: float
-    ids: float
-
-
-FEATURES = (
-    Feature("interests", "interest", 0.2, 3.0),
-    Feature("viewed", "item", 1.0, 6.0),
-    Feature("bought", "item", 1.0, 1.5),
-    Feature("words", "word", 0.5, 5.0),
-    Feature("shops", "shop", 0.05, 2.0),
-    Feature("places", "place", 0.01, 1.2),
-)
-
-
-def rows_of(feature: Feature, rows: int) -> int:
-    """How many rows a feature's table has."""
-    return max(10, int(feature.share * rows))
-
-
-class ClickLog(Dataset[dict[str, Any]]):
-    """Samples in memory; the ids of a feature lie one after the other, and `starts` says where each bag begins."""
-
-    def __init__(self, dense: Array, labels: Array, ids: Mapping[str, Array], starts: Mapping[str, Array]) -> None:
-        self.dense, self.labels, self.ids, self.starts = dense, labels, dict(ids), dict(starts)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, sample: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"dense": self.dense[sample], "label": self.labels[sample]}
-        for name, ids in self.ids.items():
-            begin, end = self.starts[name][sample : sample + 2]
-            found[name] = ids[begin:end]
-        return found
-
-
-class HiddenModel:
-    """Who clicks: a bias and a short vector for every id, a sign for every number, all pairs of bags multiplied."""
-
-    def __init__(self, rows: int, seed: int) -> None:
-        random = np.random.default_rng([seed, 0])
-        sizes = {f.table: rows_of(f, rows) for f in FEATURES}
-        self.tables = {t: random.standard_normal((n, 1 + HIDDEN)).astype(np.float32) for t, n in sizes.items()}
-        self.places = {t: random.permutation(n) for t, n in sizes.items()}  # which ids are the frequent ones
-        self.pairs = np.triu(random.choice([-1.0, 1.0], (len(FEATURES), len(FEATURES))), 1)
-        self.weights = random.choice([-1.0, 1.0], NUMBERS)
-
-    def logits(self, dense: Array, bags: Sequence[Array]) -> Array:
-        """The log of the odds of a click; `bags` has the mean of the hidden rows, feature by feature."""
-        together = np.stack(bags, axis=1).astype(np.float64)
-        products = np.einsum("nfk,ngk,fg->n", together[..., 1:], together[..., 1:], self.pairs)
-        numbers = dense @ self.weights + 0.5 * dense[:, 0] * dense[:, 1]
-        return np.asarray(0.5 * numbers + 1.1 * together[..., 0].sum(axis=1) + 0.4 * products - 1.0)
-
-
-def make_log(model: HiddenModel, samples: int, seed: Sequence[int]) -> tuple[ClickLog, Array]:
-    """A log of clicks, and what the hidden model knew of each sample."""
-    random = np.random.default_rng(seed)
-    dense = random.standard_normal((samples, NUMBERS)).astype(np.float32)
-    ids: dict[str, Array] = {}
-    starts: dict[str, Array] = {}
-    bags = []
-    for feature in FEATURES:
-        table = model.tables[feature.table]
-        lengths = random.poisson(feature.ids, samples) * (random.random(samples) > 0.1)
-        starts[feature.name] = np.append(0, np.cumsum(lengths))
-        chosen = power_law(len(table), int(lengths.sum()), random)
-        ids[feature.name] = model.places[feature.table][chosen]
-        segments = np.repeat(np.arange(samples), lengths)
-        bags.append(rg.raw_ops.SparseSegmentMeanWithNumSegments(table, ids[feature.name], segments, samples))
-    logits = model.logits(dense, bags)
-    labels = (random.random(samples) < 1 / (1 + np.exp(-logits))).astype(np.float32)
-    return ClickLog(dense, labels, ids, starts), logits
-
-
-def power_law(rows: int, count: int, random: np.random.Generator, exponent: float = 1.05) -> Array:
-    """Numbers below `rows`, the smaller the more frequent."""
-    shares = np.cumsum(np.arange(1, rows + 1) ** -exponent)
-    found = np.searchsorted(shares, random.random(count) * shares[-1])
-    return np.asarray(np.minimum(found, rows - 1))
-
-
-class StepsOfSamples(Sampler[list[int]]):
-    """The samples of every step from `first` on: each epoch is a permutation that follows from the seed."""
-
-    def __init__(self, samples: int, batch: int, first: int, steps: int, seed: int) -> None:
-        self.samples, self.batch, self.first, self.steps, self.seed = samples, batch, first, steps, seed
-
-    def __len__(self) -> int:
-        return max(self.steps - self.first, 0)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        per_epoch = self.samples // self.batch
-        known, order = -1, np.zeros(0, np.int64)
-        for step in range(self.first, self.steps):
-            epoch, place = divmod(step, per_epoch)
-            if epoch != known:
-                known, order = epoch, np.random.default_rng([self.seed, 3, epoch]).permutation(self.samples)
-            yield order[place * self.batch : (place + 1) * self.batch].tolist()
-
 
 # -- the model --------------------------------------------------------------------------------------------------------
 
@@ -205,18 +86,6 @@ def make_optimizer(model: Recommender, lr: float) -> torch.optim.Optimizer:
 # -- how good it is ---------------------------------------------------------------------------------------------------
 
 
-def auc(scores: Array, labels: Array) -> float:
-    """The chance that a click has a higher score than a sample without; a tie counts half. Exact."""
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    twice_rank = 2 * np.cumsum(counts) - counts + 1  # the mean rank of equal scores, doubled to stay whole
-    clicked = np.asarray(labels) > 0.5
-    clicks, others = int(clicked.sum()), int((~clicked).sum())
-    if not clicks or not others:
-        raise ValueError("an AUC needs clicks and samples without")
-    above = int(twice_rank[place.reshape(-1)][clicked].sum()) - clicks * (clicks + 1)
-    return above / (2 * clicks * others)
-
-
 @torch.no_grad()
 def scores_of(model: Recommender, loader: DataLoader[dict[str, Any]]) -> Array:
     """What the model thinks of every sample."""
@@ -248,108 +117,11 @@ def leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a file that is either the old one or the new one, whenever the process or the machine dies."""
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too
-    finally:
-        os.close(folder)
-
-
 def load_checkpoint(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint of a run with the same options."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
-    other = [
-        f"--{k.replace('_', '-')} {state['options'].get(k)}" for k in wanted if state["options"].get(k) != wanted[k]
-    ]
-    if other:
-        raise SystemExit(f"{path} is of a run with {', '.join(other)}")
+    refuse_other(path, state["options"], wanted)
     return state
-
-
-# -- what a person sees -----------------------------------------------------------------------------------------------
-
-
-class Progress:
-    """A bar that is redrawn on a terminal; elsewhere, a line for every tenth of the way."""
-
-    def __init__(self, total: int, first: int = 0, out: TextIO | None = None) -> None:
-        self.total, self.first, self.out = total, first, out or sys.stderr
-        self.live = self.out.isatty()
-        self.began = self.drawn = time.monotonic()
-
-    def show(self, done: int, text: str) -> None:
-        """Show that `done` steps are done."""
-        now, last = time.monotonic(), done == self.total
-        if self.live and (last or now - self.drawn > 0.1):
-            self.drawn = now
-            end = "\n" if last else ""
-            self.out.write(f"\r{self.bar(done)} {self.line(done, now, text)}\x1b[K{end}")
-        elif not self.live and (last or done * 10 // self.total > (done - 1) * 10 // self.total):
-            self.out.write(f"{self.line(done, now, text)}\n")
-        self.out.flush()
-
-    def bar(self, done: int, width: int = 30) -> str:
-        """The part that is done, as a picture."""
-        full = width * done // self.total
-        return "━" * full + "─" * (width - full)
-
-    def line(self, done: int, now: float, text: str) -> str:
-        """The same in numbers, and how long the rest will take."""
-        left = int((now - self.began) / max(done - self.first, 1) * (self.total - done))
-        return f"step {done}/{self.total}  {text}  {left // 60}:{left % 60:02} left"
-
-
-def smooth(values: Sequence[float], share: float = 0.03) -> list[float]:
-    """A running mean in which the latest values count most."""
-    found: list[float] = []
-    for k, value in enumerate(values):
-        weight = max(share, 1 / (k + 1))
-        found.append(value if not found else found[-1] + weight * (value - found[-1]))
-    return found
-
-
-def loss_plot(losses: Sequence[float], width: int = 720, height: int = 360) -> str:
-    """A plot of the loss by step as SVG: every step in grey, a running mean in blue."""
-    left, top, right, bottom = 60, 30, width - 20, height - 50
-    low, high = min(losses), max(losses)
-    span = (high - low) or 1.0
-
-    def line(values: Sequence[float], style: str) -> str:
-        across = (right - left) / max(len(values) - 1, 1)
-        points = " ".join(
-            f"{left + across * k:.1f},{bottom - (v - low) / span * (bottom - top):.1f}" for k, v in enumerate(values)
-        )
-        return f'<polyline fill="none" {style} points="{points}"/>'
-
-    def label(x: float, y: float, text: str, anchor: str = "middle") -> str:
-        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
-
-    marks = []
-    for k in range(6):
-        y, x = bottom - k / 5 * (bottom - top), left + k / 5 * (right - left)
-        marks.append(f'<path d="M{left} {y:.1f}H{right}" stroke="#ddd"/>')
-        marks.append(label(left - 6, y + 4, f"{low + k / 5 * span:.3f}", "end"))
-        marks.append(label(x, bottom + 18, f"{k * len(losses) // 5}"))
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        'font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        *marks,
-        line(losses, 'stroke="#bbb" stroke-width="0.8"'),
-        line(smooth(losses), 'stroke="#1f5fbf" stroke-width="2"'),
-        label((left + right) / 2, height - 10, "step"),
-        label(left, top - 10, "log loss of the batch", "start"),
-        "</svg>",
-        "",
-    ])  # fmt: skip
 
 
 # -- the training -----------------------------------------------------------------------------------------------------
@@ -377,7 +149,8 @@ class Run:
         """Write the checkpoint."""
         losses = torch.tensor(self.losses, dtype=torch.float64)
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        save_checkpoint(self.path, {"options": self.options, "losses": losses, **state})
+        whole = {"options": self.options, "losses": losses, **state}
+        write_whole(self.path, lambda file: torch.save(whole, file))
 
     def load(self) -> None:
         """Go back to the checkpoint."""

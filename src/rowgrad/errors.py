@@ -401,6 +401,21 @@ WORDS: dict[str, Words] = {
         (),
         UnimplementedError,
     ),
+    "table_unfit": Words("a Table's {argument} must be {bound}; got {value}"),
+    "table_tapped": Words(
+        "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
+        " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables"
+    ),
+    "lookup_inside": Words(
+        "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
+        " from where its ids cannot come out; look it up outside of them"
+    ),
+    "rows_changed": Words(
+        "the ids of a gradient by rows must be integers; got {value}: a transformation that knows arrays only, such as"
+        " optax's, was given gradients by rows",
+        ("updates",),
+    ),
+    "needs_params": Words("{value} decays weights: update must be given params", ("params",)),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),
 }

@@ -12,5 +12,9 @@ except ImportError as error:
     raise ImportError("rowgrad.jax needs JAX: pip install 'rowgrad[jax]'") from error
 
 from . import gradients as _gradients  # noqa: F401  the primitives' derivatives
+from . import optim as optim
 from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of arrays
+from . import rows_tree as _rows_tree  # noqa: F401  and so does IndexedRows
+from .rows import value_and_rows as value_and_rows
 from .runner import call as call
+from .table import Table as Table

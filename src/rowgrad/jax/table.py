@@ -1,0 +1,187 @@
+"""Table: an embedding table among parameters, so marked that its gradient comes by rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+
+from ..embedding import COMBINERS
+from ..errors import refuse
+from ..raw_ops import OPS
+from ..rows import IndexedRows
+
+
+class Table:
+    """An embedding table: an array whose first dimension is its rows. A tree of JAX with that array as its leaf.
+
+    `value_and_rows` gives its gradient by rows. In a tree of gradients or of updates such a Table holds, in place of
+    the array, those rows: `rows`.
+
+    >>> import jax.numpy as jnp
+    >>> from rowgrad.jax import Table
+    >>> table = Table(jnp.array([[1.0], [2.0], [4.0]]))
+    >>> table.bags(jnp.array([0, 2, 1]), jnp.array([0, 0, 1]), num_bags=3).ravel().tolist()
+    [2.5, 2.0, 0.0]
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self, array: Any) -> None:
+        self._held = array if isinstance(array, jax.Array) else jnp.asarray(array)
+        if not jnp.issubdtype(self.dtype, jnp.floating):
+            raise refuse("table_unfit", argument="array", value=str(self.dtype), bound="of floating-point numbers")
+        if not self.shape:
+            raise refuse("table_unfit", argument="array", value="a scalar", bound="of rank 1 or more, rows first")
+
+    @classmethod
+    def holding(cls, held: Any) -> Table:
+        """A Table of anything: what trees of a Table's shape are made of."""
+        table = object.__new__(cls)
+        table._held = held
+        return table
+
+    @property
+    def held(self) -> Any:
+        """What it holds: an array; in a tree of gradients, IndexedRows; in trees made of such, whatever they hold."""
+        return self._held
+
+    @property
+    def array(self) -> Any:
+        """The table itself. Inside `value_and_rows` this is refused: a gradient by rows knows lookups only."""
+        if isinstance(self._held, Tap):
+            raise refuse("table_tapped")
+        if isinstance(self._held, IndexedRows):
+            raise refuse("table_unfit", argument="array", value="a gradient by rows", bound="an array; see rows")
+        return self._held
+
+    @property
+    def rows(self) -> IndexedRows:
+        """The gradient or update by rows that a Table in a tree of such holds."""
+        if not isinstance(self._held, IndexedRows):
+            kind = type(self._held).__name__
+            raise refuse("table_unfit", argument="rows", value=kind, bound="of a gradient by rows; see array")
+        return self._held
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table, known everywhere."""
+        return tuple(self._held.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the table, known everywhere."""
+        return self._held.dtype
+
+    def bags(
+        self, ids: Any, segment_ids: Any, num_bags: int, weights: Any = None, combiner: str | None = "mean"
+    ) -> Any:
+        """[num_bags, …]: row s combines the rows of `ids` whose segment id is s: "mean", "sum" or "sqrtn".
+
+        Segment ids ascend; bags without ids are zeros. `weights` has a number for each id. These are the ops
+        `SparseSegment{Mean,Sum,SqrtN}WithNumSegments` and `WeightedSparseSegment…WithNumSegments`.
+        """
+        kind = COMBINERS.get(combiner or "mean")
+        if kind is None:
+            raise refuse("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
+        if isinstance(self._held, Tap):
+            return self._held.bags(kind, ids, segment_ids, num_bags, weights)
+        return bags_of(self.array, kind, ids, segment_ids, num_bags, weights)
+
+    def __repr__(self) -> str:
+        if not hasattr(self._held, "shape"):
+            return f"Table({self._held!r})"
+        what = "rows of " if isinstance(self._held, IndexedRows) else ""
+        return f"Table({what}{self.dtype}[{','.join(map(str, self.shape))}])"
+
+
+def bags_of(array: Any, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any) -> Any:
+    """Bags of rows, with weights or without."""
+    how = {"data": array, "indices": ids, "segment_ids": segment_ids, "num_segments": num_bags}
+    if weights is None:
+        return OPS[f"SparseSegment{kind}WithNumSegments"](**how)
+    return OPS[f"WeightedSparseSegment{kind}WithNumSegments"](**how, weights=weights)
+
+
+jax.tree_util.register_pytree_with_keys(
+    Table,
+    lambda table: ([(jax.tree_util.GetAttrKey("array"), table.held)], None),
+    lambda _, held: Table.holding(held[0]),
+)
+
+
+# -- inside value_and_rows --------------------------------------------------------------------------------------------
+
+
+class Looked(NamedTuple):
+    """What a lookup did: in which table, how it combines, and the shape of what it gave."""
+
+    table: int
+    kind: str
+    output: Any
+
+
+class LookupLog:
+    """The lookups of one run of a function in their order; `taps`, if any, has what is added to each one's output."""
+
+    def __init__(self, taps: Any = None) -> None:
+        self.taps = taps
+        self.trace = _trace_state()
+        self.lookups: list[Looked] = []
+        self.ids: list[tuple[Any, Any, Any]] = []  # indices, segment ids, weights or None
+
+    def check(self) -> None:
+        """Refuse a lookup in an inner trace, from where its ids could not come out."""
+        if _trace_state() != self.trace:
+            raise refuse("lookup_inside")
+
+    def enter(self, looked: Looked, ids: tuple[Any, Any, Any], output: Any) -> Any:
+        """Note a lookup; gives its output, tapped."""
+        place = len(self.lookups)
+        self.lookups.append(looked)
+        self.ids.append(ids)
+        return output if self.taps is None else _tapped(output, self.taps[place])
+
+
+class Tap:
+    """Stands in for a table's array inside `value_and_rows`: a leaf that lookups know, and nothing else does."""
+
+    def __init__(self, array: Any, log: LookupLog, table: int) -> None:
+        self._array, self._log, self._table = array, log, table
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def bags(self, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any) -> Any:
+        """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient."""
+        self._log.check()
+        output = bags_of(jax.lax.stop_gradient(self._array), kind, ids, segment_ids, num_bags, weights)
+        looked = Looked(self._table, kind, jax.ShapeDtypeStruct(output.shape, output.dtype))
+        given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
+        return self._log.enter(looked, given, output)
+
+    def _refused(self, *_: Any) -> Any:
+        raise refuse("table_tapped")
+
+    __getitem__ = __neg__ = __abs__ = _refused
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
+    __matmul__ = __rmatmul__ = __pow__ = _refused
+
+
+# What JAX is tracing now, as something to compare; where that is found depends on its version.
+_here = jax.extend.core if hasattr(jax.extend.core, "get_opaque_trace_state") else jax.core
+
+
+def _trace_state() -> Any:
+    return _here.get_opaque_trace_state(convention="rowgrad")
+
+
+@jax.custom_jvp
+def _tapped(output: Any, tap: Any) -> Any:
+    """`output`, bit for bit, with a derivative as if `tap` were added to it."""
+    return output
+
+
+@_tapped.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[0] + tangents[1]

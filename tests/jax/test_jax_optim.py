@@ -1,0 +1,212 @@
+"""Optimizers of rows: the steps of rowgrad.updates, optax's protocol, tables that stay where they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+
+import rowgrad as rg
+from jax_arrays import x64
+from rowgrad import updates
+from rowgrad.jax import Table, optim, value_and_rows
+
+RULES = {
+    "sgd": {},
+    "adagrad": {"eps": 1e-7},
+    "row_wise_adagrad": {"eps": 1e-7},
+    "adam": {"eps": 1e-6, "betas": (0.8, 0.99)},
+    "adamw": {"eps": 1e-6},
+}
+ROWS, COLUMNS, STEPS = 9, 4, 4
+random = np.random.default_rng(5)
+START = random.standard_normal((ROWS, COLUMNS))
+NAMED = [np.sort(random.choice(ROWS, 4, replace=False)) for _ in range(STEPS)]
+GRADS = [random.standard_normal((4, COLUMNS)) for _ in range(STEPS)]
+ROOM = 6  # two rows of every gradient are none of the table's
+
+
+@pytest.fixture(autouse=True)
+def _narrow() -> Iterator[None]:
+    with x64(False):
+        yield
+
+
+def as_rows(grad: Any, ids: Any, dtype: Any) -> rg.IndexedRows:
+    values = np.zeros((ROOM, COLUMNS)) + 77.0  # where there is no row, anything
+    values[: len(ids)] = grad
+    padded = np.append(ids, [ROWS] * (ROOM - len(ids)))
+    return rg.IndexedRows(jnp.asarray(values, dtype), jnp.asarray(padded, jnp.int32), ROWS, is_unique=True)
+
+
+def after_steps(optimizer: Any, params: Any, grads: Any) -> tuple[Any, Any]:
+    """Parameters and state after one compiled step for each gradient of a stack of them."""
+
+    def step(carry: Any, grad: Any) -> Any:
+        params, state = carry
+        found, state = optimizer.update(grad, state, params)
+        return (optim.apply_updates(params, found), state), None
+
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *grads)
+    run = jax.jit(lambda params: jax.lax.scan(step, (params, optimizer.init(params)), stacked)[0])
+    return run(params)
+
+
+DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+WIDE = {**DTYPES, "float64": np.float64}
+CLOSE = {
+    "float64": {"rtol": 1e-13, "atol": 1e-14},
+    "float32": {"rtol": 2e-6, "atol": 1e-7},
+    "bfloat16": {"rtol": 2e-2, "atol": 1e-3},
+}
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.05], ids=["plain", "decay"])
+@pytest.mark.parametrize("rule", RULES)
+def test_steps_are_those_of_updates(rule: str, weight_decay: float) -> None:
+    """By rows and dense, of float32 and of bfloat16; once without and once with JAX's 64 bits, with float64 then."""
+    with x64(weight_decay > 0):
+        compare_steps(rule, weight_decay, WIDE if weight_decay else DTYPES)
+
+
+def compare_steps(rule: str, weight_decay: float, dtypes: dict[str, Any]) -> None:
+    numbers = {"lr": 0.1, "weight_decay": weight_decay, **RULES[rule]}
+    start = {"initial_accumulator_value": 0.25} if "adagrad" in rule else {}
+    params, grads, expected = {}, [{} for _ in range(STEPS)], {}
+    for name, dtype in dtypes.items():
+        table, whole = START.astype(dtype), START.astype(dtype)
+        slots, whole_slots = (updates.new_slots(rule, table, *start.values()) for _ in range(2))
+        for k, (grad, ids) in enumerate(zip(GRADS, NAMED, strict=True)):
+            step, dense = updates.Step(step=k + 1, **numbers), np.tile(grad, (3, 1))[:ROWS].astype(dtype)
+            updates.apply_rows(rule, table, slots, grad.astype(dtype), ids, step)
+            updates.apply_all(rule, whole, whole_slots, dense, step)
+            grads[k][name] = (Table.holding(as_rows(grad, ids, dtype)), jnp.asarray(dense))
+        params[name] = (Table(START.astype(dtype)), jnp.asarray(START, dtype))
+        expected[name] = ((table, *slots), (whole, *whole_slots))
+    found, state = after_steps(getattr(optim, rule)(**numbers, **start), params, grads)
+    assert int(state.step) == STEPS
+    for name, dtype in dtypes.items():
+        assert found[name][0].dtype == found[name][1].dtype == dtype
+        for part, (weights, *slots) in enumerate(expected[name]):
+            held = jax.tree.leaves(found[name][part])[0]
+            np.testing.assert_allclose(np.float64(held), np.float64(weights), **CLOSE[name])
+            for slot, wanted in zip(updates.RULES[rule].slots, slots, strict=True):
+                held = jax.tree.leaves(state.slots[slot.name][name][part])[0]
+                assert held.dtype == wanted.dtype
+                np.testing.assert_allclose(held, wanted, **CLOSE[name])
+
+
+def test_rows_that_are_not_named_keep_every_bit() -> None:
+    params = Table(jnp.asarray(START, jnp.float32))
+    grads = [Table.holding(as_rows(GRADS[0], NAMED[0], jnp.float32))]
+    after, state = after_steps(optim.adamw(lr=0.1), params, grads)
+    table, others = np.asarray(after.array), np.setdiff1d(np.arange(ROWS), NAMED[0])
+    assert np.array_equal(table[others], params.array[others])
+    assert (table[NAMED[0]] != np.asarray(params.array)[NAMED[0]]).all()
+    assert not any(np.asarray(tree.held)[others].any() for tree in state.slots.values())
+
+
+def test_equal_rows_of_a_list_add_up_first() -> None:
+    ids = jnp.asarray([4, 1, 4], jnp.int32)
+    values = jnp.asarray([[1.0], [2.0], [3.0]])
+    listed = Table.holding(rg.IndexedRows(values, ids, 6))
+    params = Table(jnp.ones((6, 1)))
+    found, _ = optim.adagrad(lr=1.0, eps=0.0).update(listed, optim.adagrad().init(params), params)
+    assert optim.apply_updates(params, found).array.ravel().tolist() == [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
+    assert optim.apply_updates(params, listed).array.ravel().tolist() == [1.0, 3.0, 1.0, 1.0, 5.0, 1.0]
+
+
+def test_dense_steps_are_optax_where_the_rules_are_the_same() -> None:
+    """Scalars, vectors and matrices; leaves without a gradient stay. Optax loses digits of 1 - 0.999."""
+    params = {"w": jnp.asarray(START, jnp.float32), "b": jnp.arange(3.0), "s": jnp.array(2.0)}
+    grads = [jax.tree.map(lambda x, k=k: jnp.cos(x + k), params) for k in range(STEPS)]
+    falling = optax.linear_schedule(0.1, 0.0, 8)
+    pairs = [
+        (optim.sgd(0.1), optax.sgd(0.1)),
+        (optim.adagrad(0.1, eps=0.0, initial_accumulator_value=0.1), optax.adagrad(0.1, 0.1, eps=0.0)),
+        (optim.adam(0.1, eps=0.0), optax.adam(0.1, eps=0.0)),
+        (optim.adam(falling, eps=0.0), optax.adam(falling, eps=0.0)),
+        (optim.adamw(0.1, eps=0.0, weight_decay=0.3), optax.adamw(0.1, eps=0.0, weight_decay=0.3)),
+    ]
+    for found in jax.jit(lambda: [[after_steps(o, params, grads)[0] for o in pair] for pair in pairs])():
+        for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    scalar, state = after_steps(optim.row_wise_adagrad(0.1), params, grads)
+    assert [state.slots["sum"][k].shape for k in ("w", "b", "s")] == [(ROWS,), (3,), (1,)]
+    assert scalar["s"].shape == ()
+    kept = {"act": jnp.tanh, "w": jnp.ones(2)}
+    done, _ = optim.adam().update({"act": None, "w": jnp.ones(2)}, optim.adam().init(kept), kept)
+    assert optim.apply_updates(kept, done)["act"] is jnp.tanh
+
+
+def test_optax_puts_them_together() -> None:
+    params = {"t": Table(jnp.asarray(START, jnp.float32)), "w": jnp.ones(COLUMNS)}
+    ids, bags = jnp.asarray([1, 5, 1]), jnp.asarray([0, 0, 1])
+
+    def loss(params: Any) -> Any:
+        return (params["t"].bags(ids, bags, 2) @ params["w"]).sum() ** 2
+
+    dense = optax.chain(optax.clip_by_global_norm(1.0), optax.scale(-0.5))
+    together = optax.multi_transform(
+        {"rows": optax.chain(optim.adagrad(0.5)), "dense": dense}, lambda p: {"t": "rows", "w": "dense"}
+    )
+
+    @jax.jit
+    def step(params: Any, state: Any) -> Any:
+        _, grads = value_and_rows(loss)(params)
+        found, state = together.update(grads, state, params)
+        return optim.apply_updates(params, found), state, grads
+
+    after, _, grads = step(params, together.init(params))
+    rows = grads["t"].rows
+    expected = np.asarray(START, np.float32)
+    expected[[1, 5]] -= 0.5 * np.sign(np.asarray(rows.values)[:2])
+    np.testing.assert_allclose(after["t"].array, expected, rtol=1e-5)
+    norm = np.linalg.norm(grads["w"])
+    np.testing.assert_allclose(after["w"], 1 - 0.5 * grads["w"] / max(norm, 1.0), rtol=1e-5)
+
+
+def test_ids_that_another_transformation_spoilt_are_refused() -> None:
+    params = Table(jnp.ones((ROWS, COLUMNS)))
+    chained = optax.chain(optax.scale(0.5), optim.sgd())
+    with pytest.raises(rg.errors.InvalidArgumentError, match="must be integers; got float32"):
+        chained.update(Table.holding(as_rows(GRADS[0], NAMED[0], jnp.float32)), chained.init(params), params)
+
+
+def test_numbers_are_judged_and_decay_needs_parameters() -> None:
+    for wrong in ({"lr": -1.0}, {"eps": float("nan")}, {"betas": (0.9, 1.0)}, {"weight_decay": -0.1}):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=next(iter(wrong))):
+            optim.adam(**wrong)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="adamw decays weights"):
+        optim.adamw().update(jnp.ones(2), optim.adamw().init(jnp.ones(2)))
+
+
+def test_a_step_leaves_tables_where_they_are() -> None:
+    """Given away to XLA, neither tables nor slots are copied, and what comes out lies where they lay."""
+    rows, optimizers = 5000, (optim.adam(), optim.row_wise_adagrad())
+    params = tuple({"t": Table(jnp.ones((rows, 8))), "w": jnp.ones(8)} for _ in optimizers)
+
+    def loss(params: Any, ids: Any, bags: Any) -> Any:
+        return sum((p["t"].bags(ids, bags, 2) @ p["w"]).sum() ** 2 for p in params)
+
+    def step(params: Any, states: Any, ids: Any, bags: Any) -> Any:
+        value, grads = value_and_rows(loss)(params, ids, bags)
+        found, after = zip(*map(lambda o, g, s, p: o.update(g, s, p), optimizers, grads, states, params), strict=True)
+        return optim.apply_updates(params, found), after, value
+
+    given = (params, tuple(o.init(p) for o, p in zip(optimizers, params, strict=True)))
+    batch = (jnp.asarray([1, 5, 1]), jnp.asarray([0, 0, 1]))
+    text = jax.jit(step, donate_argnums=(0, 1)).lower(*given, *batch).compile().as_text()
+    aliased = re.search(r"input_output_alias=\{(.*?\)) \}", text)
+    assert aliased
+    assert len(re.findall("may-alias|must-alias", aliased[1])) == len(jax.tree.leaves(given))
+    copies = re.compile(rf"\[{rows}[],][^=]* copy\(")
+    assert not copies.search(text)
+    assert copies.search(jax.jit(step).lower(*given, *batch).compile().as_text()), "a copy would be seen"

@@ -1,0 +1,220 @@
+"""Gradients by rows: those rows of jax.grad's tables that were looked up; what cannot be so is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from golden_cases import same_bits
+from jax_arrays import x64
+from rowgrad.jax import Table, value_and_rows
+
+ROWS, COLUMNS, BAGS = 12, 3, 5
+IDS = np.array([7, 2, 7, 0, 11, 2, 7, 5], np.int32)
+SEGMENTS = np.array([0, 0, 1, 1, 1, 3, 3, 3], np.int32)
+UNIQUE = [0, 2, 5, 7, 11]
+
+
+@pytest.fixture(autouse=True)
+def _narrow() -> Iterator[None]:
+    with x64(False):
+        yield
+
+
+def table_of(seed: int, rows: int = ROWS, dtype: Any = jnp.float32) -> Any:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal((rows, COLUMNS)), dtype)
+
+
+def params_of(dtype: Any = jnp.float32) -> dict[str, Any]:
+    return {
+        "a": Table(table_of(1, dtype=dtype)),
+        "b": Table(table_of(2, 20, dtype)),
+        "idle": Table(table_of(3, 4, dtype)),
+        "mix": table_of(4, COLUMNS),
+        "importance": jnp.linspace(0.5, 2.0, len(IDS)),
+    }
+
+
+def loss(params: Any, ids: Any, segments: Any) -> Any:
+    """Several lookups in one table, each of another kind; weights that are trained; a second table; one not used."""
+    weights = params["importance"] ** 2
+    bags = [
+        params["a"].bags(ids, segments, BAGS, combiner="sum"),
+        params["b"].bags(ids + 3, segments, BAGS, weights, combiner="sqrtn"),
+        params["a"].bags(ids[::-1], segments, BAGS),
+        params["a"].bags(ids // 2, segments, BAGS, weights, combiner="mean"),
+    ]
+    return jnp.sin(sum(bags).astype(jnp.float32) @ params["mix"]).sum(), [b.sum() for b in bags]
+
+
+def dense_of(rows: rg.IndexedRows) -> np.ndarray[Any, Any]:
+    """The whole table, and whether the rows are what they promise."""
+    ids, values = np.asarray(rows.indices), np.asarray(rows.values)
+    named = ids < rows.num_rows
+    assert rows.is_unique
+    assert np.all(np.diff(ids[named]) > 0)
+    assert np.all(ids[~named] == rows.num_rows)
+    assert np.all(named[: named.sum()]), "rows that are named come first"
+    assert not values[~named].any()
+    table = np.zeros(rows.shape, values.dtype)
+    table[ids[named]] = values[named]
+    return table
+
+
+def test_rows_are_those_of_whole_gradients_eager_and_compiled() -> None:
+    params = params_of()
+    (expected, aux), whole = jax.value_and_grad(loss, has_aux=True)(params, IDS, SEGMENTS)
+    found = value_and_rows(loss, has_aux=True)
+    for (value, seen), grads in (found(params, IDS, SEGMENTS), jax.jit(found)(params, jnp.asarray(IDS), SEGMENTS)):
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        np.testing.assert_allclose(seen, aux, rtol=1e-6)
+        for name in ("mix", "importance"):
+            np.testing.assert_allclose(grads[name], whole[name], rtol=1e-4, atol=1e-6)
+        for name in ("a", "b", "idle"):
+            np.testing.assert_allclose(dense_of(grads[name].rows), whole[name].array, rtol=1e-4, atol=1e-6)
+        assert grads["a"].rows.indices.shape == (ROWS,), "three times the ids are more than the rows there are"
+        assert grads["b"].rows.indices.shape == IDS.shape
+        assert grads["idle"].rows.indices.shape == (0,)
+        assert jax.tree.structure(params) == jax.tree.structure(jax.tree.map(lambda _: 0, grads, is_leaf=is_rows))
+
+
+def is_rows(x: Any) -> bool:
+    return isinstance(x, rg.IndexedRows)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("combiner", ["Sum", "Mean", "SqrtN"])
+def test_one_lookup_has_the_bits_of_its_op(combiner: str, weighted: bool, dtype: Any) -> None:
+    weights = jnp.linspace(0.3, 1.7, len(IDS)) if weighted else None
+    upstream = table_of(5, BAGS, dtype)
+
+    def linear(table: Table) -> Any:
+        return (table.bags(IDS, SEGMENTS, BAGS, weights, combiner.lower()) * upstream).sum()
+
+    _, grads = value_and_rows(linear, size=7)(Table(table_of(1, dtype=dtype)))
+    prefix, more = ("Weighted", {"weights": weights}) if weighted else ("", {})
+    op = getattr(rg.raw_ops, f"{prefix}SparseSegment{combiner}Grad")
+    expected = op(grad=upstream, indices=IDS, segment_ids=SEGMENTS, output_dim0=ROWS, **more)
+    assert same_bits(dense_of(grads.rows), np.asarray(expected))
+    assert grads.rows.indices.tolist() == [*UNIQUE, ROWS, ROWS]
+
+
+def test_lookups_add_up_one_after_the_other() -> None:
+    """In orders that show: 1e8, 1, -1e8 are 0 one after the other, and 1 where the large ones meet first."""
+    table = Table(jnp.ones((3, 1)))
+
+    def several(table: Table) -> Any:
+        looked = [table.bags([1], [0], 1, combiner=c) for c in ("sum", "mean", "sum")]
+        return sum(s * x.sum() for s, x in zip((1e8, 1.0, -1e8), looked, strict=True))
+
+    def one_sum(table: Table) -> Any:
+        return table.bags([1], [0], 1).sum() + (table.bags([1, 1], [0, 1], 2) * jnp.array([[1e8], [-1e8]])).sum()
+
+    for f in (several, one_sum):
+        assert value_and_rows(f)(table)[1].rows.values[0].tolist() == [0.0]
+
+
+def test_steps_in_a_scan_and_room_to_spare() -> None:
+    def idle(params: Any, ids: Any) -> Any:
+        return (params["a"].bags(ids, SEGMENTS, BAGS) ** 2).sum()
+
+    def step(params: Any, ids: Any) -> Any:
+        value, grads = value_and_rows(idle, size=9)(params, ids)
+        rows = grads["a"].rows
+        table = params["a"].array.at[rows.indices].add(-0.1 * rows.values, mode="drop")
+        return {**params, "a": Table(table)}, (value, grads)
+
+    params = {"a": Table(table_of(1)), "idle": Table(table_of(2, 4))}
+    after, (values, grads) = jax.jit(lambda p, many: jax.lax.scan(step, p, many))(params, jnp.stack([IDS, IDS[::-1]]))
+    whole = params["a"].array
+    for k, ids in enumerate((IDS, IDS[::-1])):
+        value, grad = jax.value_and_grad(idle)({"a": Table(whole)}, ids)
+        whole = whole - 0.1 * grad["a"].array
+        np.testing.assert_allclose(values[k], value, rtol=1e-6)
+    np.testing.assert_allclose(after["a"].array, whole, rtol=1e-5, atol=1e-6)
+    assert grads["a"].rows.indices[0].tolist() == [*UNIQUE, ROWS, ROWS, ROWS, ROWS]
+    assert grads["idle"].rows.indices.tolist() == [[4] * 9] * 2
+    assert not grads["idle"].rows.values.any()
+
+
+def test_modules_of_equinox_as_they_are() -> None:
+    class Model(eqx.Module):
+        table: Table
+        layer: eqx.nn.MLP
+        name: str
+
+        def __call__(self, ids: Any) -> Any:
+            return jax.vmap(self.layer)(self.table.bags(ids, SEGMENTS, BAGS)).sum()
+
+    model = Model(Table(table_of(1)), eqx.nn.MLP(COLUMNS, 1, 4, 1, key=jax.random.key(0)), "clicks")
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    @eqx.filter_jit
+    def ways(model: Model, params: Any) -> Any:
+        whole = eqx.filter_value_and_grad(lambda m: m(IDS))(model)
+        rows = [value_and_rows(f)(x) for f, x in (
+            (lambda m: m(IDS), model),
+            (lambda p: eqx.combine(p, static)(IDS), params),
+            (lambda p: eqx.combine(static, p)(IDS), params),
+        )]  # fmt: skip
+        return whole, rows
+
+    (value, dense), found = ways(model, params)
+    for other, grads in found:
+        np.testing.assert_allclose(other, value)
+        np.testing.assert_allclose(dense_of(grads.table.rows), dense.table.array, rtol=1e-5)
+        for a, b in zip(jax.tree.leaves(grads.layer), jax.tree.leaves(dense.layer), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def outside(table: Table, how: Callable[[Callable[..., Any]], Any]) -> Any:
+    return how(lambda ids: table.bags(ids, SEGMENTS, BAGS).sum())
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (lambda t: t.bags(IDS, SEGMENTS, BAGS).sum() + (t.array**2).sum(), "read by table.bags alone"),
+        (lambda t: sum(x.sum() for x in jax.tree.leaves(jax.tree.map(lambda x: 2 * x, t))), "read by table.bags alone"),
+        (lambda t: outside(t, lambda f: jax.jit(f)(IDS)), "within jit"),
+        (lambda t: outside(t, lambda f: jax.vmap(f)(np.stack([IDS, IDS])).sum()), "within jit, vmap"),
+        (lambda t: outside(t, lambda f: jax.checkpoint(f)(IDS)), "checkpoint"),
+        (lambda t: outside(t, lambda f: jax.lax.cond(IDS[0] > 3, f, lambda _: 0.0, IDS)), "cond"),
+        (lambda t: jax.lax.map(lambda _: t.bags(IDS, SEGMENTS, BAGS).sum(), jnp.arange(2)).sum(), "scan"),
+        (lambda t: t.bags(IDS, SEGMENTS, BAGS, combiner="max").sum(), "combiner"),
+    ],
+    ids=["regularizer", "map", "jit", "vmap", "checkpoint", "cond", "scan", "combiner"],
+)
+def test_what_would_lose_a_gradient_is_refused(how: Callable[[Table], Any], words: str) -> None:
+    for transform in (lambda f: f, jax.jit):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+            transform(value_and_rows(how))(Table(table_of(1)))
+
+
+def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
+    def bags(table: Table) -> Any:
+        return table.bags(IDS, SEGMENTS, BAGS).sum()
+
+    with pytest.raises(rg.errors.InvalidArgumentError, match="size is 4, but 5 rows are named"):
+        value_and_rows(bags, size=4)(Table(table_of(1)))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="size"):
+        value_and_rows(bags, size=-1)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="floating-point"):
+        Table(jnp.arange(3))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="rank 1"):
+        Table(jnp.float32(3))
+    _, grads = value_and_rows(bags)(Table(table_of(1)))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a gradient by rows"):
+        _ = grads.array
+    with pytest.raises(rg.errors.InvalidArgumentError, match="see array"):
+        _ = Table(table_of(1)).rows
+    assert repr(grads) == "Table(rows of float32[12,3])"
+    assert repr(Table(table_of(1))) == "Table(float32[12,3])"
