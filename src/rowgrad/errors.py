@@ -394,6 +394,7 @@ WORDS: dict[str, Words] = {
         "make it an int, or an argument in static_argnums"
     ),
     "size_traced": Words("how many rows come out depends on data, which a compiler does not see; {bound}"),
+    "shards_traced": Words("ids that are traced are looked up in one table, not in {value} shards; join them first"),
     "batch_unfit": Words("vmap: {argument} must not differ between the items of a batch here; {bound}"),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),

@@ -13,4 +13,8 @@ except ImportError as error:
 
 from . import gradients as _gradients  # noqa: F401  the primitives' derivatives
 from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of arrays
+from . import sparse_tree as _sparse_tree  # noqa: F401  and so does SparseTensor
+from .arrays import is_traced as is_traced
+from .functional import embedding_bag as embedding_bag
+from .lookups import lookup_traced as lookup_traced
 from .runner import call as call
