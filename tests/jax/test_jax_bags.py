@@ -41,10 +41,10 @@ def cases() -> list[Case]:
     random = np.random.default_rng(4)
     found = []
     for k, (option, weighted, combiner) in enumerate(product(OPTIONS, (False, True), ("sum", "mean", "sqrtn"))):
-        form, dtype = FORMS[k % len(FORMS)], ("float32", "bfloat16")[k % 7 == 3]
+        form, dtype = FORMS[k % len(FORMS)], ("float32", "bfloat16")[k % 9 == 4]
         lengths = np.full(BAGS, 3) if form == "matrix" else np.array([3, 0, 1, 12, 0, 2])
-        ids = random.integers(0, ROWS, lengths.sum()).astype((np.int32, np.int64)[k % 2])
-        ids[: lengths[0]] = PAD  # a bag of nothing but padding; the default's row is looked up elsewhere too
+        ids = random.choice([i for i in range(ROWS) if i != PAD], lengths.sum()).astype((np.int32, np.int64)[k % 2])
+        ids[[*range(lengths[0]), 7, 9]] = PAD  # a bag of nothing but padding; the default is looked up elsewhere too
         table = random.normal(size=(ROWS, COLUMNS)).astype(jnp.dtype(dtype))
         dy = random.normal(size=(BAGS, COLUMNS)).astype(jnp.dtype(dtype))
         arrays = {"table": table, "ids": ids, "dy": dy}
@@ -222,7 +222,6 @@ def test_refused_when_compiled() -> None:
         return rgj.embedding_bag(TABLE, ids, segment_ids=segments, num_bags=2, padding_idx=0, default_id=1)
 
     assert program(jnp.array([0, 2]), jnp.array([2, 0])).tolist() == [[1.0, 1.0], [1.0, 1.0]]  # padding has no bag
-    for ids, segments, words in (([4, 2], [0, 0], "out of range"), ([-1, 2], [0, 0], "out of range"),
-                                 ([3, 2], [0, 2], "out of range"), ([3, 2], [-1, 0], "must be >= 0|out of range")):  # fmt: skip
-        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=words):
+    for ids, segments in (([4, 2], [0, 0]), ([-1, 2], [0, 0]), ([3, 2], [0, 2]), ([3, 2], [-1, 0])):
+        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="out of range"):
             jax.block_until_ready(program(jnp.array(ids), jnp.array(segments)))

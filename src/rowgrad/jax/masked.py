@@ -1,8 +1,8 @@
 """Bags of traced ids some of which do not count. A compiled program cannot drop them: its shapes are known before.
 
-Such ids go to one segment more than there are bags, which is cut off again, so its gradient is zero; they name row 0 and
-have weight 1, so that whatever they were can spoil nothing. Bits are those of a lookup without them: a sum of gradients
-starts from +0, which +0 added to it does not change.
+Such ids go to one segment more than there are bags, which is cut off again, so its gradient is zero. They name row 0
+and have weight 1, so that whatever they were can spoil nothing. Bits are those of a lookup without them: a sum of
+gradients starts from +0, which +0 added to it does not change.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def in_order(bags: Bags) -> Bags:
     """Ids by their bags, as they stand inside of one: the order in which gradients of a row add up."""
     ids, segments, extra, weights = bags
     given = jnp.arange(segments.shape[0])
-    sort = lambda: jnp.argsort(segments, stable=True).astype(given.dtype)  # noqa: E731
-    order = jax.lax.cond(jnp.all(segments[1:] >= segments[:-1]), lambda: given, sort)
+    is_sorted = jnp.all(segments[1:] >= segments[:-1])
+    order = jax.lax.cond(is_sorted, lambda: given, lambda: jnp.argsort(segments, stable=True).astype(given.dtype))
     return Bags(ids[order], segments[order], extra, None if weights is None else weights[order])
 
 

@@ -15,7 +15,8 @@ def _flatten_with_keys(sparse: SparseTensor) -> tuple[list[Any], tuple[int, ...]
 
 
 def _unflatten(shape: tuple[int, ...], parts: Any) -> SparseTensor:
-    return SparseTensor.of(*parts, shape)
+    indices, values = parts
+    return SparseTensor.of(indices, values, shape)
 
 
 tree_util.register_pytree_with_keys(SparseTensor, _flatten_with_keys, _unflatten)
