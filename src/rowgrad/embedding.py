@@ -9,21 +9,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import NUMPY_DTYPE, canonical
+from .arrays import NUMPY_DTYPE
 from .dispatch import describe_value, is_traced, load_runner
-from .errors import OpError, refuse, shape_text
-from .partition import check_strategy, locate
+from .errors import OpError, refuse
+from .lookup_options import (
+    check_default_id,
+    check_options,
+    check_rows_are_vectors,
+    dtype_name,
+    flat_shape,
+    ids_of,
+    is_float,
+    read_combiner,
+    shards_of,
+)
+from .partition import locate
 from .raw_ops import OPS
 from .sparse_tensor import SparseTensor
 from .spec import FLOATS
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
-
-COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
-LOOKUPS = ("auto", "unique")
-ACCUMULATE = ("T", "float32")
-
 
 # What the ops inside call their arguments, and which argument of the lookup that was.
 _IDS, _WEIGHTS, _PARAMS = ("sp_ids", "sparse_ids"), ("sp_weights", "sparse_weights"), ("params", "embedding_weights")
@@ -75,8 +81,8 @@ def embedding_lookup_sparse(
     (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable). In the last
     form 16-bit gradients of weighted lookups round at every add as TensorFlow's do; `accumulate="float32"` rounds once.
     """
-    kind = _combiner(combiner)
-    shards = _shards(params, "params")
+    kind = read_combiner(combiner)
+    shards = shards_of(params, "params")
     if not isinstance(sp_ids, SparseTensor):
         raise TypeError(f"sp_ids must be SparseTensor, got {type(sp_ids)}")
     if sp_weights is not None:
@@ -85,14 +91,14 @@ def embedding_lookup_sparse(
         for mine, theirs in ((sp_ids.values, sp_weights.values), (sp_ids.indices, sp_weights.indices)):
             if tuple(mine.shape) != tuple(theirs.shape):
                 raise ValueError(f"Shapes {tuple(mine.shape)} and {tuple(theirs.shape)} are incompatible")
-    _check_options(partition_strategy, lookup, accumulate)
+    check_options(partition_strategy, lookup, accumulate)
     if sp_ids.indices.shape[1] == 0:
         raise refuse("dense_shape_empty")
     if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
         raise refuse("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which gives "
                      "dense_shape[0] rows, or rowgrad.jax.embedding_bag, which is told num_bags")  # fmt: skip
     weights = None if sp_weights is None else _real_weights(sp_weights.values, shards[0])
-    ids, segments = _ids(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
+    ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
     if whole and weights is None:
         return _bags(f"SparseSegment{kind}", shards[0], ids, segments, sparse_gradient=not allow_fast_lookup)
@@ -133,7 +139,7 @@ def safe_embedding_lookup_sparse(
     for label, value in (("sparse_ids", sparse_ids), ("sparse_weights", sparse_weights)):
         if not isinstance(value, SparseTensor) and not (value is None and label == "sparse_weights"):
             raise TypeError(f"{label} must be SparseTensor, got {type(value)}")
-    shards = _shards(embedding_weights, "embedding_weights")
+    shards = shards_of(embedding_weights, "embedding_weights")
     if sparse_weights is not None:
         if not is_float(sparse_weights.dtype):
             raise refuse(
@@ -144,12 +150,12 @@ def safe_embedding_lookup_sparse(
         raise TypeError(f"default_id must be an int or None, got {default_id!r}")
     compiler = _compiler(sparse_ids, sparse_weights)
     if compiler is not None:
-        _check_options(partition_strategy, lookup, accumulate)
-        once = allow_fast_lookup and max_norm is None and lookup == "auto"
-        return compiler.lookup_traced(shards, sparse_ids, sparse_weights, _combiner(combiner), default_id, max_norm,
-                                      "float32" if once else accumulate)  # fmt: skip
+        check_options(partition_strategy, lookup, accumulate)
+        kind, once = read_combiner(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
+        rounding = "float32" if once else accumulate
+        return compiler.lookup_traced(shards, sparse_ids, sparse_weights, kind, default_id, max_norm, rounding)
     indices, dense_shape = _as_matrix(sparse_ids)
-    ids = _ids(sparse_ids, "sparse_ids")
+    ids = ids_of(sparse_ids, "sparse_ids")
     check_default_id(default_id, ids.dtype)
     weights = None
     kept = np.flatnonzero(ids >= 0)
@@ -167,7 +173,7 @@ def safe_embedding_lookup_sparse(
     new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
     new_weights = None
     if weights is not None:
-        one = np.ones((), NUMPY_DTYPE[_dtype_name(weights.dtype)])
+        one = np.ones((), NUMPY_DTYPE[dtype_name(weights.dtype)])
         values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
         new_weights = SparseTensor(filled.output_indices, values, dense_shape)
     result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
@@ -181,28 +187,6 @@ def safe_embedding_lookup_sparse(
     if len(leading) != 1:
         result = OPS["Reshape"](result, (*leading, *result.shape[1:]))
     return result
-
-
-def _combiner(combiner: str | None) -> str:
-    kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
-    if kind is None:
-        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
-    return kind
-
-
-def _check_options(partition_strategy: str, lookup: str, accumulate: str) -> None:
-    if lookup not in LOOKUPS:
-        raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
-    if accumulate not in ACCUMULATE:
-        raise ValueError(f"accumulate must be one of 'T' or 'float32', got {accumulate}")
-    check_strategy(partition_strategy)
-
-
-def check_default_id(default_id: int | None, dtype: Any) -> None:
-    """Refuse a default that ids of this dtype cannot hold."""
-    limits = np.iinfo(dtype)
-    if default_id is not None and not limits.min <= default_id <= limits.max:
-        raise refuse("integer_does_not_fit", argument="default_id", value=default_id, bound=dtype)
 
 
 def _compiler(ids: SparseTensor, weights: SparseTensor | None) -> Any:
@@ -223,40 +207,6 @@ def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **opti
     return OPS[f"{op}WithNumSegments"](rows, ids, segments, *weights, num_segments, **options)
 
 
-def _shards(params: Any, argument: str) -> list[Any]:
-    """Only a list is a list of shards; everything else is one table."""
-    shards = params if isinstance(params, list) else [params]
-    if not shards:
-        raise ValueError("Length of params is currently 0. Need at least one param.")
-    arrays = [s if hasattr(s, "dtype") else np.asarray(s) for s in shards]
-    arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
-    first = arrays[0]
-    if len(arrays) > 1 and not first.shape:
-        raise refuse("data_rank", argument=argument)
-    for k, shard in enumerate(arrays[1:], 1):
-        if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):
-            what = [f"{a.dtype}{shape_text(tuple(a.shape[1:]))}" for a in (shard, first)]
-            raise refuse("shards_disagree", argument=f"{argument}[{k}]", value=what[0], bound=what[1])
-    return arrays
-
-
-def _ids(sparse: SparseTensor, argument: str) -> Array:
-    ids = canonical(np.asarray(sparse.values), argument)
-    if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
-    return ids
-
-
-def _dtype_name(dtype: Any) -> str:
-    """The catalogue's name of a dtype, whichever library's it is."""
-    return str(dtype).rpartition(".")[2]
-
-
-def is_float(dtype: Any) -> bool:
-    """Whether a dtype is one of the four floats."""
-    return _dtype_name(dtype) in FLOATS
-
-
 def _is_positive(value: Any) -> Array:
     """Which numbers are greater than 0; the value may be recorded by a gradient."""
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
@@ -266,8 +216,8 @@ def _is_positive(value: Any) -> Array:
 
 def _real_weights(weights: Any, params: Any) -> Any:
     """Integer weights become the type sums are held in; float weights the kernel converts itself."""
-    if _dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
-        wide = np.float64 if _dtype_name(params.dtype) == "float64" else np.float32
+    if dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
+        wide = np.float64 if dtype_name(params.dtype) == "float64" else np.float32
         return (weights if is_traced(weights) else np.asarray(weights)).astype(wide)
     return weights
 
@@ -304,22 +254,6 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
     return ops["DivRows"](scaled, length)
 
 
-def flat_shape(sparse: SparseTensor) -> Array:
-    """[rows, last] for ids of any rank: rows are those of the result before it gets its shape."""
-    shape = sparse.dense_shape
-    if (shape < 0).any():
-        raise refuse("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
-    if len(shape) == 2:
-        return shape
-    if len(shape) == 0:
-        raise refuse("dense_shape_empty")
-    flat = np.array([np.prod(shape[:-1], dtype=np.int64), shape[-1]], np.int64)
-    if sparse.nnz and 0 in shape.tolist():
-        raise refuse("nothing_to_hold", value=sparse.nnz, shape=shape_text(sparse.shape),
-                     bound=shape_text(tuple(flat.tolist())))  # fmt: skip
-    return flat
-
-
 def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
     """Ids of any rank as [rows, last]; rank 2 stays as it is, columns unseen, like in TensorFlow."""
     shape, flat = sparse.dense_shape, flat_shape(sparse)
@@ -333,12 +267,3 @@ def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
     linear = indices @ strides
     row = np.sign(linear) * (abs(linear) // last)  # towards zero, as C divides
     return np.stack([row, linear - row * last], axis=1), flat
-
-
-def check_rows_are_vectors(result: Any) -> None:
-    """Rows without ids become zeros by TensorFlow's mask, which has the rank of a matrix: the result must too."""
-    if len(result.shape) == 1:
-        raise refuse("mask_needs_columns")
-    if len(result.shape) != 2:
-        mask, shape = shape_text(tuple(result.shape[:2])), shape_text(tuple(result.shape))
-        raise refuse("mask_needs_rank_2", value=mask, bound=shape)

@@ -7,9 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..bag_options import kind_of, row_number
 from ..embedding import clip_rows
 from ..errors import refuse
+from ..lookup_options import kind_of, row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from . import masked

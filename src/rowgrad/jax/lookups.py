@@ -6,8 +6,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..embedding import check_default_id, check_rows_are_vectors, flat_shape
 from ..errors import refuse
+from ..lookup_options import check_default_id, check_rows_are_vectors, flat_shape
 from ..sparse_tensor import SparseTensor
 from . import masked
 from .bags import Bags, integers, to_jax

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..bag_options import kind_of
-from ..bag_options import row_number as row_number
 from ..embedding import clip_rows
 from ..errors import refuse
+from ..lookup_options import kind_of
+from ..lookup_options import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from .bags import Bags, filled, read_bags, without_padding
