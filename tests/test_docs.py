@@ -57,7 +57,7 @@ def test_code_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_is_code_to_run() -> None:
     assert len(python_blocks(ROOT / "README.md")) >= 3
-    for page in ("docs/guide.md", "docs/torch.md", "docs/graph.md", "examples/from_tensorflow.md"):
+    for page in ("docs/guide.md", "docs/torch.md", "docs/jax.md", "docs/graph.md", "examples/from_tensorflow.md"):
         assert len(python_blocks(ROOT / page)) >= 10
 
 

@@ -131,6 +131,12 @@ def load_runner(kind: type) -> Any:
     return _LOADED[runner_of(kind)]
 
 
+def is_traced(value: Any) -> bool:
+    """Whether a compiler, or a gradient, is at work on a value: it has a shape then, and no data to look at."""
+    asked = getattr(load_runner(type(value)), "is_traced", None)
+    return asked is not None and asked(value)
+
+
 # A compiler that traces a call may take the answer as a constant: a type's runner does not change.
 runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

@@ -9,21 +9,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import NUMPY_DTYPE, canonical
-from .dispatch import describe_value
-from .errors import OpError, refuse, shape_text
-from .partition import STRATEGIES, locate
+from .arrays import NUMPY_DTYPE
+from .dispatch import describe_value, is_traced, load_runner
+from .errors import OpError, refuse
+from .lookup_options import (
+    check_default_id,
+    check_options,
+    check_rows_are_vectors,
+    dtype_name,
+    flat_shape,
+    ids_of,
+    is_float,
+    read_combiner,
+    shards_of,
+)
+from .partition import locate
 from .raw_ops import OPS
 from .sparse_tensor import SparseTensor
 from .spec import FLOATS
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
-
-COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
-LOOKUPS = ("auto", "unique")
-ACCUMULATE = ("T", "float32")
-
 
 # What the ops inside call their arguments, and which argument of the lookup that was.
 _IDS, _WEIGHTS, _PARAMS = ("sp_ids", "sparse_ids"), ("sp_weights", "sparse_weights"), ("params", "embedding_weights")
@@ -75,8 +81,8 @@ def embedding_lookup_sparse(
     (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable). In the last
     form 16-bit gradients of weighted lookups round at every add as TensorFlow's do; `accumulate="float32"` rounds once.
     """
-    kind = _combiner(combiner)
-    shards = _shards(params, "params")
+    kind = read_combiner(combiner)
+    shards = shards_of(params, "params")
     if not isinstance(sp_ids, SparseTensor):
         raise TypeError(f"sp_ids must be SparseTensor, got {type(sp_ids)}")
     if sp_weights is not None:
@@ -85,30 +91,26 @@ def embedding_lookup_sparse(
         for mine, theirs in ((sp_ids.values, sp_weights.values), (sp_ids.indices, sp_weights.indices)):
             if tuple(mine.shape) != tuple(theirs.shape):
                 raise ValueError(f"Shapes {tuple(mine.shape)} and {tuple(theirs.shape)} are incompatible")
-    if lookup not in LOOKUPS:
-        raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
-    if accumulate not in ACCUMULATE:
-        raise ValueError(f"accumulate must be one of 'T' or 'float32', got {accumulate}")
-    if partition_strategy not in STRATEGIES:
-        locate(np.zeros(0, np.int64), [1], partition_strategy)  # says so
+    check_options(partition_strategy, lookup, accumulate)
     if sp_ids.indices.shape[1] == 0:
         raise refuse("dense_shape_empty")
-    weights = None if sp_weights is None else sp_weights.values
-    ids, segments = _ids(sp_ids, "sp_ids"), sp_ids.indices[:, 0]
+    if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
+        raise refuse("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which gives "
+                     "dense_shape[0] rows, or rowgrad.jax.embedding_bag, which is told num_bags")  # fmt: skip
+    weights = None if sp_weights is None else _real_weights(sp_weights.values, shards[0])
+    ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
     if whole and weights is None:
-        return OPS[f"SparseSegment{kind}"](shards[0], ids, segments, sparse_gradient=not allow_fast_lookup)
+        return _bags(f"SparseSegment{kind}", shards[0], ids, segments, sparse_gradient=not allow_fast_lookup)
     if whole and allow_fast_lookup:
-        weights = _real_weights(weights, shards[0])
-        return OPS[f"WeightedSparseSegment{kind}"](shards[0], ids, segments, weights, sparse_gradient=True)
+        return _bags(f"WeightedSparseSegment{kind}", shards[0], ids, segments, weights, sparse_gradient=True)
     unique, place = _unique_in_order(ids)
     rows = _gather(shards, unique, partition_strategy)
     if max_norm is not None:
         rows = clip_rows(rows, max_norm)
     if weights is None:
-        return OPS[f"SparseSegment{kind}"](rows, place, segments)
-    weights = _real_weights(weights, shards[0])
-    return OPS[f"WeightedSparseSegment{kind}"](rows, place, segments, weights, accumulate=accumulate)
+        return _bags(f"SparseSegment{kind}", rows, place, segments)
+    return _bags(f"WeightedSparseSegment{kind}", rows, place, segments, weights, accumulate=accumulate)
 
 
 @_named_in_errors
@@ -137,7 +139,7 @@ def safe_embedding_lookup_sparse(
     for label, value in (("sparse_ids", sparse_ids), ("sparse_weights", sparse_weights)):
         if not isinstance(value, SparseTensor) and not (value is None and label == "sparse_weights"):
             raise TypeError(f"{label} must be SparseTensor, got {type(value)}")
-    shards = _shards(embedding_weights, "embedding_weights")
+    shards = shards_of(embedding_weights, "embedding_weights")
     if sparse_weights is not None:
         if not is_float(sparse_weights.dtype):
             raise refuse(
@@ -146,11 +148,15 @@ def safe_embedding_lookup_sparse(
         shards = [s if s.dtype == sparse_weights.dtype else OPS["CastLike"](s, sparse_weights.values) for s in shards]
     if default_id is not None and (isinstance(default_id, bool) or not isinstance(default_id, int | np.integer)):
         raise TypeError(f"default_id must be an int or None, got {default_id!r}")
+    compiler = _compiler(sparse_ids, sparse_weights)
+    if compiler is not None:
+        check_options(partition_strategy, lookup, accumulate)
+        kind, once = read_combiner(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
+        rounding = "float32" if once else accumulate
+        return compiler.lookup_traced(shards, sparse_ids, sparse_weights, kind, default_id, max_norm, rounding)
     indices, dense_shape = _as_matrix(sparse_ids)
-    ids = _ids(sparse_ids, "sparse_ids")
-    limits = np.iinfo(ids.dtype)
-    if default_id is not None and not limits.min <= default_id <= limits.max:
-        raise refuse("integer_does_not_fit", argument="default_id", value=default_id, bound=ids.dtype)
+    ids = ids_of(sparse_ids, "sparse_ids")
+    check_default_id(default_id, ids.dtype)
     weights = None
     kept = np.flatnonzero(ids >= 0)
     if sparse_weights is not None:
@@ -158,7 +164,7 @@ def safe_embedding_lookup_sparse(
             raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
         weights = OPS["GatherRows"](sparse_weights.values, kept)
         if combiner != "sum":
-            positive = np.flatnonzero(_data(weights) > 0)
+            positive = np.flatnonzero(_is_positive(weights))
             weights = OPS["GatherRows"](weights, positive, gradient="dense")
             kept = kept[positive]
     filled = OPS["SparseFillEmptyRows"](
@@ -167,7 +173,7 @@ def safe_embedding_lookup_sparse(
     new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
     new_weights = None
     if weights is not None:
-        one = np.ones((), NUMPY_DTYPE[_dtype_name(weights.dtype)])
+        one = np.ones((), NUMPY_DTYPE[dtype_name(weights.dtype)])
         values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
         new_weights = SparseTensor(filled.output_indices, values, dense_shape)
     result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
@@ -175,66 +181,44 @@ def safe_embedding_lookup_sparse(
         partition_strategy=partition_strategy, lookup=lookup, accumulate=accumulate,
     )  # fmt: skip
     if default_id is None:
-        result = _without_empty_rows(result, filled.empty_row_indicator)
+        check_rows_are_vectors(result)
+        result = OPS["MaskRows"](result, filled.empty_row_indicator)
     leading = sparse_ids.shape[:-1]
     if len(leading) != 1:
         result = OPS["Reshape"](result, (*leading, *result.shape[1:]))
     return result
 
 
-def _combiner(combiner: str | None) -> str:
-    kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
-    if kind is None:
-        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
-    return kind
+def _compiler(ids: SparseTensor, weights: SparseTensor | None) -> Any:
+    """The runner that compiles a lookup of ids it does not see yet; None where ids and weights are there."""
+    given = [ids.values, ids.indices]
+    if weights is not None and is_traced(weights.values):
+        given.append(weights.values > 0)  # what only a gradient traces can be compared: that has no gradient
+    return next((load_runner(type(x)) for x in given if is_traced(x)), None)
 
 
-def _shards(params: Any, argument: str) -> list[Any]:
-    """Only a list is a list of shards; everything else is one table."""
-    shards = params if isinstance(params, list) else [params]
-    if not shards:
-        raise ValueError("Length of params is currently 0. Need at least one param.")
-    arrays = [s if hasattr(s, "dtype") else np.asarray(s) for s in shards]
-    arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
-    first = arrays[0]
-    if len(arrays) > 1 and not first.shape:
-        raise refuse("data_rank", argument=argument)
-    for k, shard in enumerate(arrays[1:], 1):
-        if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):
-            what = [f"{a.dtype}{shape_text(tuple(a.shape[1:]))}" for a in (shard, first)]
-            raise refuse("shards_disagree", argument=f"{argument}[{k}]", value=what[0], bound=what[1])
-    return arrays
+def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **options: Any) -> Any:
+    """Bags along sorted segments. A compiler has to be told how many rows come out, which the segments say."""
+    if not any(map(is_traced, (rows, *weights))):
+        return OPS[op](rows, ids, segments, *weights, **options)
+    if (segments[1:] < segments[:-1]).any():
+        raise refuse("segments_not_increasing")
+    num_segments = int(segments[-1]) + 1 if len(segments) else 0
+    return OPS[f"{op}WithNumSegments"](rows, ids, segments, *weights, num_segments, **options)
 
 
-def _ids(sparse: SparseTensor, argument: str) -> Array:
-    ids = canonical(np.asarray(sparse.values), argument)
-    if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
-    return ids
-
-
-def _dtype_name(dtype: Any) -> str:
-    """The catalogue's name of a dtype, whichever library's it is."""
-    return str(dtype).rpartition(".")[2]
-
-
-def is_float(dtype: Any) -> bool:
-    """Whether a dtype is one of the four floats."""
-    return _dtype_name(dtype) in FLOATS
-
-
-def _data(value: Any) -> Array:
-    """The numbers inside a value that may be traced."""
+def _is_positive(value: Any) -> Array:
+    """Which numbers are greater than 0; the value may be recorded by a gradient."""
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
         value = value.value
-    return np.asarray(value.detach().float() if hasattr(value, "detach") else value)
+    return np.asarray((value.detach().float() if hasattr(value, "detach") else value) > 0)
 
 
 def _real_weights(weights: Any, params: Any) -> Any:
     """Integer weights become the type sums are held in; float weights the kernel converts itself."""
-    if _dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
-        wide = np.float64 if _dtype_name(params.dtype) == "float64" else np.float32
-        return np.asarray(weights).astype(wide)
+    if dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
+        wide = np.float64 if dtype_name(params.dtype) == "float64" else np.float32
+        return (weights if is_traced(weights) else np.asarray(weights)).astype(wide)
     return weights
 
 
@@ -272,31 +256,14 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
 
 def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
     """Ids of any rank as [rows, last]; rank 2 stays as it is, columns unseen, like in TensorFlow."""
-    shape = sparse.dense_shape
-    if (shape < 0).any():
-        raise refuse("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
+    shape, flat = sparse.dense_shape, flat_shape(sparse)
+    indices = np.asarray(sparse.indices)
     if len(shape) == 2:
-        return sparse.indices, shape
-    if len(shape) == 0:
-        raise refuse("dense_shape_empty")
-    last = int(shape[-1])
-    flat = np.array([np.prod(shape[:-1], dtype=np.int64), last], np.int64)
+        return indices, shape
     if sparse.nnz == 0:
         return np.zeros((0, 2), np.int64), flat
-    if 0 in shape.tolist():
-        raise refuse("nothing_to_hold", value=sparse.nnz, shape=shape_text(sparse.shape),
-                     bound=shape_text(tuple(flat.tolist())))  # fmt: skip
+    last = int(shape[-1])
     strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
-    linear = sparse.indices @ strides
+    linear = indices @ strides
     row = np.sign(linear) * (abs(linear) // last)  # towards zero, as C divides
     return np.stack([row, linear - row * last], axis=1), flat
-
-
-def _without_empty_rows(result: Any, empty: Any) -> Any:
-    """Zeros for rows that had no id. TensorFlow's mask has the rank of a matrix, so the result must too."""
-    if len(result.shape) == 1:
-        raise refuse("mask_needs_columns")
-    if len(result.shape) != 2:
-        mask, shape = shape_text(tuple(result.shape[:2])), shape_text(tuple(result.shape))
-        raise refuse("mask_needs_rank_2", value=mask, bound=shape)
-    return OPS["MaskRows"](result, empty)

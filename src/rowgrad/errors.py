@@ -394,6 +394,7 @@ WORDS: dict[str, Words] = {
         "make it an int, or an argument in static_argnums"
     ),
     "size_traced": Words("how many rows come out depends on data, which a compiler does not see; {bound}"),
+    "shards_traced": Words("ids that are traced are looked up in one table, not in {value} shards; join them first"),
     "batch_unfit": Words("vmap: {argument} must not differ between the items of a batch here; {bound}"),
     "batch_too_large": Words(
         "vmap: the items' {argument} would be numbers up to {value} in one call, but integers end at {bound}; set"

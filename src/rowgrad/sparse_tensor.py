@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .dispatch import is_traced
 from .errors import refuse, shape_text
 
 Array = np.ndarray[Any, Any]
@@ -19,20 +20,19 @@ class SparseTensor:
     >>> st = SparseTensor.from_dense([[0, 5], [7, 0]])
     >>> st.indices.tolist(), st.values.tolist()
     ([[0, 1], [1, 0]], [5, 7])
+
+    `indices` and `values` may be arrays that JAX traces; `dense_shape` is known always.
     """
 
-    indices: Array
+    indices: Any
     values: Any
     dense_shape: Array
 
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
-        for name, given in (("indices", indices), ("dense_shape", dense_shape)):
-            array = np.asarray(given)
-            if array.size == 0 and array.dtype.kind == "f":
-                array = array.astype(np.int64)  # an empty Python list says nothing of its dtype
-            if array.dtype.kind not in "iu":
-                raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
-            object.__setattr__(self, name, array.astype(np.int64, copy=False))
+        if is_traced(dense_shape):
+            raise refuse("host_traced", argument="dense_shape")
+        object.__setattr__(self, "indices", _integers(indices, "indices"))
+        object.__setattr__(self, "dense_shape", _integers(dense_shape, "dense_shape"))
         values = values if hasattr(values, "shape") else np.asarray(values)
         if getattr(values.dtype, "kind", "f") in "SU":
             values = values.astype(object)  # fixed widths would cut what is put beside them
@@ -47,6 +47,14 @@ class SparseTensor:
         if shapes["dense_shape"][0] != shapes["indices"][1]:
             raise refuse("lengths_match", argument="dense_shape", value=shapes["dense_shape"][0],
                          bound=shapes["indices"][1])  # fmt: skip
+
+    @classmethod
+    def of(cls, indices: Any, values: Any, shape: tuple[int, ...]) -> SparseTensor:
+        """A sparse tensor out of the parts of one, taken at their word."""
+        sparse = object.__new__(cls)
+        for name, part in (("indices", indices), ("values", values), ("dense_shape", np.array(shape, np.int64))):
+            object.__setattr__(sparse, name, part)
+        return sparse
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,22 +86,22 @@ class SparseTensor:
     def to_dense(self, default_value: Any = 0) -> Array:
         """A dense array; entries at the same place add up, as they do in SciPy."""
         self._check_bounds()
-        values = np.asarray(self.values)
+        values, places = np.asarray(self.values), tuple(np.asarray(self.indices).T)
         if values.dtype.kind in "OT":
             dense = np.full(self.shape, default_value if default_value != 0 else "", values.dtype)
-            dense[tuple(self.indices.T)] = values
+            dense[places] = values
             return dense
         dense = np.full(self.shape, default_value, values.dtype)
-        places = tuple(self.indices.T)
         dense[places] = 0
         np.add.at(dense, places, values)
         return dense
 
     def _check_bounds(self) -> None:
-        bad = np.argwhere((self.indices < 0) | (self.indices >= self.dense_shape))
+        indices = np.asarray(self.indices)
+        bad = np.argwhere((indices < 0) | (indices >= self.dense_shape))
         if len(bad):
             entry, column = (int(v) for v in bad[0])
-            raise refuse("entry_outside", argument="indices", position=entry, value=int(self.indices[entry, column]),
+            raise refuse("entry_outside", argument="indices", position=entry, value=int(indices[entry, column]),
                          bound=int(self.dense_shape[column]), column=column)  # fmt: skip
 
     @classmethod
@@ -109,4 +117,13 @@ class SparseTensor:
         from scipy.sparse import coo_array  # SciPy is the caller's choice
 
         self._check_bounds()
-        return coo_array((np.asarray(self.values), tuple(self.indices.T)), shape=self.shape)
+        return coo_array((np.asarray(self.values), tuple(np.asarray(self.indices).T)), shape=self.shape)
+
+
+def _integers(given: Any, argument: str) -> Any:
+    """Indices and shapes are int64 arrays of NumPy; what is traced stays as it is."""
+    traced = is_traced(given)
+    array = given if traced else np.asarray(given)
+    if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] is no array of floats
+        raise refuse("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
+    return array if traced else array.astype(np.int64, copy=False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..embedding import COMBINERS, clip_rows
+from ..embedding import clip_rows
 from ..errors import refuse, shape_text
+from ..lookup_options import COMBINERS
 from .blocks import wire
 from .given import as_sparse, is_sparse, kind_of, one_value
 from .nodes import Output

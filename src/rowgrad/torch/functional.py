@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..embedding import COMBINERS, clip_rows
+from ..embedding import clip_rows
 from ..errors import refuse
+from ..lookup_options import kind_of
+from ..lookup_options import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from .bags import Bags, filled, read_bags, without_padding
@@ -81,22 +83,12 @@ def prepare(
     return bags if default_id is None else filled(bags, default_id)
 
 
-def row_number(argument: str, row: int | None, rows: int) -> int | None:
-    """A row given by its number; negative ones count from the end."""
-    if row is None:
-        return None
-    if not -rows <= row < rows:
-        raise refuse("row_outside", argument=argument, value=row, bound=rows)
-    return row % rows
-
-
 def checked(combiner: str, grad: str) -> tuple[str, bool]:
     """The op's name for a combiner, and whether gradients are to be rows."""
-    if combiner not in COMBINERS:
-        raise refuse("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
+    kind = kind_of(combiner)
     if grad not in GRADIENTS:
         raise refuse("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
-    return COMBINERS[combiner], grad == "rows"
+    return kind, grad == "rows"
 
 
 def is_in_ddp() -> bool:

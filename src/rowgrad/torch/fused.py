@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..embedding import COMBINERS
 from ..errors import refuse
+from ..lookup_options import COMBINERS
 from ..plan import Plan
 from .autograd import TABLE
 from .bags import Bags

@@ -1,0 +1,136 @@
+"""What a lookup may be given as ids, brought to one form: ids, the bag of each, and how many bags.
+
+Ids that are there become NumPy's, as every call on such arrays runs there; ids that JAX traces stay what they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..arrays import fit
+from ..errors import refuse
+from ..raw_ops import OPS
+from ..sparse_tensor import SparseTensor
+from .arrays import is_jax, is_traced
+
+
+class Bags(NamedTuple):
+    """Ids, the bag of each, how many bags there are, and a number for every id where one is given."""
+
+    indices: Any
+    segment_ids: Any
+    num_bags: int
+    weights: Any = None
+
+    @property
+    def traced(self) -> bool:
+        """Whether only a compiled program will know the ids, or which bag they belong to."""
+        return is_traced(self.indices) or is_traced(self.segment_ids)
+
+
+def read_bags(
+    ids: Any, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any, include_last_offset: bool
+) -> Bags:
+    """Bags out of any of the forms `embedding_bag` takes."""
+    weights = _numbers(weights)
+    if isinstance(ids, SparseTensor):
+        return _of_sparse(ids, offsets, segment_ids, weights)
+    ids = integers(ids, "ids")
+    if is_traced(num_bags):
+        raise refuse("host_traced", argument="num_bags")
+    if ids.ndim == 2:
+        _check_count(num_bags, ids.shape[0], "the rows of ids")
+        return _of_matrix(ids, offsets, segment_ids, weights)
+    if ids.ndim != 1:
+        raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
+    if (offsets is None) == (segment_ids is None):
+        raise refuse("bags_unfit", argument="offsets", value="both or neither",
+                     bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
+    if segment_ids is None:
+        return _of_offsets(ids, integers(offsets, "offsets"), include_last_offset, num_bags, weights)
+    segment_ids = integers(segment_ids, "segment_ids")
+    if num_bags is None:
+        if is_traced(segment_ids):
+            raise refuse("size_traced", argument="num_bags", bound="give num_bags beside segment_ids that are traced")
+        num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
+    return Bags(ids, segment_ids, int(num_bags), weights)
+
+
+def integers(given: Any, argument: str) -> Any:
+    """An array of int32 or int64: NumPy's, or one that is traced."""
+    array = given if is_traced(given) else np.asarray(given)
+    if isinstance(given, list | tuple) and not array.size:
+        array = array.astype(np.int64)  # an empty list says nothing of its dtype
+    if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+        raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
+    return array
+
+
+def to_jax(array: Any, argument: str) -> Any:
+    """Integers as JAX has them, where NumPy's stand beside traced ones."""
+    if is_jax(array):
+        return array
+    return jnp.asarray(fit(array, argument, jax.dtypes.canonicalize_dtype(array.dtype)))
+
+
+def _numbers(weights: Any) -> Any:
+    found = weights.values if isinstance(weights, SparseTensor) else weights
+    return found if found is None or is_jax(found) else jnp.asarray(found)
+
+
+def _check_count(num_bags: int | None, bags: int, why: str) -> None:
+    if num_bags is not None and num_bags != bags:
+        raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
+
+
+def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
+    if offsets is not None or segment_ids is not None:
+        raise refuse("bags_unfit", argument="offsets", value="given", bound=f"absent: {what} says where its bags begin")
+
+
+def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weights: Any) -> Bags:
+    bags = offsets.shape[0] - (1 if closed else 0)
+    _check_count(num_bags, bags, "as offsets say")
+    segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=closed)
+    return Bags(ids, segments, bags, weights)
+
+
+def _of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+    _alone(offsets, segment_ids, "a matrix of ids")
+    bags, length = ids.shape
+    if weights is not None and tuple(weights.shape) != (bags, length):
+        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
+    xp: Any = jnp if is_traced(ids) else np
+    segments = xp.broadcast_to(xp.arange(bags, dtype=ids.dtype)[:, None], (bags, length)).reshape(-1)
+    return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
+
+
+def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+    _alone(offsets, segment_ids, "a SparseTensor")
+    if len(ids.dense_shape) < 1:
+        raise refuse("dense_shape_empty")
+    rows = integers(ids.indices, "ids")[:, 0]
+    return Bags(integers(ids.values, "ids"), rows, int(ids.dense_shape[0]), weights)
+
+
+def without_padding(bags: Bags, padding_idx: int) -> Bags:
+    """The bags, of ids that are there, without those that only fill space."""
+    kept = np.flatnonzero(bags.indices != padding_idx)
+    weights = None if bags.weights is None else OPS["GatherRows"](bags.weights, kept, gradient="dense")
+    return Bags(bags.indices[kept], bags.segment_ids[kept], bags.num_bags, weights)
+
+
+def filled(bags: Bags, default_id: int) -> Bags:
+    """The bags, of ids that are there, with `default_id`, of weight 1, in those that were empty."""
+    new = bags.indices.shape[0]  # the position of what is put in, behind all others
+    positions = np.arange(new, dtype=np.int64)
+    rows, order, _, _ = OPS["RaggedFillEmptyRows"](bags.segment_ids, positions, bags.num_bags, np.int64(new))
+    weights = bags.weights
+    if weights is not None:
+        longer = OPS["ConcatRows"](weights, np.ones(1, weights.dtype))
+        weights = OPS["GatherRows"](longer, order, gradient="dense")
+    return Bags(np.append(bags.indices, bags.indices.dtype.type(default_id))[order], rows, bags.num_bags, weights)

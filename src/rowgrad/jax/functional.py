@@ -1,0 +1,91 @@
+"""Lookups as functions of JAX arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..embedding import clip_rows
+from ..errors import refuse
+from ..lookup_options import kind_of, row_number
+from ..plan import Plan
+from ..raw_ops import OPS
+from . import masked
+from .arrays import is_jax
+from .bags import Bags, filled, read_bags, to_jax, without_padding
+
+
+def embedding_bag(
+    table: Any,
+    ids: Any,
+    offsets: Any = None,
+    *,
+    segment_ids: Any = None,
+    num_bags: int | None = None,
+    per_sample_weights: Any = None,
+    combiner: str = "mean",
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+    default_id: int | None = None,
+    max_norm: float | None = None,
+    plan: Plan | None = None,
+) -> Any:
+    """The rows of `table` named by the ids of every bag, combined: [bags, …] from a table [rows, …].
+
+    Ids come as a vector with `offsets` (where each bag begins) or `segment_ids` (ascending, with `num_bags`), as a
+    matrix (a bag per row), or as a rowgrad SparseTensor. `combiner` is "sum", "mean" or "sqrtn"; with
+    `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². Ids equal to `padding_idx` do not count. An empty bag gives
+    zeros, or the row `default_id`. Sums of 16-bit rows are held in float32. `max_norm` shortens longer rows for this
+    lookup; gradients pass through. `plan` is the Plan of exactly these ids, for a backward pass without a sort.
+
+    Under `jit` only sizes have to be known: `num_bags` beside `segment_ids`, whatever else is traced.
+    """
+    kind = kind_of(combiner)
+    table = table if is_jax(table) else jnp.asarray(table)
+    padding_idx = row_number("padding_idx", padding_idx, table.shape[0])
+    default_id = row_number("default_id", default_id, table.shape[0])
+    if plan is not None and not (padding_idx is None and default_id is None):
+        raise refuse("plan_of_other_ids", bound="padding_idx or default_id")
+    if plan is not None and max_norm is not None:
+        raise refuse("plan_of_other_ids", bound="max_norm")
+    bags = read_bags(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset)
+    weights = bags.weights
+    if padding_idx is not None and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
+        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
+                     bound=tuple(bags.indices.shape))  # fmt: skip
+    if bags.traced:
+        return _traced(table, bags, kind, padding_idx, default_id, max_norm, plan)
+    if padding_idx is not None:
+        bags = without_padding(bags, padding_idx)
+    if default_id is not None:
+        bags = filled(bags, default_id)
+    if max_norm is not None:
+        unique, place = np.unique(bags.indices, return_inverse=True)
+        table = clip_rows(OPS["GatherRows"](table, unique, gradient="dense"), max_norm)
+        bags = bags._replace(indices=place.reshape(-1))
+    return _look_up(table, bags, kind, plan)
+
+
+def _traced(
+    table: Any, bags: Bags, kind: str, padding_idx: int | None, default_id: int | None, max_norm: Any, plan: Plan | None
+) -> Any:
+    if padding_idx is None and default_id is None:
+        if max_norm is not None:
+            table, bags = masked.shortened(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
+        return _look_up(table, bags, kind, plan)
+    kept = jnp.asarray(True) if padding_idx is None else bags.indices != padding_idx
+    bags = masked.leave_out(bags, kept)
+    if default_id is not None:
+        bags = masked.in_order(masked.fill(bags, default_id))
+    return masked.look_up(table, bags, kind, max_norm)
+
+
+def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
+    """One op on bags all of whose ids count."""
+    if plan is not None and plan.num_segments != bags.num_bags:
+        raise refuse("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
+    weights = () if bags.weights is None else (bags.weights,)
+    op = OPS[f"{'Weighted' if weights else ''}SparseSegment{kind}WithNumSegments"]
+    return op(table, bags.indices, bags.segment_ids, *weights, bags.num_bags, plan=plan)

@@ -1,0 +1,60 @@
+"""`safe_embedding_lookup_sparse` where JAX traces ids or weights: the same rules, in shapes that are known before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..errors import refuse
+from ..lookup_options import check_default_id, check_rows_are_vectors, flat_shape
+from ..sparse_tensor import SparseTensor
+from . import masked
+from .bags import Bags, integers, to_jax
+
+
+def lookup_traced(
+    shards: list[Any],
+    sparse_ids: SparseTensor,
+    sparse_weights: SparseTensor | None,
+    kind: str,
+    default_id: int | None,
+    max_norm: float | None,
+    accumulate: str,
+) -> Any:
+    """The lookup as `rowgrad.embedding` asks for it. `kind` is the ops' name for the combiner."""
+    if len(shards) != 1:
+        raise refuse("shards_traced", value=len(shards))
+    num_rows = int(flat_shape(sparse_ids)[0])
+    ids = to_jax(integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
+    check_default_id(default_id, ids.dtype)
+    kept, weights = ids >= 0, None
+    if sparse_weights is not None:
+        weights = jnp.asarray(sparse_weights.values)
+        if weights.shape != ids.shape:
+            raise ValueError(f"Dimensions {ids.shape[0]} and {weights.shape[0]} are not compatible")
+        if kind != "Sum":
+            kept &= weights > 0
+    if default_id is None:
+        check_rows_are_vectors(shards[0])
+    bags = masked.leave_out(Bags(ids, _rows(sparse_ids), num_rows, weights), kept)
+    if default_id is not None:
+        bags = masked.fill(bags, default_id)
+    table = jnp.asarray(shards[0])
+    result = masked.look_up(table, masked.in_order(bags), kind, max_norm, accumulate)
+    return result.reshape(*sparse_ids.shape[:-1], *table.shape[1:])
+
+
+def _rows(sparse: SparseTensor) -> Any:
+    """The row of the result every id belongs to: all its coordinates but the last, counted row by row.
+
+    A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes.
+    """
+    indices = to_jax(integers(sparse.indices, "indices"), "indices")
+    if len(sparse.shape) == 2:
+        return indices[:, 0]
+    rows, step = indices[:, -1] // max(sparse.shape[-1], 1), 1
+    for column in range(len(sparse.shape) - 2, -1, -1):
+        rows = rows + indices[:, column] * step
+        step *= sparse.shape[column]
+    return rows

@@ -1,0 +1,228 @@
+"""embedding_bag on JAX arrays: the bits of torch's, eager and compiled, forward and gradient; what is refused."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import rowgrad as rg
+import rowgrad.jax as rgj
+import rowgrad.torch as rgt
+from golden_cases import same_bits
+from torch_arrays import to_numpy, to_torch
+
+ROWS, COLUMNS, BAGS, PAD, DEFAULT = 7, 5, 6, 3, -2
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"padding_idx": PAD},
+    {"default_id": DEFAULT},
+    {"padding_idx": PAD - ROWS, "default_id": DEFAULT},
+    {"max_norm": 1.5},
+    {"padding_idx": PAD, "default_id": DEFAULT, "max_norm": 1.5},
+)
+FORMS = ("matrix", "offsets", "closed offsets", "segments", "sparse")
+
+
+class Case(NamedTuple):
+    form: str
+    weighted: bool
+    options: dict[str, Any]
+    dtype: str
+    arrays: dict[str, np.ndarray]  # of what can be traced: table, ids, where bags begin, weights, upstream gradient
+
+
+def cases() -> list[Case]:
+    random = np.random.default_rng(4)
+    found = []
+    for k, (option, weighted, combiner) in enumerate(product(OPTIONS, (False, True), ("sum", "mean", "sqrtn"))):
+        form, dtype = FORMS[k % len(FORMS)], ("float32", "bfloat16")[k % 9 == 4]
+        lengths = np.full(BAGS, 3) if form == "matrix" else np.array([3, 0, 1, 12, 0, 2])
+        ids = random.choice([i for i in range(1, ROWS) if i != PAD], lengths.sum()).astype((np.int32, np.int64)[k % 2])
+        ids[[*range(lengths[0]), 7, 9]] = PAD  # a bag of nothing but padding; the default is looked up elsewhere too
+        table = random.normal(size=(ROWS, COLUMNS)).astype(jnp.dtype(dtype))
+        table[0] = np.nan  # nobody looks it up, so its gradient is zero
+        dy = random.normal(size=(BAGS, COLUMNS)).astype(jnp.dtype(dtype))
+        arrays = {"table": table, "ids": ids, "dy": dy}
+        if form == "matrix":
+            arrays["ids"] = ids.reshape(BAGS, -1)
+        elif "offsets" in form:
+            arrays["begin"] = np.append(0, np.cumsum(lengths))[: None if form == "closed offsets" else -1]
+        else:
+            arrays["begin"] = np.repeat(np.arange(BAGS), lengths)
+        if weighted:
+            arrays["weights"] = random.normal(size=arrays["ids"].shape).astype(jnp.dtype(dtype))
+            arrays["weights"][arrays["ids"] == PAD] = np.nan  # what is left out spoils nothing
+        if "padding_idx" in option:
+            table[PAD] = np.inf
+        else:
+            arrays = {k: np.nan_to_num(v, nan=1.0) if k == "weights" else v for k, v in arrays.items()}
+        found.append(Case(form, weighted, {"combiner": combiner, **option}, dtype, arrays))
+    return found
+
+
+CASES = cases()
+
+
+def bag(function: Any, case: Case, table: Any, ids: Any, weights: Any, begin: Any) -> Any:
+    given: dict[str, Any] = {"per_sample_weights": weights, **case.options}
+    if "offsets" in case.form:
+        return function(table, ids, begin, include_last_offset=case.form == "closed offsets", **given)
+    if case.form == "segments":
+        return function(table, ids, segment_ids=begin, num_bags=BAGS, **given)
+    if case.form == "sparse":
+        xp = jnp if isinstance(begin, jax.Array) else np
+        ids = rg.SparseTensor(xp.stack([begin, begin], axis=1), ids, [BAGS, BAGS])
+    return function(table, ids, **given)
+
+
+def by_torch(case: Case) -> list[np.ndarray]:
+    arrays = {k: to_torch(v) for k, v in case.arrays.items()}
+    leaves = [arrays[k].requires_grad_() for k in ("table", "weights") if k in arrays]
+    begin = case.arrays.get("begin") if case.form == "sparse" else arrays.get("begin")
+    y = bag(rgt.functional.embedding_bag, case, leaves[0], arrays["ids"], (*leaves, None)[1], begin)
+    return [to_numpy(y.detach()), *map(to_numpy, torch.autograd.grad(y, leaves, arrays["dy"]))]
+
+
+def by_jax(case: Case, arrays: dict[str, Any]) -> list[Any]:
+    leaves = [arrays[k] for k in ("table", "weights") if k in arrays]
+
+    def forward(table: Any, weights: Any = None) -> Any:
+        return bag(rgj.embedding_bag, case, table, arrays["ids"], weights, arrays.get("begin"))
+
+    y, pull = jax.vjp(forward, *leaves)
+    return [y, *pull(arrays["dy"])]
+
+
+def assert_same(case: Case, found: list[Any], compiled: bool) -> None:
+    expected = by_torch(case)
+    for what, got, wanted in zip(("y", "dtable", "dweights"), found, expected, strict=False):
+        # JAX differentiates dense ops, of which max_norm is made, by itself. Compiled, they may round once where others
+        # round twice, and weights' gradients are made of them too.
+        dense = what == "dweights" or "max_norm" in case.options
+        if (compiled and dense) or (what != "y" and "max_norm" in case.options):
+            tolerance = 3e-2 if case.dtype == "bfloat16" else 1e-5
+            wide = [np.asarray(x).astype(np.float64) for x in (got, wanted)]
+            np.testing.assert_allclose(*wide, tolerance, tolerance, err_msg=f"{what} {case}")
+        else:
+            assert same_bits(got, wanted), f"{what} {case}\n{got}\n{wanted}"
+
+
+def test_eager_bits() -> None:
+    for case in CASES:
+        if "max_norm" in case.options and case.options["combiner"] != "mean":
+            continue  # the same again, but for the last op
+        arrays = {k: jnp.asarray(v) if k != "ids" else v for k, v in case.arrays.items()}
+        assert_same(case, by_jax(case, arrays), compiled=False)
+
+
+def test_compiled_bits() -> None:
+    """All cases in one program, so that it is compiled once."""
+    given = [{k: jnp.asarray(v) for k, v in case.arrays.items()} for case in CASES]
+    program = jax.jit(lambda arrays: [by_jax(c, a) for c, a in zip(CASES, arrays, strict=True)])
+    for case, found in zip(CASES, program(given), strict=True):
+        assert_same(case, found, compiled=True)
+
+
+def test_ids_may_be_traced_or_not() -> None:
+    """A table and weights that alone are traced, offsets that alone are, ids beside known offsets."""
+    table, ids, begin = jnp.arange(14.0).reshape(7, 2), np.array([3, 1, 3, 6]), np.array([0, 1, 1])
+    weights = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
+    options = {"padding_idx": 3, "default_id": 5, "combiner": "sqrtn"}
+
+    def look_up(table: Any, ids: Any, begin: Any, weights: Any) -> Any:
+        return rgj.embedding_bag(table, ids, begin, per_sample_weights=weights, **options)
+
+    expected = look_up(table, ids, begin, weights)
+    assert expected[0].tolist() == expected[1].tolist() == [10.0, 11.0]
+
+    @jax.jit
+    def program(table: Any, traced_ids: Any, traced_begin: Any, traced_weights: Any) -> list[Any]:
+        return [
+            look_up(table, ids, begin, weights),
+            look_up(table, ids, begin, traced_weights),
+            look_up(table, ids, traced_begin, weights),
+            look_up(table, traced_ids, begin, weights),
+        ]
+
+    for found in program(table, ids, begin, weights):
+        assert same_bits(found, expected)
+
+
+def test_a_plan_passes_through_jit() -> None:
+    table, ids, segments = jnp.arange(8.0).reshape(4, 2), np.array([3, 0, 3]), np.array([0, 0, 2])
+    plan = rg.Plan(ids, segments, 4, 3)
+
+    @jax.jit
+    def gradient(table: Any, plan: rg.Plan, ids: Any) -> Any:
+        def loss(table: Any) -> Any:
+            bags = rgj.embedding_bag(table, ids, segment_ids=segments, num_bags=3, plan=plan, combiner="sum")
+            return (bags**2).sum()
+
+        return jax.grad(loss)(table)
+
+    assert gradient(table, plan, ids).tolist() == [[12.0, 16.0], [0.0, 0.0], [0.0, 0.0], [24.0, 30.0]]
+    with pytest.raises(rg.errors.InvalidArgumentError, match="cannot go with padding_idx or default_id"):
+        rgj.embedding_bag(table, ids, segment_ids=segments, plan=plan, padding_idx=0)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="the plan is of 3 bags, the bags have 4"):
+        rgj.embedding_bag(table, ids, segment_ids=segments, plan=plan, num_bags=4)
+
+
+def test_sums_of_integers() -> None:
+    table, ids = jnp.arange(6).reshape(3, 2), np.array([[2, 0], [1, 2], [0, 0]])
+    options = {"combiner": "sum", "padding_idx": 0}
+    expected = [[4, 5], [6, 8], [0, 0]]
+    assert rgj.embedding_bag(table, ids, **options).tolist() == expected
+    assert jax.jit(lambda t, i: rgj.embedding_bag(t, i, **options))(table, ids).tolist() == expected
+
+
+TABLE = jnp.ones((4, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"ids": [[0, 4]]}, r"Bad: indices\[1\] == 4 out of range \[0, 4\)"),
+        ({"ids": [-1], "offsets": [0]}, r"== -1 out of range"),
+        ({"ids": [[0.5]]}, "ids must be one of int32, int64; got float64"),
+        ({"ids": [0, 1]}, "either offsets or segment_ids"),
+        ({"ids": [[[0]]]}, "got 3 dimensions; wanted 1 or 2"),
+        ({"ids": [[0]], "offsets": [0]}, "a matrix of ids says where its bags begin"),
+        ({"ids": [[0]], "num_bags": 3}, "got 3; wanted 1, the rows of ids"),
+        ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3; wanted 1, as offsets say"),
+        ({"ids": [0, 1], "segment_ids": [1, 0]}, "segment ids"),
+        ({"ids": [[0]], "padding_idx": 4}, "padding_idx = 4 is not a row of a table of 4"),
+        ({"ids": [[0]], "default_id": -5}, "default_id = -5 is not a row"),
+        ({"ids": [[0]], "combiner": "max"}, "combiner must be one of sum, mean, sqrtn; got 'max'"),
+        ({"ids": [[0]], "per_sample_weights": [1.0]}, r"per_sample_weights must have shape \(1, 1\)"),
+        ({"ids": [0], "offsets": [0], "per_sample_weights": [1.0, 2.0], "padding_idx": 0}, "per_sample_weights must"),
+    ],
+)
+def test_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        rgj.embedding_bag(TABLE, **given)
+
+
+def test_refused_while_traced() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="give num_bags beside segment_ids that are traced"):
+        jax.jit(lambda s: rgj.embedding_bag(TABLE, [0, 1], segment_ids=s))(jnp.array([0, 1]))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags decides a shape"):
+        jax.jit(lambda n: rgj.embedding_bag(TABLE, [0, 1], segment_ids=[0, 1], num_bags=n))(2)
+
+
+def test_refused_when_compiled() -> None:
+    """Bad ids and segments; a segment id that is the number of bags must not be taken for what is left out."""
+
+    @jax.jit
+    def program(ids: Any, segments: Any) -> Any:
+        return rgj.embedding_bag(TABLE, ids, segment_ids=segments, num_bags=2, padding_idx=0, default_id=1)
+
+    assert program(jnp.array([0, 2]), jnp.array([2, 0])).tolist() == [[1.0, 1.0], [1.0, 1.0]]  # padding has no bag
+    for ids, segments in (([4, 2], [0, 0]), ([-1, 2], [0, 0]), ([3, 2], [0, 2]), ([3, 2], [-1, 0])):
+        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="out of range"):
+            jax.block_until_ready(program(jnp.array(ids), jnp.array(segments)))

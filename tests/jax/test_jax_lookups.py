@@ -1,0 +1,206 @@
+"""The lookups on JAX arrays against what TensorFlow answered: eager, differentiated, compiled with ids unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixed
+from golden_cases import Case, cases, same_bits
+from jax_arrays import to_jax, x64
+
+CASES = list(cases("valid", composites=True))
+
+
+@pytest.fixture(autouse=True)
+def _wide() -> Iterator[None]:
+    with x64():
+        yield
+
+
+def test_all_cases_fit_jax() -> None:
+    dtypes = {array.dtype for case in CASES for array in case.inputs.values()}
+    assert all(to_jax(np.zeros(1, dtype)) is not None for dtype in dtypes)
+
+
+def given(case: Case) -> tuple[list[Any], dict[str, Any]]:
+    """Table, ids and weights in JAX's arrays, and the options."""
+    (params, ids, weights), options = arguments(case)
+    found = [rg.SparseTensor(s.indices, to_jax(s.values), s.dense_shape) for s in (ids, weights) if s is not None]
+    return [to_jax(params), *found], options
+
+
+WEIGHTED = {(c.op, c.attrs["combiner"]): c.id for c in CASES if "weights" in c.inputs and c.tag == "w"}
+
+
+def results(case: Case, inputs: list[Any], options: dict[str, Any], dy: Any) -> dict[str, Any]:
+    """The lookup, and the gradients of its table and, for some cases of each combiner, of its weights."""
+    table, ids, *rest = inputs
+    weights = rest[0].values if rest else None
+    asked = case.id in WEIGHTED.values() and jnp.issubdtype(weights.dtype, jnp.floating)
+    leaves = [table, weights] if asked else [table]
+
+    def forward(table: Any, weights: Any = weights) -> Any:
+        bag_weights = None if weights is None else rg.SparseTensor(rest[0].indices, weights, rest[0].dense_shape)
+        return FUNCTIONS[case.op](table, ids, bag_weights, **options)
+
+    if dy is None:
+        return {"y": forward(table)}
+    y, pull = jax.vjp(forward, *leaves)
+    return {"y": y, **dict(zip(("dparams", "dweights"), pull(dy), strict=False))}
+
+
+def differentiated() -> set[int]:
+    """All cases, but of those made of dense ops, which JAX compiles anew for every shape, one of each kind."""
+    found: dict[Any, int] = {}
+    for case in CASES:
+        kind: Any = case.id
+        if case.attrs["max_norm"] is not None:
+            kind = case.op
+        elif case.op.startswith("safe") and case.attrs["default_id"] is None:
+            kind = ("weights" in case.inputs, case.tag)
+        found.setdefault(kind, case.id)
+    return set(found.values())
+
+
+DIFFERENTIATED = differentiated()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_lookup(case: Case) -> None:
+    inputs, options = given(case)
+    agree(case, "y", FUNCTIONS[case.op](*inputs, **options))
+    if "dy" in case.inputs and case.id in DIFFERENTIATED:
+        for name, found in results(case, inputs, options, to_jax(case.inputs["dy"])).items():
+            agree(case, name, found)
+
+
+def one_of_each() -> list[Case]:
+    """A safe lookup of every combiner, with weights and without, with a default and without, and of what is special."""
+    common = ("w", "no-w", "variable", "long-rows", "row-of-16+")
+    found: dict[Any, Case] = {}
+    for case in (c for c in CASES if c.op.startswith("safe")):
+        kind = (case.attrs["combiner"], case.attrs["default_id"] is None) if case.tag in common else ()
+        found.setdefault((*kind, "weights" in case.inputs, "" if kind else case.tag.partition("-")[0]), case)
+    return list(found.values())
+
+
+SAFE = one_of_each()
+
+
+def test_compiled_with_traced_ids() -> None:
+    """A case of every kind in one program, so that it is compiled once."""
+    prepared = [(case, *given(case)) for case in SAFE]
+
+    @jax.jit
+    def program(traced: list[Any], dys: list[Any]) -> list[dict[str, Any]]:
+        parts = zip(prepared, traced, dys, strict=True)
+        return [results(case, inputs, options, dy) for (case, _, options), inputs, dy in parts]
+
+    dys = [to_jax(case.inputs["dy"]) if "dy" in case.inputs else None for case in SAFE]
+    for case, found in zip(SAFE, program([inputs for _, inputs, _ in prepared], dys), strict=True):
+        for name, array in found.items():
+            agree(case, name, array)
+
+
+def dense(case: Case, name: str, rows: int) -> np.ndarray | None:
+    """TensorFlow's gradient as a table: rows with the same index add up as rowgrad adds them."""
+    if name in case.outputs:
+        return case.outputs[name]
+    if f"{name}_values" not in case.outputs:
+        return None
+    return rg.densify(rg.IndexedRows(case.outputs[f"{name}_values"], case.outputs[f"{name}_indices"], rows))
+
+
+def agree(case: Case, name: str, got: Any) -> None:
+    assert isinstance(got, jax.Array)
+    found, expected = np.asarray(got), dense(case, name, got.shape[0])
+    if expected is None:
+        return
+    # A row per id is rounded before rows add up; JAX's gradient of a table adds first.
+    ids = case.outputs.get(f"{name}_indices", np.zeros(0)).tolist()
+    fixed = is_fixed(case, name) and len(set(ids)) == len(ids)
+    good = same_bits(found, expected) if fixed else close(found, expected, case)
+    assert good, f"{case} {name}\n{found}\n{expected}"
+
+
+def test_known_ids_and_a_traced_table() -> None:
+    """Under jit the ids may be constants: then they say how many rows come out."""
+    table, values = np.arange(12.0).reshape(6, 2), np.array([5, 2, 0, 3])
+    ids = rg.SparseTensor([[0, 0], [0, 1], [2, 0], [2, 1]], values, [4, 2])
+    weights = rg.SparseTensor(ids.indices, np.array([1, 2, 3, 4]), [4, 2])
+    shards = [table[:3], table[3:]]
+
+    def lookups(table: Any, shards: Any, weights: Any) -> list[Any]:
+        return [
+            rg.embedding_lookup_sparse(table, ids),
+            rg.embedding_lookup_sparse(table, ids, weights, allow_fast_lookup=True),
+            rg.embedding_lookup_sparse(table, ids, weights, "sum"),
+            rg.embedding_lookup_sparse(shards, ids, combiner="sqrtn", max_norm=3.0),
+            rg.safe_embedding_lookup_sparse(table, ids, default_id=1),
+            rg.safe_embedding_lookup_sparse(shards, ids, combiner="sum"),
+        ]
+
+    for found, expected in zip(jax.jit(lookups)(table, shards, weights), lookups(table, shards, weights), strict=True):
+        np.testing.assert_allclose(found, expected, 1e-15)
+    unsorted = rg.SparseTensor([[1, 0], [0, 0], [1, 1]], [0, 1, 2], [2, 2])
+    for given in (None, rg.SparseTensor(unsorted.indices, np.ones(3), [2, 2])):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="segment ids are not increasing"):
+            jax.jit(lambda table, given=given: rg.embedding_lookup_sparse(table, unsorted, given, "sum"))(table)
+
+
+def test_refused_while_traced() -> None:
+    table = jnp.ones((3, 2))
+    ids = rg.SparseTensor([[0, 0]], jnp.array([1]), [1, 1])
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match=r"use safe_embedding_lookup_sparse.*dense_shape\[0\]"
+    ) as it:
+        jax.jit(rg.embedding_lookup_sparse)(table, ids)
+    assert (it.value.argument, it.value.op) == ("sp_ids", "embedding_lookup_sparse")
+    with pytest.raises(rg.errors.InvalidArgumentError, match="looked up in one table, not in 2 shards"):
+        jax.jit(rg.safe_embedding_lookup_sparse)([table, table], ids)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape decides a shape"):
+        jax.jit(lambda shape: rg.SparseTensor([[0, 0]], [1], shape))(jnp.array([1, 1]))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be int64; got float64"):
+        jax.jit(lambda indices: rg.SparseTensor(indices, [1], [1, 1]))(jnp.ones((1, 2)))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sparse_ids must be one of int32, int64; got float64"):
+        jax.jit(rg.safe_embedding_lookup_sparse)(table, rg.SparseTensor([[0, 0]], jnp.array([1.0]), [1, 1]))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="slice index 1 of dimension 0 out of bounds"):
+        jax.jit(rg.safe_embedding_lookup_sparse)(table[:, 0], ids)
+    with pytest.raises(ValueError, match="accumulate must be one of"):
+        jax.jit(lambda ids: rg.safe_embedding_lookup_sparse(table, ids, accumulate="T32"))(ids)
+
+
+def test_refused_when_compiled() -> None:
+    """An id that counts and is no row, a row that is not in dense_shape; what does not count is not looked at."""
+    program = jax.jit(lambda ids: rg.safe_embedding_lookup_sparse(jnp.ones((3, 2)), ids, combiner="sum"))
+
+    def run(row: int, value: int) -> Any:
+        return jax.block_until_ready(program(rg.SparseTensor([[0, 0], [row, 0]], jnp.array([1, value]), [2, 1])))
+
+    assert run(1, 2).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert run(7, -1).tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    for row, value in ((1, 3), (2, 0), (7, 0)):
+        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="out of range"):
+            run(row, value)
+
+
+def test_a_sparse_tensor_is_a_tree() -> None:
+    ids = rg.SparseTensor([[0, 1], [1, 0]], np.array([5, 7]), [2, 2])
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(ids)]
+    assert paths == [".indices", ".values"]
+    with x64(False):
+        twice = jax.jit(lambda s: rg.SparseTensor(s.indices, s.values * 2, s.dense_shape))(ids)
+        assert isinstance(twice, rg.SparseTensor)
+        assert twice.indices.dtype == twice.dtype == jnp.int32
+        assert twice.to_dense().tolist() == [[0, 10], [14, 0]]  # its indices are JAX's
+        assert rg.embedding_lookup_sparse(jnp.arange(15.0), twice, combiner="sum").tolist() == [10.0, 14.0]
+        safe = rg.safe_embedding_lookup_sparse(jnp.arange(30.0).reshape(15, 2), twice, combiner="sum")
+        assert safe.tolist() == [[20.0, 21.0], [28.0, 29.0]]
+    assert jax.tree_util.tree_map(lambda x: x, ids).shape == ids.shape
