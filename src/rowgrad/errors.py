@@ -407,6 +407,9 @@ WORDS: dict[str, Words] = {
         "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
         " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables"
     ),
+    "lookup_unfit": Words(
+        "inside value_and_rows a lookup takes no {argument}: its gradient by rows is that of its ids"
+    ),
     "lookup_inside": Words(
         "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
         " from where its ids cannot come out; look it up outside of them"

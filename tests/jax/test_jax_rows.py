@@ -218,3 +218,41 @@ def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
         _ = Table(table_of(1)).rows
     assert repr(grads) == "Table(rows of float32[12,3])"
     assert repr(Table(table_of(1))) == "Table(float32[12,3])"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("how", [{}, {"padding_idx": 7}, {"padding_idx": 7, "default_id": 1}], ids=str)
+def test_embedding_bag_of_a_table(how: dict[str, Any], weighted: bool) -> None:
+    """Ids that are left out name no row; without `value_and_rows` a Table is its array."""
+    matrix = np.array([[7, 2, 7], [0, 11, 2], [7, 7, 7]], np.int32)
+    weights = jnp.arange(1.0, 10.0).reshape(3, 3) if weighted else None
+    table = Table(table_of(1))
+
+    def loss(table: Any, ids: Any) -> Any:
+        return (rg.jax.embedding_bag(table, ids, per_sample_weights=weights, combiner="sqrtn", **how) ** 2).sum()
+
+    named = sorted(set(matrix.ravel().tolist()) - ({7} if how else set()) | ({1} if "default_id" in how else set()))
+    value, whole = jax.value_and_grad(loss)(table.array, matrix)
+    for found in (value_and_rows(loss), jax.jit(value_and_rows(loss))):
+        got, rows = found(table, matrix)
+        assert rows.rows.indices.tolist()[: len(named)] == named
+        np.testing.assert_allclose(got, value, rtol=1e-6)
+        np.testing.assert_allclose(dense_of(rows.rows), whole, rtol=1e-6)
+    exact = jax.jit(value_and_rows(loss, size=len(named)))(table, matrix)[1]
+    assert exact.rows.indices.tolist() == named
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="rows are named"):
+        jax.block_until_ready(jax.jit(value_and_rows(loss, size=len(named) - 1))(table, matrix))
+    assert same_bits(np.asarray(loss(table, matrix)), np.asarray(loss(table.array, matrix)))
+
+
+@pytest.mark.parametrize("option", ["max_norm", "plan"])
+def test_a_watched_lookup_takes_less(option: str) -> None:
+    plan = rg.Plan(IDS, SEGMENTS, ROWS, BAGS)
+    given = {"max_norm": {"max_norm": 1.0}, "plan": {"plan": plan}}[option]
+
+    def loss(table: Any) -> Any:
+        return rg.jax.embedding_bag(table, IDS, segment_ids=SEGMENTS, num_bags=BAGS, **given).sum()
+
+    with pytest.raises(rg.errors.InvalidArgumentError, match=f"takes no {option}"):
+        value_and_rows(loss)(Table(table_of(1)))
+    assert np.isfinite(loss(Table(table_of(1))))

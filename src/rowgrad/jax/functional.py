@@ -15,6 +15,7 @@ from ..raw_ops import OPS
 from . import masked
 from .arrays import is_jax
 from .bags import Bags, filled, read_bags, to_jax, without_padding
+from .table import Table, bags_of
 
 
 def embedding_bag(
@@ -40,10 +41,13 @@ def embedding_bag(
     zeros, or the row `default_id`. Sums of 16-bit rows are held in float32. `max_norm` shortens longer rows for this
     lookup; gradients pass through. `plan` is the Plan of exactly these ids, for a backward pass without a sort.
 
+    `table` may be a `Table`: inside of `value_and_rows` its gradient comes by rows, and neither `max_norm` nor `plan`
+    may be given.
+
     Under `jit` only sizes have to be known: `num_bags` beside `segment_ids`, whatever else is traced.
     """
     kind = kind_of(combiner)
-    table = table if is_jax(table) else jnp.asarray(table)
+    table = _array_of(table, max_norm, plan)
     padding_idx = row_number("padding_idx", padding_idx, table.shape[0])
     default_id = row_number("default_id", default_id, table.shape[0])
     if plan is not None and not (padding_idx is None and default_id is None):
@@ -68,6 +72,17 @@ def embedding_bag(
     return _look_up(table, bags, kind, plan)
 
 
+def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
+    """The array of a table, or what stands in for it where its lookups are watched."""
+    if not isinstance(table, Table):
+        return table if is_jax(table) else jnp.asarray(table)
+    if not table.is_tapped:
+        return table.array
+    if max_norm is not None or plan is not None:
+        raise refuse("lookup_unfit", argument="max_norm" if plan is None else "plan")
+    return table.held
+
+
 def _traced(
     table: Any, bags: Bags, kind: str, padding_idx: int | None, default_id: int | None, max_norm: Any, plan: Plan | None
 ) -> Any:
@@ -86,6 +101,8 @@ def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
     """One op on bags all of whose ids count."""
     if plan is not None and plan.num_segments != bags.num_bags:
         raise refuse("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
+    if plan is None:
+        return bags_of(table, kind, bags.indices, bags.segment_ids, bags.num_bags, bags.weights)
     weights = () if bags.weights is None else (bags.weights,)
     op = OPS[f"{'Weighted' if weights else ''}SparseSegment{kind}WithNumSegments"]
     return op(table, bags.indices, bags.segment_ids, *weights, bags.num_bags, plan=plan)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from ..embedding import clip_rows
 from ..raw_ops import OPS
 from .bags import Bags, to_jax
+from .table import bags_of
 
 
 def leave_out(bags: Bags, kept: Any) -> Bags:
@@ -53,13 +54,13 @@ def look_up(table: Any, bags: Bags, kind: str, max_norm: float | None, accumulat
     if max_norm is not None:
         table, bags = shortened(table, bags, max_norm)
     ids, segments, extra, weights = bags
-    if weights is not None:
+    if weights is not None and accumulate != "float32":
         op = OPS[f"WeightedSparseSegment{kind}WithNumSegments"]
         return op(table, ids, segments, weights, extra + 1, accumulate=accumulate)[:extra]
-    if not jnp.issubdtype(table.dtype, jnp.floating):  # no op for these takes segments in any order
+    is_ordered = not jnp.issubdtype(table.dtype, jnp.floating)  # no op for these takes segments in any order
+    if is_ordered:
         ids, segments, _, _ = in_order(bags)
-        return OPS[f"SparseSegment{kind}WithNumSegments"](table, ids, segments, extra + 1)[:extra]
-    return OPS[f"SparseSegment{kind}GradGrad"](table, ids, segments, extra + 1)[:extra]
+    return bags_of(table, kind, ids, segments, extra + 1, weights, is_ordered)[:extra]
 
 
 def shortened(table: Any, bags: Bags, max_norm: float) -> tuple[Any, Bags]:

@@ -71,10 +71,11 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
         differentiated = jax.value_and_grad(tapped, argnums=(0, 1), has_aux=True)
         (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
         lookups = [Lookup(s.kind, i, b, w, g) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
-        rows = [
-            rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
-            for t, a in enumerate(parts.arrays)
-        ]
+        rows = []
+        for t, a in enumerate(parts.arrays):
+            spared = any(s.spared for s in seen if s.table == t)
+            mine = [k for s, k in zip(seen, lookups, strict=True) if s.table == t]
+            rows.append(rows_of(mine, a.shape, a.dtype, size, spared))
         return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
 
     return value_and_grads
@@ -125,7 +126,9 @@ def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
 # -- from lookups to rows ---------------------------------------------------------------------------------------------
 
 
-def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None) -> IndexedRows:
+def rows_of(
+    lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None, spared: bool = False
+) -> IndexedRows:
     """The gradient of a table of this shape by unique rows, that of all its lookups.
 
     A row adds up lookup after lookup, and inside of each in the order of its ids: one sum, rounded once.
@@ -136,14 +139,17 @@ def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: i
     if not count:
         ids = jnp.full(size, num_rows, lookups[0].ids.dtype if lookups else jnp.int32)
         return IndexedRows(jnp.zeros((size, *shape[1:]), dtype), ids, num_rows, is_unique=True)
+    # Ids that were left out name one row beyond the table, which is cut off again: its id is what comes after the last.
+    beyond = 1 if spared else 0
     kinds = {k.kind for k in lookups}
     kind = kinds.pop()
     if kinds or any(k.weights is not None for k in lookups):
         wide = jnp.promote_types(dtype, jnp.float32)
         kind, lookups = "Sum", [_as_sum(k, wide) for k in lookups]
     grad, ids, segment_ids = _one_after_the_other(lookups)
-    values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows, size=size)
-    return IndexedRows(values.astype(dtype), rows, num_rows, is_unique=True)
+    values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + beyond, size=size + beyond)
+    values, rows = values[:size].astype(dtype), jnp.minimum(rows[:size], num_rows)
+    return IndexedRows(values, rows, num_rows, is_unique=True)
 
 
 def _as_sum(lookup: Lookup, wide: Any) -> Lookup:

@@ -8,8 +8,8 @@ import jax
 import jax.extend.core
 import jax.numpy as jnp
 
-from ..embedding import COMBINERS
 from ..errors import refuse
+from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 
@@ -49,9 +49,14 @@ class Table:
         return self._held
 
     @property
+    def is_tapped(self) -> bool:
+        """Whether `value_and_rows` is looking at the table's lookups."""
+        return isinstance(self._held, Tap)
+
+    @property
     def array(self) -> Any:
         """The table itself. Inside `value_and_rows` this is refused: a gradient by rows knows lookups only."""
-        if isinstance(self._held, Tap):
+        if self.is_tapped:
             raise refuse("table_tapped")
         if isinstance(self._held, IndexedRows):
             raise refuse("table_unfit", argument="array", value="a gradient by rows", bound="an array; see rows")
@@ -86,9 +91,7 @@ class Table:
         kind = COMBINERS.get(combiner or "mean")
         if kind is None:
             raise refuse("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
-        if isinstance(self._held, Tap):
-            return self._held.bags(kind, ids, segment_ids, num_bags, weights)
-        return bags_of(self.array, kind, ids, segment_ids, num_bags, weights)
+        return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, num_bags, weights)
 
     def __repr__(self) -> str:
         if not hasattr(self._held, "shape"):
@@ -97,12 +100,20 @@ class Table:
         return f"Table({what}{self.dtype}[{','.join(map(str, self.shape))}])"
 
 
-def bags_of(array: Any, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any) -> Any:
-    """Bags of rows, with weights or without."""
+def bags_of(
+    array: Any, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any, ordered: bool = True
+) -> Any:
+    """Bags of the rows of an array, or of what stands in for it.
+
+    Segment ids ascend. If not `ordered` they stand in any order, and the last segment is one of ids that do not count,
+    whose sum nobody looks at.
+    """
+    if isinstance(array, Tap):
+        return array.bags(kind, ids, segment_ids, num_bags, weights, ordered)
     how = {"data": array, "indices": ids, "segment_ids": segment_ids, "num_segments": num_bags}
-    if weights is None:
-        return OPS[f"SparseSegment{kind}WithNumSegments"](**how)
-    return OPS[f"WeightedSparseSegment{kind}WithNumSegments"](**how, weights=weights)
+    if weights is not None:
+        return OPS[f"WeightedSparseSegment{kind}WithNumSegments"](**how, weights=weights)
+    return OPS[f"SparseSegment{kind}{'WithNumSegments' if ordered else 'GradGrad'}"](**how)
 
 
 jax.tree_util.register_pytree_with_keys(
@@ -116,11 +127,12 @@ jax.tree_util.register_pytree_with_keys(
 
 
 class Looked(NamedTuple):
-    """What a lookup did: in which table, how it combines, and the shape of what it gave."""
+    """What a lookup did: in which table, how it combines, the shape of what it gave, whether it left out some ids."""
 
     table: int
     kind: str
     output: Any
+    spared: bool
 
 
 class LookupLog:
@@ -152,13 +164,15 @@ class Tap:
         self._array, self._log, self._table = array, log, table
         self.shape, self.dtype = array.shape, array.dtype
 
-    def bags(self, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any) -> Any:
+    def bags(self, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any, ordered: bool) -> Any:
         """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient."""
         self._log.check()
-        output = bags_of(jax.lax.stop_gradient(self._array), kind, ids, segment_ids, num_bags, weights)
-        looked = Looked(self._table, kind, jax.ShapeDtypeStruct(output.shape, output.dtype))
-        given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
-        return self._log.enter(looked, given, output)
+        output = bags_of(jax.lax.stop_gradient(self._array), kind, ids, segment_ids, num_bags, weights, ordered)
+        looked = Looked(self._table, kind, jax.ShapeDtypeStruct(output.shape, output.dtype), not ordered)
+        ids, segment_ids = jnp.asarray(ids), jnp.asarray(segment_ids)
+        if not ordered:  # those in the last segment were left out: they name no row
+            ids = jnp.where(segment_ids == num_bags - 1, self.shape[0], ids)
+        return self._log.enter(looked, (ids, segment_ids, None if weights is None else jnp.asarray(weights)), output)
 
     def _refused(self, *_: Any) -> Any:
         raise refuse("table_tapped")
