@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from agreement import agree
 from emulated_call import emulate, on_cpu, same_bits
 from host_device import HostDevice
 
@@ -61,6 +62,25 @@ def test_gradients(shape: tuple[Any, ...], order: str) -> None:
                 emulate(op, arguments, seed=number, order=order), on_cpu(op, arguments, order=order), strict=True
             ):
                 assert same_bits(ours, theirs), (op, dtype)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3], SHAPES[4], SHAPES[5]], ids=str)
+def test_gradients_in_a_given_number_of_rows(shape: tuple[Any, ...]) -> None:
+    """Exactly as many as are named, one more, many more than ids, too few; and where nothing is looked at."""
+    for number, dtype in enumerate(FLOATS):
+        size, rows, bags, columns, hot = shape
+        given = batch(number + size, size, rows, bags, columns, dtype, hot)
+        total, named = given.pop("rows"), len(given["indices"].unique())
+        op = f"PaddedSparseSegment{('Sum', 'Mean', 'SqrtN')[number % 3]}GradV2"
+        for room in (named, named + 1, size + 900, named - 1):
+            sizes = {"dense_output_dim0": total, "size": room, "fill_id": total + number}
+            agree(op, number, attrs={"order": ("blocked", "sequential")[number % 2]}, **given, **sizes)
+    nothing = {name: values[:0] for name, values in given.items() if name != "grad"}
+    agree(op, **nothing, grad=given["grad"], dense_output_dim0=total, size=3, fill_id=total)
+    agree(op, **given, dense_output_dim0=0, size=2, fill_id=0)
+    bad = {**given, "indices": given["indices"].clone()}
+    bad["indices"][-1] = total
+    agree(op, **bad, dense_output_dim0=total, size=size, fill_id=total)
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 17, 300, 5000])
