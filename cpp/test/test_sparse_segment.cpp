@@ -48,6 +48,19 @@ Result gradient(const Tensor& grad, const Batch& b, Reduce kind, bool unique, st
   });
 }
 
+Result padded(const Tensor& grad, const Batch& b, Reduce kind, std::int64_t out_rows, std::int64_t size,
+              std::int64_t fill) {
+  auto in = b.with(grad);
+  in.push_back(scalar_of(out_rows, false));
+  in.push_back(scalar_of(size));
+  in.push_back(scalar_of(fill));
+  return run_same("sparse_segment_grad_padded", {std::int64_t(kind), 1, std::int64_t(Order::sequential)}, in,
+                  [&](std::int64_t rows) {
+                    return std::vector<Tensor>{Tensor(grad.dtype, {rows, grad.cols()}),
+                                               Tensor(b.wide_indices ? DType::int64 : DType::int32, {rows})};
+                  });
+}
+
 Result transpose(const Tensor& data, const Batch& b, Reduce kind, std::int64_t num_segments) {
   auto in = b.with(data);
   in.push_back(scalar_of(num_segments));
@@ -105,6 +118,18 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
   const Result unique = gradient(grad, b, kind, true, b.data_rows);
   EXPECT_OUTPUT(unique, 0, rows);
   EXPECT_OUTPUT(unique, 1, ids_of(named, b.wide_indices));
+  if (b.indices.empty() || kind != Reduce::mean) return;
+
+  // The same with three rows after them that are none of the table's, and with one row too few.
+  const auto count = std::int64_t(named.size());
+  Tensor more(grad.dtype, {count + 3, cols});
+  more.copy(0, rows, 0, count * cols);
+  named.insert(named.end(), 3, b.data_rows + 2);
+  const Result wide = padded(grad, b, kind, b.data_rows, count + 3, b.data_rows + 2);
+  EXPECT_OUTPUT(wide, 0, more);
+  EXPECT_OUTPUT(wide, 1, ids_of(named, b.wide_indices));
+  const Result short_of_one = padded(grad, b, kind, b.data_rows, count - 1, b.data_rows);
+  EXPECT_FAULT(short_of_one, Fault::rows_exceed_size, -1, count, count - 1);
 }
 
 void check_batch(Rng& rng, DType dtype, std::int64_t n, std::int64_t data_rows, std::int64_t segments,

@@ -8,6 +8,7 @@
 namespace rowgrad {
 
 inline void clear(const Array& array) {
+  if (array.bytes() == 0) return;  // then there may be no memory at all
   parallel_ranges(array.bytes(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
     std::memset(array.as<char>() + begin, 0, static_cast<std::size_t>(end - begin));
   });

@@ -7,6 +7,7 @@
 
 #include "rowgrad/dispatch.h"
 #include "rowgrad/ids.h"
+#include "rowgrad/kept_output.h"
 #include "rowgrad/reduce.h"
 #include "rowgrad/sorted_batch.h"
 
@@ -322,10 +323,9 @@ class PaddedSegmentGrad : public SparseSegmentGrad {
 
   void compute(std::span<const Array> out) override {
     SparseSegmentGrad::compute(out);
-    const std::int64_t row_bytes = out[0].row_size() * width_of(out[0].dtype), fill = Ids(in[5])[0];
-    parallel_ranges((rows - named_rows_) * row_bytes, 1 << 20, [&](std::int64_t begin, std::int64_t end) {
-      std::memset(out[0].as<char>() + named_rows_ * row_bytes + begin, 0, static_cast<std::size_t>(end - begin));
-    });
+    const std::int64_t fill = Ids(in[5])[0], cols = out[0].row_size(), left = rows - named_rows_;
+    const std::int64_t shape[] = {left, cols};
+    clear({out[0].as<char>() + named_rows_ * cols * width_of(out[0].dtype), out[0].dtype, shape});
     visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
       std::fill(out[1].as<I>() + named_rows_, out[1].as<I>() + rows, I(fill));
     });
