@@ -168,7 +168,7 @@ inline std::uint64_t drawn(std::uint64_t& state) {
 inline void run_block() {
   Machine& m = machine();
   const unsigned n = m.block.x * m.block.y;
-  m.fibers.resize(n);
+  if (m.fibers.size() < n) m.fibers.resize(n);  // a smaller block leaves stacks for the next larger one
   m.meetings.assign((n + kWarp - 1) / kWarp, {});
   for (auto& warp : m.meetings) warp.reserve(64);
   std::memset(m.shared.data(), 0xcd, m.shared.size());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -50,16 +51,22 @@ def library_of(file: str) -> ctypes.CDLL:
     folder = Path(tempfile.gettempdir()) / f"rowgrad-emulated-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{file.removesuffix('.cuh')}-{key}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            for name, text in headers().items():
-                (Path(made) / name).write_text(text)
-            (Path(made) / "emulated.h").write_text(emulator)
-            (Path(made) / "unit.cpp").write_text(unit)
-            compiler = os.environ.get("CXX", "g++")
-            subprocess.run([compiler, *_OPTIONS, "unit.cpp", "-o", "unit.so"], cwd=made, check=True)
-            os.replace(Path(made) / "unit.so", path)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling just this
+        if not path.exists():
+            _compile(unit, emulator, path)
     return ctypes.CDLL(str(path))
+
+
+def _compile(unit: str, emulator: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as made:
+        for name, text in headers().items():
+            (Path(made) / name).write_text(text)
+        (Path(made) / "emulated.h").write_text(emulator)
+        (Path(made) / "unit.cpp").write_text(unit)
+        compiler = os.environ.get("CXX", "g++")
+        subprocess.run([compiler, *_OPTIONS, "unit.cpp", "-o", "unit.so"], cwd=made, check=True)
+        os.replace(Path(made) / "unit.so", path)
 
 
 def compile_all() -> None:
