@@ -139,3 +139,26 @@ def test_unaligned_out() -> None:
     out = np.zeros(9, np.uint8)[1:].view(np.float32).reshape(1, 2)
     with pytest.raises(rg.errors.InvalidArgumentError, match="aligned"):
         rg.raw_ops.SparseSegmentSum(np.ones((1, 2), np.float32), [0], [0], out=out)
+
+
+def test_gradients_in_a_given_number_of_rows() -> None:
+    """`size=` reaches the op that takes it, however the rest is given; what contradicts itself is refused."""
+    grad, op = np.ones((1, 2), np.float32), rg.raw_ops.SparseSegmentSumGradV2
+    for rows in (
+        op(grad, [1], [0], 6, size=3),
+        op(grad, [1], [0], 6, "sequential", size=3),
+        op(grad, indices=[1], segment_ids=[0], dense_output_dim0=6, size=3, fill_id=6),
+    ):
+        assert rows.sorted_unique_indices.tolist() == [1, 6, 6]
+        assert rows.output.tolist() == [[1, 1], [0, 0], [0, 0]]
+    plan = rg.Plan([1], [0], 6)
+    for rows in (op(grad, [1], [0], 6, size=None, fill_id=None), op(grad, plan=plan, size=None)):
+        assert rows.sorted_unique_indices.tolist() == [1]
+    for wrong, said in (
+        ({"fill_id": 7}, "give both"),
+        ({"size": 3, "order": "blocked"}, "'order' twice"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            op(grad, [1], [0], 6, "sequential", **wrong)
+    with pytest.raises(TypeError, match="give it or size"):
+        op(grad, plan=plan, size=3)

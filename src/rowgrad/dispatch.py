@@ -30,8 +30,8 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
         name, out = kwargs.pop("name", None), kwargs.pop("out", None)
         if "plan" in kwargs:
             op = planned(op, args, kwargs)
-        if op.padded and "size" in kwargs:
-            op = padded(op, args, kwargs)
+        if op.padded and ("size" in kwargs or "fill_id" in kwargs):
+            op, args = padded(op, args, kwargs)
         arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
@@ -49,6 +49,8 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
     plan = kwargs.pop("plan")
     if plan is None:
         return op
+    if op.padded and (kwargs.pop("size", None), kwargs.pop("fill_id", None)) != (None, None):
+        raise TypeError(f"{op.name}: a plan knows how many rows there are; give it or size")
     if not op.planned:
         raise TypeError(f"{op.name} takes no plan")
     twin = CATALOG[op.planned]
@@ -63,19 +65,27 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
     return twin
 
 
-def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
-    """The op that gives `size` rows; without a `fill_id`, rows beyond the last have the first id that is no row's."""
-    if kwargs["size"] is None:
-        del kwargs["size"]
-        return op
+def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
+    """The op that gives `size` rows, and its arguments by position.
+
+    Without a `fill_id`, rows beyond the last have the first id that is no row's.
+    """
+    if kwargs.get("size") is None:
+        kwargs.pop("size", None)
+        if kwargs.pop("fill_id", None) is not None:
+            raise TypeError(f"{op.name}: fill_id is for rows beyond the last, which size asks for; give both")
+        return op, args
     if kwargs.get("fill_id") is None:
         rows = "dense_output_dim0"
         at = op.input_names.index(rows)
         kwargs["fill_id"] = kwargs[rows] if rows in kwargs else args[at] if at < len(args) else 0
     twin = CATALOG[op.padded]
     # Attributes by position come after the op's own inputs, not after its twin's.
-    kwargs.update(zip(op.attrs, args[len(op.inputs) :], strict=False))
-    return twin
+    for name, value in zip(op.attrs, args[len(op.inputs) :], strict=False):
+        if name in kwargs:
+            raise TypeError(f"{op.name} got argument {name!r} twice")
+        kwargs[name] = value
+    return twin, args[: len(op.inputs)]
 
 
 def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:

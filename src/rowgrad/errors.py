@@ -410,6 +410,10 @@ WORDS: dict[str, Words] = {
     "lookup_unfit": Words(
         "inside value_and_rows a lookup takes no {argument}: its gradient by rows is that of its ids"
     ),
+    "lookups_differ": Words(
+        "value_and_rows: the function looked up other tables, or otherwise, when it was traced again; it must do the"
+        " same every time"
+    ),
     "lookup_inside": Words(
         "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
         " from where its ids cannot come out; look it up outside of them"

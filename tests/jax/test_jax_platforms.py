@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -76,31 +77,12 @@ def test_many_threads_call_at_once() -> None:
     assert found == [""] * 160
 
 
-SHARDED = """
-import jax, jax.numpy as jnp, numpy as np, rowgrad as rg
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from jax.experimental.shard_map import shard_map
-mesh = Mesh(np.array(jax.devices()), ("x",))
-assert len(jax.devices()) == 4
-rng = np.random.default_rng(0)
-table = rng.normal(size=(40, 8)).astype(np.float32)
-ids, segments = rng.integers(0, 40, 64).astype(np.int32), np.sort(rng.integers(0, 8, 64)).astype(np.int32)
-mean = lambda t, i, s: rg.raw_ops.SparseSegmentMeanWithNumSegments(t, i, s, 8)
-expected = np.asarray(mean(table, ids, segments))
-for spec in (P("x"), P(None, "x"), P()):
-    placed = jax.device_put(table, NamedSharding(mesh, spec))
-    assert (np.asarray(jax.jit(mean)(placed, ids, segments)) == expected).all(), spec
-    assert (np.asarray(mean(placed, ids, segments)) == expected).all(), spec
-# Columns do not know of each other: every device has its own.
-by_columns = shard_map(mean, mesh=mesh, in_specs=(P(None, "x"), P(), P()), out_specs=P(None, "x"), check_rep=False)
-assert (np.asarray(jax.jit(by_columns)(table, ids, segments)) == expected).all()
-print("done")
-"""
+SHARDED = Path(__file__).parents[1] / "jax_on_a_mesh.py"
 
 
 def test_arrays_on_several_devices() -> None:
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SHARDED], capture_output=True, text=True, env=env)
+    done = subprocess.run([sys.executable, "-W", "ignore", str(SHARDED)], capture_output=True, text=True, env=env)
     assert done.stdout.strip() == "done", done.stderr
 
 

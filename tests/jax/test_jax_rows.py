@@ -256,3 +256,69 @@ def test_a_watched_lookup_takes_less(option: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=f"takes no {option}"):
         value_and_rows(loss)(Table(table_of(1)))
     assert np.isfinite(loss(Table(table_of(1))))
+
+
+def test_exactly_as_many_rows_as_there_is_room_for() -> None:
+    """Where nothing is left out, no row may take the place of those that are."""
+
+    def loss(table: Any, ids: Any) -> Any:
+        return (rg.jax.embedding_bag(table, ids, padding_idx=0, combiner="sum") ** 2).sum()
+
+    ids, table = jnp.array([[1, 2], [3, 4]]), Table(table_of(1))
+    assert jax.jit(value_and_rows(loss, size=4))(table, ids)[1].rows.indices.tolist() == [1, 2, 3, 4]
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="rows are named"):
+        jax.block_until_ready(jax.jit(value_and_rows(loss, size=3))(table, ids))
+
+
+@pytest.mark.parametrize("bad", [ROWS, ROWS + 1, -1])
+def test_a_bad_id_is_not_taken_for_one_left_out(bad: int) -> None:
+    """Also where the loss is linear, so that XLA has no use for the lookup itself, and beside another lookup."""
+
+    def loss(table: Any, ids: Any) -> Any:
+        return (rg.jax.embedding_bag(table, ids, padding_idx=0) + table.bags(ids[0], [0, 1], 2)).sum()
+
+    rows = jax.jit(lambda table, ids: value_and_rows(loss)(table, ids)[1])
+    for place in ((0, 0), (1, 1)):
+        ids = np.array([[1, 2], [3, 4]])
+        ids[place] = bad
+        with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="out of range"):
+            jax.block_until_ready(rows(Table(table_of(1)), ids))
+
+
+def test_it_may_be_differentiated_itself() -> None:
+    def by_rows(array: Any) -> Any:
+        value, grads = value_and_rows(lambda table: (table.bags([0, 1], [0, 1], 2) ** 3).sum())(Table(array))
+        return value + grads.rows.values.sum()
+
+    def plain(array: Any) -> Any:
+        return (array[:2] ** 3 + 3 * array[:2] ** 2).sum()
+
+    array = table_of(1)
+    np.testing.assert_allclose(jax.grad(by_rows)(array), jax.grad(plain)(array), rtol=1e-5)
+    np.testing.assert_allclose(jax.jvp(by_rows, (array,), (array,)), jax.jvp(plain, (array,), (array,)), rtol=1e-5)
+
+
+def test_a_function_that_changes_its_mind_is_refused() -> None:
+    turns = iter("abba")
+
+    def loss(params: Any) -> Any:
+        return params[next(turns)].bags([0], [0], 1).sum() + 2 * params[next(turns)].bags([0], [0], 1).sum()
+
+    with pytest.raises(rg.errors.InvalidArgumentError, match="the same every time"):
+        value_and_rows(loss)({"a": Table(table_of(1)), "b": Table(table_of(2))})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda leaf: leaf == 0,
+        lambda leaf: leaf.astype(jnp.bfloat16),
+        lambda leaf: np.asarray(leaf),
+        lambda leaf: jnp.sum(leaf),
+        lambda leaf: (jnp.zeros(()), leaf),
+    ],
+    ids=["==", "astype", "asarray", "sum", "returned"],
+)
+def test_what_stands_in_for_a_table_is_no_array(use: Any) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"read by table\.bags alone"):
+        value_and_rows(lambda table: use(table.held), has_aux=True)(Table(table_of(1)))

@@ -190,3 +190,25 @@ def test_out_is_refused() -> None:
     table, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="absent for JAX arrays"):
         rg.raw_ops.SparseSegmentSum(jnp.asarray(table), ids, segments, out=np.zeros((BAGS, COLUMNS), np.float32))
+
+
+@pytest.mark.parametrize("columns", [0, 2])
+def test_sizes_beyond_all_memory_are_refused_while_tracing(columns: int) -> None:
+    with pytest.raises(rg.errors.ResourceExhaustedError):
+        jax.jit(lambda t: OPS["SparseSegmentSumWithNumSegments"](t, [0], [0], 1 << 61))(jnp.ones((2, columns)))
+    with pytest.raises(rg.errors.ResourceExhaustedError):
+        jax.jit(lambda t: OPS["SparseSegmentSumGradV2"](t, [0], [0], 2, size=1 << 61))(jnp.ones((2, columns)))
+
+
+def test_numpy_floats_are_those_of_jax() -> None:
+    """Eager as compiled: float64 becomes float32 before anything is added up."""
+    table, ids, segments = batch()
+    wide = table.astype(np.float64) * 1.1
+    eager = mean(wide, jnp.asarray(ids), segments)
+    assert same_bits(np.asarray(eager), np.asarray(jax.jit(lambda i: mean(wide, i, segments))(ids)))
+
+
+def test_the_shape_of_an_array_is_no_array() -> None:
+    _, ids, segments = batch()
+    with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got ShapeDtypeStruct"):
+        mean(jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.float32), jnp.asarray(ids), segments)

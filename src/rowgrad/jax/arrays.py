@@ -7,6 +7,7 @@ are, an array of int32 takes its place then, in and out; a number that does not 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +34,20 @@ class Host(NamedTuple):
         return Aval(self.dtype, self.shape)
 
 
+@dataclass(frozen=True)
+class Like:
+    """What is known of an array that nobody keeps. Ops that take an array to know how large it is take it for zeros."""
+
+    __rowgrad_runner__ = "rowgrad.jax"
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+
 class Admitted(NamedTuple):
     """The arguments of a call: arrays and tracers by name, host inputs by name, the catalogue's view of all of them."""
 
@@ -54,8 +69,8 @@ def is_traced(value: Any) -> bool:
 
 
 def is_jax(value: Any) -> bool:
-    """Whether a value is an array of JAX, a tracer, or the shape of one."""
-    return isinstance(value, jax.Array | jax.ShapeDtypeStruct)
+    """Whether a value is an array of JAX, a tracer, or what stands for one."""
+    return isinstance(value, jax.Array | Like)
 
 
 def canonical_dtype(name: str) -> np.dtype[Any]:
@@ -119,7 +134,7 @@ def _dtype(value: Any, argument: str) -> np.dtype[Any]:
 
 def _filled(value: Any) -> Any:
     """Zeros where only a shape is given: for ops that take an array to know how large it is."""
-    return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, jax.ShapeDtypeStruct) else value
+    return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, Like) else value
 
 
 def _known(arg: Arg, value: Any) -> Any:
@@ -144,7 +159,9 @@ def _fitted(array: Array, argument: str, dtype: np.dtype[Any]) -> Array:
 
 
 def to_numpy(value: Any, argument: str) -> Any:
-    """An array of JAX as NumPy's, on the same memory where it lies in the machine's."""
+    """An array of JAX as NumPy's, on the same memory where it lies in the machine's; NumPy's floats as JAX has them."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value if value.dtype.kind in "iub" else _narrowed(value, argument)
     if isinstance(value, list | tuple):
         return type(value)(to_numpy(v, argument) for v in value)
     if not is_jax(value):

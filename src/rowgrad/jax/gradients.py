@@ -17,7 +17,9 @@ from jax.interpreters import ad, batching, mlir
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from ..spec import CATALOG, Call, Op
-from .primitive import PRIMITIVES, Params, arguments_of, array_names
+from . import varying
+from .arrays import Like
+from .primitive import PRIMITIVES, Params, arguments_of, array_names, bind_operands
 
 # JAX has no cotangents by rows: a table's is a table.
 _DENSE = {"sparse_gradient": False, "gradient": "dense"}
@@ -78,7 +80,7 @@ def _dense(gradient: Any) -> Any:
 
 
 def _like(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(tuple(x.shape), x.dtype)
+    return Like(tuple(x.shape), x.dtype)
 
 
 def recall(op: Op, arrays: Mapping[str, Any], params: Params, live: Sequence[str], outputs: Sequence[Any]) -> Recalled:
@@ -93,7 +95,7 @@ def recall(op: Op, arrays: Mapping[str, Any], params: Params, live: Sequence[str
 
 def _jvp(op: Op) -> Any:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        outputs = PRIMITIVES[op.name].bind(*primals, **params)
+        outputs = bind_operands(op, primals, params)
         names = array_names(op)
         moving = {n: t for n, t in zip(names, tangents, strict=True) if n in op.differentiable and not _is_zero(t)}
         results: list[Any] = [_zero(o) for o in outputs]
@@ -102,7 +104,8 @@ def _jvp(op: Op) -> Any:
             arrays = dict(zip(names, primals, strict=True))
             operands = [*moving.values(), *(arrays[n] for n in recalled.kept)]
             operands += [o for o in outputs if not is_inexact(o)]
-            for i, tangent in zip(recalled.floating, TANGENT.bind(*operands, call=recalled), strict=True):
+            found = TANGENT.bind(*varying.together(operands), call=recalled)
+            for i, tangent in zip(recalled.floating, found, strict=True):
                 results[i] = tangent
         return outputs, results
 
@@ -129,7 +132,7 @@ def _transpose(op: Op) -> Any:
         outputs: Sequence[Any] = recalled.outputs
         if len(recalled.floating) < len(outputs):  # ids that came out do not depend on what the op is linear in
             zeros = [jax.numpy.zeros(x.shape, x.dtype) if n in unknown else x for n, x in arrays.items()]
-            outputs = PRIMITIVES[op.name].bind(*zeros, **params)
+            outputs = bind_operands(op, zeros, params)
         arguments = {**arguments_of(op, tuple(arrays.values()), params)}
         ys = [ad.instantiate_zeros(cotangents[i]) for i in recalled.floating]
         found = dict(zip(unknown, recalled.backward(arguments, outputs, ys), strict=True))
@@ -148,8 +151,11 @@ def _forward(*operands: Any, call: Recalled) -> Any:
     def adjoint(*ys: Any) -> list[Any]:
         return call.backward(arguments, outputs, ys)
 
-    cotangents = [call.outputs[i] for i in call.floating]
-    return list(jax.linear_transpose(adjoint, *cotangents)(list(tangents)))
+    axes = varying.shared_by(operands)
+    examples = [
+        varying.widen(jax.numpy.zeros(y.shape, y.dtype), axes) for y in (call.outputs[i] for i in call.floating)
+    ]
+    return list(jax.linear_transpose(adjoint, *examples)(list(tangents)))
 
 
 def _tangent_evaluate(*operands: Any, call: Recalled) -> Any:
@@ -157,7 +163,7 @@ def _tangent_evaluate(*operands: Any, call: Recalled) -> Any:
 
 
 def _tangent_abstract(*operands: Any, call: Recalled) -> Any:
-    return [jax.core.ShapedArray(call.outputs[i].shape, call.outputs[i].dtype) for i in call.floating]
+    return [varying.typed(call.outputs[i].shape, call.outputs[i].dtype, operands) for i in call.floating]
 
 
 def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, call: Recalled) -> Any:

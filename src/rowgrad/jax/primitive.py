@@ -7,18 +7,20 @@ arithmetic, are its parameters: a compiled call is one for these values. `gradie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
-import jax
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from ..check import infer
 from ..errors import OpError, refuse
+from ..results import too_large
 from ..spec import CATALOG, Aval, Op
-from . import custom_call, eager, portable, vmap
+from . import custom_call, eager, portable, varying, vmap
 from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype
 
+_ELEMENTS = 1 << 59  # as many of 16 bytes as addresses count: XLA ends the process where there are more
 Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …)
 
 
@@ -27,7 +29,12 @@ def bind(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     given = admit_arrays(op, arguments)
     params = {"host": tuple(given.host.items()), "attrs": tuple(attrs.items())}
     infer(op, given.avals, given.host_values, attrs)  # what is wrong is said here, not in the middle of JAX
-    return tuple(PRIMITIVES[op.name].bind(*given.arrays.values(), **params))
+    return tuple(bind_operands(op, tuple(given.arrays.values()), params))
+
+
+def bind_operands(op: Op, operands: Sequence[Any], params: Params) -> Any:
+    """The op's primitive on its operands."""
+    return PRIMITIVES[op.name].bind(*varying.together(operands), **params)
 
 
 def array_names(op: Op) -> tuple[str, ...]:
@@ -48,6 +55,9 @@ def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval,
     outputs = infer(op, avals, {name: h.value for name, h in host.items()}, dict(params["attrs"]))
     if any(d is None for o in outputs for d in o.shape):
         raise refuse("size_traced", bound=_advice(op))
+    for aval in outputs:
+        if prod(max(d, 1) for d in aval.shape if d is not None) >= _ELEMENTS:
+            raise too_large(aval)
     return outputs
 
 
@@ -86,7 +96,7 @@ def _evaluate(op: Op) -> Any:
 def _abstract(op: Op) -> Any:
     def abstract(*operands: Any, **params: Any) -> Any:
         outputs = outputs_of(op, avals_of(op, operands, params), params)
-        return [jax.core.ShapedArray(o.shape, canonical_dtype(o.dtype)) for o in outputs]
+        return [varying.typed(o.shape, canonical_dtype(o.dtype), operands) for o in outputs]
 
     return abstract
 

@@ -17,6 +17,7 @@ from ..errors import refuse
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from .table import Looked, LookupLog, Table, Tap
+from .varying import widen
 
 
 class Lookup(NamedTuple):
@@ -27,6 +28,7 @@ class Lookup(NamedTuple):
     segment_ids: Any
     weights: Any
     grad: Any
+    spared: bool  # whether ids that were left out name the row beyond the table
 
 
 def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: bool = False) -> Callable[..., Any]:
@@ -60,22 +62,25 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
             return f(parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)]), *args, **kwargs)
 
         seen = _lookups_of(run, parts)
-        taps = [jnp.zeros(s.output.shape, s.output.dtype) for s in seen]
+        taps = [widen(jnp.zeros(s.output.shape, s.output.dtype), s.axes) for s in seen]
 
         def tapped(trained: list[Any], taps: list[Any]) -> Any:
             log = LookupLog(taps)
             result = run(trained, parts.arrays, log)
+            if [s._replace(axes=None) for s in log.lookups] != [s._replace(axes=None) for s in seen]:
+                raise refuse("lookups_differ")
+            if any(isinstance(leaf, Tap) for leaf in jax.tree_util.tree_leaves(result)):
+                raise refuse("table_tapped")
             value, aux = result if has_aux else (result, None)
             return value, (aux, log.ids)
 
         differentiated = jax.value_and_grad(tapped, argnums=(0, 1), has_aux=True)
         (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
-        lookups = [Lookup(s.kind, i, b, w, g) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
-        rows = []
-        for t, a in enumerate(parts.arrays):
-            spared = any(s.spared for s in seen if s.table == t)
-            mine = [k for s, k in zip(seen, lookups, strict=True) if s.table == t]
-            rows.append(rows_of(mine, a.shape, a.dtype, size, spared))
+        lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
+        rows = [
+            rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
+            for t, a in enumerate(parts.arrays)
+        ]
         return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
 
     return value_and_grads
@@ -126,21 +131,21 @@ def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
 # -- from lookups to rows ---------------------------------------------------------------------------------------------
 
 
-def rows_of(
-    lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None, spared: bool = False
-) -> IndexedRows:
+def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None) -> IndexedRows:
     """The gradient of a table of this shape by unique rows, that of all its lookups.
 
     A row adds up lookup after lookup, and inside of each in the order of its ids: one sum, rounded once.
     """
     num_rows = int(shape[0])
-    count = sum(k.ids.shape[0] for k in lookups)
+    count = sum(k.ids.shape[0] - k.spared for k in lookups)
     size = min(count, num_rows) if size is None else size
     if not count:
         ids = jnp.full(size, num_rows, lookups[0].ids.dtype if lookups else jnp.int32)
         return IndexedRows(jnp.zeros((size, *shape[1:]), dtype), ids, num_rows, is_unique=True)
-    # Ids that were left out name one row beyond the table, which is cut off again: its id is what comes after the last.
-    beyond = 1 if spared else 0
+    # The row beyond the table is cut off again: its id is what comes after the last. Nobody else may name it.
+    beyond = int(any(k.spared for k in lookups))
+    if beyond:
+        lookups = [k if k.spared else k._replace(ids=jnp.where(k.ids < num_rows, k.ids, -1)) for k in lookups]
     kinds = {k.kind for k in lookups}
     kind = kinds.pop()
     if kinds or any(k.weights is not None for k in lookups):
@@ -154,7 +159,7 @@ def rows_of(
 
 def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
     """The lookup as one that sums, with the same gradient for its table: where it scales rows, one for each id."""
-    kind, ids, segment_ids, weights, grad = lookup
+    kind, ids, segment_ids, weights, grad, spared = lookup
     grad = grad.astype(wide)
     if weights is None and kind == "Sum":
         return lookup._replace(grad=grad)
@@ -164,7 +169,7 @@ def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
         each = OPS[f"SparseSegment{kind}Grad"](grad, positions, segment_ids, count)
     else:
         each = OPS[f"WeightedSparseSegment{kind}GradRows"](grad, segment_ids, weights)
-    return Lookup("Sum", ids, positions, None, each)
+    return Lookup("Sum", ids, positions, None, each, spared)
 
 
 def _one_after_the_other(lookups: Sequence[Lookup]) -> tuple[Any, Any, Any]:

@@ -12,6 +12,7 @@ from ..errors import refuse
 from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
+from .varying import axes_of
 
 
 class Table:
@@ -127,11 +128,12 @@ jax.tree_util.register_pytree_with_keys(
 
 
 class Looked(NamedTuple):
-    """What a lookup did: in which table, how it combines, the shape of what it gave, whether it left out some ids."""
+    """What a lookup did: in which table, how it combines, what it gave, whether it left out some ids."""
 
     table: int
     kind: str
-    output: Any
+    output: Any  # shape and dtype
+    axes: Any  # of a mesh, over which the output differs
     spared: bool
 
 
@@ -167,19 +169,36 @@ class Tap:
     def bags(self, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any, ordered: bool) -> Any:
         """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient."""
         self._log.check()
-        output = bags_of(jax.lax.stop_gradient(self._array), kind, ids, segment_ids, num_bags, weights, ordered)
-        looked = Looked(self._table, kind, jax.ShapeDtypeStruct(output.shape, output.dtype), not ordered)
-        ids, segment_ids = jnp.asarray(ids), jnp.asarray(segment_ids)
-        if not ordered:  # those in the last segment were left out: they name no row
-            ids = jnp.where(segment_ids == num_bags - 1, self.shape[0], ids)
-        return self._log.enter(looked, (ids, segment_ids, None if weights is None else jnp.asarray(weights)), output)
+        output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
+        shape = jax.ShapeDtypeStruct(output.shape, output.dtype)
+        given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
+        if not ordered:
+            given = _spared(*given, self.shape[0], num_bags - 1)
+        return self._log.enter(Looked(self._table, kind, shape, axes_of(output), not ordered), given, output)
+
+    def __getattr__(self, name: str) -> Any:
+        raise refuse("table_tapped")
 
     def _refused(self, *_: Any) -> Any:
         raise refuse("table_tapped")
 
-    __getitem__ = __neg__ = __abs__ = _refused
+    __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __array__ = _refused
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused  # type: ignore[assignment]
+    __hash__ = object.__hash__
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
     __matmul__ = __rmatmul__ = __pow__ = _refused
+
+
+def _spared(ids: Any, segment_ids: Any, weights: Any, rows: int, last: int) -> tuple[Any, Any, Any]:
+    """Ids of which those in the last segment were left out: they name the row beyond the table.
+
+    One more of them stands at the end, so that the row beyond is always named. A bad id is none of these: it stays bad.
+    """
+    left_out = segment_ids == last
+    ids = jnp.where(left_out, rows, jnp.where(ids < rows, ids, -1))
+    ids = jnp.append(ids, jnp.asarray(rows, ids.dtype))
+    segment_ids = jnp.append(segment_ids, jnp.asarray(last, segment_ids.dtype))
+    return ids, segment_ids, None if weights is None else jnp.append(weights, jnp.ones((), weights.dtype))
 
 
 # What JAX is tracing now, as something to compare; where that is found depends on its version.

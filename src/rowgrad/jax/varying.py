@@ -1,0 +1,54 @@
+"""Axes of a mesh over which arrays differ inside of `shard_map`: newer versions of JAX keep account of them in types.
+
+An op's result differs where one of its operands does. Operands that differ over fewer axes are said to differ over all
+of them before they meet, as JAX's own operations do: the transpose of that is the sum over the axes, without which the
+gradient of an array that all devices share would be that of one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+_NONE: frozenset[Any] = frozenset()
+
+
+def axes_of(x: Any) -> frozenset[Any]:
+    """The axes over which an array or its type differs; none in versions that do not know."""
+    known = getattr(jax, "typeof", None)
+    if known is None:
+        return _NONE
+    aval = x if isinstance(x, jax.core.ShapedArray) else known(x)
+    manual = getattr(aval, "manual_axis_type", None)
+    axes: frozenset[Any] = frozenset(getattr(aval, "vma", _NONE) if manual is None else manual.varying)
+    return axes
+
+
+def widen(x: Any, axes: frozenset[Any]) -> Any:
+    """An array that counts as different over these axes too."""
+    missing = tuple(axes - axes_of(x)) if axes else ()
+    if not missing:
+        return x
+    return jax.lax.pcast(x, missing, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(x, missing)
+
+
+def shared_by(operands: Sequence[Any]) -> frozenset[Any]:
+    """All axes over which one of these differs."""
+    return _NONE.union(*map(axes_of, operands))
+
+
+def together(operands: Sequence[Any]) -> list[Any]:
+    """Operands that all differ over the same axes."""
+    axes = shared_by(operands)
+    return [widen(x, axes) for x in operands] if axes else list(operands)
+
+
+def typed(shape: tuple[Any, ...], dtype: Any, operands: Sequence[Any]) -> Any:
+    """The type of a result: different over the axes its operands are, and whole otherwise."""
+    widest = max(operands, key=lambda x: len(axes_of(x)), default=None)
+    if widest is None or not axes_of(widest):
+        return jax.core.ShapedArray(shape, dtype)
+    sharding = widest.sharding.update(spec=jax.sharding.PartitionSpec(*(None for _ in shape)))
+    return widest.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
