@@ -238,6 +238,17 @@ def test_types_are_converted_in_words() -> None:
                 assert found[2].tolist() == [0.494140625 if rule == "adamw" else 0.5] * 2
 
 
+def test_a_gradient_may_be_wider_than_its_parameter() -> None:
+    with x64():
+        table = jnp.ones((3, 1), jnp.float32)
+        optimizer = optim.adagrad(0.5, eps=0.0)
+        rows = rg.IndexedRows(jnp.full((1, 1), 3.0), jnp.asarray([1]), 3, is_unique=True)
+        update, state = optimizer.update(rows, optimizer.init(table), table)
+        after, held = optim.apply_updates(table, update), state.slots["sum"]
+        assert (rows.dtype, after.dtype, held.dtype) == (jnp.float64, jnp.float32, jnp.float32)
+        assert (after.ravel().tolist(), held.ravel().tolist()) == ([1.0, 0.5, 1.0], [0.0, 9.0, 0.0])
+
+
 def test_parameters_of_numpy_and_numbers() -> None:
     rows = rg.IndexedRows(np.ones((2, 1), np.float32), np.array([2, 2]), 3)
     params = {"t": np.ones((3, 1), np.float32), "w": np.ones(2, np.float32)}

@@ -175,7 +175,7 @@ def _add(update: Any, param: Any) -> Any:
     if rows is None:
         return (param.astype(wide) + update.astype(wide)).astype(param.dtype)
     own = _rows_at(param, rows.indices).astype(wide)
-    return _with_rows(param, rows, (own + rows.values.astype(wide)).astype(param.dtype))
+    return _with_rows(param, rows, own + rows.values.astype(wide))
 
 
 # JAX's own `array.at` takes an id of -1 for the last row, which is no row here; and then the ids would not ascend.
@@ -195,6 +195,7 @@ def _with_rows(array: Any, rows: IndexedRows, values: Any) -> Any:
     """The array with these rows in it, in its own memory where that was given away to XLA."""
     inner = tuple(range(1, array.ndim))
     places = jax.lax.ScatterDimensionNumbers(inner, inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    values = values.astype(array.dtype)
     return jax.lax.scatter(array, rows.indices[:, None], values, places, mode="drop", indices_are_sorted=True)
 
 
