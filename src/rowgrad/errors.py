@@ -423,6 +423,9 @@ WORDS: dict[str, Words] = {
         " optax's, was given gradients by rows",
         ("updates",),
     ),
+    "update_unfit": Words(
+        "a gradient or an update must have the shape of its parameter, {bound}; got {value}", ("updates",)
+    ),
     "needs_params": Words("{value} decays weights: update must be given params", ("params",)),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),

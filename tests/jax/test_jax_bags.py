@@ -182,6 +182,8 @@ def test_sums_of_integers() -> None:
 
 
 TABLE = jnp.ones((4, 2))
+SPARSE = rg.SparseTensor([[0, 0]], np.array([1]), [2, 1])
+OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -195,6 +197,10 @@ TABLE = jnp.ones((4, 2))
         ({"ids": [[0]], "offsets": [0]}, "a matrix of ids says where its bags begin"),
         ({"ids": [[0]], "num_bags": 3}, "got 3; wanted 1, the rows of ids"),
         ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3; wanted 1, as offsets say"),
+        ({"ids": SPARSE, "num_bags": 3}, "got 3; wanted 2, the rows of the SparseTensor"),
+        ({"ids": SPARSE, "per_sample_weights": OTHER}, r"indices must have shape \(1, 2\), got \(1, 3\)"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": 2.9}, "got 2.9; wanted an int of at least 0"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": True}, "got True; wanted an int of at least 0"),
         ({"ids": [0, 1], "segment_ids": [1, 0]}, "segment ids"),
         ({"ids": [[0]], "padding_idx": 4}, "padding_idx = 4 is not a row of a table of 4"),
         ({"ids": [[0]], "default_id": -5}, "default_id = -5 is not a row"),
@@ -213,6 +219,40 @@ def test_refused_while_traced() -> None:
         jax.jit(lambda s: rgj.embedding_bag(TABLE, [0, 1], segment_ids=s))(jnp.array([0, 1]))
     with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags decides a shape"):
         jax.jit(lambda n: rgj.embedding_bag(TABLE, [0, 1], segment_ids=[0, 1], num_bags=n))(2)
+
+
+def test_sizes_are_judged_while_traced() -> None:
+    """Options without which no op would see them as they were given."""
+
+    def trace(ids: Any, *given: Any, **options: Any) -> Any:
+        return jax.eval_shape(lambda ids, *given: rgj.embedding_bag(TABLE, ids, *given, **options), ids, *given)
+
+    ids, none = jnp.array([0, 1, 2]), jnp.zeros(0, jnp.int32)
+    bad: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("got -1; wanted an int of at least 0", (ids,), {"segment_ids": [0, 0, 0], "num_bags": -1, "padding_idx": 1}),
+        ("offsets end at 0, but there are 3 ids", (ids, none), {"include_last_offset": True, "padding_idx": 1}),
+        ("should have same size", (ids,), {"segment_ids": [0], "num_bags": 1, "padding_idx": 1}),
+        (r"weights must have shape \(3,\)", (ids, ids * 0), {"per_sample_weights": [[1.0]] * 3, "default_id": 1}),
+        ("to be non-negative, got -1", (rg.SparseTensor(ids[:, None], ids, [-1]),), {"padding_idx": 1}),
+    ]
+    for words, given, options in bad:
+        with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+            trace(*given, **options)
+    assert trace(ids, segment_ids=[0, 0, 0], num_bags=np.int64(2), padding_idx=1).shape == (2, 2)
+
+
+def test_lists_of_traced_numbers() -> None:
+    table = jnp.arange(8.0).reshape(4, 2)
+
+    @jax.jit
+    def program(a: Any, b: Any) -> list[Any]:
+        options = {"combiner": "sum"}
+        matrix = rgj.embedding_bag(table, [[a, 1], [2, b]], **options)
+        return [matrix, rgj.embedding_bag(table, (a, b), [0], **options), rgj.embedding_bag(table, [3], [a], **options)]
+
+    assert [found.tolist() for found in program(0, 3)] == [[[2.0, 4.0], [10.0, 12.0]], [[6.0, 8.0]], [[6.0, 7.0]]]
+    with pytest.raises(rg.errors.InvalidArgumentError, match="ids must be one of int32, int64; got float32"):
+        jax.eval_shape(lambda a: rgj.embedding_bag(table, [a, 0.5], [0]), 0)
 
 
 def test_refused_when_compiled() -> None:

@@ -191,6 +191,35 @@ def test_refused_when_compiled() -> None:
             run(row, value)
 
 
+def test_rows_of_any_rank_are_those_of_known_indices() -> None:
+    """Coordinates outside of their sizes too; a row that 32 bits do not hold is refused, not some row that is there."""
+    table, ids, refused = jnp.arange(6.0).reshape(3, 2), np.array([1]), (ValueError, jax.errors.JaxRuntimeError)
+
+    def outcome(function: Any, indices: Any) -> Any:
+        try:
+            return np.asarray(jax.block_until_ready(function(indices))).tolist()
+        except refused:
+            return "refused"
+
+    far = 2**30
+    given: dict[tuple[int, ...], list[tuple[int, ...]]] = {
+        (2, 4, 2): [(0, 0, -1), (0, 0, -2), (0, 0, -3), (1, 0, -3), (1, -1, 0), (-1, 4, -1), (0, 0, 3), (1, 3, 5)],
+        (2, 4, 1): [(far, 0, 0), (-far, 0, 0), (1 - far // 2, -2 * far, 0), (0, -2 * far, -2 * far), (1, 3, 0)],
+        (2, 4, 2**40): [(1, 0, 5), (1, 0, -5), (0, 0, -5), (0, -1, -5)],
+        (4,): [(3,), (4,), (-1,), (-4,)],
+    }
+    with x64(False):
+        for shape, places in given.items():
+
+            def look_up(at: Any, shape: Any = shape) -> Any:
+                return rg.safe_embedding_lookup_sparse(table, rg.SparseTensor(at, ids, shape), combiner="sum")
+
+            compiled = jax.jit(look_up)
+            for place in places:
+                at = jnp.asarray([place], jnp.int32)
+                assert outcome(compiled, at) == outcome(look_up, at), f"{place} in {shape}"
+
+
 def test_a_sparse_tensor_is_a_tree() -> None:
     ids = rg.SparseTensor([[0, 1], [1, 0]], np.array([5, 7]), [2, 2])
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(ids)]

@@ -180,6 +180,86 @@ def test_ids_that_another_transformation_spoilt_are_refused() -> None:
         chained.update(Table.holding(as_rows(GRADS[0], NAMED[0], jnp.float32)), chained.init(params), params)
 
 
+def test_rows_that_are_none_are_left_out() -> None:
+    """Ids below 0 as well, which to JAX count from the end; in a list and in rows that are unique."""
+    start = jnp.arange(1.0, 4.0)[:, None]
+    optimizer = optim.adagrad(lr=1.0, eps=0.0)
+
+    @jax.jit
+    def step(ids: Any) -> list[Any]:
+        found = []
+        for is_unique in (True, False):
+            rows = rg.IndexedRows(jnp.asarray([[5.0], [-7.0], [9.0]]), ids, 3, is_unique)
+            update, state = optimizer.update(rows, optimizer.init(start), start)
+            found += [optim.apply_updates(start, rows), optim.apply_updates(start, update), state.slots["sum"]]
+        return found
+
+    for ids in ([-1, 1, 3], [-5, 1, 2**31 - 1]):
+        for plain, stepped, slot in zip(*[iter(step(jnp.asarray(ids)))] * 3, strict=True):
+            assert plain.ravel().tolist() == [1.0, -5.0, 3.0]
+            assert stepped.ravel().tolist() == [1.0, 3.0, 3.0]
+            assert slot.ravel().tolist() == [0.0, 49.0, 0.0]
+    nothing = rg.IndexedRows(jnp.ones((2, 1)), jnp.asarray([-1, 0]), 0, is_unique=True)
+    assert optim.apply_updates(jnp.ones((0, 1)), nothing).shape == (0, 1)
+
+
+def test_updates_of_other_shapes_are_refused() -> None:
+    table, ids = jnp.zeros((3, 2)), jnp.asarray([0, 1])
+    others = {
+        r"\(3, 2\); got rows of \(5, 2\)": rg.IndexedRows(jnp.ones((2, 2)), ids, 5, is_unique=True),
+        r"\(3, 2\); got rows of \(3, 1\)": rg.IndexedRows(jnp.ones((2, 1)), ids, 3, is_unique=True),
+        r"\(3, 2\); got rows of \(3,\)": rg.IndexedRows(jnp.ones(2), ids, 3),
+        r"\(3, 2\); got \(2,\)": jnp.ones(2),
+        r"\(3, 2\); got \(\)": jnp.ones(()),
+        "indices must have length 1, got 2": rg.IndexedRows(jnp.ones((1, 2)), ids, 3, is_unique=True),
+    }
+    for words, update in others.items():
+        with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+            optim.apply_updates(table, update)
+        for optimizer, params in ((optim.sgd(), table), (optim.adam(), None), (optim.adamw(), table)):
+            with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+                optimizer.update(update, optimizer.init(table), params)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"\(3, …\); got \(5, 2\)"):
+        optim.row_wise_adagrad().update(jnp.ones((5, 2)), optim.row_wise_adagrad().init(table))
+
+
+def test_types_are_converted_in_words() -> None:
+    """So that they work where JAX promotes none."""
+    falling = optax.linear_schedule(0.5, 0.0, 8)
+    with x64(), jax.numpy_dtype_promotion("strict"):
+        table = jnp.ones((3, 2), jnp.bfloat16)
+        rows = rg.IndexedRows(jnp.ones((2, 2), jnp.bfloat16), jnp.asarray([2, 2]), 3)
+        for lr, rule in ((0.5, "adamw"), (falling, "adamw"), (0.5, "row_wise_adagrad")):
+            optimizer = getattr(optim, rule)(lr)
+            state = optimizer.init((table, table))
+            update, _ = optimizer.update((rows, table), state, (table, table))
+            for found in optim.apply_updates((table, table), update):
+                assert found.dtype == jnp.bfloat16
+                assert found[2].tolist() == [0.494140625 if rule == "adamw" else 0.5] * 2
+
+
+def test_a_gradient_may_be_wider_than_its_parameter() -> None:
+    with x64():
+        table = jnp.ones((3, 1), jnp.float32)
+        optimizer = optim.adagrad(0.5, eps=0.0)
+        rows = rg.IndexedRows(jnp.full((1, 1), 3.0), jnp.asarray([1]), 3, is_unique=True)
+        update, state = optimizer.update(rows, optimizer.init(table), table)
+        after, held = optim.apply_updates(table, update), state.slots["sum"]
+        assert (rows.dtype, after.dtype, held.dtype) == (jnp.float64, jnp.float32, jnp.float32)
+        assert (after.ravel().tolist(), held.ravel().tolist()) == ([1.0, 0.5, 1.0], [0.0, 9.0, 0.0])
+
+
+def test_parameters_of_numpy_and_numbers() -> None:
+    rows = rg.IndexedRows(np.ones((2, 1), np.float32), np.array([2, 2]), 3)
+    params = {"t": np.ones((3, 1), np.float32), "w": np.ones(2, np.float32)}
+    optimizer = optim.adamw(0.5, weight_decay=0.5)
+    update, _ = optimizer.update({"t": rows, "w": np.ones(2, np.float32)}, optimizer.init(params), params)
+    after = optim.apply_updates(params, update)
+    np.testing.assert_allclose(after["t"], [[1.0], [1.0], [0.25]], rtol=1e-4)
+    np.testing.assert_allclose(after["w"], [0.25, 0.25], rtol=1e-4)
+    assert optim.apply_updates([1.0, 2.0], [jnp.ones(()), 0.5]) == [2.0, 2.5]
+
+
 def test_numbers_are_judged_and_decay_needs_parameters() -> None:
     for wrong in ({"lr": -1.0}, {"eps": float("nan")}, {"betas": (0.9, 1.0)}, {"weight_decay": -0.1}):
         with pytest.raises(rg.errors.InvalidArgumentError, match=next(iter(wrong))):

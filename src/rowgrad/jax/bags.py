@@ -5,6 +5,7 @@ Ids that are there become NumPy's, as every call on such arrays runs there; ids 
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -36,12 +37,11 @@ def read_bags(
     ids: Any, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any, include_last_offset: bool
 ) -> Bags:
     """Bags out of any of the forms `embedding_bag` takes."""
-    weights = _numbers(weights)
+    num_bags = _count(num_bags)
     if isinstance(ids, SparseTensor):
-        return _of_sparse(ids, offsets, segment_ids, weights)
+        return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
+    weights = _numbers(weights)
     ids = integers(ids, "ids")
-    if is_traced(num_bags):
-        raise refuse("host_traced", argument="num_bags")
     if ids.ndim == 2:
         _check_count(num_bags, ids.shape[0], "the rows of ids")
         return _of_matrix(ids, offsets, segment_ids, weights)
@@ -53,16 +53,18 @@ def read_bags(
     if segment_ids is None:
         return _of_offsets(ids, integers(offsets, "offsets"), include_last_offset, num_bags, weights)
     segment_ids = integers(segment_ids, "segment_ids")
+    if segment_ids.shape != ids.shape:
+        raise refuse("segments_match_indices")
     if num_bags is None:
         if is_traced(segment_ids):
             raise refuse("size_traced", argument="num_bags", bound="give num_bags beside segment_ids that are traced")
         num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
-    return Bags(ids, segment_ids, int(num_bags), weights)
+    return Bags(ids, segment_ids, num_bags, weights)
 
 
 def integers(given: Any, argument: str) -> Any:
     """An array of int32 or int64: NumPy's, or one that is traced."""
-    array = given if is_traced(given) else np.asarray(given)
+    array = jnp.asarray(given) if is_traced(given) else np.asarray(given)  # a list may hold numbers that are traced
     if isinstance(given, list | tuple) and not array.size:
         array = array.astype(np.int64)  # an empty list says nothing of its dtype
     if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
@@ -82,6 +84,18 @@ def _numbers(weights: Any) -> Any:
     return found if found is None or is_jax(found) else jnp.asarray(found)
 
 
+def _count(num_bags: Any) -> int | None:
+    """A number of bags, which decides a shape."""
+    if num_bags is None:
+        return None
+    if is_traced(num_bags):
+        raise refuse("host_traced", argument="num_bags")
+    number = np.asarray(num_bags)
+    if number.ndim or number.dtype.kind not in "iu" or number < 0:
+        raise refuse("bags_unfit", argument="num_bags", value=repr(num_bags), bound="an int of at least 0")
+    return operator.index(num_bags)
+
+
 def _check_count(num_bags: int | None, bags: int, why: str) -> None:
     if num_bags is not None and num_bags != bags:
         raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
@@ -96,6 +110,8 @@ def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weig
     bags = offsets.shape[0] - (1 if closed else 0)
     _check_count(num_bags, bags, "as offsets say")
     segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=closed)
+    if bags < 0:  # the op cannot know it before its data
+        raise refuse("offsets_end", value=0, bound=ids.shape[0])
     return Bags(ids, segments, bags, weights)
 
 
@@ -109,12 +125,19 @@ def _of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
     return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
 
 
-def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a SparseTensor")
     if len(ids.dense_shape) < 1:
         raise refuse("dense_shape_empty")
+    bags = int(ids.dense_shape[0])
+    if bags < 0:
+        raise refuse("dimension_negative", argument="dense_shape", value=bags, bound=0)
+    _check_count(num_bags, bags, "the rows of the SparseTensor")
+    if isinstance(weights, SparseTensor) and weights.indices.shape != ids.indices.shape:
+        raise refuse("same_shape", argument="per_sample_weights.indices", value=tuple(weights.indices.shape),
+                     bound=tuple(ids.indices.shape))  # fmt: skip
     rows = integers(ids.indices, "ids")[:, 0]
-    return Bags(integers(ids.values, "ids"), rows, int(ids.dense_shape[0]), weights)
+    return Bags(integers(ids.values, "ids"), rows, bags, _numbers(weights))
 
 
 def without_padding(bags: Bags, padding_idx: int) -> Bags:

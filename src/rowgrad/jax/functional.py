@@ -55,8 +55,8 @@ def embedding_bag(
     if plan is not None and max_norm is not None:
         raise refuse("plan_of_other_ids", bound="max_norm")
     bags = read_bags(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset)
-    weights = bags.weights
-    if padding_idx is not None and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
+    weights, whole = bags.weights, padding_idx is None and default_id is None
+    if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
     if bags.traced:

@@ -48,13 +48,29 @@ def lookup_traced(
 def _rows(sparse: SparseTensor) -> Any:
     """The row of the result every id belongs to: all its coordinates but the last, counted row by row.
 
-    A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes.
+    A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes. An id whose
+    row is no number of the indices' type has the row -1, which is refused: a number that wrapped could be some row.
     """
     indices = to_jax(integers(sparse.indices, "indices"), "indices")
     if len(sparse.shape) == 2:
         return indices[:, 0]
-    rows, step = indices[:, -1] // max(sparse.shape[-1], 1), 1
-    for column in range(len(sparse.shape) - 2, -1, -1):
-        rows = rows + indices[:, column] * step
-        step *= sparse.shape[column]
-    return rows
+    largest = int(jnp.iinfo(indices.dtype).max)
+    rows, fits = jnp.zeros_like(indices[:, 0]), jnp.ones(indices.shape[0], bool)
+    for column, size in enumerate(sparse.shape[:-1]):
+        limit = largest // max(size, 1)
+        fits &= (rows >= -limit) & (rows <= limit)
+        rows, fits = _sum(rows * min(size, largest), indices[:, column], fits)
+    last, size = indices[:, -1], max(sparse.shape[-1], 1)
+    if size > largest:  # no coordinate reaches it
+        further, is_between = jnp.where(last < 0, -1, 0).astype(last.dtype), last < 0
+    else:
+        further, is_between = last // size, last % size != 0
+    rows, fits = _sum(rows, further, fits)
+    rows = jnp.where((rows == -1) & is_between, 0, rows)  # what is divided is rounded towards zero, as C does
+    return jnp.where(fits, rows, -1)
+
+
+def _sum(a: Any, b: Any, fits: Any) -> tuple[Any, Any]:
+    """a + b, and whether it fits its type, as what came before did: a wrong sum has a sign neither of them has."""
+    total = a + b
+    return total, fits & (((a ^ total) & (b ^ total)) >= 0)

@@ -17,6 +17,7 @@ from ..errors import refuse
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from ..update_rules import RULES, Slot, check_betas, check_number
+from .bags import to_jax
 from .row_steps import STEPS, Numbers
 from .rows_tree import is_rows
 
@@ -73,7 +74,8 @@ def adamw(
 def apply_updates(params: Any, updates: Any) -> Any:
     """Parameters with updates added, by rows or dense; where an update is None, the parameter as it is.
 
-    The sum is taken in the update's type and rounded once to the parameter's. Rows whose id is no row are left out.
+    The sum is taken in the wider of both types and rounded once to the parameter's. Rows whose id is no row are left
+    out. An update, by rows or dense, has the shape of its parameter.
 
     >>> import jax.numpy as jnp, rowgrad as rg
     >>> from rowgrad.jax import Table, optim
@@ -104,6 +106,8 @@ def _optimizer(rule: str, lr: Rate, initial: float = 0.0, **numbers: Any) -> Row
             raise refuse("needs_params", value=rule)
         grads, tree = jax.tree_util.tree_flatten(updates, is_leaf=_is_update)
         weights = tree.flatten_up_to(params) if decays else [None] * len(grads)
+        if params is not None:
+            _check_shapes(grads, tree.flatten_up_to(params))
         kept = [tree.flatten_up_to(state.slots[s.name]) for s in slots]
         now = Numbers(lr(state.step) if callable(lr) else lr, state.step + 1, decays, **numbers)
         done = [_step(rule, now, *leaf) for leaf in zip(grads, weights, *kept, strict=True)]
@@ -128,13 +132,15 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
     """The update of one leaf, and its slots after the step."""
     if grad is None:
         return (None, *slots)
+    _check_state(rule, grad, slots)
     if not isinstance(grad, IndexedRows):
+        grad = jnp.asarray(grad)
         wide = _arithmetic(grad)
-        whole = None if weight is None else weight.astype(wide)
+        whole = None if weight is None else jnp.asarray(weight).astype(wide)
         return STEPS[rule](numbers, grad.astype(wide), whole, *slots)
     rows = unique_rows(grad)
     wide = _arithmetic(rows)
-    taken = [None if x is None else _rows_at(x, rows.indices) for x in (weight, *slots)]
+    taken = [None if x is None else _rows_at(jnp.asarray(x), rows.indices) for x in (weight, *slots)]
     own = None if taken[0] is None else taken[0].astype(wide)
     update, *after = STEPS[rule](numbers, rows.values.astype(wide), own, *taken[1:])
     written = [_with_rows(x, rows, new) for x, new in zip(slots, after, strict=True)]
@@ -142,34 +148,77 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
 
 
 def unique_rows(rows: IndexedRows) -> IndexedRows:
-    """The same gradient with each row once. Equal rows add up in their order."""
+    """The same gradient with each row once. Equal rows add up in their order; the id `num_rows` is no row."""
     if not jnp.issubdtype(rows.indices.dtype, jnp.integer):
         raise refuse("rows_changed", value=str(rows.indices.dtype))
-    if rows.is_unique:
-        return rows
-    count = rows.indices.shape[0]
-    positions = jnp.arange(count, dtype=jnp.int32)
-    values, ids = OPS["SparseSegmentSumGradV2"](rows.values, rows.indices, positions, rows.num_rows, size=count)
-    return IndexedRows(values, ids, rows.num_rows, is_unique=True)
+    count, none = rows.indices.shape[0], rows.num_rows
+    if rows.values.shape[:1] != (count,):
+        raise refuse("lengths_match", argument="indices", value=count, bound=rows.values.shape[0])
+    values, ids = jnp.asarray(rows.values), to_jax(rows.indices, "indices")
+    if not rows.is_unique:
+        ids = jnp.where((ids < 0) | (ids > none), none, ids)
+        positions = jnp.arange(count, dtype=jnp.int32)
+        # One row more than the table has: there is added up what names none of it.
+        values, ids = OPS["SparseSegmentSumGradV2"](values, ids, positions, none + 1, size=count)
+        ids = jnp.minimum(ids, none)
+    return IndexedRows(values, ids, none, is_unique=True)
 
 
 def _add(update: Any, param: Any) -> Any:
     if update is None:
         return param
-    if not isinstance(update, IndexedRows):
-        return (param + update).astype(param.dtype)
-    rows = unique_rows(update)
-    return _with_rows(param, rows, (_rows_at(param, rows.indices) + rows.values).astype(param.dtype))
+    param = jnp.asarray(param)
+    rows = unique_rows(update) if isinstance(update, IndexedRows) else None
+    update = jnp.asarray(update) if rows is None else rows
+    _check_shape(update, param.shape)
+    wide = _wider(param.dtype, update.dtype)
+    if rows is None:
+        return (param.astype(wide) + update.astype(wide)).astype(param.dtype)
+    own = _rows_at(param, rows.indices).astype(wide)
+    return _with_rows(param, rows, own + rows.values.astype(wide))
+
+
+# JAX's own `array.at` takes an id of -1 for the last row, which is no row here; and then the ids would not ascend.
 
 
 def _rows_at(array: Any, ids: Any) -> Any:
     """Rows of a table; zeros for ids that are none."""
-    return array.at[ids].get(mode="fill", fill_value=0, indices_are_sorted=True)
+    if not array.shape[0]:
+        return jnp.zeros((ids.shape[0], *array.shape[1:]), array.dtype)
+    inner = tuple(range(1, array.ndim))
+    places = jax.lax.GatherDimensionNumbers(offset_dims=inner, collapsed_slice_dims=(0,), start_index_map=(0,))
+    row = (1, *array.shape[1:])
+    return jax.lax.gather(array, ids[:, None], places, row, mode="fill", fill_value=0, indices_are_sorted=True)
 
 
 def _with_rows(array: Any, rows: IndexedRows, values: Any) -> Any:
     """The array with these rows in it, in its own memory where that was given away to XLA."""
-    return array.at[rows.indices].set(values, mode="drop", indices_are_sorted=True)
+    inner = tuple(range(1, array.ndim))
+    places = jax.lax.ScatterDimensionNumbers(inner, inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    values = values.astype(array.dtype)
+    return jax.lax.scatter(array, rows.indices[:, None], values, places, mode="drop", indices_are_sorted=True)
+
+
+def _check_shape(update: Any, shape: tuple[int, ...]) -> None:
+    """Refuse a gradient or an update that is not of its parameter's shape: it would be added to other elements."""
+    if tuple(update.shape) != tuple(shape):
+        what = "rows of " if isinstance(update, IndexedRows) else ""
+        raise refuse("update_unfit", value=f"{what}{tuple(update.shape)}", bound=tuple(shape))
+
+
+def _check_shapes(grads: list[Any], weights: list[Any]) -> None:
+    for grad, weight in zip(grads, weights, strict=True):
+        if grad is not None:
+            _check_shape(grad, jnp.shape(weight))
+
+
+def _check_state(rule: str, grad: Any, slots: tuple[Any, ...]) -> None:
+    """The same where only the slots tell the parameter's shape."""
+    for slot, state in zip(RULES[rule].slots, slots, strict=True):
+        if state is not None and not slot.per_row:
+            _check_shape(grad, state.shape)
+        elif state is not None and (tuple(grad.shape) or (1,))[0] != state.shape[0]:
+            raise refuse("update_unfit", value=tuple(grad.shape), bound=f"({state.shape[0]}, …)")
 
 
 def _is_update(leaf: Any) -> bool:
@@ -182,4 +231,10 @@ def _is_floating(leaf: Any) -> bool:
 
 def _arithmetic(leaf: Any) -> Any:
     """The type of arithmetic and of slots: float32, or float64 for float64."""
-    return jnp.promote_types(leaf.dtype, jnp.float32)
+    return _wider(leaf.dtype, jnp.float32)
+
+
+def _wider(a: Any, b: Any) -> Any:
+    """The type that holds both, also where JAX was told to find none by itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(a, b)

@@ -22,14 +22,18 @@ class Numbers(NamedTuple):
     def rate(self) -> Any:
         """lr·√(1 − β₂ᵗ) / (1 − β₁ᵗ): as 1 − exp(t·log β), which loses nothing where β is near 1."""
         b1, b2 = (_one_less_power(b, self.step) for b in self.betas)
-        return self.lr * jnp.sqrt(b2) / b1
+        return jnp.asarray(self.lr).astype(_widest()) * jnp.sqrt(b2) / b1
+
+
+def _widest() -> Any:
+    """float64, where JAX has it."""
+    return jnp.result_type(float)
 
 
 def _one_less_power(beta: float, step: Any) -> Any:
     if beta == 0.0:
         return 1.0
-    widest = jnp.result_type(float)  # float64, where JAX has it
-    return -jnp.expm1(step.astype(widest) * math.log(beta))
+    return -jnp.expm1(step.astype(_widest()) * math.log(beta))
 
 
 def _decayed(n: Numbers, g: Any, w: Any) -> Any:
