@@ -24,6 +24,8 @@ namespace nb = nanobind;
 namespace rowgrad {
 namespace {
 
+constexpr std::int64_t kLargeResult = std::int64_t{4} << 20;
+
 struct Refusal {
   std::string message;
   XLA_FFI_Error_Code code;
@@ -172,9 +174,12 @@ void run(const XLA_FFI_CallFrame* frame) {
       array = views.view(*static_cast<const XLA_FFI_Buffer*>(frame->args.args[buffer++]), dtype, true);
     }
   }
-  for (std::int64_t i = 0; i < frame->rets.size; ++i)
-    out[static_cast<std::size_t>(i)] = views.view(*static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]),
-                                                  static_cast<DType>(script.next()), false);
+  for (std::int64_t i = 0; i < frame->rets.size; ++i) {
+    const auto& buffer_out = *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]);
+    Array& array = out[static_cast<std::size_t>(i)] = views.view(buffer_out, static_cast<DType>(script.next()), false);
+    // XLA asks the system for a large result anew in every call, and small pages cost more than what is written there.
+    if (array.bytes() >= kLargeResult) prefer_large_pages(array.data, array.bytes());
+  }
   kernel->in = in;
   kernel->fresh_zeros = false;  // XLA's memory holds anything
   const FlushSubnormals flush;

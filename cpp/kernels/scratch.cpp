@@ -91,14 +91,21 @@ void give_scratch(void* memory, std::int64_t bytes) noexcept {
   release(memory, kept);
 }
 
+void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::int64_t bytes) noexcept {
+#if defined(MADV_HUGEPAGE)
+  constexpr std::uintptr_t page = 4096;  // what madvise wants its range to begin with
+  const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(memory) + static_cast<std::uintptr_t>(bytes)) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
 #if defined(__unix__) || defined(__APPLE__)
 void* take_zeros(std::int64_t bytes) {
   void* memory =
       mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-  madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
-#endif
+  prefer_large_pages(memory, bytes);
   return memory;
 }
 

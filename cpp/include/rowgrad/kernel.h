@@ -81,6 +81,9 @@ void give_scratch(void* memory, std::int64_t bytes) noexcept;
 void* take_zeros(std::int64_t bytes);
 void give_zeros(void* memory, std::int64_t bytes) noexcept;
 
+// Tells the system that memory which nobody has touched yet is better cleared in large pages.
+void prefer_large_pages(void* memory, std::int64_t bytes) noexcept;
+
 // Workspace without zeros, for what is written before it is read.
 template <class T>
 class Scratch {
