@@ -98,9 +98,11 @@ def sparse_segment_grad_padded(kind: str, x: Inputs) -> Outputs:
     size, named = int(x.size), len(ids)
     if named > size:
         raise Refusal(f"size is {size}, but {named} rows are named")
-    output = zeros((size, *values.shape[1:]), values.dtype)
-    output[:named] = values
-    return output, np.concatenate([ids, np.full(size - named, x.fill_id, ids.dtype)])
+    if 0 in values.shape[1:]:  # rows without columns are never too large, but their ids may be
+        zeros((size,), ids.dtype)
+    output, listed = zeros((size, *values.shape[1:]), values.dtype), zeros((size,), ids.dtype)
+    output[:named], listed[:named], listed[named:] = values, ids, x.fill_id
+    return output, listed
 
 
 def add_gradient(kind: str, x: Inputs, groups: dict[int, list[int]], sizes: dict[int, int], output: Array) -> None:
