@@ -100,8 +100,8 @@ def _jvp(op: Op) -> Any:
         moving = {n: t for n, t in zip(names, tangents, strict=True) if n in op.differentiable and not _is_zero(t)}
         results: list[Any] = [_zero(o) for o in outputs]
         if moving:
-            recalled = recall(op, dict(zip(names, primals, strict=True)), params, tuple(moving), outputs)
             arrays = dict(zip(names, primals, strict=True))
+            recalled = recall(op, arrays, params, tuple(moving), outputs)
             operands = [*moving.values(), *(arrays[n] for n in recalled.kept)]
             operands += [o for o in outputs if not is_inexact(o)]
             found = TANGENT.bind(*varying.together(operands), call=recalled)
@@ -133,7 +133,7 @@ def _transpose(op: Op) -> Any:
         if len(recalled.floating) < len(outputs):  # ids that came out do not depend on what the op is linear in
             zeros = [jax.numpy.zeros(x.shape, x.dtype) if n in unknown else x for n, x in arrays.items()]
             outputs = bind_operands(op, zeros, params)
-        arguments = {**arguments_of(op, tuple(arrays.values()), params)}
+        arguments = arguments_of(op, tuple(arrays.values()), params)
         ys = [ad.instantiate_zeros(cotangents[i]) for i in recalled.floating]
         found = dict(zip(unknown, recalled.backward(arguments, outputs, ys), strict=True))
         return [found.get(name) for name in names]
@@ -156,10 +156,6 @@ def _forward(*operands: Any, call: Recalled) -> Any:
         varying.widen(jax.numpy.zeros(y.shape, y.dtype), axes) for y in (call.outputs[i] for i in call.floating)
     ]
     return list(jax.linear_transpose(adjoint, *examples)(list(tangents)))
-
-
-def _tangent_evaluate(*operands: Any, call: Recalled) -> Any:
-    return _forward(*operands, call=call)
 
 
 def _tangent_abstract(*operands: Any, call: Recalled) -> Any:
@@ -191,7 +187,7 @@ def _tangent_batch(operands: Sequence[Any], dims: Sequence[Any], *, call: Recall
     return results, [0] * len(results)
 
 
-TANGENT.def_impl(_tangent_evaluate)
+TANGENT.def_impl(_forward)
 TANGENT.def_abstract_eval(_tangent_abstract)
 mlir.register_lowering(TANGENT, mlir.lower_fun(_forward, multiple_results=True))
 ad.primitive_transposes[TANGENT] = _tangent_transpose
