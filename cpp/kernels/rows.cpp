@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gradient_rows.h"
+#include "narrow_rows.h"
 #include "packs.h"
 #include "row_table.h"
 
@@ -251,17 +252,20 @@ unsigned scan_typed(const I* ids, std::int64_t bound, const S* segments, std::in
   using V = std::make_unsigned_t<S>;
   const U u = unsigned_bound<I>(bound);
   const V v = unsigned_bound<S>(segment_bound);
-  U ids_bad = 0;
-  V segments_bad = 0, falls = 0;
-  for (std::int64_t i = begin; i < end; ++i) ids_bad |= U(U(ids[i]) >= u);
-  for (std::int64_t i = begin; i < end; ++i) segments_bad |= V(V(segments[i]) >= v);
+  U most = 0;
+  V falls = 0, segments_bad = 0;
+  for (std::int64_t i = begin; i < end; ++i) most = U(ids[i]) > most ? U(ids[i]) : most;
   for (std::int64_t i = begin > 0 ? begin : 1; i < end; ++i) falls |= V(segments[i] < segments[i - 1]);
-  return (ids_bad || segments_bad ? kOutOfRange : 0u) | (falls ? kFalls : 0u);
+  if (falls)
+    for (std::int64_t i = begin; i < end; ++i) segments_bad |= V(V(segments[i]) >= v);
+  else
+    segments_bad = V(segments[begin]) >= v || V(segments[end - 1]) >= v;  // all others are between those
+  return (most >= u || segments_bad ? kOutOfRange : 0u) | (falls ? kFalls : 0u);
 }
 
 unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
               std::int64_t begin, std::int64_t end) {
-  // In pieces that stay in the nearest cache between the three loops.
+  // In pieces that stay in the nearest cache between the loops.
   unsigned found = 0;
   for (std::int64_t i = begin; i < end; i += 1024) {
     const std::int64_t stop = i + 1024 < end ? i + 1024 : end;
@@ -299,7 +303,8 @@ void fill(GradOps<T>& ops) {
          accumulate_listed<T, std::uint64_t>,
          accumulate_planned<T, std::int32_t>,
          accumulate_planned<T, std::int64_t>,
-         accumulate_narrow<T>,
+         scale_terms<T>,
+         accumulate_narrow<Accumulator<T>>,
          weighted_bags<T>,
          weighted_row<T>,
          weighted_runs<T, std::uint32_t>,
@@ -316,7 +321,7 @@ void fill(GradOps<T>& ops) {
 #define ROWGRAD_JOIN(a, b) ROWGRAD_JOIN_(a, b)
 
 void ROWGRAD_JOIN(fill_rows_, ROWGRAD_LEVEL)(RowTable& table) {
-  table.scan = {scan};
+  table.scan = {scan, count_runs};
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.sum);
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.segment_sum);
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.grad);

@@ -165,6 +165,34 @@ void test_large(Rng& rng) {
   if (!kSanitized) check_batch(rng, DType::float16, kLarge, 70, 40, 2);
 }
 
+// Tables that are held whole, by several threads: a few rows have most ids, which neighbours share.
+void test_narrow(Rng& rng) {
+  for (DType dtype : Floats::list())
+    for (std::int64_t cols = 1; cols <= kNarrow; ++cols)
+      for (Reduce kind : {Reduce::sum, Reduce::sqrtn}) {
+        const Where where("narrow", {{"dtype", int(dtype)}, {"cols", cols}, {"kind", std::int64_t(kind)}});
+        if (kSanitized && cols % 3 != 1) continue;
+        Batch b(rng, 35000 + rng.below(100), 9000, 3000, kind == Reduce::sum);
+        for (std::int64_t& id : b.indices) id = rng.chance(8) ? id : id / 2000 * 7;
+        check_gradient(random_tensor(rng, dtype, {b.segments, cols}), b, kind);
+      }
+}
+
+// Rows whose ids add nothing but zeros are named all the same.
+void test_rows_of_zeros(Rng& rng) {
+  for (DType dtype : Floats::list()) {
+    const Where where("zeros", {{"dtype", int(dtype)}});
+    const Batch b(rng, 400, 300, 200, false);
+    Tensor grad(dtype, {b.segments, 1});  // +0, then -0 and the smallest subnormals of both signs
+    const std::int64_t width = width_of(dtype);
+    for (std::int64_t s = 0; s < b.segments; ++s) {
+      if (s % 4 / 2) grad.at(s)[0] = std::byte(1);
+      if (s % 2) grad.at(s)[width - 1] = std::byte(0x80);
+    }
+    for (Reduce kind : kKinds) check_gradient(grad, b, kind);
+  }
+}
+
 void test_forward_faults(Rng& rng, std::int64_t n) {
   const Tensor data = random_tensor(rng, DType::float32, {50, 2});
   const Batch good(rng, n, 50, n / 2 + 2, true);
@@ -247,6 +275,8 @@ int main() {
   Rng rng(4);
   test_small(rng);
   test_large(rng);
+  test_narrow(rng);
+  test_rows_of_zeros(rng);
   for (std::int64_t n : {std::int64_t{7}, kLarge}) {
     test_forward_faults(rng, n);
     test_gradient_faults(rng, n);

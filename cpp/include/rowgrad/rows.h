@@ -97,16 +97,16 @@ struct WeightedIds {
   Rounding rounding;
 };
 
-// A narrow table held whole while the batch goes by: rows [first, first + rows) of it. Ids of other rows are passed over.
-template <class T>
+// A narrow table, of 1 to kNarrow columns, held whole while the batch goes by. Ids of rows outside
+// [first, first + rows) are passed over.
+constexpr std::int64_t kNarrow = 4;
+template <class A>
 struct NarrowTable {
-  Accumulator<T>* sums;  // rows × cols, zeros at first
-  std::uint8_t* named;   // rows, zeros at first: whether an id names it
-  const T* grad;
+  A* sums;         // all its rows, zeros at first
+  const A* terms;  // of every segment: what its ids add
   std::int64_t cols, first, rows;
   IdList ids, segments;
-  const Accumulator<T>* scale;  // of every segment; may be null
-  bool whole;  // whether these are all rows there are
+  bool whole;  // whether those are all rows there are
 };
 
 // What a pass over two lists of ids found.
@@ -116,6 +116,8 @@ struct ScanOps {
   // Ids outside [0, bound) in either list; segments smaller than the one before.
   unsigned (*scan)(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
                    std::int64_t begin, std::int64_t end);
+  // count[s] += the length of every run of segment s that begins in [begin, end).
+  void (*count_runs)(const IdList& segments, std::int64_t begin, std::int64_t end, std::int64_t* count);
 };
 
 template <class T>
@@ -149,8 +151,11 @@ struct GradOps {
   // The same for rows [first, last) of a plan.
   void (*accumulate_planned_i32)(const PlannedRows<T, std::int32_t>&, std::int64_t first, std::int64_t last);
   void (*accumulate_planned_i64)(const PlannedRows<T, std::int64_t>&, std::int64_t first, std::int64_t last);
-  // sums[ids[i]] += grad[segments[i]] · scale[segments[i]] for all i, in order.
-  void (*accumulate_narrow)(const NarrowTable<T>&);
+  // terms[s] = grad[s] · the scale of count[s] ids, for segments [begin, end); sums have no scale.
+  void (*scale_terms)(A* terms, const T* grad, std::int64_t cols, const std::int64_t* count, Reduce, std::int64_t begin,
+                      std::int64_t end);
+  // sums[ids[i]] += terms[segments[i]] for all i, in order.
+  void (*accumulate_narrow)(const NarrowTable<A>&);
   // Every bag's row = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by its total unless null (x/0 is
   // 0), for the bags that begin in [begin, end).
   void (*weighted_bags)(const WeightedBags<T>&, std::int64_t begin, std::int64_t end);

@@ -8,7 +8,7 @@
 #include "rowgrad/dispatch.h"
 #include "rowgrad/ids.h"
 #include "rowgrad/kept_output.h"
-#include "rowgrad/reduce.h"
+#include "rowgrad/narrow_gradient.h"
 #include "rowgrad/sorted_batch.h"
 
 namespace rowgrad {
@@ -93,42 +93,6 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   return {};
 }
 
-// count[s] += how many ids segment s has. By runs, since ids mostly come sorted; then parts that begin with a run share
-// no segment.
-inline void count_ids(const Ids& segments, bool sorted, std::int64_t* count) {
-  const std::int64_t n = segments.size, parts = sorted ? pieces(n, kScanGrain) : 1;
-  segments.typed([=](auto* p) {
-    parallel_parts(n, parts, [=](std::int64_t begin, std::int64_t end, std::int64_t) {
-      while (begin > 0 && begin < end && p[begin] == p[begin - 1]) ++begin;  // began before
-      for (std::int64_t i = begin, next; i < end; i = next) {
-        for (next = i + 1; next < n && p[next] == p[i];) ++next;
-        count[p[i]] += next - i;
-      }
-    });
-  });
-}
-
-// 1, 1/n or 1/√n for every segment; empty for sums.
-template <class A>
-Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduce kind) {
-  if (kind == Reduce::sum) return {};
-  Scratch<A> scale(segments);
-  parallel_ranges(segments, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t s = begin; s < end; ++s)
-      scale[s] = gradient_scale<A>(kind, std::max<std::int64_t>(count[s], 1));
-  });
-  return scale;
-}
-
-template <class A>
-Scratch<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduce kind) {
-  if (kind == Reduce::sum) return {};
-  Scratch<std::int64_t> count(grad_rows);
-  count.clear();
-  count_ids(segments, sorted, count.data());
-  return gradient_scales<A>(count.data(), grad_rows, kind);
-}
-
 // A dense gradient up to this size is written whole, zeros and all, into memory the process has already; beyond it,
 // fresh zeros from the system are cheaper, since only the pages of the rows that are named are ever touched.
 constexpr std::int64_t kWrittenWhole = std::int64_t{64} << 20;
@@ -147,16 +111,16 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
 //
 //   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
 //            the threads, and one read of every gradient row;
-//   narrow   the whole table stays in cache and every id adds to its row at once: about 1.5 ns an id for who owns its
-//            row, 0.4 for who does not; so it serves tables of few columns that fit, and few threads.
+//   narrow   the whole table stays in cache and every id adds to its row at once: about 0.9 ns an id for who owns its
+//            row, 0.15 for who does not; so it serves tables of few columns that fit, and few threads.
 enum class Way { sorted, narrow };
 
 inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t cols,
                       std::int64_t bytes_per_sum) {
-  if (order == Order::blocked) return Way::sorted;
+  if (order == Order::blocked || cols < 1 || cols > kNarrow) return Way::sorted;
   constexpr std::int64_t cache = std::int64_t{1} << 20;  // what a core may call its own
-  const bool fits = table_rows <= cache / (std::max<std::int64_t>(cols, 1) * bytes_per_sum);
-  return cols <= 4 && fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
+  const bool fits = table_rows <= cache / (cols * bytes_per_sum);
+  return fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
 }
 
 // Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether outputs are the unique
@@ -175,8 +139,9 @@ class SparseSegmentGrad : public Kernel {
     if (const Status s = check_ids()) return s;
     choose();
     if (way_ == Way::narrow) {
-      hold_table();
-      rows = before_.back();
+      visit(Floats{}, in[0].dtype,
+            [&]<class T>(std::type_identity<T>) { narrow_.add(mat<T>(in[0]), narrow_batch()); });
+      rows = narrow_.count();
       return {};
     }
     sort();
@@ -202,10 +167,7 @@ class SparseSegmentGrad : public Kernel {
   void compute(std::span<const Array> out) override {
     if (empty_) return clear_unless(holds_zeros, out[0]);
     if (!unique_) choose();
-    if (way_ == Way::narrow) {
-      if (!unique_) hold_table();
-      return write_table(out);
-    }
+    if (way_ == Way::narrow) return compute_narrow(out);
     if (!unique_) sort();
     batch_.visit([&](const auto& entries) { accumulate(entries, out); });
   }
@@ -221,48 +183,13 @@ class SparseSegmentGrad : public Kernel {
     way_ = choose_way(order_, in[1].size(), out_rows_, in[0].row_size(), bytes_per_sum);
   }
 
-  // Way::narrow: the whole table's sums, which of its rows are named, and how many of those before each part.
-  void hold_table() {
-    const std::int64_t parts = num_threads();
-    named_ = Scratch<std::uint8_t>(out_rows_);
-    before_.assign(static_cast<std::size_t>(parts) + 1, 0);
-    visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      using A = Accumulator<T>;
-      const auto grad = mat<T>(in[0]);
-      const auto scales = gradient_scales<A>(Ids(in[2]), sorted_, grad.rows, kind_);
-      const A* scale = scales.empty() ? nullptr : scales.data();
-      sums_ = Scratch<std::byte>(out_rows_ * grad.cols * std::int64_t(sizeof(A)));
-      A* sums = reinterpret_cast<A*>(sums_.data());
-      parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
-        std::fill(sums + begin * grad.cols, sums + end * grad.cols, A(0));
-        std::fill(named_.data() + begin, named_.data() + end, std::uint8_t(0));
-        grad_ops<T>().accumulate_narrow({sums + begin * grad.cols, named_.data() + begin, grad.data, grad.cols, begin,
-                                         end - begin, Ids(in[1]), Ids(in[2]), scale, parts == 1});
-        before_[part + 1] = std::count(named_.data() + begin, named_.data() + end, 1);
-      });
-    });
-    std::partial_sum(before_.begin(), before_.end(), before_.begin());
-  }
+  NarrowBatch narrow_batch() const { return {Ids(in[1]), Ids(in[2]), sorted_, kind_, out_rows_}; }
 
-  void write_table(std::span<const Array> out) const {
-    const std::int64_t parts = std::int64_t(before_.size()) - 1, cols = in[0].row_size();
+  void compute_narrow(std::span<const Array> out) const {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      using A = Accumulator<T>;
-      const A* sums = reinterpret_cast<const A*>(sums_.data());
-      parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
-        T* to = out[0].as<T>() + (unique_ ? before_[part] : begin) * cols;
-        for (std::int64_t r = begin; r < end; ++r) {
-          if (unique_ && !named_[r]) continue;
-          for (std::int64_t c = 0; c < cols; ++c) *to++ = store<T>(sums[r * cols + c]);
-        }
-      });
-    });
-    if (!unique_) return;
-    visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
-      parallel_parts(out_rows_, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
-        I* ids = out[1].as<I>() + before_[part];
-        for (std::int64_t r = begin; r < end; ++r)
-          if (named_[r]) *ids++ = I(r);
+      if (!unique_) return narrow_table(mat<T>(in[0]), narrow_batch(), out[0].as<T>(), holds_zeros);
+      visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
+        narrow_.write(out[0].as<T>(), out[1].as<I>());
       });
     });
   }
@@ -302,8 +229,7 @@ class SparseSegmentGrad : public Kernel {
   Order order_ = Order::sequential;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
-  Scratch<std::uint8_t> named_;  // Way::narrow: whether an id names a row
-  Scratch<std::byte> sums_;      // and what it adds up to
+  NarrowRows narrow_;
   Way way_ = Way::sorted;
 };
 

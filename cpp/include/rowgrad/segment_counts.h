@@ -1,0 +1,45 @@
+// How many ids each segment has, and what that scales its gradient by.
+#pragma once
+#include <algorithm>
+
+#include "rowgrad/ids.h"
+#include "rowgrad/plan.h"
+#include "rowgrad/reduce.h"
+
+namespace rowgrad {
+
+// count[s] += how many ids segment s has. By runs, since ids mostly come sorted; then parts that begin with a run share
+// no segment.
+inline void count_ids(const Ids& segments, bool sorted, std::int64_t* count) {
+  parallel_parts(segments.size, sorted ? pieces(segments.size, kScanGrain) : 1,
+                 [&](std::int64_t begin, std::int64_t end, std::int64_t) {
+                   scan_ops().count_runs(segments, begin, end, count);
+                 });
+}
+
+inline Scratch<std::int64_t> segment_counts(const Ids& segments, bool sorted, std::int64_t num_segments) {
+  Scratch<std::int64_t> count(num_segments);
+  count.clear();
+  count_ids(segments, sorted, count.data());
+  return count;
+}
+
+// 1, 1/n or 1/√n for every segment; empty for sums.
+template <class A>
+Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduce kind) {
+  if (kind == Reduce::sum) return {};
+  Scratch<A> scale(segments);
+  parallel_ranges(segments, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t s = begin; s < end; ++s)
+      scale[s] = gradient_scale<A>(kind, std::max<std::int64_t>(count[s], 1));
+  });
+  return scale;
+}
+
+template <class A>
+Scratch<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduce kind) {
+  if (kind == Reduce::sum) return {};
+  return gradient_scales<A>(segment_counts(segments, sorted, grad_rows).data(), grad_rows, kind);
+}
+
+}  // namespace rowgrad
