@@ -126,15 +126,19 @@ def _ways(cases: list[dict[str, Any]]) -> list[str]:
 
 def _floors(cases: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "| case | dtype | gather ms | GB/s | kind | bytes once | ms at copy speed | bytes named | ms at copy speed |",
-        "|---|---|---:|---:|---|---:|---:|---:|---:|",
+        "| case | dtype | gather ms | GB/s | rows rewritten ms | kind | bytes once | ms at copy speed | bytes named | "
+        "ms at copy speed |",
+        "|---|---|---:|---:|---:|---|---:|---:|---:|---:|",
     ]
     for case in cases:
-        gather = case["floors"]["gather"]
+        gather, rewrite = case["floors"]["gather"], case["floors"].get("rewrite")
+        rewritten = f"{rewrite['ms']:.3f}" if isinstance(rewrite, dict) else ""
         for kind, by in case["floors"]["bytes"].items():
             lines.append(
-                f"| {case['case']} | {case['dtype']} | {gather['ms']:.3f} | {gather['GB/s']:.0f} | {kind} | "
-                f"{by['once'] / 1e6:.1f} MB | {by['once ms']:.3f} | {by['named'] / 1e6:.1f} MB | {by['named ms']:.3f} |"
+                f"| {case['case']} | {case['dtype']} | {gather['ms']:.3f} | {gather['GB/s']:.0f} | {rewritten} | "
+                + f"{kind} | "
+                + " | ".join(f"{by[k] / 1e6:.1f} MB | {by[f'{k} ms']:.3f}" for k in ("once", "named"))
+                + " |"
             )
     return lines
 

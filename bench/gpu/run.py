@@ -121,6 +121,12 @@ class Run:
             found[name] = timed.as_dict() if isinstance(timed, Timing) else timed
         return found
 
+    def rewrite(self, batch: Any) -> dict[str, float]:
+        """The least an update takes; Triton measures it."""
+        from rewriting import rewrite
+
+        return rewrite(batch, partial(self.clock, "queued"), self.told.repeat)
+
     def case(self, number: int, dtype: str, copy: float) -> dict[str, Any]:
         """Everything about one case in one dtype."""
         case = CASES[number - 1]
@@ -133,6 +139,9 @@ class Run:
             "ids": batch.N, "unique": batch.unique, "ours": {}, "torch": {},
             "floors": {"bytes": moved, "gather": floors.gather(batch, partial(self.clock, "queued"), self.told.repeat)},
         }  # fmt: skip
+        if "fused" in self.told.kinds:
+            rewritten = self.attempt("rewriting", partial(self.rewrite, batch))
+            found["floors"]["rewrite"] = rewritten
         self.say(f"{case.name}, {dtype}: {batch.N} ids, {batch.unique} distinct")
         wanted: dict[str, Any] = {}
         for kind in self.told.kinds:

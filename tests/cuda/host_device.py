@@ -21,7 +21,7 @@ from rowgrad.cuda.faults import Ledger
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
 
 HERE = Path(__file__).parent
-_OPTIONS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-DROWGRAD_EMULATION")
+_OPTIONS = ("-std=c++20", "-Og", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-DROWGRAD_EMULATION")
 
 
 def unit_of(file: str, kernels: Sequence[Kernel]) -> str:

@@ -123,6 +123,16 @@ def test_shapes(device: Emulated, rule: str, shape: tuple[int, ...]) -> None:
                 check(device, state, Batch(size, shape[0], 7, shape[1:], torch.float32), step, weighted=weighted)
 
 
+def test_a_table_that_is_not_aligned(device: Emulated) -> None:
+    """Its rows are then wider than a group of lanes, though those of the gradient are not."""
+    state, batch = State("row_wise_adagrad", drawn((300, 64), torch.float32)), Batch(200, 300, 30, (64,), torch.float32)
+    expected = step_there(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, PLAIN)
+    table = torch.empty(300 * 64 + 1)[1:].view(300, 64).copy_(state.table)
+    with device:
+        got = step_there(state.rule, [table, *(t.clone() for t in state.slots)], batch, PLAIN)
+    assert all(map(same_bits, got, expected))
+
+
 def refused_alike(device: Emulated, state: State, batch: Batch, plan: Any = None, **how: Any) -> None:
     """The CPU's refusal, and nothing is changed."""
     before = [state.table, *state.slots]
@@ -190,7 +200,7 @@ def test_optimizers(device: Emulated, make: Any) -> None:
     expected = trained()
     with device as there:
         got = trained()
-    assert sum(name.startswith("update_bags") for name in there.launched) == 3
+    assert sum(name.startswith("step_rows") for name in there.launched) == 3
     assert all(map(same_bits, got, expected))
 
 

@@ -410,7 +410,7 @@ def test_an_optimizer_steps_on_the_device() -> None:
         expected = make()
     with on_gpu() as device:
         got = make()
-    assert any("update_rows" in name for name in device.launched)
+    assert any("step_rows" in name for name in device.launched)
     assert len(got) == 2
     assert all(map(same_bits, got, expected))
 

@@ -155,7 +155,7 @@ def test_memory_that_is_not_aligned(emulated: Emulated, rule: str, off: tuple[in
     with emulated as device:
         state.update(apply_all, there, grad, step=PLAIN)
         wide = off == (0, 1, 0) and not state.slots
-        assert device.launched == [f"update_rows<float, {cuda_updates._RULE[rule]}, {4 if wide else 1}>"]
+        assert device.launched == [f"step_rows<float, {cuda_updates.RULE[rule]}, {4 if wide else 1}>"]
     assert all(map(same_bits, there, here))
 
 
@@ -296,7 +296,7 @@ def test_optimizers(emulated: Emulated, make: Any, dtype: torch.dtype) -> None:
     expected = trained(make, dtype, **options)
     with emulated as device:
         got = trained(make, dtype, **options)
-    assert any(name.startswith("update_rows") for name in device.launched)
+    assert any(name.startswith("step_rows") for name in device.launched)
     assert len(got) == 4 * (1 + len(RULES[make.rule].slots))
     assert all(same_bits(a, b) for a, b in zip(got, expected, strict=True))
 
@@ -306,4 +306,4 @@ def test_tensors_of_the_host_are_for_no_device() -> None:
 
 
 def test_every_rule_has_every_form() -> None:
-    assert len(KERNELS["update_rows"].forms) == len(RULES) * len(DTYPES) * 2
+    assert len(KERNELS["step_rows"].forms) == len(RULES) * len(DTYPES) * 2

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from gpu_calls import device_call, need_device, none_of, refusal_of, validating
+from gpu_calls import call, device_call, need_device, none_of, refusal_of, validating
 
 from golden_cases import Case, cases, same_bits
 from rowgrad.spec import CATALOG
@@ -50,6 +50,22 @@ def test_bits() -> None:
                 by_op[case.op] += 1
     assert len(seen) > 1000 // STRIDE, f"only {len(seen)} cases were run"
     none_of(failures, len(seen), f"by op: {dict(by_op)}\n")
+
+
+def test_blocked_order_has_the_bits_of_the_cpu() -> None:
+    """Golden cases in the order that CUDA calls have by default, against the CPU's."""
+    failures, seen = [], 0
+    with validating("sync"):
+        for case in list(cases("valid"))[::STRIDE]:
+            inputs = tensors(case)
+            if inputs is None or "order" not in CATALOG[case.op].attrs:
+                continue
+            seen += 1
+            expected, got = (run(case.op, inputs, order="blocked", **case.attrs) for run in (call, device_call))
+            if not all(same_bits(to_numpy(a), to_numpy(b)) for a, b in zip(got, expected, strict=True)):
+                failures.append(f"{case}\n{got}\n{expected}")
+    assert seen > 100 // STRIDE, f"only {seen} cases were run"
+    none_of(failures, seen)
 
 
 def test_errors() -> None:

@@ -14,6 +14,7 @@ from .sparse_segment import WIDE, Shape, accumulator
 
 _BLOCK = 128
 _WAVE = 7  # blocks of a multiprocessor
+_ROOM = 1.5  # times the ids a block of bags has on average
 _LIST = 4096  # ids of a block of threads that shared memory holds
 _FORMS = [
     *((t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)),
@@ -56,8 +57,10 @@ def sum_bags(
     # As many bags a block as make one wave of blocks, but lists of ids that mostly fit.
     rounds = min(blocks_for(bags, workers * _WAVE * device.processors), 3 * _LIST * bags // (4 * workers * (size + 1)))
     block_bags = workers * min(max(rounds, 1), 16)
-    capacity = min(_LIST, 2 * block_bags * (size // (bags + 1) + 8))
-    shared = _BLOCK * shape.width * accumulator(data.dtype).itemsize + 8 * (block_bags + 2) + 4 * capacity
+    capacity = min(_LIST, int(_ROOM * block_bags * (size // (bags + 1) + 8)))
+    shared = (
+        _BLOCK * shape.width * accumulator(data.dtype).itemsize + 8 * (block_bags + 2) + 4 * (capacity + block_bags)
+    )
     _SUM.launch(
         device, (max(blocks_for(bags, block_bags), 1), max(shape.tiles, 1)), (TYPE[data.dtype], str(shape.width)),
         shared,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ..errors import ResourceExhaustedError
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .chains import Chain, key_of, queue_again, record
 from .device import Device
@@ -16,19 +17,24 @@ from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
 
 SCALE, DIVIDE, ROUND = 1, 2, 4
+SEVERAL = 8  # not the sums of rows of one entry
 WIDE = ("4", "4", "4", "2")  # neighbouring columns of a lane, by the dtypes of FLOATS
+_MOST = 4  # of those, at most
+_ROW_BYTES = 1 << 32
 _ASIDE = 16 << 20  # bytes of an output from which its zeros are written beside the sort
 _RUN_SHIFT = {0: 30, 1: 6}  # by order: sequential, blocked
-_BLOCK = 128
+BLOCK = 128
+_SUMS = [
+    *((t, w, str(m)) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
+      for m in ((0, 1, 3, 5, 7, 8, 9) if t in ("half", "bfloat16") else (0, 1, 3, 8, 9))),
+    *((t, "1", "0") for t in (*INTEGERS, *COMPLEX)),
+]  # fmt: skip
+_FEW = ("double", "complex<double>")  # blocks of these, and of divisions: they take many registers
 _SUM = Kernel(
-    "segment_grad.cuh", "sum_rows", _BLOCK,
-    [(t, w, str(m)) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
-     for m in ((0, 1, 3, 5, 7) if t in ("half", "bfloat16") else (0, 1, 3))]
-    + [(t, "1", "0") for t in (*INTEGERS, *COMPLEX)],
-    4,
+    "segment_grad.cuh", "sum_rows", BLOCK, _SUMS, {(t, w, m): 4 if t in _FEW or int(m) & 6 else 5 for t, w, m in _SUMS}
 )  # fmt: skip
 _JOIN = Kernel(
-    "segment_grad.cuh", "join_runs", _BLOCK,
+    "segment_grad.cuh", "join_runs", BLOCK,
     [(t, w, r) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
      for r in (("false", "true") if t in ("half", "bfloat16") else ("false",))]
     + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
@@ -48,7 +54,9 @@ class Shape:
 
     def __init__(self, tensor: Tensor, *others: Tensor) -> None:
         self.columns = columns = row_size(tensor)
-        wide = min(16 // tensor.element_size(), 4)
+        if columns * tensor.element_size() >= _ROW_BYTES:
+            raise ResourceExhaustedError(f"a CUDA call takes rows of fewer than {_ROW_BYTES} bytes")
+        wide = min(16 // tensor.element_size(), _MOST)
         aligned = all(t.data_ptr() % (wide * t.element_size()) == 0 for t in (tensor, *others))
         is_wide = tensor.dtype.is_floating_point and columns % wide == 0 and aligned and columns > 0
         self.width = wide if is_wide else 1
@@ -128,8 +136,7 @@ class Gradient:
         most = max(size, capacity) if unique else 0
         self.out = device.empty((most if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.rows = device.empty((most,), indices.dtype)
-        self.starts = device.empty((size if unique else 0,), torch.int64)
-        given = (indices, segment_ids, grad, self.out, self.rows, self.starts)
+        given = (indices, segment_ids, grad, self.out, self.rows)
         self._key = (device, num_rows, reduce, order, unique, key_of(given))
         self._given = given
         self._memory: Tensor | None = None
@@ -163,7 +170,7 @@ class Gradient:
             entries.device = device
             entries.run(
                 self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
-                rows_out=self.rows if self.unique else None, starts_out=self.starts if self.unique else None,
+                rows_out=self.rows if self.unique else None,
             )  # fmt: skip
 
         def add_up(device: Device) -> None:
@@ -202,13 +209,13 @@ class Joins:
 
 def sum_sorted(
     device: Device, entries: Entries, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
-) -> None:
-    """Queue the sums of sorted entries."""
+) -> None:  # fmt: skip
+    """Queue the sums of sorted entries, row by row of the table, or one after the other."""
     at = entries.at
-    chunks, workers = blocks_for(entries.size, CHUNK), _SUM.threads // shape.lanes
+    chunks, workers = blocks_for(entries.size, CHUNK), BLOCK // shape.lanes
     joins = Joins(entries.size, shape, accumulator(grad.dtype), run_shift)
     form = (TYPE[grad.dtype], str(shape.width))
-    told = {"out": out.data_ptr(), "columns": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
+    told = {"out": out.data_ptr(), "cols": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
     left = {"partials": at["kept"], "lefts": at["kept"] + joins.sums, "left_count": at["zeroed"]}
     _SUM.launch(
         device, (blocks_for(chunks, workers), shape.tiles), (*form, str(mode)), 0,

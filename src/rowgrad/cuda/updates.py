@@ -15,28 +15,34 @@ from ..update_rules import RULES, Step
 from .call import TYPE, Call, blocks_for, is_wide, row_size
 from .faults import mode
 from .kernel import FAULTS, FLOATS, Kernel
+from .sparse_segment import BLOCK, WIDE, Shape, accumulator
 
 if TYPE_CHECKING:
     from ..update_call import Memory, UpdateCall
 
 _WIDEST = {"half": 8, "bfloat16": 8, "float": 4, "double": 2}  # columns in sixteen bytes
-_RULE = {
+RULE = {
     "sgd": "Sgd", "adagrad": "Adagrad", "row_wise_adagrad": "RowWiseAdagrad", "adam": "Adam", "adamw": "AdamW",
 }  # fmt: skip
 _MOMENTS = ("adam", "adamw")
 _HOST = ("num_rows",)  # inputs that are numbers of the host
 THREADS = 256
-_WARP = 32
 _LANES_OF_SUM = 8  # a sum over columns has eight lanes
 
 
 def forms_of(rules: Sequence[str]) -> list[tuple[str, ...]]:
     """A kernel's forms for these rules: every dtype, columns one by one and by sixteen bytes."""
-    return [(t, _RULE[rule], str(width)) for t in FLOATS for rule in rules for width in (1, _WIDEST[t])]
+    return [(t, RULE[rule], str(width)) for t in FLOATS for rule in rules for width in (1, _WIDEST[t])]
 
 
 _CHECK = Kernel("updates.cuh", "check_row_ids", THREADS)
-_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(tuple(RULES)))
+_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(("row_wise_adagrad",)))
+_RESIDENT = 4  # blocks of a multiprocessor: each goes on with other rows, which it asks for ahead
+_STEP = Kernel(
+    "row_steps.cuh", "step_rows", BLOCK,
+    [(t, RULE[rule], w) for t, wide in zip(FLOATS, WIDE, strict=True) for rule in RULES for w in ("1", wide)],
+    _RESIDENT,
+)  # fmt: skip
 _MARK = Kernel("updates.cuh", "mark_rows", THREADS)
 _FADE = Kernel("updates.cuh", "fade_rows", THREADS, forms_of(_MOMENTS))
 
@@ -72,9 +78,22 @@ class Update:
         return row_size(self.table)
 
     @property
+    def looks_at_rows(self) -> bool:
+        """Whether the step of a weight depends on its whole row."""
+        return self.rule == "row_wise_adagrad"
+
+    @property
     def leaves_rest(self) -> bool:
         """Whether rows without a gradient stay as they are."""
         return self.step.lazy or self.rule not in _MOMENTS
+
+    def shape(self, *read: Tensor) -> Shape:
+        """How rows are spread over lanes by a kernel that also reads these."""
+        return Shape(self.table, *self.slots, *read)
+
+    def is_too_wide(self, shape: Shape) -> bool:
+        """Whether rows that are looked at as a whole are wider than a group of lanes."""
+        return self.looks_at_rows and shape.tiles > 1
 
     def width(self, *others: Tensor) -> int:
         """How many columns are read at once: sixteen bytes, where the table and the others allow it, or one."""
@@ -84,14 +103,14 @@ class Update:
 
     def form(self, width: int) -> tuple[str, ...]:
         """The template arguments."""
-        return TYPE[self.table.dtype], _RULE[self.rule], str(width)
+        return TYPE[self.table.dtype], RULE[self.rule], str(width)
 
     def lanes(self, width: int) -> int:
         """How many lanes share a row: many, but not so many that a quarter of them would have nothing to do."""
         units = self.cols // width
         fitting = (n for n in (32, 16, 8, 4, 2) if units >= 0.75 * n * blocks_for(units, n))
         lanes = next(fitting, 1)
-        return max(lanes, _LANES_OF_SUM) if self.rule == "row_wise_adagrad" else lanes
+        return max(lanes, _LANES_OF_SUM) if self.looks_at_rows else lanes
 
     def blocks(self, rows: int, lanes: int) -> int:
         """For so many rows."""
@@ -99,7 +118,7 @@ class Update:
 
     def shared(self, width: int) -> int:
         """Bytes of shared memory in which the squares of a row are put in order."""
-        return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * (self.rule == "row_wise_adagrad")
+        return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * self.looks_at_rows
 
     def told(self, lanes: int) -> dict[str, Any]:
         """What every kernel that updates rows is told."""
@@ -151,29 +170,73 @@ def apply_rows(update: Update) -> None:
     grad, ids = update.inputs["grad"], update.inputs["row_ids"]
     call, size = update.call, ids.shape[0]
     checks = call.checks()
-    named = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK.launch(
-        call.device, min(blocks_for(size, THREADS), call.device.processors * 8), bound=update.rows,
-        code=FAULTS.index("row_ids"), **named, **call.told(),
+        call.device, min(blocks_for(size, THREADS), call.device.processors * 8), ids=ids.data_ptr(), wide=is_wide(ids),
+        size=size, bound=update.rows, code=FAULTS.index("row_ids"), checks=checks.data_ptr(), **call.told(),
     )  # fmt: skip
-    _update_rows(update, grad, size, **named)
+    update_listed(update, grad, ids, size, checks.data_ptr())
     update.fade_rest(ids, checks.data_ptr())
 
 
 @updates("apply_all")
 def apply_all(update: Update) -> None:
     """One kernel."""
-    _update_rows(update, update.inputs["grad"], update.rows, ids=0, wide=0, size=update.rows, checks=0)
+    update_listed(update, update.inputs["grad"], None, update.rows, 0)
 
 
-def _update_rows(update: Update, grad: Tensor, count: int, **named: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Singles:
+    """Sorted entries, by which rows of one entry find their gradient; those of the others are stored."""
+
+    starts: Tensor
+    entries: int
+    bags: Tensor
+    segments: int
+    scales: int
+
+    def told(self) -> dict[str, int]:
+        """To the kernel."""
+        return {
+            "starts": self.starts.data_ptr(), "entries": self.entries, "bags": self.bags.data_ptr(),
+            "segments": self.segments, "scales": self.scales,
+        }  # fmt: skip
+
+
+_NONE = {"starts": 0, "entries": 0, "bags": 0, "segments": 0, "scales": 0}
+_ROWS = 8  # a group of lanes takes at a time
+
+
+def update_listed(
+    update: Update, grad: Tensor, ids: Tensor | None, size: int, checks: int, count: int = 0,
+    singles: Singles | None = None,
+) -> None:  # fmt: skip
+    """Queue the steps of the rows that ids list, or of all; row k of `grad` is the gradient of the k-th.
+
+    `count` is where the device says how many there are, of at most `size`; 0: all.
+    """
     if update.cols == 0:
         return  # no weights, and no mean of anything
-    width = update.width(grad)
-    lanes = update.lanes(width)
-    _UPDATE.launch(
-        update.call.device, update.blocks(count, lanes), update.form(width), update.shared(width),
-        grad=grad.data_ptr(), **named, **update.told(lanes),
+    device, read = update.call.device, (singles.bags,) if singles else ()
+    shape = update.shape(grad, *read)
+    listed = {
+        "grad": grad.data_ptr(), "ids": 0 if ids is None else ids.data_ptr(), "size": size, "count": count,
+        "wide": 0 if ids is None else is_wide(ids), "checks": checks,
+    }  # fmt: skip
+    if update.is_too_wide(shape):
+        assert singles is None, "rows of one entry are read by the other kernel"
+        width = update.width(grad)
+        lanes = update.lanes(width)
+        _UPDATE.launch(
+            device, update.blocks(size, lanes), update.form(width), update.shared(width), **listed, **update.told(lanes)
+        )  # fmt: skip
+        return
+    itemsize = int(accumulator(update.table.dtype).itemsize)
+    stride = (shape.lanes + (1 if shape.lanes < 8 else 8 // shape.width)) * shape.width
+    shared = BLOCK // shape.lanes * _ROWS * (stride * itemsize + itemsize + 16)  # as row_steps.cuh lays it out
+    blocks = min(blocks_for(size, BLOCK // shape.lanes * _ROWS), device.processors * _RESIDENT)
+    _STEP.launch(
+        device, (blocks, shape.tiles), update.form(shape.width), shared, **listed,
+        **(singles.told() if singles else _NONE), **update.told(shape.lanes),
     )  # fmt: skip
 
 

@@ -5,26 +5,110 @@
 namespace rowgrad {
 
 template <class T, int W>
-struct alignas(sizeof(T) * W) Pack {
+struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Pack {
   T at[W];
 };
 
+#ifdef __CUDACC_RTC__
+template <int BYTES>
+struct Word {
+  typedef uint4 type;
+};
+template <>
+struct Word<8> {
+  typedef uint2 type;
+};
+template <>
+struct Word<4> {
+  typedef uint32_t type;
+};
+template <>
+struct Word<2> {
+  typedef uint16_t type;
+};
+template <>
+struct Word<1> {
+  typedef uint8_t type;
+};
+template <class T, int W>
+using WordOf = typename Word<sizeof(T) * W>::type;
+#endif
+
+template <int W, class T>
+DEVICE Pack<T, W> load_pack(const T* p) {
+#ifdef __CUDACC_RTC__
+  Pack<T, W> pack;
+#pragma unroll
+  for (int k = 0; k < int(sizeof(pack) / sizeof(WordOf<T, W>)); ++k)
+    reinterpret_cast<WordOf<T, W>*>(&pack)[k] = reinterpret_cast<const WordOf<T, W>*>(p)[k];
+  return pack;
+#else
+  return *reinterpret_cast<const Pack<T, W>*>(p);
+#endif
+}
+
+template <int W, class T>
+DEVICE void store_pack(T* p, const Pack<T, W>& pack) {
+  *reinterpret_cast<Pack<T, W>*>(p) = pack;
+}
+
+// To the device's memory. Left to itself the compiler writes packs column by column. `lasts`: what is written is soon
+// read or written again; else caches do well to keep other things.
+template <int W, bool lasts = false, class T>
+DEVICE void put_pack(T* p, const Pack<T, W>& pack) {
+#ifdef __CUDACC_RTC__
+#pragma unroll
+  for (int k = 0; k < int(sizeof(pack) / sizeof(WordOf<T, W>)); ++k) {
+    WordOf<T, W>* to = reinterpret_cast<WordOf<T, W>*>(p) + k;
+    const WordOf<T, W> word = reinterpret_cast<const WordOf<T, W>*>(&pack)[k];
+    if constexpr (lasts)
+      __stwb(to, word);
+    else
+      __stcs(to, word);
+  }
+#else
+  store_pack<W>(p, pack);
+#endif
+}
+
+// What no thread writes as long as the kernel runs.
 template <class T, int W>
 DEVICE Pack<T, W> fetch(const T* from) {
 #ifdef __CUDACC_RTC__
-  if constexpr (sizeof(T) * W == 16) {
-    const uint4 bits = __ldg(reinterpret_cast<const uint4*>(from));
+  if constexpr (sizeof(T) * W == 16 || sizeof(T) * W == 8) {
+    const WordOf<T, W> bits = __ldg(reinterpret_cast<const WordOf<T, W>*>(from));
     return *reinterpret_cast<const Pack<T, W>*>(&bits);
   }
 #endif
-#ifdef __CUDACC_RTC__
-  if constexpr (sizeof(T) * W == 8) {
-    const uint2 bits = __ldg(reinterpret_cast<const uint2*>(from));
-    return *reinterpret_cast<const Pack<T, W>*>(&bits);
-  }
-#endif
-  return *reinterpret_cast<const Pack<T, W>*>(from);
+  return load_pack<W>(from);
 }
+
+// A lane's columns of rows of fewer than 2³² bytes.
+template <class T>
+struct LaneOfRows {
+  unsigned char* first;  // in row 0
+  uint32_t row_bytes;
+
+  DEVICE LaneOfRows(const void* rows, int64_t cols, int64_t column)
+      : first(static_cast<unsigned char*>(const_cast<void*>(rows)) + column * int64_t(sizeof(T))),
+        row_bytes(uint32_t(cols * int64_t(sizeof(T)))) {
+#ifdef __CUDACC_RTC__
+    asm volatile("" : "+l"(first));  // else the column would be added anew for every row
+#endif
+  }
+
+  DEVICE T* operator[](int64_t row) const { return reinterpret_cast<T*>(first + uint64_t(row) * row_bytes); }
+  DEVICE T* operator[](int32_t row) const { return (*this)[uint32_t(row)]; }
+  DEVICE T* operator[](uint32_t row) const {
+#ifdef __CUDACC_RTC__
+    uint64_t at;  // one instruction; the compiler would take four
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(row), "r"(row_bytes), "l"(first));
+    return reinterpret_cast<T*>(at);
+#else
+    return reinterpret_cast<T*>(first + uint64_t(row) * row_bytes);
+#endif
+  }
+};
 
 // Columns in the type they are added up in. Two bfloat16 are halves of a word, each but a shift or a mask away.
 template <class T, int W>
@@ -42,15 +126,21 @@ DEVICE void unpack(Accumulator<T> (&to)[W], const Pack<T, W>& from) {
   }
 }
 
+// Sums as they are stored.
+template <class T, int W>
+DEVICE Pack<T, W> packed(const Accumulator<T> (&sum)[W]) {
+  Pack<T, W> pack;
+#pragma unroll
+  for (int w = 0; w < W; ++w) pack.at[w] = store<T>(sum[w]);
+  return pack;
+}
+
 // Sums in memory that other threads of the same kernel read and write: past the cache of one multiprocessor, sixteen
 // bytes at a time where there are as many.
 template <class A, int W>
 DEVICE void put_shared_sum(A* to, const A (&sum)[W]) {
   if constexpr (sizeof(A) * W % 16 == 0) {
-#pragma unroll
-    for (int part = 0; part < int(sizeof(A) * W / 16); ++part)
-      reinterpret_cast<Pack<A, 16 / sizeof(A)>*>(to)[part] =
-          reinterpret_cast<const Pack<A, 16 / sizeof(A)>*>(&sum)[part];
+    put_pack<W, true>(to, *reinterpret_cast<const Pack<A, W>*>(&sum));
   } else {
 #pragma unroll
     for (int w = 0; w < W; ++w) to[w] = sum[w];

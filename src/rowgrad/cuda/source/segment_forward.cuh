@@ -47,7 +47,6 @@ DEVICE void name_bad_bag(const SumBags& p) {
 }
 
 constexpr int64_t kLongBag = 512;  // beyond it a whole block of threads adds up a bag
-constexpr int kFlight = 8;         // rows in flight
 
 DEVICE int first_block(int64_t n) {
   const int rest = int(n & 7);
@@ -55,10 +54,18 @@ DEVICE int first_block(int64_t n) {
 }
 
 // How many segments are below a bag, of ascending ones; a whole warp asks. Whatever the segments are, at most `size`.
+// Bags are often of about one size: the first round looks near `guess`, farther away in ever larger steps.
 template <class S>
-DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag) {
+DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag, int64_t guess) {
   const unsigned lane = lane_of_thread();
-  int64_t low = 0, high = size;
+  const int64_t away = lane < 16 ? -(int64_t(1) << (15 - lane)) : (int64_t(1) << (lane - 16)) - 1;
+  const int64_t near = guess + away;
+  const bool is_near_below = near < 0 || (near < size && int64_t(segments[near]) < bag);
+  const int passed_near = __popc(__ballot_sync(kAllLanes, is_near_below));
+  const int64_t last = __shfl_sync(kAllLanes, near, passed_near ? passed_near - 1 : 0) + 1;
+  const int64_t next = __shfl_sync(kAllLanes, near, passed_near < 32 ? passed_near : 31);
+  int64_t low = !passed_near || last < 0 ? 0 : last < size ? last : size;
+  int64_t high = passed_near < 32 && next < size ? next : size;
   while (low < high) {
     const int64_t step = (high - low + 31) / 32, at = low + int64_t(lane) * step + step - 1;
     const bool is_below_bag = at < high && int64_t(segments[at]) < bag;
@@ -75,7 +82,8 @@ DEVICE bool names_row(int32_t id, int64_t rows) {
   return rows > 0x7fffffff ? id >= 0 : uint32_t(id) < uint32_t(rows);
 }
 
-// The bags of a block: where each begins (the last number says where all end), and their ids, if they fit.
+// The bags of a block: where each begins (the last number says where all end), and their ids, if they fit. In the list one
+// word lies between bags: else those of one size, which groups of lanes read side by side, would share banks of memory.
 struct BlockOfBags {
   int64_t* starts;
   uint32_t* list;
@@ -93,7 +101,9 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
   int64_t* starts = block.starts;
   const unsigned warp = threadIdx.x / 32u;
   if (warp < 2) {
-    const int64_t found = segments_below(segments, p.size, first + (warp ? count : 0));
+    const int64_t bag = first + (warp ? count : 0);
+    const int64_t guess = p.bags > 0 ? int64_t(double(bag) * (double(p.size) / double(p.bags))) : 0;
+    const int64_t found = segments_below(segments, p.size, bag, guess < p.size ? guess : p.size);
     if (lane_of_thread() == 0) starts[warp ? count : 0] = found;
   }
   __syncthreads();
@@ -125,7 +135,7 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
       else if (before < bag)
         for (int64_t k = before + 1; k <= bag; ++k)  // one thread a bag, unless segments are bad: then it is any
           atomicExch(reinterpret_cast<unsigned long long*>(&starts[k]), (unsigned long long)(i));
-      if (block.is_listed) block.list[i - begin] = uint32_t(id[j]);
+      if (block.is_listed && bag >= 0 && bag < count) block.list[i - begin + bag] = uint32_t(id[j]);
     }
   }
   return any_thread(bad);
@@ -150,42 +160,54 @@ DEVICE_CALL Pack<A, W> divided(Pack<A, W> sum, int n, int reduce) {
 template <class T, int W, class I>
 struct BagLane {
   typedef Accumulator<T> A;
-  const T* data;
-  uint32_t columns;
+  LaneOfRows<T> data;  // lanes beyond the last column read the first ones
   bool is_column;
 
-  // The sum of `count` rows, left to right.
-  DEVICE void sum(A (&total)[W], const I* ids, int count) const {
-#pragma unroll 1
-    for (int first = 0; first < count; first += kFlight) {
-      Pack<T, W> row[kFlight];
+  DEVICE BagLane(const SumBags& p, int64_t column)
+      : data(p.data, p.columns, column < p.columns ? column : 0), is_column(column < p.columns) {}
+
+  DEVICE Pack<T, W> row(I id) const { return fetch<T, W>(data[id]); }
+
+  // The sum of N rows, left to right.
+  template <int N>
+  DEVICE void sum_of(A (&total)[W], const I* ids) const {
+    Pack<T, W> rows[N];
 #pragma unroll
-      for (int j = 0; j < kFlight; ++j)
-        if (first + j < count && is_column) row[j] = fetch<T, W>(data + uint64_t(ids[first + j]) * columns);
+    for (int j = 0; j < N; ++j) rows[j] = row(ids[j]);
+    unpack<T, W>(total, rows[0]);
 #pragma unroll
-      for (int j = 0; j < kFlight; ++j)
-        if (first + j < count) {
-          A next[W];
-          unpack<T, W>(next, row[j]);
-#pragma unroll
-          for (int w = 0; w < W; ++w) total[w] = first + j == 0 ? next[w] : plus(total[w], next[w]);
-        }
-    }
+    for (int j = 1; j < N; ++j) add(total, rows[j]);
   }
 
-  // A block of eight.
-  DEVICE void sum_eight(A (&total)[W], const I* ids) const {
-    Pack<T, W> row[8];
+  // The first block of a bag: one to nine rows, left to right.
+  DEVICE void sum_first(A (&total)[W], const I* ids, int count) const {
+    if (count == 8)
+      sum_of<8>(total, ids);
+    else if (count <= 4)
+      sum_some<4>(total, ids, count);
+    else
+      sum_some<9>(total, ids, count);
+  }
+
+  // One to N rows.
+  template <int N>
+  DEVICE void sum_some(A (&total)[W], const I* ids, int count) const {
+    Pack<T, W> rows[N < 8 ? N : 8];
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
-      if (is_column) row[j] = fetch<T, W>(data + uint64_t(ids[j]) * columns);
+    for (int j = 0; j < N && j < 8; ++j)
+      if (j < count) rows[j] = row(ids[j]);
+    unpack<T, W>(total, rows[0]);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      A next[W];
-      unpack<T, W>(next, row[j]);
+    for (int j = 1; j < N && j < 8; ++j)
+      if (j < count) add(total, rows[j]);
+    if (N > 8 && count > 8) add(total, row(ids[8]));
+  }
+
+  DEVICE void add(A (&total)[W], const Pack<T, W>& row) const {
+    A next[W];
+    unpack<T, W>(next, row);
 #pragma unroll
-      for (int w = 0; w < W; ++w) total[w] = j == 0 ? next[w] : plus(total[w], next[w]);
-    }
+    for (int w = 0; w < W; ++w) total[w] = plus(total[w], next[w]);
   }
 
   DEVICE void put(T* out, const A (&sum)[W], int n, int reduce) const {
@@ -194,10 +216,7 @@ struct BagLane {
     for (int w = 0; w < W; ++w) total.at[w] = sum[w];
     if constexpr (IsFloat<A>::value)
       if (reduce != 0) total = divided<A, W>(total, n, reduce);
-    Pack<T, W> packed;
-#pragma unroll
-    for (int w = 0; w < W; ++w) packed.at[w] = store<T>(total.at[w]);
-    if (is_column) *reinterpret_cast<Pack<T, W>*>(out) = packed;
+    if (is_column) put_pack<W>(out, packed<T, W>(total.at));
   }
 };
 
@@ -209,45 +228,54 @@ DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& 
   A* parts = static_cast<A*>(memory);
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
   const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, begin = block.starts[0];
-  T* out = static_cast<T*>(p.out) + first_bag * p.columns + column;
-  const BagLane<T, W, I> me{static_cast<const T*>(p.data) + column, uint32_t(p.columns), column < p.columns};
+  const LaneOfRows<T> out(static_cast<T*>(p.out) + first_bag * p.columns, p.columns, column);
+  const BagLane<T, W, I> me(p, column);
+  // Lists are short; ids in the device's memory may be any number.
+  auto ids_of = [&](int bag) {
+    if constexpr (Same<I, uint32_t>::value)
+      return ids + int(block.starts[bag] - begin) + bag;
+    else
+      return ids + (block.starts[bag] - begin);
+  };
 
   bool any_long = false;
 #pragma unroll 1
   for (int bag = group; bag < block.bags; bag += groups) {
-    const int64_t n = block.starts[bag + 1] - block.starts[bag];
-    const I* own = ids + (block.starts[bag] - begin);
-    T* to = out + bag * p.columns;
-    if (n == 1) {
-      if (me.is_column) *reinterpret_cast<Pack<T, W>*>(to) = fetch<T, W>(me.data + uint64_t(own[0]) * me.columns);
-    } else if (n > kLongBag) {
+    const int64_t all = block.starts[bag + 1] - block.starts[bag];
+    if (all > kLongBag) {
       any_long = true;
+      continue;
+    }
+    const int n = int(all);
+    const I* own = ids_of(bag);
+    if (n == 1) {
+      if (me.is_column) put_pack<W>(out[bag], me.row(own[0]));
     } else {
       A sum[W], eight[W];
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
       const int count = first_block(n);
-      me.sum(sum, own, count);
+      if (count) me.sum_first(sum, own, count);
 #pragma unroll 1
-      for (int at = count; at < int(n); at += 8) {
-        me.sum_eight(eight, own + at);
+      for (int at = count; at < n; at += 8) {
+        me.template sum_of<8>(eight, own + at);
 #pragma unroll
         for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], eight[w]);
       }
-      me.put(to, sum, int(n), n ? int(p.reduce) : 0);
+      me.put(out[bag], sum, n, n ? int(p.reduce) : 0);
     }
   }
   if (!any_thread(any_long)) return;
   for (int bag = 0; bag < block.bags; ++bag) {
     const int64_t n = block.starts[bag + 1] - block.starts[bag];
-    const I* own = ids + (block.starts[bag] - begin);
+    const I* own = ids_of(bag);
     if (n <= kLongBag) continue;
     A sum[W], eight[W];
     int64_t at = first_block(n);
-    if (group == 0) me.sum(sum, own, int(at));
+    if (group == 0) me.sum_first(sum, own, int(at));
     for (; at < n; at += int64_t(8) * groups) {
       if (at + group * 8 < n) {
-        me.sum_eight(eight, own + at + group * 8);
+        me.template sum_of<8>(eight, own + at + group * 8);
 #pragma unroll
         for (int w = 0; w < W; ++w) parts[(group * lanes + lane) * W + w] = eight[w];
       }
@@ -257,7 +285,7 @@ DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& 
         for (int w = 0; w < W; ++w) sum[w] = plus(sum[w], parts[(part * lanes + lane) * W + w]);
       __syncthreads();
     }
-    if (group == 0) me.put(out + bag * p.columns, sum, int(n), int(p.reduce));
+    if (group == 0) me.put(out[bag], sum, int(n), int(p.reduce));
   }
 }
 

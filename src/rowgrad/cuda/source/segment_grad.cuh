@@ -13,8 +13,8 @@
 
 namespace rowgrad {
 
-constexpr int kRunShift = 6;  // runs of 64
-constexpr int kBatch = 8;    // rows in flight
+constexpr int kRunShift = 6;   // runs of 64
+constexpr int kBatch = 8;      // rows in flight
 constexpr int kAtOnce = 16;    // sums in flight, where sums of runs are added up
 
 // Up to 64 sums of runs that were left, the last of them of this run. They make one sum.
@@ -27,7 +27,7 @@ struct alignas(16) Left {
 struct SumRows {
   const void* grad;
   void* out;
-  int64_t columns;
+  int64_t cols;
   int64_t lanes;
   const uint32_t* ids;
   const uint32_t* segments;
@@ -46,17 +46,8 @@ struct SumRows {
 };
 
 // How entries become contributions: they are multiplied by their scale, divided before that, and everything is rounded to
-// T, products and sums.
-constexpr int kScale = 1, kDivide = 2, kRound = 4;
-
-template <class T, int W>
-DEVICE void put_row(void* out, int64_t columns, int64_t column, int64_t row, const Accumulator<T> (&sum)[W]) {
-  if (column >= columns) return;
-  Pack<T, W> packed;
-#pragma unroll
-  for (int w = 0; w < W; ++w) packed.at[w] = store<T>(sum[w]);
-  *reinterpret_cast<Pack<T, W>*>(static_cast<T*>(out) + row * columns + column) = packed;
-}
+// T, products and sums. kSeveral: sums of rows of one entry are not wanted; somebody else will read the entry itself.
+constexpr int kScale = 1, kDivide = 2, kRound = 4, kSeveral = 8;
 
 // Where the sum of a run is left: 64 entries have at most one first run of a row of several runs, and one of the others.
 DEVICE int64_t slot_of(int row_begin, int run) {
@@ -96,6 +87,18 @@ DEVICE void fetch_list(A (&to)[kBatch], const void* from, int64_t at) {
   }
 }
 
+// Column of the first of the lane's neighbouring ones.
+template <int W, class P>
+DEVICE int64_t column_of(const P& p) {
+  const unsigned lanes = unsigned(p.lanes);
+  return (int64_t(blockIdx.y) * lanes + threadIdx.x % lanes) * W;
+}
+
+template <class T, int W>
+DEVICE void put_row(const LaneOfRows<T>& rows, uint32_t row, const Accumulator<T> (&sum)[W]) {
+  put_pack<W>(rows[row], packed<T, W>(sum));
+}
+
 template <class T, int W, int MODE>
 DEVICE void sum_rows(const SumRows& p) {
   typedef Accumulator<T> A;
@@ -105,10 +108,9 @@ DEVICE void sum_rows(const SumRows& p) {
   // Entries are fewer than 2^30.
   const int chunk = int(number), begin = chunk * kChunk, size = int(p.size), shift = int(p.run_shift);
   const int run_length = 1 << shift, end = begin + kChunk < size ? begin + kChunk : size;
-  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W;
-  const bool is_column = column < p.columns;
-  const T* grad = static_cast<const T*>(p.grad) + column;
-  const uint32_t columns = uint32_t(p.columns);
+  const int64_t column = column_of<W>(p);
+  const bool is_column = column < p.cols;
+  const LaneOfRows<T> grad(p.grad, p.cols, column), out(p.out, p.cols, column);
 
   uint32_t row_number = p.firsts[chunk];
   int row_begin = int(p.begins[chunk]);
@@ -126,6 +128,17 @@ DEVICE void sum_rows(const SumRows& p) {
     ++row_number;
   }
   if (at >= end) return;
+  if constexpr ((MODE & kSeveral) != 0) {
+    if (run == 0) {  // a row begins here: the first one of several entries is what counts
+      const unsigned several = (heads & ~(heads >> 1 | next_heads << 31)) & (0xffffffffu << (at - begin));
+      if (!several) return;
+      const int skipped = __ffs(int(several)) - 1 - (at - begin);
+      row_number += unsigned(skipped);
+      at += skipped;
+      row_begin = at;
+    }
+    if (at >= end) return;
+  }
   // Where the last run that begins here ends: at the next row, or after `run_length`.
   const int last_head = heads ? begin + 31 - __clz(int(heads)) : -1;
   const int last_row = last_head >= 0 && last_head < end ? last_head : row_begin;
@@ -147,23 +160,24 @@ DEVICE void sum_rows(const SumRows& p) {
   for (; from < limit; from += kBatch) {
     const int low = at > from ? at - from : 0, high = limit - from < kBatch ? limit - from : kBatch;
     unsigned rest = ((1u << high) - 1u) & ~((1u << low) - 1u);  // a bit for each entry
+    // A bit for each entry that a row begins with, and the next bit for each that one begins after.
+    const int offset = from - begin;
+    uint64_t words;
+    if (shift == kRunShift)
+      words = offset < 32 ? (uint64_t(next_heads) << 32 | heads) >> offset : beyond >> (offset - 32);
+    else
+      words = (uint64_t(p.heads[from / 32 + 1]) << 32 | p.heads[from / 32]) >> (from % 32);
+    const unsigned ends = unsigned(words >> 1) & rest;
+    const unsigned singles = (MODE & kSeveral) != 0 ? unsigned(words) & ends : 0u;
     Batch<T, W, MODE> batch;
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
-      if (is_column && (rest >> j & 1u)) batch.rows[j] = fetch<T, W>(grad + uint64_t(segment[j]) * columns);
+      if (is_column && ((rest & ~singles) >> j & 1u)) batch.rows[j] = fetch<T, W>(grad[segment[j]]);
     uint32_t id[kBatch];
     if (!p.unique) fetch_list(id, p.ids, from);
     if constexpr ((MODE & kScale) != 0) fetch_list(batch.scale, p.scales, from);
     if constexpr ((MODE & kDivide) != 0) fetch_list(batch.divisor, p.divisors, from);
     fetch_list(segment, p.segments, from + kBatch);
-    // A bit for each entry that a row begins after.
-    const int offset = from - begin;
-    uint64_t words;
-    if (shift == kRunShift)
-      words = offset < 32 ? (uint64_t(next_heads) << 32 | heads) >> offset >> 1 : beyond >> (offset - 32) >> 1;
-    else
-      words = (uint64_t(p.heads[from / 32 + 1]) << 32 | p.heads[from / 32]) >> (from % 32) >> 1;
-    const unsigned ends = unsigned(words) & rest;
     while (true) {
       // Sums of runs of rows that have several are left where they end; all before that are rows of one run.
       const int row_end_at = (ends & rest) ? __ffs(int(ends & rest)) - 1 : kBatch, run_end_at = run_end - 1 - from;
@@ -178,9 +192,9 @@ DEVICE void sum_rows(const SumRows& p) {
       } else {
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) {
-          if (now >> j & 1u) batch.add(sum, j);
+          if ((now & ~singles) >> j & 1u) batch.add(sum, j);
           if (whole >> j & 1u) {
-            put_row<T, W>(p.out, p.columns, column, int64_t(p.unique ? row_number : id[j]), sum);
+            if (is_column && !(singles >> j & 1u)) put_row<T, W>(out, p.unique ? row_number : id[j], sum);
             ++row_number;
 #pragma unroll
             for (int w = 0; w < W; ++w) sum[w] = A();
@@ -194,7 +208,7 @@ DEVICE void sum_rows(const SumRows& p) {
       }
       if (!stops) break;
       const bool is_row_end = ends >> stop & 1u;
-      if (is_column) put_shared_sum<A, W>(static_cast<A*>(p.partials) + slot_of(row_begin, run) * p.columns + column, sum);
+      if (is_column) put_shared_sum<A, W>(static_cast<A*>(p.partials) + slot_of(row_begin, run) * p.cols + column, sum);
       if ((is_row_end || (run & 63) == 63) && lane == 0 && blockIdx.y == 0)
         p.lefts[atomicAdd(p.left_count, 1u)] =
             Left{row_begin, run, is_row_end, p.unique ? row_number : p.ids[from + stop]};
@@ -215,7 +229,7 @@ DEVICE void sum_rows(const SumRows& p) {
 
 struct JoinRuns {
   void* out;
-  int64_t columns;
+  int64_t cols;
   int64_t lanes;
   const Left* lefts;
   const uint32_t* left_count;
@@ -231,12 +245,12 @@ DEVICE void join_runs(const JoinRuns& p) {
   if (is_raised(p.checks)) return;
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, groups = blockDim.x / lanes;
   const unsigned mask = lanes == 32 ? kAllLanes : ((1u << lanes) - 1u) << (lane_of_thread() / lanes * lanes);
-  const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W;
-  const bool is_column = column < p.columns;
+  const int64_t column = column_of<W>(p);
+  const bool is_column = column < p.cols;
   const unsigned count = *p.left_count;
   for (unsigned number = blockIdx.x * groups + threadIdx.x / lanes; number < count; number += gridDim.x * groups) {
     const Left left = p.lefts[number];
-    auto part = [&](int run) { return static_cast<A*>(p.partials) + slot_of(left.row_begin, run) * p.columns + column; };
+    auto part = [&](int run) { return static_cast<A*>(p.partials) + slot_of(left.row_begin, run) * p.cols + column; };
     int group = left.run >> 6, children = (left.run & 63) + 1;
     bool is_last = left.is_last != 0;
     for (int level = 0;; ++level) {
@@ -260,7 +274,7 @@ DEVICE void join_runs(const JoinRuns& p) {
             }
       }
       if (group == 0 && is_last) {
-        put_row<T, W>(p.out, p.columns, column, int64_t(left.row), sum);
+        if (is_column) put_row<T, W>(LaneOfRows<T>(p.out, p.cols, column), left.row, sum);
         break;
       }
       if (is_column) put_shared_sum<A, W>(part((group << 6) << shift), sum);

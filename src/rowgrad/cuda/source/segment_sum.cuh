@@ -207,7 +207,7 @@ DEVICE void sum_segments(const SumSegments& p) {
         const Columns<A, V> sum = sum_of_segment<T, V, A>(n, c, p.cols, row, add);
         for (int v = 0; v < V; ++v) result.at[v] = store<T>(sum.at[v]);
       }
-      *reinterpret_cast<Pack<T, V>*>(out + s * p.cols + c) = result;
+      put_pack<V>(out + s * p.cols + c, result);
     }
   }
 }

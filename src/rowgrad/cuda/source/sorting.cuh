@@ -430,10 +430,10 @@ DEVICE void find_rows(const FindRows& p) {
   for (int j = 0; j < kWords; ++j) {
     const int64_t i = first + j * 32 + lane;
     const uint32_t rows_so_far = uint32_t(at >> 31);
-    if ((word[j] >> lane & 1u) && p.starts) {
+    if ((word[j] >> lane & 1u) && p.rows) {
       const int64_t row = rows_so_far + __popc(word[j] & lanes_before(lane));
       rows.put(row, int64_t(id[j]));
-      p.starts[row] = i;
+      if (p.starts) p.starts[row] = i;
     }
     if (lane == 0 && i < p.size) {
       const bool begins = word[j] & 1u;

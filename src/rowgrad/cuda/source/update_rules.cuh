@@ -1,14 +1,12 @@
 // Optimizers' rules, as what one row of a table and its state become. docs/optimizers.md has the formulas.
 //
 // A row belongs to a group of neighbouring lanes of a warp. Each lane takes W columns at a time, the next W columns are
-// the next lane's, and when all lanes have theirs the group goes on with the columns after those. Who holds the gradient
-// of a row in registers that way calls `update_columns`, and before it, for a rule that looks at whole rows, `RowSquares`
-// and `row_factor`; who reads it from memory calls `update_row`, which does both.
+// the next lane's, and when all lanes have theirs the group goes on with the columns after those.
 //
 // Gradients are in the type of sums, but rounded to the table's T: so a gradient that was stored and one that was not
 // give the same bits.
 #pragma once
-#include "device.cuh"
+#include "packs.cuh"
 
 namespace rowgrad {
 
@@ -177,47 +175,58 @@ DEVICE half rounded_by_chance(half, float x, uint32_t chance) {
 
 // -- columns -----------------------------------------------------------------------------------------------------------
 
-// Neighbouring numbers that are read and written at once.
-template <class T, int W>
-struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Pack {
-  T at[W];
+// What there is of W neighbouring columns of a row.
+template <class Rule, int W, class T>
+struct Columns {
+  Pack<T, W> weight;
+  Pack<Accumulator<T>, W> slot0, slot1;
 };
 
-template <int W, class T>
-DEVICE Pack<T, W> load_pack(const T* p) {
-  return *reinterpret_cast<const Pack<T, W>*>(p);
-}
-template <int W, class T>
-DEVICE void store_pack(T* p, const Pack<T, W>& pack) {
-  *reinterpret_cast<Pack<T, W>*>(p) = pack;
+template <class Rule, int W, class T>
+DEVICE Columns<Rule, W, T> load_columns(const RowUpdate<T>& u, int64_t row, int64_t c) {
+  const int64_t at = row * u.cols + c;
+  Columns<Rule, W, T> columns;
+  columns.weight = load_pack<W>(u.table + at);
+  if constexpr (Rule::slots > 0) columns.slot0 = load_pack<W>(u.slot0 + at);
+  if constexpr (Rule::slots > 1) columns.slot1 = load_pack<W>(u.slot1 + at);
+  return columns;
 }
 
-// Columns [c, c + W) of a row. `graded`: whether the row has a gradient, which then is `g`; `factor` is `row_factor`'s.
+// The step of columns [c, c + W) of a row, which are these. `graded`: whether the row has a gradient, which then is `g`,
+// with decay; `factor` is `row_factor`'s.
 template <class Rule, bool graded, int W, class T>
-DEVICE void update_columns(const RowUpdate<T>& u, int64_t row, int64_t c, const Accumulator<T> (&g)[W],
-                           Accumulator<T> factor) {
+DEVICE void step_columns(const RowUpdate<T>& u, int64_t row, int64_t c, Columns<Rule, W, T>& columns,
+                         const Accumulator<T> (&g)[W], Accumulator<T> factor) {
   typedef Accumulator<T> A;
   const int64_t at = row * u.cols + c;
-  Pack<T, W> weight = load_pack<W>(u.table + at);
-  Pack<A, W> slot0{}, slot1{};
-  if constexpr (Rule::slots > 0) slot0 = load_pack<W>(u.slot0 + at);
-  if constexpr (Rule::slots > 1) slot1 = load_pack<W>(u.slot1 + at);
   A to[W];
+#pragma unroll
   for (int j = 0; j < W; ++j) {
-    const A w = load(weight.at[j]);
-    const A with_decay = graded ? decayed<Rule>(u, g[j], w) : A(0);
-    to[j] = Rule::template step<graded>(u, w, with_decay, slot0.at[j], slot1.at[j], factor);
+    const A w = load(columns.weight.at[j]);
+    to[j] = Rule::template step<graded>(u, w, g[j], columns.slot0.at[j], columns.slot1.at[j], factor);
   }
-  if constexpr (Rule::slots > 0) store_pack<W>(u.slot0 + at, slot0);
-  if constexpr (Rule::slots > 1) store_pack<W>(u.slot1 + at, slot1);
-  for (int j = 0; j < W; ++j) weight.at[j] = store<T>(to[j]);
+  if constexpr (Rule::slots > 0) put_pack<W, true>(u.slot0 + at, columns.slot0);
+  if constexpr (Rule::slots > 1) put_pack<W, true>(u.slot1 + at, columns.slot1);
+  Pack<T, W> weight = packed<T, W>(to);
   if constexpr (sizeof(T) == 2) {
     if (u.random) {
       const RowChance chance(u.key, row);
       for (int j = 0; j < W; ++j) weight.at[j] = rounded_by_chance(T(), to[j], chance.at(c + j));
     }
   }
-  store_pack<W>(u.table + at, weight);
+  put_pack<W, true>(u.table + at, weight);
+}
+
+// The same of columns that are in memory, with a gradient without decay.
+template <class Rule, bool graded, int W, class T>
+DEVICE void update_columns(const RowUpdate<T>& u, int64_t row, int64_t c, const Accumulator<T> (&g)[W],
+                           Accumulator<T> factor) {
+  Columns<Rule, W, T> columns = load_columns<Rule, W>(u, row, c);
+  Accumulator<T> with_decay[W];
+#pragma unroll
+  for (int j = 0; j < W; ++j)
+    with_decay[j] = graded ? decayed<Rule>(u, g[j], load(columns.weight.at[j])) : Accumulator<T>(0);
+  step_columns<Rule, graded, W>(u, row, c, columns, with_decay, factor);
 }
 
 // -- rows --------------------------------------------------------------------------------------------------------------
@@ -262,16 +271,21 @@ struct RowSquares {
   }
 };
 
-// The row's slot takes its squares; the length of the row's step, in all lanes.
+// The row's slot takes its squares; the length of the row's step.
+template <class T>
+DEVICE Accumulator<T> factor_of(const RowUpdate<T>& u, int64_t row, Accumulator<T> slot, Accumulator<T> squares) {
+  typedef Accumulator<T> A;
+  const A sum = plus(slot, over(squares, A(u.cols)));
+  u.slot0[row] = sum;
+  return over(u.lr, plus(root(sum), u.eps));
+}
+
+// The same, in all lanes.
 template <class T>
 DEVICE Accumulator<T> row_factor(const RowUpdate<T>& u, const LaneGroup& group, int64_t row, Accumulator<T> squares) {
   typedef Accumulator<T> A;
   A factor = zero_of<A>();
-  if (group.lane == 0) {
-    const A sum = plus(u.slot0[row], over(squares, A(u.cols)));
-    u.slot0[row] = sum;
-    factor = over(u.lr, plus(root(sum), u.eps));
-  }
+  if (group.lane == 0) factor = factor_of(u, row, u.slot0[row], squares);
   return __shfl_sync(group.mask, factor, 0, group.lanes);
 }
 

@@ -1,4 +1,4 @@
-// Optimizer steps on the rows of a table, whose gradients are rows in memory.
+// Optimizer steps on the rows of a table, whose gradients are rows in memory: what row_steps.cuh does not do.
 #pragma once
 #include "update_rules.cuh"
 
@@ -51,10 +51,12 @@ struct UpdateRows {
   const void* ids;
   int64_t wide;
   int64_t size;
+  const int64_t* count;
   const Checks* checks;
 };
 
-// Rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1; row k of `grad` is the gradient of the k-th.
+// Rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1; row k of `grad` is the gradient of the k-th. Where
+// the host does not know how many there are, `count` says it. One row at a time: for rows that are wider than a group.
 template <class T, class Rule, int W>
 DEVICE void update_rows(const UpdateRows& p) {
   typedef Accumulator<T> A;
@@ -67,8 +69,8 @@ DEVICE void update_rows(const UpdateRows& p) {
   }
   const RowUpdate<T> u = row_update_of<T>(p);
   const Ids ids{p.ids, p.wide != 0};
-  const int64_t groups = blockDim.x / group.lanes, stride = gridDim.x * groups;
-  for (int64_t k = blockIdx.x * groups + threadIdx.x / group.lanes; k < p.size; k += stride) {
+  const int64_t groups = blockDim.x / group.lanes, stride = gridDim.x * groups, size = p.count ? *p.count : p.size;
+  for (int64_t k = blockIdx.x * groups + threadIdx.x / group.lanes; k < size; k += stride) {
     const T* from = static_cast<const T*>(p.grad) + k * p.cols;
     update_row<Rule, W>(
         u, group, p.ids ? ids[k] : k,

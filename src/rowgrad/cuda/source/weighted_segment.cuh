@@ -166,7 +166,7 @@ DEVICE void weighted_bags(const WeightedBags& p) {
       const Columns<A, V> sum = n == 1 ? product(0) : sum_of_segment<T, V, A>(n, c, p.cols, product, add);
       Pack<T, V> result;
       for (int v = 0; v < V; ++v) result.at[v] = store<T>(totals ? over_no_nan(sum.at[v], total) : sum.at[v]);
-      *reinterpret_cast<Pack<T, V>*>(out + s * p.cols + c) = result;
+      put_pack<V>(out + s * p.cols + c, result);
     }
   }
 }
@@ -239,7 +239,7 @@ DEVICE void weighted_rows(const WeightedRows& p) {
         const A g = load(x.at[v]);
         result.at[v] = store<T>(times(totals ? over_no_nan(g, total) : g, weight));
       }
-      *reinterpret_cast<Pack<T, V>*>(out + i * p.cols + c) = result;
+      put_pack<V>(out + i * p.cols + c, result);
     }
   }
 }
