@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import random
+import select
 import socket
 import time
 from collections import Counter
@@ -131,8 +132,10 @@ def test_more_connections_than_there_may_be() -> None:
     with serving(connections=40, head_seconds=60.0) as served:  # nobody leaves for being idle
         before = served.memory()
         told = head(port=served.port, extra="Content-Length: 2\r\n") + b"{}"
-        with served.crowd(300, told):
-            wait_until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) < 60, 20)  # 40, and files of its own
+        with served.crowd(300, told) as crowd:
+            # Every one was answered or turned away: before, all there may be can be at work, and one more has no place.
+            wait_until(lambda: len(select.select(crowd, [], [], 0)[0]) == len(crowd), 30)
+            assert len(os.listdir(f"/proc/{served.process.pid}/fd")) < 60  # 40, and files of its own
             assert served.is_well()
             assert served.memory() - before < 30
 

@@ -154,14 +154,28 @@ class Desk:
         """From handle to handle with the mouse, whatever becomes of it: "a.output", "b.indices"."""
         self.wait_saved()  # blocks grow by what the server says of them; a hand waits until they stand still
         (a, out), (b, into) = source.split(".", 1), target.split(".", 1)
+        self._rest(self.pin(a, out, "out"), self.pin(b, into))
         x, y = self.middle(self.pin(a, out, "out"))
         self.mouse.move(x, y)
         self.mouse.down()
         # The first movement makes it a drag; the server is asked meanwhile which pins would take the wire.
         self.mouse.move(x + 12, y + 4)
         self.window.locator(f'[data-block="{b}"] [data-pin="{into}"][data-takes]').wait_for(state="attached")
-        self.mouse.move(*self.middle(self.pin(b, into)), steps=5)
+        # At the edge of the page the page moves along; away from there it stands still, and then the aim is true.
+        self.mouse.move(*self.middle(self.pin(b, into)), steps=3)
+        self._rest(self.pin(b, into))
+        self.mouse.move(*self.middle(self.pin(b, into)), steps=3)
         self.mouse.up()
+
+    def _rest(self, *pins: Locator) -> None:
+        """Until pins are where they were a moment ago: types that come in later make blocks wider."""
+        before: Any = None
+        for _ in range(60):
+            now = [pin.bounding_box() for pin in pins]
+            if now == before:
+                return
+            before = now
+            self.window.wait_for_timeout(50)
 
     def wire(self, source: str, target: str) -> None:
         """Draw a wire; it must be taken."""

@@ -1,17 +1,16 @@
 """`rowgrad` with parts of it replaced: how a test of the server is shown to notice that the server is wrong.
 
-The variable names what to replace: `[["rowgrad.studio.folder:Folder.save", "lambda *given: None"], …]`. The expression
-is evaluated where the original stands, which it may call as `original`. Nothing but this file reads the variable.
+`broken` names what to replace: `[("rowgrad.studio.folder:Folder.save", "lambda *given: None"), …]`. The expression is
+evaluated where the original stands, which it may call as `original`.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
-
-VARIABLE = "ROWGRAD_TESTS_BROKEN"
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
 
 
 def replace(place: str, expression: str) -> None:
@@ -25,9 +24,13 @@ def replace(place: str, expression: str) -> None:
     setattr(owner, name, eval(expression, {**vars(module), "original": original}))
 
 
-if __name__ == "__main__":
-    for place, expression in json.loads(os.environ.pop(VARIABLE, "[]")):
+def launch(words: Sequence[str], broken: Sequence[tuple[str, str]], told: Connection, log: str) -> None:
+    """The command in this process; what it prints goes to `told`, its complaints to the file."""
+    os.dup2(told.fileno(), 1)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)  # those that were forked know others
+    for place, expression in broken:
         replace(place, expression)
     from rowgrad.cli import main
 
-    sys.exit(main())
+    sys.exit(main(words))

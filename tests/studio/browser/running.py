@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import launcher
 
 TOKEN = "a-token-for-tests-0123456789"
+# Servers are forked from a process that has imported what they need, which takes longer than to start one.
+SERVERS = multiprocessing.get_context("forkserver")
+SERVERS.set_forkserver_preload(["rowgrad.cli", "rowgrad.studio.server", "rowgrad.studio.opening", "uvicorn.server"])
 
 
 class Studio:
@@ -24,7 +27,8 @@ class Studio:
         self._log = folder.parent / f"{folder.name}.log"
         self._always_without = list(without)
         self._without: list[str] = []
-        self._process: subprocess.Popen[str] | None = None
+        self._process: BaseProcess | None = None
+        self._told: IO[str] | None = None
         self.port = 0
 
     def start(self, without: Sequence[str] = ()) -> Studio:
@@ -34,16 +38,14 @@ class Studio:
         off = ",".join([*self._always_without, *self._without])
         words = ["studio", str(self.folder), "--new", "--no-browser", "--json", "--token", TOKEN]
         words += ["--port", str(self.port)] * bool(self.port) + ["--without", off] * bool(off)
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, launcher.__file__, *words],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=os.environ | {launcher.VARIABLE: json.dumps(self.broken)},
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        reading, writing = SERVERS.Pipe(duplex=False)
+        given = (words, self.broken, writing, str(self._log))
+        self._process = SERVERS.Process(target=launcher.launch, args=given)
+        self._process.start()
+        writing.close()
+        self._told = os.fdopen(os.dup(reading.fileno()))
+        reading.close()
+        line = self._told.readline()
         told = json.loads(line) if line else {}
         assert "url" in told, f"the server did not start: {line}{self.log()}"
         self.port = told["port"]
@@ -70,14 +72,15 @@ class Studio:
 
     def _end(self, number: int) -> None:
         process, self._process = self._process, None
-        if process is None:
+        if process is None or process.pid is None or self._told is None:
             return
-        process.send_signal(number)
-        try:
-            process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
+        if process.is_alive():
+            os.kill(process.pid, number)
+        process.join(10)
+        if process.is_alive():
             process.kill()
-            process.communicate()
+            process.join()
+        self._told.close()
 
     def log(self) -> str:
         """What the servers of this folder have written to stderr."""
