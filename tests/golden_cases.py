@@ -53,19 +53,23 @@ def _tensor(blob: bytes, dtype: str, shape: list[int], where: Any) -> np.ndarray
     return (array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array).reshape(shape)
 
 
+@cache
+def _records() -> list[dict[str, Any]]:
+    with open(FOLDER / "index.jsonl") as lines:
+        return [json.loads(line) for line in lines]
+
+
 def cases(*groups: str, composites: bool = False) -> Iterator[Case]:
     """Cases of these groups: of the raw ops, or of the composites."""
-    with open(FOLDER / "index.jsonl") as lines:
-        for line in lines:
-            r = json.loads(line)
-            if r["group"] not in groups or (r["op"] in COMPOSITES) != composites:
-                continue
-            blob = _blob(FOLDER, r["op"])
-            tensors = [
-                None if part is None else {t[0]: _tensor(blob, *t[1:]) for t in part}
-                for part in (r["inputs"], r["outputs"])
-            ]
-            yield Case(r["id"], r["op"], r["group"], r["tag"], r["attrs"], tensors[0], tensors[1], r["error"])
+    for r in _records():
+        if r["group"] not in groups or (r["op"] in COMPOSITES) != composites:
+            continue
+        blob = _blob(FOLDER, r["op"])
+        tensors = [
+            None if part is None else {t[0]: _tensor(blob, *t[1:]) for t in part}
+            for part in (r["inputs"], r["outputs"])
+        ]
+        yield Case(r["id"], r["op"], r["group"], r["tag"], r["attrs"], tensors[0], tensors[1], r["error"])
 
 
 def same_bits(a: Any, b: Any) -> bool:

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -22,13 +21,18 @@ def x64(on: bool = True) -> AbstractContextManager[Any]:
     return switch(on)
 
 
+def placed(value: Any) -> jax.Array:
+    """The value as JAX's array. `jnp.asarray` gives the same, but compiles a program for every shape and dtype."""
+    return jax.device_put(np.asarray(value))
+
+
 def to_jax(value: Any) -> Any:
     """A NumPy array as JAX's; None where JAX has no such dtype."""
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind in "OTV" and value.dtype != ml_dtypes.bfloat16:
         return None
-    array = jnp.asarray(value)
+    array = placed(value)
     return array if array.dtype == value.dtype else None
 
 
@@ -42,7 +46,7 @@ def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any
 
 def _argument(value: Any, host: bool, many: bool) -> Any:
     if many:
-        return [jnp.asarray(v) for v in value]
+        return [placed(v) for v in value]
     if host:
         return value.tolist() if isinstance(value, np.ndarray) else value
-    return jnp.asarray(value)
+    return placed(value)

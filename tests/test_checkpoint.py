@@ -25,7 +25,7 @@ from rowgrad.errors import (
     TensorNotFoundError,
     UnimplementedError,
 )
-from rowgrad.partition import locate
+from rowgrad.parts import locate
 
 GOLDEN = Path(__file__).parent / "golden/checkpoints"
 PREFIXES = {path.parent.name: path.with_suffix("") for path in sorted(GOLDEN.glob("*/*.index"))}
@@ -243,7 +243,7 @@ def test_row_i_is_what_a_lookup_finds_for_id_i(tmp_path: Path, strategy: str, ro
     table = read_table(tmp_path / "m", "t", partition_strategy=strategy)
     assert table.shape == (rows, 1)
     if rows >= shards:  # below, TensorFlow divides by zero
-        shard, row = locate(np.arange(rows), sizes, strategy)
+        shard, row = locate(np.arange(rows), rows, len(sizes), strategy)
         assert table[:, 0].tolist() == (100 * shard + row).tolist()
 
 

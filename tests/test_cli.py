@@ -141,6 +141,7 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
         (["run", "p", "--stat", "s"], "rowgrad run: unknown: --stat s"),
         (["export", "p"], "rowgrad export: one of the arguments --python --svg --dot is required"),
         (["export", "p", "--svg", "--dot"], "rowgrad export: argument --dot: not allowed with argument"),
+        (["reshard", "s", "t", "--parts", "2"], "rowgrad reshard: the following arguments are required: --strategy"),
         (["completion", "csh"], "rowgrad completion: argument shell: invalid choice: 'csh'"),
     ],
 )
@@ -273,5 +274,6 @@ def test_a_full_disk(flag: str) -> None:
 
 def test_graphs_are_loaded_by_commands_that_need_them() -> None:
     call = "import sys, rowgrad.cli; rowgrad.cli.main(['ops', 'Const']); rowgrad.cli.main(['ops', 'Zzz'])"
+    call += "; rowgrad.cli.main(['reshard', 'nowhere', 'x', '--parts', '1', '--strategy', 'div'])"
     done = python(f"{call}; sys.exit(any(m.startswith(('rowgrad.graph', 'rowgrad.tour')) for m in sys.modules))")
     assert done.returncode == 0

@@ -10,7 +10,7 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
-from rowgrad.partition import locate
+from rowgrad.parts import locate
 
 ROWS, WIDTH = 13, 3
 LOOKUPS = (rg.embedding_lookup_sparse, rg.safe_embedding_lookup_sparse)
@@ -31,7 +31,7 @@ def batch(n: int = 40, bags: int = 6, ids_dtype: Any = np.int64) -> tuple[rg.Spa
 
 def deal(whole: np.ndarray, sizes: list[int], strategy: str) -> list[np.ndarray]:
     """Shards holding the rows the rule puts there."""
-    shard, row = locate(np.arange(len(whole)), sizes, strategy)
+    shard, row = locate(np.arange(len(whole)), sum(sizes), len(sizes), strategy)
     parts = [np.zeros((size, *whole.shape[1:]), whole.dtype) for size in sizes]
     for i, (s, r) in enumerate(zip(shard, row, strict=True)):
         parts[s][r] = whole[i]
@@ -39,7 +39,7 @@ def deal(whole: np.ndarray, sizes: list[int], strategy: str) -> list[np.ndarray]
 
 
 def test_thirteen_rows_over_five_shards() -> None:
-    shard, row = locate(np.arange(13), [3, 3, 3, 2, 2], "div")
+    shard, row = locate(np.arange(13), 13, 5, "div")
     assert [np.flatnonzero(shard == k).tolist() for k in range(5)] == [
         [0, 1, 2],
         [3, 4, 5],
@@ -48,7 +48,7 @@ def test_thirteen_rows_over_five_shards() -> None:
         [11, 12],
     ]
     assert row.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 0, 1]
-    shard, row = locate(np.arange(7), [3, 2, 2], "mod")
+    shard, row = locate(np.arange(7), 7, 3, "mod")
     assert (shard.tolist(), row.tolist()) == ([0, 1, 2, 0, 1, 2, 0], [0, 0, 0, 1, 1, 1, 2])
 
 

@@ -44,6 +44,7 @@ def test_text_tells_the_whole_call() -> None:
         ("CheckpointError", rg.errors.InvalidArgumentError),
         ("CheckpointNotFoundError", FileNotFoundError),
         ("TensorNotFoundError", KeyError),
+        ("PartsError", rg.errors.InvalidArgumentError),
     ],
 )
 def test_classes_are_python_errors_too(kind: str, also: type) -> None:

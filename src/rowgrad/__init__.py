@@ -13,7 +13,12 @@ from .embedding import safe_embedding_lookup_sparse as safe_embedding_lookup_spa
 from .grad_buffer import GradBuffer as GradBuffer
 from .native import num_threads as num_threads
 from .native import set_num_threads as set_num_threads
+from .partitioning import Partitioned as Partitioned
+from .partitioning import global_ids as global_ids
+from .partitioning import partition as partition
+from .partitioning import stitch as stitch
 from .plan import Plan as Plan
+from .resharding import reshard as reshard
 from .rows import IndexedRows as IndexedRows
 from .sparse_tensor import SparseTensor as SparseTensor
 from .spec import catalog as catalog

@@ -23,7 +23,7 @@ from .lookup_options import (
     read_combiner,
     shards_of,
 )
-from .partition import locate
+from .parts import by_shard, inverse_of, locate
 from .raw_ops import OPS
 from .sparse_tensor import SparseTensor
 from .spec import FLOATS
@@ -234,13 +234,11 @@ def _unique_in_order(ids: Array) -> tuple[Array, Array]:
 def _gather(shards: list[Any], ids: Array, strategy: str) -> Any:
     if len(shards) == 1:
         return OPS["GatherRows"](shards[0], ids)
-    shard, row = locate(ids, [s.shape[0] for s in shards], strategy)
-    parts = [np.flatnonzero(shard == k) for k in range(len(shards))]
+    shard, row = locate(ids, sum(s.shape[0] for s in shards), len(shards), strategy)
+    order, parts = by_shard(shard, len(shards))
     rows = [OPS["GatherRows"](s, row[part].astype(ids.dtype)) for s, part in zip(shards, parts, strict=True)]
     together = functools.reduce(OPS["ConcatRows"], rows)
-    back = np.empty(len(ids), np.int64)
-    back[np.concatenate(parts)] = np.arange(len(ids))
-    return OPS["GatherRows"](together, back, gradient="dense")
+    return OPS["GatherRows"](together, inverse_of(order), gradient="dense")
 
 
 def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] = OPS) -> Any:

@@ -81,6 +81,10 @@ class TensorNotFoundError(OpError, KeyError):
     """A name that a checkpoint does not have."""
 
 
+class PartsError(InvalidArgumentError):
+    """Parts of a table whose files are damaged, or fit neither one another nor the rule they are to follow."""
+
+
 class Words(NamedTuple):
     """The text of one fault; `arguments` are where it may stand, the first the op has is named."""
 
@@ -307,6 +311,16 @@ WORDS: dict[str, Words] = {
     "shard_not_there": Words("partitions[{position}] = {value} is not in [0, {bound})", ("sp_ids", "sparse_ids")),
     "shards_disagree": Words("{argument} must have rows of {bound}; got {value}"),
     "fewer_rows_than_shards": Words("Integer division by zero", ("params", "embedding_weights")),
+    "id_outside": Words("{argument}[{position}] = {value} is not in a table of {bound} rows"),
+    "id_negative": Words("{argument}[{position}] = {value} is negative"),
+    "fewer_rows_than_parts": Words(
+        'by "div" no row of {value} is found in {bound} parts: the rule divides by {value} // {bound} = 0'
+    ),
+    "div_needs_rows": Words('{argument} must be given: by "div" it decides where parts begin'),
+    "count_unfit": Words("{argument} must be a whole number of at least {bound}; got {value}"),
+    "part_outside": Words("{argument}[{position}] = {value} is none of {bound} parts"),
+    "row_not_in_part": Words("{argument}[{position}] = {value} is not in [0, {bound}), the rows of its part"),
+    "stitch_parts": Words("{argument} must hold an array for each of {bound} parts; got {value}"),
     "mask_needs_columns": Words("slice index 1 of dimension 0 out of bounds.", ("embedding_weights",)),
     "mask_needs_rank_2": Words(
         "Inputs to operation Select of type Select must have the same size and shape.  "
@@ -347,6 +361,31 @@ WORDS: dict[str, Words] = {
     "checkpoint_memory": Words("{file}: {value} bytes; this machine has {bound}", (), ResourceExhaustedError),
     "checkpoint_no_tensor": Words("{file}: no {value} among {bound} tensors{why}", (), TensorNotFoundError),
     "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),
+    # tables in parts: `file` is a path, with the part of the file that is meant
+    "parts_value": Words("{file}: {what} is {value}; must be {bound}", (), PartsError),
+    "parts_malformed": Words("{file}: {why}", (), PartsError),
+    "parts_missing": Words("{file}: part {value} of {bound} is missing", (), PartsError),
+    "parts_no_tensor": Words("{file}: there is no tensor {value}; there are {bound}", (), TensorNotFoundError),
+    "parts_differ": Words(
+        "{file}: {what} is {value}, elsewhere {bound}; it must be the same in all parts", (), PartsError
+    ),
+    "parts_rows": Words(
+        "{file}: {what} has {value} rows, the table {bound}, and is not the same in all parts; `table` says which"
+        " tensor is the table",
+        (),
+        PartsError,
+    ),
+    "parts_strategy": Words(
+        '{file}: parts of both rules look alike; from_strategy must be "div" or "mod"', (), PartsError
+    ),
+    "parts_dtype": Words("{file}: {what} has dtype {value}, which {bound} files do not hold", (), UnimplementedError),
+    "parts_memory": Words(
+        "{file}: a row of {what} has {value} bytes; with this memory it may have {bound}", (), PartsError
+    ),
+    "parts_same": Words(
+        "{argument} must lie elsewhere: it would take the place of what is read", ("target",), PartsError
+    ),
+    "parts_which": Words("{file}: {argument} must name the tensors to be read; there are {value}", (), PartsError),
     # graphs
     "pin_missing": Words("{argument} is neither wired nor typed in"),
     "attr_unknown": Words("there is no attribute {argument}; there are {bound}"),

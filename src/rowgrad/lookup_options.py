@@ -8,7 +8,7 @@ import numpy as np
 
 from .arrays import canonical
 from .errors import refuse, shape_text
-from .partition import check_strategy
+from .parts import check_strategy
 from .sparse_tensor import SparseTensor
 from .spec import FLOATS
 

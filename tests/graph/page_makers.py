@@ -170,12 +170,11 @@ def mutations(count: int, seed: int, texts: Sequence[str] = ()) -> Iterator[str]
         dumps(varied(("float32", "int64", "string", "complex64", "bool", "qint8"))),
         dumps(project()),
     ]
-    trees = [json.loads(text) for text in texts]
     for _ in range(count):
         if draw.random() < 0.35:
             yield _damaged_text(draw, draw.choice(texts))
             continue
-        tree = copy.deepcopy(draw.choice(trees))
+        tree = json.loads(draw.choice(texts))
         for _ in range(draw.choice((1, 1, 1, 2, 4))):
             tree = _damaged_tree(draw, tree)
         text = json.dumps(tree)

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_arrays import x64
+from jax_arrays import placed, x64
 from rowgrad import native
 from rowgrad.check import infer
 from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, refuse
@@ -36,7 +36,7 @@ class Runner:
     def __call__(self, op: Op, arguments: dict[str, Any], attrs: Any) -> tuple[Any, ...]:
         self.calls += 1
         given = {n: np.asarray(v) if isinstance(v, jax.Array) else v for n, v in arguments.items()}
-        return tuple(map(jnp.asarray, native.call(op, given, attrs, None)))
+        return tuple(map(placed, native.call(op, given, attrs, None)))
 
 
 def items_of(op: Op, dtype: Any) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def choices(op: Op) -> Iterator[tuple[str, ...]]:
 def together(op: Op, items: list[dict[str, Any]], differing: tuple[str, ...], run: Any) -> Any:
     """One call for the items; the batch stands first. What they share is handed to rules as it came: NumPy's."""
     values = [np.stack([i[n] for i in items]) if n in differing else items[0][n] for n in op.input_names]
-    given = [jnp.asarray(v) if n in differing else v for n, v in zip(op.input_names, values, strict=True)]
+    given = [placed(v) if n in differing else v for n, v in zip(op.input_names, values, strict=True)]
     dims = [0 if n in differing else None for n in op.input_names]
     return batched(op, op.attrs, len(items), given, dims, run)
 
@@ -88,7 +88,7 @@ def same(outputs: Any, dims: Any, wanted: list[tuple[Any, ...]]) -> None:
         got = np.asarray(output)
         for number, item in enumerate(wanted):
             one = got if dim is None else np.take(got, number, axis=dim)
-            other = np.asarray(jnp.asarray(item[k]))
+            other = np.asarray(placed(item[k]))
             assert (one.dtype, one.shape) == (other.dtype, other.shape)
             assert one.tobytes() == other.tobytes()
 
@@ -180,7 +180,7 @@ def test_no_items() -> None:
     for op in (GATHER, SCATTER, CATALOG["SparseSegmentMean"], CATALOG["SparseFillEmptyRowsGrad"]):
         items, differing = items_of(op, np.float32), next(choices(op))
         values = [np.stack([i[n] for i in items])[:0] if n in differing else items[0][n] for n in op.input_names]
-        given = [v if a.host else jnp.asarray(v) for a, v in zip(op.inputs, values, strict=True)]
+        given = [v if a.host else placed(v) for a, v in zip(op.inputs, values, strict=True)]
         outputs, dims = batched(
             op, op.attrs, 0, given, [0 if n in differing else None for n in op.input_names], Runner()
         )

@@ -13,6 +13,7 @@ import pytest
 import rowgrad as rg
 import rowgrad.jax as rgj
 from golden_cases import same_bits
+from jax_arrays import placed
 
 pytest.importorskip("torch.nn")  # by the bare name the folder of its tests would be found
 import torch
@@ -120,13 +121,13 @@ def test_eager_bits() -> None:
     for case in CASES:
         if "max_norm" in case.options and case.options["combiner"] != "mean":
             continue  # the same again, but for the last op
-        arrays = {k: jnp.asarray(v) if k != "ids" else v for k, v in case.arrays.items()}
+        arrays = {k: placed(v) if k != "ids" else v for k, v in case.arrays.items()}
         assert_same(case, by_jax(case, arrays), compiled=False)
 
 
 def test_compiled_bits() -> None:
     """All cases in one program, so that it is compiled once."""
-    given = [{k: jnp.asarray(v) for k, v in case.arrays.items()} for case in CASES]
+    given = [{k: placed(v) for k, v in case.arrays.items()} for case in CASES]
     program = jax.jit(lambda arrays: [by_jax(c, a) for c, a in zip(CASES, arrays, strict=True)])
     for case, found in zip(CASES, program(given), strict=True):
         assert_same(case, found, compiled=True)

@@ -64,6 +64,7 @@ def test_it_learns(whole: tuple[Path, str]) -> None:
     assert "polyline" in (folder / "loss.svg").read_text()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_bits(whole: tuple[Path, str], tmp_path: Path) -> None:
     status, text = start(["-c", DYING, *SMALL, "--out", str(tmp_path)])
     assert status == -signal.SIGKILL, text

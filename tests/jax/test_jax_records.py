@@ -1,4 +1,4 @@
-"""Every kernel op under JAX's transformations: derivatives to order 2 both ways, and compiled calls like eager ones."""
+"""Every kernel op under JAX's transformations: derivatives both ways, and compiled calls like eager ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from rowgrad.spec import CATALOG, Op
 
 KERNELS = [op for op in CATALOG.values() if op.kernel is not None]
 DIFFERENTIABLE = [op for op in KERNELS if op.adjoint is not None]
+# Ops that differ in a kernel's constants alone go the same way here, and test_records.py has the second derivatives of
+# all adjoints: SqrtN, the last and longest, stands for Sum and Mean.
+LAST_OF_A_KIND = {(op.kernel, op.input_names, len(op.outputs)): op.name for op in DIFFERENTIABLE}
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +46,9 @@ def function_of(op: Op, names: tuple[str, ...]) -> tuple[Callable[..., Any], lis
 
 
 @by_name(DIFFERENTIABLE)
-def test_derivatives_to_order_2(op: Op) -> None:
+def test_derivatives(op: Op) -> None:
     function, values = function_of(op, op.differentiable)
-    check_grads(function, values, order=2, modes=("fwd", "rev"))
+    check_grads(function, values, order=2 if op.name in LAST_OF_A_KIND.values() else 1, modes=("fwd", "rev"))
 
 
 @by_name([op for op in DIFFERENTIABLE if "order" in op.attrs])

@@ -48,22 +48,17 @@ def test_a_missing_torch_answers_with_the_line_that_helps() -> None:
     assert "ImportError: rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'" in done.stderr
 
 
-def test_cuda_is_loaded_by_tensors_on_a_gpu_alone() -> None:
-    """CPU tensors, and what is asked about GPUs before there is one, load none of its kernels."""
-    used = "import sys, torch, rowgrad as rg, rowgrad.torch as rgt; bag = rgt.nn.EmbeddingBag(4, 2, grad='rows'); "
-    used += "optimizer = rgt.optim.SGD(bag.parameters()); bag(torch.tensor([[1, 2]])).sum().backward(); "
-    used += "optimizer.step(); assert rgt.validate('sync') == 'async' and rgt.validate('off') == 'sync'; "
-    used += "rgt.synchronize(); assert not [m for m in sys.modules if m.startswith('rowgrad.cuda')]"
-    assert "torch" in loaded_after(used)
-    kept = "import rowgrad.torch as rgt; rgt.validate('off'); import rowgrad.cuda.faults; "
-    kept += "assert rgt.validate('sync') == 'off' and rowgrad.cuda.faults.mode() == 'sync'"
-    loaded_after(kept)
-
-
-def test_torch_is_loaded_by_its_tensors_alone() -> None:
-    """Calls on NumPy arrays do not load the room; a tensor does."""
+def test_torch_is_loaded_by_its_tensors_alone_and_cuda_by_those_on_a_gpu() -> None:
+    """Calls on NumPy arrays do not load the room; a tensor does. CPU tensors, and what is asked about GPUs before there
+    is one, load none of its kernels. In one process, because torch takes its time."""
     call = "import rowgrad as rg, numpy as np; rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), [0], [0])"
     assert "torch" not in loaded_after(call)
-    with_tensor = "import sys, torch, rowgrad as rg; assert 'rowgrad.torch' not in sys.modules; "
-    with_tensor += "rg.raw_ops.SparseSegmentSum(torch.ones(2, 2), [0], [0]); assert 'rowgrad.torch' in sys.modules"
-    assert "torch" in loaded_after(with_tensor)
+    used = "import sys, torch, rowgrad as rg; assert 'rowgrad.torch' not in sys.modules; "
+    used += "rg.raw_ops.SparseSegmentSum(torch.ones(2, 2), [0], [0]); assert 'rowgrad.torch' in sys.modules; "
+    used += "import rowgrad.torch as rgt; bag = rgt.nn.EmbeddingBag(4, 2, grad='rows'); "
+    used += "optimizer = rgt.optim.SGD(bag.parameters()); bag(torch.tensor([[1, 2]])).sum().backward(); "
+    used += "optimizer.step(); assert rgt.validate('sync') == 'async' and rgt.validate('off') == 'sync'; "
+    used += "rgt.synchronize(); assert not [m for m in sys.modules if m.startswith('rowgrad.cuda')]; "
+    used += "import rowgrad.cuda.faults; "  # what was said before it was loaded holds
+    used += "assert rgt.validate('sync') == 'off' and rowgrad.cuda.faults.mode() == 'sync'"
+    assert "torch" in loaded_after(used)

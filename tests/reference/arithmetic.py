@@ -99,6 +99,18 @@ def sum_from_zero(rows: Iterable[Array], like: Array, plus: Callable[..., Array]
     return reduce(plus, rows, np.zeros_like(like))
 
 
+def sum_one_by_one(values: Array) -> Array:
+    """The sum from zero of a vector of type T, rounded to it at every add."""
+    zero = np.zeros(1, values.dtype)
+    if values.dtype.char in LIMITS:  # NumPy's running sums are these, unless a tiny number is met, which it keeps
+        sums = np.add.accumulate(np.concatenate([zero, values]))
+        met = np.abs(np.concatenate([values, sums]))
+        if not np.count_nonzero((met <= LIMITS[values.dtype.char][0]) & (met > 0)):
+            return sums[-1:].reshape(())
+    ones = (values[i : i + 1] for i in range(len(values)))
+    return sum_from_zero(ones, zero, add_in_t).reshape(())
+
+
 def sum_in_order(order: str, rows: list[Array], like: Array, plus: Callable[..., Array] = add) -> Array:
     """A gradient's row: left to right, or by runs of 64, the sums of runs again by runs of 64, and so on up."""
     while order == "blocked" and len(rows) > 64:

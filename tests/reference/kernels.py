@@ -30,6 +30,7 @@ from .arithmetic import (
     sum_from_zero,
     sum_in_lanes,
     sum_in_order,
+    sum_one_by_one,
 )
 from .ids import (
     NOT_IN_DATA,
@@ -253,22 +254,21 @@ def fill_empty_rows(x: Inputs) -> Outputs:
     indices, rows = (x.value_rowids, int(x.nrows)) if ragged else (x.indices, int(x.dense_shape[0]))
     groups = grouped(all_below(rows, NOT_IN_SHAPE, matrix(indices)[:, 0]))
     workspace(rows, 8)
-    sources = [(row, i) for row in range(rows) for i in groups.get(row, [None])]  # None: filled
+    sources = [(row, i) for row in range(rows) for i in groups.get(row, [-1])]  # -1: filled
     out_indices = zeros((len(sources), *indices.shape[1:]), np.int64)
     out_values, reverse = zeros((len(sources),), x.values.dtype), zeros((len(indices),), np.int64)
-    for k, (row, i) in enumerate(sources):
-        if i is None:
-            out_values[k], matrix(out_indices)[k, 0] = x.default_value[()], row
-        else:
-            out_values[k], out_indices[k], reverse[i] = x.values[i], indices[i], k
+    row_of, source = np.array(sources, np.int64).reshape(len(sources), 2).T
+    filled, kept = np.flatnonzero(source < 0), np.flatnonzero(source >= 0)
+    out_values[filled], matrix(out_indices)[filled, 0] = x.default_value[()], row_of[filled]
+    out_values[kept], out_indices[kept] = x.values[source[kept]], indices[source[kept]]
+    reverse[source[kept]] = kept
     return out_indices, out_values, np.array([row not in groups for row in range(rows)], bool), reverse
 
 
 def fill_empty_rows_grad(x: Inputs) -> Outputs:
     named = all_below(len(x.grad_values), NOT_IN_REVERSE, x.reverse_index_map)
-    rest = (x.grad_values[j : j + 1] for j in sorted(set(range(len(x.grad_values))) - set(named)))
-    total = sum_from_zero(rest, np.zeros(1, x.grad_values.dtype), add_in_t)  # 16-bit floats round at every add
-    return x.grad_values[named], total.reshape(())
+    rest = x.grad_values[sorted(set(range(len(x.grad_values))) - set(named))]
+    return x.grad_values[named], sum_one_by_one(rest)
 
 
 def fill_empty_rows_grad_grad(x: Inputs) -> Outputs:
@@ -296,9 +296,8 @@ def slice_shape(shape: Array, start: Array, size: Array) -> list[int]:
 
 
 def sparse_slice(x: Inputs) -> Outputs:
-    box = [(begin, wrap(begin + length)) for begin, length in zip(x.start.tolist(), x.size.tolist(), strict=True)]
-    inside = [all(p <= v < q for v, (p, q) in zip(entry, box, strict=True)) for entry in entries(x.indices)]
-    kept = np.array(inside, bool)  # nothing, where an end has wrapped
+    ends = [wrap(begin + length) for begin, length in zip(x.start.tolist(), x.size.tolist(), strict=True)]
+    kept = ((x.start <= x.indices) & (x.indices < ends)).all(axis=1)  # nothing, where an end has wrapped
     return x.indices[kept] - x.start, x.values[kept], np.array(slice_shape(x.shape, x.start, x.size), np.int64)
 
 
@@ -324,29 +323,34 @@ def sparse_slice_grad_grad(x: Inputs) -> Outputs:
     return (x.grad[slice_pairs(x)],)
 
 
-def reaches(total: Array, thresh: Array) -> bool:
+def reaches(totals: Array, thresh: Array) -> Array:
     """thresh <= abs(total), never for NaN; the least int32 and int64 have no absolute value."""
-    if total.dtype.kind == "i":
-        return int(thresh) <= wrap(abs(int(total[0])), max(8 * total.itemsize, 32))
-    parts = load(total)[0]
-    return bool(load(thresh)[0, 0] <= (np.hypot(*parts) if parts.size == 2 else abs(parts[0])))
+    if totals.dtype.kind == "i":
+        return np.array([int(thresh) <= wrap(abs(v), max(8 * totals.itemsize, 32)) for v in totals.tolist()], bool)
+    parts = load(totals)
+    return load(thresh)[0, 0] <= (np.hypot(*parts.T) if parts.shape[1] == 2 else np.abs(parts[:, 0]))
 
 
 def sparse_add(x: Inputs) -> Outputs:
-    a, b, merged, i, j = entries(x.a_indices), entries(x.b_indices), [], 0, 0
+    a, b, merged, i, j = entries(x.a_indices), entries(x.b_indices), [], 0, 0  # entry, its place in a and in b or -1
     while i < len(a) or j < len(b):
         if j == len(b) or (i < len(a) and a[i] < b[j]):
-            merged.append((a[i], x.a_values[i : i + 1]))
+            merged.append((a[i], i, -1))
             i += 1
         elif i == len(a) or b[j] < a[i]:
-            merged.append((b[j], x.b_values[j : j + 1]))
+            merged.append((b[j], -1, j))
             j += 1
         else:
-            total = add_in_t(x.a_values[i : i + 1], x.b_values[j : j + 1])
-            merged += [(a[i], total)] if reaches(total, x.thresh) else []
+            merged.append((a[i], i, j))
             i, j = i + 1, j + 1
-    indices = np.array([entry for entry, _ in merged], np.int64).reshape(len(merged), x.a_indices.shape[1])
-    return indices, np.concatenate([x.a_values[:0], *(value for _, value in merged)]), x.a_shape.copy()
+    indices = np.array([entry for entry, _, _ in merged], np.int64).reshape(len(merged), x.a_indices.shape[1])
+    in_a, in_b = np.array([where for _, *where in merged], np.int64).reshape(len(merged), 2).T
+    values, kept, both = zeros((len(merged),), x.a_values.dtype), np.ones(len(merged), bool), (in_a >= 0) & (in_b >= 0)
+    values[in_a >= 0] = x.a_values[in_a[in_a >= 0]]
+    values[in_a < 0] = x.b_values[in_b[in_a < 0]]
+    values[both] = add_in_t(x.a_values[in_a[both]], x.b_values[in_b[both]])
+    kept[both] = reaches(values[both], x.thresh)
+    return indices[kept], values[kept], x.a_shape.copy()
 
 
 def sum_walk(x: Inputs) -> Iterator[tuple[int, int, int]]:
@@ -373,9 +377,16 @@ def sparse_add_grad(x: Inputs) -> Outputs:
 
 
 def sparse_add_grad_grad(x: Inputs) -> Outputs:
-    output, seen = zeros((len(x.sum_indices),), x.da.dtype), set()
+    terms: dict[int, list[tuple[int, int]]] = {}  # what is added up in each entry of the sum
     for side, i, k in sum_walk(x):
-        value, place = (x.da, x.db)[side][i : i + 1], slice(k, k + 1)
-        output[place] = add_in_t(output[place], value) if k in seen else value
-        seen.add(k)
+        terms.setdefault(k, []).append((side, i))
+    output = zeros((len(x.sum_indices),), x.da.dtype)
+    turn = 0
+    while terms:  # all first terms, then all second ones
+        for side, values in enumerate((x.da, x.db)):
+            some = [(k, found[turn][1]) for k, found in terms.items() if found[turn][0] == side]
+            places, sources = [k for k, _ in some], [i for _, i in some]
+            output[places] = add_in_t(output[places], values[sources]) if turn else values[sources]
+        turn += 1
+        terms = {k: found for k, found in terms.items() if len(found) > turn}
     return (output,)

@@ -28,9 +28,9 @@ def collate() -> rgt.data.Collate:
     return rgt.data.Collate(ROWS, weights={"seen": "share"})
 
 
-@pytest.mark.parametrize("start", [None, "fork", "spawn"])
-def test_loader(start: str | None) -> None:
-    workers: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": start} if start else {}
+@pytest.mark.parametrize(("start", "processes"), [(None, 0), ("fork", 2), ("spawn", 1)])  # which imports torch anew
+def test_loader(start: str | None, processes: int) -> None:
+    workers: dict[str, Any] = {"num_workers": processes, "multiprocessing_context": start}
     module = rgt.nn.EmbeddingBag(50, 4, grad="rows")
     seen = 0
     for batch in DataLoader(Samples(), batch_size=8, collate_fn=collate(), **workers):

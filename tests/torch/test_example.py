@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import signal
-import subprocess
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -16,27 +15,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "examples"
+from example_runs import DYING, FOLDER, Runs, runs_of, script
+
 SMALL = ["--steps=30", "--batch=256", "--samples=6000", "--held-out=2000", "--rows=200", "--columns=4", "--workers=1"]
 SMALL += ["--lr=0.5", "--checkpoint-every=10"]  # the second epoch begins with step 24
-
-# What a process does that is to die: one method or function of the example, or of `os`, kills it in its nth call.
-DYING = """
-import os, signal, sys
-import torch_recommender as example
-
-owner, name, calls = {owner}, {name!r}, iter(range(1, 10**6))
-real = getattr(owner, name)
-
-def last(*args, **kwargs):
-    if next(calls) == {nth}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*args, **kwargs)
-
-setattr(owner, name, last)
-example.main(sys.argv[1:])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +31,14 @@ def example() -> ModuleType:
     return torch_recommender
 
 
-def start(command: list[str], log: Path) -> tuple[int, str]:
-    """Exit status and output. The output goes to a file: workers of a killed process hold its pipes for a while."""
-    path = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH")]))
-    with log.open("w") as file:
-        done = subprocess.run([sys.executable, *command], stdout=file, stderr=subprocess.STDOUT, timeout=300,
-                              env={**os.environ, "PYTHONPATH": path})  # fmt: skip
-    return done.returncode, log.read_text()
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    with runs_of("torch_recommender", "torch._dynamo") as found:
+        yield found
 
 
-def finished(folder: Path, *more: str) -> str:
-    status, text = start([str(FOLDER / "torch_recommender.py"), *SMALL, "--out", str(folder), *more], folder / "log")
+def finished(runs: Runs, folder: Path, *more: str) -> str:
+    status, text = runs.start(folder / "log", *SMALL, "--out", str(folder), *more)
     assert status == 0, text
     return text
 
@@ -74,7 +53,7 @@ def digest_in(text: str) -> str:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run nobody disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, finished(folder)
+    return folder, script("torch_recommender", *SMALL, "--out", str(folder))
 
 
 def test_it_learns(whole: tuple[Path, str]) -> None:
@@ -91,33 +70,33 @@ def test_the_plot_is_a_picture(whole: tuple[Path, str]) -> None:
     assert [len(line.attrib["points"].split()) for line in lines] == [30, 30]
 
 
-def test_killed_and_resumed_gives_the_same_bits(whole: tuple[Path, str], tmp_path: Path) -> None:
+def test_killed_and_resumed_gives_the_same_bits(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
     """Killed before there is a checkpoint, between two and while one is written: each goes on from the last."""
     deaths = [("example.Run", "train", 5, ""), ("example.Run", "train", 15, ""), ("os", "replace", 1, "10")]
     for owner, name, nth, resumed_at in deaths:
         dying = DYING.format(owner=owner, name=name, nth=nth)
-        status, text = start(["-c", dying, *SMALL, "--resume", "--out", str(tmp_path)], tmp_path / "killed")
+        status, text = runs.start(tmp_path / "killed", *SMALL, "--resume", "--out", str(tmp_path), before=dying)
         assert status == -signal.SIGKILL, text
         assert "digest" not in text
         assert re.findall(r"^resumed at step (\d+)$", text, re.MULTILINE) == resumed_at.split()
-    resumed = finished(tmp_path, "--resume")
+    resumed = finished(runs, tmp_path, "--resume")
     assert "resumed at step 10\n" in resumed
     assert digest_in(resumed) == digest_in(whole[1])
     assert (tmp_path / "loss.svg").read_bytes() == (whole[0] / "loss.svg").read_bytes()
 
 
-def test_fused_gives_the_same_bits(whole: tuple[Path, str], tmp_path: Path) -> None:
-    finished(tmp_path, "--fused", "--steps=20")
-    assert digest_in(finished(tmp_path, "--fused", "--resume")) == digest_in(whole[1])
+def test_fused_gives_the_same_bits(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+    finished(runs, tmp_path, "--fused", "--steps=20")
+    assert digest_in(finished(runs, tmp_path, "--fused", "--resume")) == digest_in(whole[1])
 
 
-def test_another_seed_gives_other_bits(whole: tuple[Path, str], tmp_path: Path) -> None:
-    assert digest_in(finished(tmp_path, "--seed=2")) != digest_in(whole[1])
+@pytest.mark.slow
+def test_another_seed_gives_other_bits(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+    assert digest_in(finished(runs, tmp_path, "--seed=2")) != digest_in(whole[1])
 
 
-def test_a_checkpoint_of_other_options_is_refused(whole: tuple[Path, str], tmp_path: Path) -> None:
-    command = [str(FOLDER / "torch_recommender.py"), *SMALL, "--resume", "--batch=64", "--out", str(whole[0])]
-    status, text = start(command, tmp_path / "log")
+def test_a_checkpoint_of_other_options_is_refused(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+    status, text = runs.start(tmp_path / "log", *SMALL, "--resume", "--batch=64", "--out", str(whole[0]))
     assert status == 1
     assert "is of a run with --batch 256" in text
 

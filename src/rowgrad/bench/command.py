@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import platform
 import sys
 from collections.abc import Collection, Sequence
@@ -13,6 +14,8 @@ from .cases import ALL, USUAL
 from .kinds import KINDS, PEERS
 from .measure import steps
 from .peer_process import PeerEndedError
+from .scale import run as scale
+from .scale.worlds import WorldEndedError
 
 DESCRIPTION = """\
 Times rowgrad beside the libraries it can be compared with, or as sizes and threads grow.
@@ -21,6 +24,7 @@ Times rowgrad beside the libraries it can be compared with, or as sizes and thre
   rowgrad bench --cases mid,S9 --kinds dense,rows --peers rowgrad,torch
   rowgrad bench --series N,D --out growth          time and memory as ids and columns grow
   rowgrad bench --page 5000                        what a page of so many blocks costs besides its ops
+  rowgrad bench --scale --out scale                a model of tables split among processes, held against runs
 
 Every peer works in a process of its own; rounds go round the peers in turn, so that a slow spell of the machine hits
 all of them. Times are minima over rounds × repeats; answers are compared before they count.
@@ -42,6 +46,9 @@ def main(argv: Sequence[str]) -> int:
     except PeerEndedError as error:
         print(f"rowgrad bench: rowgrad's own process has ended: {error}", file=sys.stderr)
         return 1
+    except WorldEndedError as error:
+        print(f"rowgrad bench: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nrowgrad bench: interrupted, nothing written", file=sys.stderr)
         return 130
@@ -57,6 +64,8 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     what.add_argument("--peers", metavar="A,B", help=f"libraries (default: {','.join(PEERS)}; rowgrad is always there)")
     what.add_argument("--series", metavar="S", help="rowgrad alone as something grows: N, V, D, threads, or several")
     what.add_argument("--page", metavar="N", type=_positive, help="load, check and run a page of N small blocks")
+    what.add_argument("--scale", action="store_true", help="tables split among 1, 2 and 4 processes: a model's bytes "
+                      "and times held against runs, within 3 minutes; no --rounds")  # fmt: skip
     what.add_argument("--upto", metavar="X", type=float, default=float("inf"), help="no point of N, V or D above this")
     how = made.add_argument_group("how")
     how.add_argument("--rounds", metavar="R", type=_positive, default=3, help="turns round the peers (default 3)")
@@ -89,6 +98,10 @@ def run(chosen: argparse.Namespace) -> int:
         raise UnusableError("--plot draws beside the results: give --out as well")
     if chosen.list:
         _list()
+    elif chosen.scale:
+        if importlib.util.find_spec("torch") is None:
+            raise UnusableError("--scale runs processes of torch.distributed: `pip install 'rowgrad[torch]'`")
+        scale.run(chosen)
     elif chosen.page:
         pages.run(chosen.page, chosen)
     elif chosen.series:

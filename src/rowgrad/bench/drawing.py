@@ -16,6 +16,9 @@ from .report import geometric_mean, ratios
 STEADY: Any = {"svg.hashsalt": "rowgrad", "svg.fonttype": "none"}
 
 
+SCALED = {"here": "this machine", "cluster": "200 Gb/s", "faster": "200 Gb/s, faster"}  # machines of predictions
+
+
 def draw_if_possible(asked: bool, written: list[Path], draw: Callable[[], list[Path]]) -> None:
     """Draw where matplotlib is installed, hint at it where a drawing was asked for, and say what was written."""
     if importlib.util.find_spec("matplotlib"):
@@ -66,6 +69,26 @@ def draw_growth(stem: Path, grown: dict[str, list[Measured]]) -> list[Path]:
         axes.grid(alpha=0.3)
         axes.legend()
     return [_save(figure, stem.with_name(f"{stem.name}_growth.svg"))]
+
+
+def draw_scale(stem: Path, predicted: list[dict[str, Any]]) -> list[Path]:
+    """Predicted milliseconds of a step by ranks: a panel for each law of ids, a curve for each mode and machine."""
+    figure = _figure(9, 4.5)
+    alphas = sorted({p["alpha"] for p in predicted})
+    for axes, alpha in zip(figure.subplots(1, len(alphas), squeeze=False, sharey=True)[0], alphas, strict=True):
+        for mode, line in (("exact", "-"), ("pooled", "--")):
+            for place, (name, title) in enumerate(SCALED.items()):
+                wanted = [p for p in predicted if (p["alpha"], p["mode"], p["wire_bytes"]) == (alpha, mode, 4)]
+                points = [(p["ranks"], p[f"{name}_ms"]) for p in wanted]
+                axes.plot(*zip(*points, strict=True), f".{line}", color=f"C{place}", label=f"{title}, {mode}")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_title(f"zipf {alpha:g}" if alpha else "uniform")
+        axes.set_xlabel("ranks")
+        axes.grid(alpha=0.3)
+    figure.supylabel("ms")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(SCALED), fontsize="small")
+    return [_save(figure, stem.with_name(f"{stem.name}_step.svg"))]
 
 
 def _any_peer(found: dict[tuple[str, str], list[float]], kind: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import refuse, shape_text
-from ..partition import check_strategy, shard_sizes
+from ..parts import check_strategy, shard_sizes
 from .bundle import Array
 from .data_file import check_memory
 from .reader import OBJECT_SUFFIX, Checkpoint
@@ -38,13 +38,13 @@ def read_table(
     if isinstance(name, str):
         if name in source:
             return source.read(name)
-        shards = _numbered(source, name)
+        shards = shard_names(source, name)
     else:
         shards = list(name)
     return _joined(source, shards, partition_strategy)
 
 
-def _numbered(source: Checkpoint, name: str) -> list[str]:
+def shard_names(source: Checkpoint, name: str) -> list[str]:
     """The shards that a pattern means, from number 0 on."""
     before, _, after = (name if "{}" in name else name + _PARTS).partition("{}")
     pattern = re.compile(re.escape(before) + _NUMBER + re.escape(after) + f"(?:{re.escape(OBJECT_SUFFIX)})?")

@@ -11,7 +11,8 @@ from .output import emit
 from .parser import SHELLS, make_parser
 
 _SCRIPTS = dict(zip(SHELLS, (completion_bash.script, completion_zsh.script, completion_fish.script), strict=True))
-_FILES = ("PAGE", "FILE", "PAGE.json", "OUT.npz", "NAME=FILE.npy", "PATH", "PROJECT")  # metavars that stand for files
+# Metavars that stand for files.
+_FILES = ("PAGE", "FILE", "PAGE.json", "OUT.npz", "NAME=FILE.npy", "PATH", "PROJECT", "SOURCE", "TARGET")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,6 @@ class UsageError(Exception):
 class StoppedError(BaseException):
     """A signal that ends the command at once; like KeyboardInterrupt nothing but the entry catches it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__("ended at once by a second signal, and nothing was saved")
+    def __init__(self, number: int, text: str = "ended at once by a second signal, and nothing was saved") -> None:
+        super().__init__(text)
         self.number = number

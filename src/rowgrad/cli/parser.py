@@ -17,6 +17,7 @@ MODULES = {
     "export": ("export", "command"),
     "import": ("importing", "command"),
     "studio": ("studio", "command"),
+    "reshard": ("resharding", "command"),
     "ops": ("ops", "command"),
     "catalog": ("ops", "catalog_command"),
     "tour": ("text_commands", "tour"),
@@ -64,6 +65,8 @@ def make_parser(as_json: bool = False) -> Parser:
     _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))
     _import_options(add("import", "turn a file of enuSpace-TensorFlow into a page", "import task.json -o page.json"))
     _studio_options(add("studio", "open the block editor in a browser, on a folder of pages", "studio pages --new"))
+    text = "write a table that lies in parts anew: in other parts, by another rule"
+    _reshard_options(add("reshard", text, "reshard parts new --parts 8 --strategy div --from-strategy mod"))
     ops = add("ops", "list the operators and blocks, or describe one", "ops SparseSegmentMeanGrad")
     ops.add_argument("name", nargs="?", metavar="OP", help="an operator: SparseSegmentMeanGrad, or in snake_case")
     add("catalog", "print every operator's record as JSON", "catalog")
@@ -138,6 +141,28 @@ def _studio_options(parser: Parser) -> None:
     where.add_argument("--host", metavar="HOST", default="127.0.0.1", help=text)
     text = "16 to 128 letters, digits, - and _ (default: random, kept for the project); others here may see it"
     where.add_argument("--token", metavar="TOKEN", help=text)
+
+
+def _reshard_options(parser: Parser) -> None:
+    text = "a folder of part-00000-of-00004.npy or .safetensors, one such file, or a checkpoint of TensorFlow"
+    parser.add_argument("source", metavar="SOURCE", help=text)
+    parser.add_argument("target", metavar="TARGET", help="a folder, which is made")
+    how = parser.add_argument_group("how it is cut")
+    how.add_argument("--parts", metavar="N", type=_count, required=True, help="how many parts the target has")
+    rules = ("div", "mod")  # as in parts, which is not loaded for this
+    text = "div: runs of rows; mod: row i in part i mod N"
+    how.add_argument("--strategy", choices=rules, required=True, help=text)
+    text = "the source's rule (default: what its manifest says)"
+    how.add_argument("--from-strategy", choices=rules, help=text)
+    what = parser.add_argument_group("what is read and written")
+    text = "the files of the target (default: as the source's)"
+    what.add_argument("--format", choices=("npy", "safetensors"), help=text)
+    text = "only this tensor, by another name if written NEW=NAME; needed for checkpoints"
+    what.add_argument("--tensor", metavar="NAME", action="append", default=[], help=text)
+    what.add_argument("--table", metavar="NAME", help="the tensor whose rows count (default: the largest)")
+    what.add_argument("--memory", metavar="MIB", type=_count, default=64, help="of rows held at a time (default 64)")
+    what.add_argument("--overwrite", action="store_true", help="replace a folder of parts that is there")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
 def _port(text: str) -> int:

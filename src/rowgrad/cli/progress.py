@@ -15,8 +15,8 @@ _WIDTH = 24  # of the bar
 class Progress:
     """A bar, steps done of all, percent, steps per second, time left; nothing where stderr is no terminal."""
 
-    def __init__(self, total: int, shown: bool, out: TextIO | None = None) -> None:
-        self.total, self.done = total, 0
+    def __init__(self, total: int, shown: bool, out: TextIO | None = None, unit: str = "steps") -> None:
+        self.total, self.done, self._unit = total, 0, unit
         self._out = sys.stderr if out is None else out
         self._shown = shown and self._out is not None and self._out.isatty() and os.environ.get("TERM") != "dumb"
         self._began = self._last = time.monotonic()
@@ -24,7 +24,11 @@ class Progress:
 
     def step(self, tick: object = None) -> None:
         """One more is done."""
-        self.done += 1
+        self.reach(self.done + 1)
+
+    def reach(self, done: int) -> None:
+        """So many are done."""
+        self.done = done
         if not self._shown:
             return
         now = time.monotonic()
@@ -35,12 +39,12 @@ class Progress:
             self._written = True
 
     def _line(self, elapsed: float) -> str:
-        part = self.done / self.total
-        speed = self.done / elapsed
+        part = self.done / max(self.total, 1)
+        speed = max(self.done, 1) / elapsed
         bar = "#" * int(part * _WIDTH)
         digits = 0 if speed >= 100 else 1 if speed >= 10 else 2
-        left = clock((self.total - self.done) / speed)
-        return f"[{bar:.<{_WIDTH}}] {self.done}/{self.total} {part:4.0%}  {speed:.{digits}f} steps/s  {left} left"
+        pace, left = f"{speed:.{digits}f} {self._unit}/s", clock((self.total - self.done) / speed)
+        return f"[{bar:.<{_WIDTH}}] {self.done}/{self.total} {part:4.0%}  {pace}  {left} left"
 
     def _columns(self) -> int:
         try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..graph.loop import Loop
 from .exits import StoppedError
+
+if TYPE_CHECKING:
+    from ..graph.loop import Loop  # commands that know no pages load no graphs
 
 
 class Stopping:

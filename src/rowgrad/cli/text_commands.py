@@ -27,6 +27,7 @@ def bench(words: list[str], as_json: bool) -> int:
     """The benchmarks, which have a parser of their own."""
     from ..bench.command import UnusableError, main, parser, run
     from ..bench.peer_process import PeerEndedError
+    from ..bench.scale.worlds import WorldEndedError
 
     if not as_json:
         return main(words)
@@ -38,6 +39,8 @@ def bench(words: list[str], as_json: bool) -> int:
             raise UsageError(str(error)) from None
         except PeerEndedError as error:
             raise InternalError(f"rowgrad's own process has ended: {error}") from None
+        except WorldEndedError as error:
+            raise InternalError(str(error)) from None
 
 
 @contextlib.contextmanager

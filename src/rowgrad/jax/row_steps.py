@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 
@@ -37,7 +38,7 @@ def _one_less_power(beta: float, step: Any) -> Any:
 
 
 def _decayed(n: Numbers, g: Any, w: Any) -> Any:
-    return g + w * as_type(n.weight_decay, g) if n.decays else g
+    return g + _rounded(n, w * as_type(n.weight_decay, g)) if n.decays else g
 
 
 def as_type(number: Any, like: Any) -> Any:
@@ -45,13 +46,35 @@ def as_type(number: Any, like: Any) -> Any:
     return jnp.asarray(number).astype(like.dtype)
 
 
+def _rounded(n: Numbers, x: Any) -> Any:
+    """A product, rounded before something is added to it.
+
+    XLA would make both one step that rounds once, or not, depending on how many rows there are: a part of a table would
+    have other bits than the whole. It does not see that no bit is flipped here.
+    """
+    bits = jax.lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
+    none = jnp.minimum(jnp.asarray(n.step), 0).astype(bits.dtype)  # steps count from 1
+    return jax.lax.bitcast_convert_type(bits ^ none, x.dtype)
+
+
+def _total(rows: Any) -> Any:
+    """The sum of each row, halves added to halves: the order of XLA's own depends on how many rows there are."""
+    columns = rows.shape[1]
+    while columns > 1:
+        half = columns // 2
+        added = rows[:, :half] + rows[:, half : 2 * half]
+        rows = added if columns % 2 == 0 else jnp.concatenate([added, rows[:, -1:]], axis=1)
+        columns = rows.shape[1]
+    return rows.sum(axis=1)
+
+
 def _sgd(n: Numbers, g: Any, w: Any) -> tuple[Any, ...]:
-    return (-(_decayed(n, g, w) * as_type(n.lr, g)),)
+    return (_rounded(n, -(_decayed(n, g, w) * as_type(n.lr, g))),)
 
 
 def _adagrad(n: Numbers, g: Any, w: Any, a: Any) -> tuple[Any, ...]:
     g = _decayed(n, g, w)
-    a = a + g * g
+    a = a + _rounded(n, g * g)
     return -(g * as_type(n.lr, g) / (jnp.sqrt(a) + as_type(n.eps, g))), a
 
 
@@ -59,9 +82,9 @@ def _row_wise_adagrad(n: Numbers, g: Any, w: Any, a: Any) -> tuple[Any, ...]:
     g = _decayed(n, g, w)
     columns = math.prod(g.shape[1:])
     rows = g.reshape(a.shape[0], columns)
-    a = a + (rows * rows).sum(axis=1) / max(columns, 1)
+    a = a + _rounded(n, _total(_rounded(n, rows * rows)) / max(columns, 1))
     factor = as_type(n.lr, g) / (jnp.sqrt(a) + as_type(n.eps, g))
-    return -(rows * factor[:, None]).reshape(g.shape), a
+    return _rounded(n, -(rows * factor[:, None])).reshape(g.shape), a
 
 
 def _adam(n: Numbers, g: Any, w: Any, m: Any, v: Any) -> tuple[Any, ...]:
@@ -71,15 +94,15 @@ def _adam(n: Numbers, g: Any, w: Any, m: Any, v: Any) -> tuple[Any, ...]:
 def _adamw(n: Numbers, g: Any, w: Any, m: Any, v: Any) -> tuple[Any, ...]:
     update, m, v = _moments(n, g, m, v)
     if n.decays:
-        update = update - w * (as_type(n.lr, g) * as_type(n.weight_decay, g))
+        update = update - _rounded(n, w * (as_type(n.lr, g) * as_type(n.weight_decay, g)))
     return update, m, v
 
 
 def _moments(n: Numbers, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
     b1, b2 = (as_type(b, g) for b in n.betas)
     one = as_type(1.0, g)
-    m = m * b1 + g * (one - b1)
-    v = v * b2 + (g * g) * (one - b2)
+    m = _rounded(n, m * b1) + _rounded(n, g * (one - b1))
+    v = _rounded(n, v * b2) + _rounded(n, (g * g) * (one - b2))
     return -(m * as_type(n.rate(), g) / (jnp.sqrt(v) + as_type(n.eps, g))), m, v
 
 

@@ -170,11 +170,24 @@ class Tap:
         """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient."""
         self._log.check()
         output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
-        shape = jax.ShapeDtypeStruct(output.shape, output.dtype)
         given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
         if not ordered:
             given = _spared(*given, self.shape[0], num_bags - 1)
-        return self._log.enter(Looked(self._table, kind, shape, axes_of(output), not ordered), given, output)
+        return self.enter(kind, given, output, spared=not ordered)
+
+    @property
+    def table(self) -> Any:
+        """The array, for lookups that enter themselves."""
+        return self._array
+
+    def enter(self, kind: str, given: tuple[Any, Any, Any], output: Any, spared: bool) -> Any:
+        """Note a lookup of ids, segment ids and weights; gives its output, whose gradient is that of its segments.
+
+        `spared` says that ids left out name the row beyond the table, of which there is at least one.
+        """
+        self._log.check()
+        shape = jax.ShapeDtypeStruct(output.shape, output.dtype)
+        return self._log.enter(Looked(self._table, kind, shape, axes_of(output), spared), given, output)
 
     def __getattr__(self, name: str) -> Any:
         raise refuse("table_tapped")

@@ -29,9 +29,9 @@ def axes_of(x: Any) -> frozenset[Any]:
 def widen(x: Any, axes: frozenset[Any]) -> Any:
     """An array that counts as different over these axes too."""
     missing = tuple(axes - axes_of(x)) if axes else ()
-    if not missing:
-        return x
-    return jax.lax.pcast(x, missing, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(x, missing)
+    if missing and hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(x, missing, to="varying")
+    return jax.lax.pvary(x, missing) if missing and hasattr(jax.lax, "pvary") else x
 
 
 def shared_by(operands: Sequence[Any]) -> frozenset[Any]:

@@ -6,6 +6,9 @@ autograd; importing this package is not needed for that.
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
@@ -20,3 +23,9 @@ from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tens
 from .devices import synchronize as synchronize
 from .devices import validate as validate
 from .runner import call as call
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "sharded":  # loaded when it is asked for: torch.distributed's parts take their time
+        return _import_module(".sharded", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

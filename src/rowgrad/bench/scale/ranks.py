@@ -1,0 +1,195 @@
+"""One rank of a world that runs steps and counts bytes: `python -m rowgrad.bench.scale.ranks TASK`, TASK as JSON.
+
+Rank 0 prints a line of JSON for whatever is done: {"what": …, …}. Every rank has one thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import rowgrad as rg
+from rowgrad.torch import optim, sharded
+from rowgrad.torch.bags import Bags
+from rowgrad.torch.sharded.layout import Stack
+from rowgrad.torch.sharded.routes import route
+
+from .laws import draw
+from .model import PHASES
+from .workloads import CALIBRATION, CHECKS, EXCHANGED, ROUTED, WAYS, Workload, routed
+
+LONGEST = 170  # seconds after which a rank ends itself, whatever became of who started it
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a rank is to do; fields as in the JSON it is given."""
+
+    store: str
+    rank: int
+    ranks: int
+    seconds: float  # rounds of timed steps begin until then; 0: bytes alone
+    rounds: int  # but at most so many
+    repeats: int
+    checks: list[str]  # names out of CHECKS
+
+
+Clocks = tuple[float, float]  # by the wall, and of this process alone, which others at work here do not slow down
+Parts = list[Clocks]
+
+
+def now() -> Clocks:
+    """Both clocks."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(begun: Clocks, ended: Clocks) -> Clocks:
+    """Seconds by both."""
+    return ended[0] - begun[0], ended[1] - begun[1]
+
+
+class Steps:
+    """A workload's module, bags and optimizer on this rank."""
+
+    def __init__(self, workload: Workload, group: Any, rank: int, updates: bool = True) -> None:
+        w = workload
+        rng = np.random.default_rng([rank, w.rows, w.bags])
+        self.ids = torch.from_numpy(draw(rng, w.bags * w.hotness, w.rows, w.alpha)).view(w.bags, w.hotness)
+        self.module = sharded.RowShardedEmbeddingBag(
+            w.rows, w.columns, strategy=w.strategy, process_group=group, fused=updates
+        )
+        # Torch's optimizers are slow to load, and nothing that is sent depends on them.
+        self.optimizer = optim.RowWiseAdagrad(self.module.parameters(), lr=0.01) if updates else None
+        self.y = torch.ones(w.bags, w.columns)
+
+    def go(self, mode: str, wire_bytes: int) -> Parts:
+        """One step after all ranks have come: forward, and backward with the update."""
+        self.module.mode = mode  # read anew in every call, so one table serves all ways
+        self.module.wire_dtype = torch.bfloat16 if wire_bytes == 2 else None
+        dist.barrier()
+        begun = now()
+        out = self.module(self.ids)
+        between = now()
+        out.backward(self.y)
+        if self.optimizer is not None:
+            self.optimizer.step()
+        return [since(begun, between), since(between, now())]
+
+    def traffic(self, mode: str, wire_bytes: int) -> list[int]:
+        """Bytes of one step by phase."""
+        self.module.traffic.reset()
+        self.go(mode, wire_bytes)
+        return [getattr(self.module.traffic, phase) for phase in PHASES]
+
+
+def exchange(size: int, ranks: int) -> Parts:
+    """Until `size` bytes have come from every rank, into memory that is taken anew as modules do."""
+    data = torch.zeros(size * ranks, dtype=torch.uint8)
+    each = [size] * ranks
+    dist.barrier()
+    begun = now()
+    result = torch.empty_like(data)
+    dist.all_to_all_single(result, data, each, each, async_op=True).wait()
+    return [since(begun, now())]
+
+
+def routing(bags: int, hotness: int, owners: int, strategy: str) -> Callable[[], Parts]:
+    """What sorts ids by so many owners, which needs no other rank."""
+    rows = 200_000
+    stack = Stack([rows], owners, strategy)
+    ids = torch.from_numpy(draw(np.random.default_rng(owners), bags * hotness, rows, 0.0))
+    given = Bags(ids, torch.arange(bags).repeat_interleave(hotness), bags, None)
+
+    def once() -> Parts:
+        dist.barrier()
+        begun = now()
+        route(given, stack, "Mean", torch.float32)
+        return [since(begun, now())]
+
+    return once
+
+
+def gathered(mine: Sequence[Any], ranks: int) -> torch.Tensor:
+    """Numbers of all ranks, one below the other."""
+    given = torch.tensor(mine, dtype=torch.float64)
+    found = [torch.empty_like(given) for _ in range(ranks)]
+    dist.all_gather(found, given)
+    return torch.stack(found)
+
+
+def slowest(task: Task, once: Callable[[], Parts]) -> list[list[list[float]]]:
+    """Of every repeat, each part's seconds on the rank where it took longest, and those of all parts together."""
+    once()
+    all_ranks = gathered([once() for _ in range(task.repeats)], task.ranks)
+    whole = all_ranks.sum(2, keepdim=True)
+    found: list[list[list[float]]] = torch.cat([all_ranks, whole], 2).amax(0).tolist()
+    return found
+
+
+def work(task: Task, tell: Callable[..., None]) -> None:
+    """Bytes of every check; then rounds of exchanges, steps of single ranks, and the checks themselves."""
+    alone = [dist.new_group([r]) for r in range(task.ranks)][task.rank]
+    timed = task.seconds > 0
+    checks = [Steps(w, dist.group.WORLD, task.rank, timed) for w in CHECKS if w.name in task.checks]
+    for steps, name in zip(checks, task.checks, strict=True):
+        for way in WAYS:
+            tell(what="traffic", name=name, way=way, bytes=gathered(steps.traffic(*way), task.ranks).tolist())
+    if not timed:
+        return
+    single = [Steps(w, alone, task.rank) for w in CALIBRATION]
+    begun = time.monotonic()
+    for done in range(task.rounds):  # in turn: a slow spell of the machine hits all alike
+        spent = time.monotonic() - begun
+        if not go_on(done == 0 or spent * (done + 1) / done < task.seconds):
+            break
+        tell(what="round", part=max(spent / task.seconds, done / task.rounds))
+        for size in EXCHANGED if task.ranks > 1 else ():
+            tell(what="exchange", size=size, seconds=slowest(task, partial(exchange, size, task.ranks)))
+        for (bags, hotness), (owners, strategy) in itertools.product(ROUTED, routed(task.ranks)):
+            seconds = slowest(task, routing(bags, hotness, owners, strategy))
+            tell(what="route", name=[bags * hotness, owners, strategy], seconds=seconds)
+        for kind, every, names in (
+            ("single", single, [w.name for w in CALIBRATION]), ("step", checks, task.checks),
+        ):  # fmt: skip
+            for steps, name in zip(every, names, strict=True):
+                for way in WAYS:
+                    seconds = slowest(task, partial(steps.go, *way))
+                    tell(what=kind, name=name, way=way, seconds=seconds)
+
+
+def go_on(wanted: bool) -> bool:
+    """What rank 0 wants."""
+    said = torch.tensor([wanted])
+    dist.broadcast(said, 0)
+    return bool(said)
+
+
+def main(text: str) -> None:
+    """Join the others, work, leave."""
+    task = Task(**json.loads(text))
+    signal.alarm(LONGEST)
+    torch.set_num_threads(1)
+    rg.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{task.store}", rank=task.rank, world_size=task.ranks)
+
+    def tell(**line: Any) -> None:
+        if task.rank == 0:
+            print(json.dumps(line), flush=True)
+
+    work(task, tell)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,20 @@
+"""Tables whose rows are split among the processes of torch.distributed."""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
+from . import failures as failures
+from .bag import RowShardedEmbeddingBag as RowShardedEmbeddingBag
+from .embeddings import RowShardedEmbeddings as RowShardedEmbeddings
+from .failures import RankError as RankError
+from .failures import RankLostError as RankLostError
+from .failures import RankRefusedError as RankRefusedError
+from .ranks import Traffic as Traffic
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "checkpoint":  # DTensor and torch.distributed.checkpoint are slow to load
+        return _import_module(".checkpoint", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,223 @@
+"""Checkpoints by torch.distributed.checkpoint that any number of ranks can read.
+
+Rows are written as DTensors split by `Shard(0)`, in the order of their ids, whatever the module's own rule: rows are
+moved there and back where the two differ. So neither the number of ranks nor the rule is part of a checkpoint. The
+optimizer's state of a row goes with the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from .bag import RowShardedEmbeddingBag
+from .base import ShardedModule
+from .embeddings import RowShardedEmbeddings
+from .layout import Part
+from .moving import moved
+from .ranks import Ranks
+
+_GROUP = "optimizer group "
+
+
+class _Entry(NamedTuple):
+    """One table in a checkpoint: its name, its rows in the parameter that holds it, and how they are split."""
+
+    name: str
+    rows: slice
+    part: Part
+
+
+class _Held(NamedTuple):
+    """A parameter that holds rows of tables."""
+
+    ranks: Ranks
+    entries: list[_Entry]
+
+
+def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mapping[str, Any] | None = None) -> None:
+    """Write model, optimizer and what else is given. All ranks call it together.
+
+    `extra` are numbers, strings or tensors. The checkpoint is whole when the folder has a file `.metadata`, which is
+    written last.
+    """
+    found = {**_model_state(model), **_optimizer_state(model, optimizer)}
+    found |= {f"extra.{name}": value for name, value in (extra or {}).items()}
+    dcp.save(found, checkpoint_id=path, process_group=_ranks_of(model).group)
+
+
+def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
+    """Read what `save` has written, by any number of ranks, into a model and an optimizer; gives `extra`."""
+    ranks = _ranks_of(model)
+    known = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    wanted = _model_state(model, empty=True)
+    if optimizer is not None:
+        wanted |= _optimizer_targets(model, optimizer, known)
+    wanted |= dict.fromkeys(key for key in known if key.startswith("extra."))
+    dcp.load(wanted, checkpoint_id=path, process_group=ranks.group)
+    _take_model(model, wanted)
+    if optimizer is not None:
+        _take_optimizer(model, optimizer, wanted)
+    return {key.removeprefix("extra."): wanted[key] for key in wanted if key.startswith("extra.")}
+
+
+def latest(folder: Any) -> Path | None:
+    """The checkpoint in `folder` whose name comes last, of those that are whole."""
+    found = sorted(path.parent for path in Path(folder).glob("*/.metadata"))
+    return found[-1] if found else None
+
+
+def as_dtensor(ranks: Ranks, rows: Tensor, part: Part) -> DTensor:
+    """A rank's rows as part of a DTensor split by Shard(0): a view where torch cuts as `part` does, else a copy.
+
+    torch gives every rank but the last ones ⌈rows / ranks⌉ rows, "div" gives the first ranks one more than the others.
+    They agree where ranks divide the rows, and in a few cases besides. All ranks call it together.
+    """
+    chunk = Part(part.rows, part.ranks, "chunk")
+    local = moved(ranks, rows.detach(), part, chunk)
+    return _dtensor(ranks, local, part.rows)
+
+
+def _dtensor(ranks: Ranks, local: Tensor, rows: int) -> DTensor:
+    mesh = ranks.mesh
+    if mesh is None:
+        mesh = DeviceMesh.from_group(ranks.group, local.device.type)
+    shape = torch.Size([rows, *local.shape[1:]])
+    stride = torch.empty(shape, device="meta").stride()
+    found: DTensor = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+    return found
+
+
+def _sharded(model: torch.nn.Module) -> Iterator[tuple[str, ShardedModule]]:
+    return ((name, m) for name, m in model.named_modules() if isinstance(m, ShardedModule))
+
+
+def _ranks_of(model: torch.nn.Module) -> Ranks:
+    for _, module in _sharded(model):
+        return module.ranks
+    raise ValueError("the model has no sharded module; torch.distributed.checkpoint takes its state_dict as it is")
+
+
+def _held(model: torch.nn.Module) -> dict[str, _Held]:
+    """By the name of its parameter, every stack of tables."""
+    found: dict[str, _Held] = {}
+    for name, module in _sharded(model):
+        prefix = f"{name}." if name else ""
+        rank = module.ranks.rank
+        if isinstance(module, RowShardedEmbeddingBag):
+            entry = _Entry(f"{prefix}weight", module.stack.rows_of(0, rank), module.stack.parts[0])
+            found[f"{prefix}weight"] = _Held(module.ranks, [entry])
+        elif isinstance(module, RowShardedEmbeddings):
+            for table in module.tables:
+                key, stack, number = module.place(table.name)
+                held = found.setdefault(prefix + key, _Held(module.ranks, []))
+                entry = _Entry(f"{prefix}{table.name}.weight", stack.rows_of(number, rank), stack.parts[number])
+                held.entries.append(entry)
+    return found
+
+
+def _spread(held: _Held, rows: Tensor, empty: bool) -> Iterator[tuple[_Entry, DTensor]]:
+    """The DTensor of every table in a parameter, or in a slot beside it."""
+    for entry in held.entries:
+        mine = rows[entry.rows]
+        if empty:
+            chunk = Part(entry.part.rows, entry.part.ranks, "chunk")
+            local = mine.new_empty((chunk.sizes[held.ranks.rank], *mine.shape[1:]))
+            yield entry, _dtensor(held.ranks, local, entry.part.rows)
+        else:
+            yield entry, as_dtensor(held.ranks, mine, entry.part)
+
+
+def _model_state(model: torch.nn.Module, empty: bool = False) -> dict[str, Any]:
+    held = _held(model)
+    found: dict[str, Any] = {}
+    for name, value in model.state_dict().items():
+        if name in held:
+            found |= {f"model.{entry.name}": rows for entry, rows in _spread(held[name], value.detach(), empty)}
+        else:
+            found[f"model.{name}"] = value
+    return found
+
+
+def _optimizer_state(model: torch.nn.Module, optimizer: Any) -> dict[str, Any]:
+    if optimizer is None:
+        return {}
+    held, found = _held(model), dict[str, Any]()
+    for name, param in model.named_parameters():
+        for slot, value in optimizer.state.get(param, {}).items():
+            if name in held and isinstance(value, Tensor) and value.ndim:
+                for entry, rows in _spread(held[name], value, False):
+                    found[f"optimizer.{entry.name}:{slot}"] = rows
+            else:
+                found[f"optimizer.{name}:{slot}"] = value
+    for number, group in enumerate(optimizer.param_groups):
+        found |= {f"{_GROUP}{number}:{option}": value for option, value in group.items() if option != "params"}
+    return found
+
+
+def _optimizer_targets(model: torch.nn.Module, optimizer: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Memory for every slot the checkpoint has of a parameter of this optimizer."""
+    held, found = _held(model), dict[str, Any]()
+    ours = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for name, param in model.named_parameters():
+        if id(param) not in ours:
+            continue
+        entries = {e.name: e for e in held[name].entries} if name in held else {}
+        for table in dict.fromkeys([*entries, name]):
+            for key in (k for k in known if k.startswith(f"optimizer.{table}:")):
+                what = known[key]
+                if not isinstance(what, TensorStorageMetadata):
+                    found[key] = None
+                    continue
+                made = torch.empty(what.size, dtype=what.properties.dtype, device="meta")
+                if table in entries and made.ndim:
+                    part = entries[table].part
+                    size = Part(part.rows, part.ranks, "chunk").sizes[held[name].ranks.rank]
+                    local = torch.empty((size, *made.shape[1:]), dtype=made.dtype, device=param.device)
+                    found[key] = _dtensor(held[name].ranks, local, part.rows)
+                else:
+                    found[key] = torch.empty_like(made, device=param.device)
+    return found | dict.fromkeys(key for key in known if key.startswith(_GROUP))
+
+
+@torch.no_grad()
+def _take_model(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    held = _held(model)
+    for name, param in model.named_parameters():
+        if name in held:
+            for entry in held[name].entries:
+                param[entry.rows] = _own_rows(held[name], entry, state[f"model.{entry.name}"])
+
+
+def _take_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, Any]) -> None:
+    held = _held(model)
+    for name, param in model.named_parameters():
+        entries = held[name].entries if name in held else []
+        for table in dict.fromkeys([*(e.name for e in entries), name]):
+            entry = next((e for e in entries if e.name == table), None)
+            for key in (k for k in state if k.startswith(f"optimizer.{table}:")):
+                slot, value = key.removeprefix(f"optimizer.{table}:"), state[key]
+                if isinstance(value, DTensor) and entry is not None:
+                    rows = _own_rows(held[name], entry, value)
+                    whole = optimizer.state[param].get(slot)
+                    if whole is None or whole.shape[0] != param.shape[0]:
+                        whole = rows.new_zeros((param.shape[0], *rows.shape[1:]))
+                        optimizer.state[param][slot] = whole
+                    whole[entry.rows] = rows
+                else:
+                    optimizer.state[param][slot] = value
+    for number, group in enumerate(optimizer.param_groups):
+        prefix = f"{_GROUP}{number}:"
+        group.update({key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)})
+
+
+def _own_rows(held: _Held, entry: _Entry, rows: DTensor) -> Tensor:
+    return moved(held.ranks, rows.to_local(), Part(entry.part.rows, entry.part.ranks, "chunk"), entry.part)

@@ -1,0 +1,139 @@
+"""RowShardedEmbeddings: all tables of a model, split among processes, looked up in one exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ...errors import refuse
+from ...raw_ops import OPS
+from ..bags import Bags
+from ..embeddings import Embeddings, Table, _check_tables, _Group, _joined
+from .base import ShardedModule
+from .layout import Stack
+from .moving import gathered
+from .ranks import TIMEOUT
+
+
+class RowShardedEmbeddings(ShardedModule):
+    """`rowgrad.torch.nn.Embeddings` with every table's rows split among the ranks of a process group.
+
+    All tables share one exchange of ids, one of rows and one of gradients, whatever their widths and combiners.
+    `forward` takes what that module takes, and gives `{feature: [bags, columns]}`, or with `output="stacked"` one
+    tensor [bags, features, columns]. Options as in `RowShardedEmbeddingBag`. Parameters are this rank's parts of the
+    tables of one width and combiner, one below the other; `weight(table)` is the part of one of them.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        *,
+        strategy: str = "div",
+        process_group: Any = None,
+        device_mesh: Any = None,
+        mode: str = "exact",
+        wire_dtype: torch.dtype | None = None,
+        grad: str = "rows",
+        fused: bool = False,
+        output: str = "features",
+        order: str | None = None,
+        timeout: float = TIMEOUT,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
+        _check_tables(tables)
+        self.tables, self.output = tuple(tables), output
+        members: dict[tuple[int, str], list[Table]] = {}
+        for table in tables:
+            members.setdefault((table.embedding_dim, table.combiner), []).append(table)
+        self._groups = [_Group(f"stacked_{c}_{d}", found) for (d, c), found in members.items()]
+        if output not in ("features", "stacked") or (output == "stacked" and len(self._groups) > 1):
+            bound = "'features', or 'stacked' where all tables have one width and combiner"
+            raise refuse("bags_unfit", argument="output", value=repr(output), bound=bound)
+        self._stacks = [Stack([t.num_embeddings for t in g.tables], self.ranks.size, strategy) for g in self._groups]
+        for group, stack in zip(self._groups, self._stacks, strict=True):
+            self.register_parameter(group.key, self._new_part(stack, group.columns, device, dtype))
+        self.reset_parameters()
+
+    @property
+    def features(self) -> list[str]:
+        """All features."""
+        return [f for group in self._groups for f in group.features]
+
+    def reset_parameters(self, seed: int | None = None) -> None:
+        """Rows from a standard normal distribution, the same for any number of ranks."""
+        seed = self._seed() if seed is None else seed
+        for number, (group, stack) in enumerate(zip(self._groups, self._stacks, strict=True)):
+            self._draw(getattr(self, group.key), stack, seed + 2**48 * number)
+
+    def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
+        """Combined rows of this rank's bags. All ranks call it together."""
+
+        def prepare() -> list[Bags]:
+            if isinstance(ids, Mapping):
+                parts = [_joined(group, ids, per_sample_weights, self.features) for group in self._groups]
+            else:
+                parts = Embeddings._cut(cast("Embeddings", self), ids, offsets, per_sample_weights)
+            return [_stacked(group, *part) for group, part in zip(self._groups, parts, strict=True)]
+
+        tables = [getattr(self, group.key) for group in self._groups]
+        found = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
+        results = [r.view(-1, len(g.features), g.columns) for g, r in zip(self._groups, found, strict=True)]
+        if self.output == "stacked":
+            return results[0]
+        named: dict[str, Tensor] = {}
+        for group, result in zip(self._groups, results, strict=True):
+            named.update(zip(group.features, result.unbind(1), strict=True))
+        return named
+
+    def place(self, table: str) -> tuple[str, Stack, int]:
+        """Which parameter holds a table, how that is split, and the table's number in it."""
+        for group, stack in zip(self._groups, self._stacks, strict=True):
+            for number, t in enumerate(group.tables):
+                if t.name == table:
+                    return group.key, stack, number
+        raise refuse("bags_unfit", argument="table", value=repr(table), bound=", ".join(t.name for t in self.tables))
+
+    def weight(self, table: str) -> Tensor:
+        """This rank's rows of one table: a view."""
+        key, stack, number = self.place(table)
+        rows: Tensor = getattr(self, key)[stack.rows_of(number, self.ranks.rank)]
+        return rows
+
+    def local_ids(self, table: str) -> Tensor:
+        """The ids of this rank's rows of one table."""
+        key, stack, number = self.place(table)
+        return stack.parts[number].ids_of(self.ranks.rank, getattr(self, key).device)
+
+    @torch.no_grad()
+    def load_full(self, table: str, rows: Tensor) -> None:
+        """Take this rank's rows out of a whole table. No other rank is asked."""
+        self.weight(table).copy_(rows[self.local_ids(table).to(rows.device)])
+
+    @torch.no_grad()
+    def full_weight(self, table: str) -> Tensor:
+        """A whole table, on every rank. All ranks call it together."""
+        _, stack, number = self.place(table)
+        return gathered(self.ranks, self.weight(table).detach(), stack.parts[number])
+
+    def extra_repr(self) -> str:
+        """What the module's repr shows."""
+        lines = [f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in self.tables]
+        rank = f"rank {self.ranks.rank} of {self.ranks.size}"
+        return "\n".join([*lines, f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}, {rank}"])
+
+
+def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
+    """A group's bags, sample by sample; ids numbered through its tables."""
+    if weights is not None and tuple(weights.shape) != tuple(ids.shape):
+        shapes = tuple(weights.shape), tuple(ids.shape)
+        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
+    sizes = group.sizes_on(ids.device)
+    stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
+    if weights is not None:
+        weights = OPS["GatherRows"](weights, positions, gradient="dense")
+    return Bags(stacked, segments, offsets.shape[0] - 1, weights)

@@ -1,0 +1,36 @@
+"""Rows taken from one way of splitting a table to another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .layout import Part
+from .parcels import Parcel, Section
+from .ranks import Ranks
+
+
+def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
+    """This rank's rows by the rule `want`, where all ranks hold theirs by `have`. All ranks call it together."""
+    if have.is_like(want):
+        return rows
+    mine = have.ids_of(ranks.rank, rows.device)
+    goes, _ = want.locate(mine)
+    order = torch.argsort(goes, stable=True)
+    wanted = want.ids_of(ranks.rank, rows.device)
+    comes, _ = have.locate(wanted)
+    place = torch.argsort(comes, stable=True)  # from each rank they come in the order of their ids
+    out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (goes, comes))
+    (found,) = Parcel(ranks, "rows", [Section(rows[order], out, back)]).arrived()
+    result = torch.empty_like(found)
+    result[place] = found
+    return result
+
+
+def gathered(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
+    """All rows, on every rank. All ranks call it together."""
+    out = [rows.shape[0]] * ranks.size
+    (found,) = Parcel(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).arrived()
+    result = torch.empty_like(found)
+    result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
+    return result

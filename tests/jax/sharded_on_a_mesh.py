@@ -1,0 +1,218 @@
+"""A program for four devices: tables split among them, compared with one device that has the whole batch.
+
+It says what it has found to be so, a line each, and ends with "done".
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+import rowgrad.jax as rgj
+from rowgrad.jax import optim, sharded
+
+DEVICES, ROWS, COLUMNS, BAGS, LENGTH = 4, 13, 5, 6, 4  # bags of each device; 13 rows are no multiple of 4
+MESH = Mesh(np.array(jax.devices()), ("x",))
+SPLIT = PartitionSpec("x")
+STRATEGIES = ("div", "mod")
+REFUSED = (jax.errors.JaxRuntimeError, ValueError)
+rng = np.random.default_rng(0)
+TABLE = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
+WEIGHTS = rng.normal(size=(DEVICES * BAGS, LENGTH)).astype(np.float32)
+UPSTREAM = rng.normal(size=(DEVICES * BAGS, COLUMNS)).astype(np.float32)
+
+
+def ids_with_gaps(seed: int) -> Any:
+    """Ids of all devices: some bags shorter, one empty, and a device that has none."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, ROWS, (DEVICES * BAGS, LENGTH)).astype(np.int32)
+    ids[rng.random(ids.shape) < 0.3] = -1
+    ids[3] = -1
+    ids[2 * BAGS : 3 * BAGS] = -1
+    return ids
+
+
+IDS = ids_with_gaps(1)
+
+
+def mapped(f: Any, inputs: Any, outputs: Any) -> Any:
+    """`f` on every device, compiled."""
+    if hasattr(jax, "shard_map"):
+        return jax.jit(jax.shard_map(f, mesh=MESH, in_specs=inputs, out_specs=outputs))
+    from jax.experimental.shard_map import shard_map
+
+    return jax.jit(shard_map(f, mesh=MESH, in_specs=inputs, out_specs=outputs, check_rep=False))
+
+
+def same(a: Any, b: Any) -> None:
+    """Equal to the last bit, the sign of zeros too."""
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.dtype == b.dtype
+    assert a.shape == b.shape
+    assert a.tobytes() == b.tobytes(), (a, b)
+
+
+def whole(parts: Any, strategy: str) -> Any:
+    return sharded.gather_table(parts, MESH, "x", ROWS, strategy)
+
+
+# -- one lookup, every way --------------------------------------------------------------------------------------------
+
+# combiner, weighted, strategy, dtype, how many ids may go to an owner: None sends bags, fewer than bags sends ids
+WAYS = [
+    (combiner, weighted, STRATEGIES[k % 2], jnp.bfloat16 if k == 3 else jnp.float32, (None, 5)[k // 2 % 2])
+    for k, (combiner, weighted) in enumerate(product(("sum", "mean", "sqrtn"), (False, True)))
+]
+FEW = np.where(np.arange(LENGTH) < 2, IDS, -1)  # no more than five ids of a device for one owner
+
+
+def test_lookups() -> None:
+    most = sharded.needed_capacity(FEW, ROWS, DEVICES, "mod").ids
+    assert most <= 5, most
+    tables = [sharded.shard_table(TABLE.astype(w[3]), MESH, "x", w[2]) for w in WAYS]
+
+    def each(tables: Any, ids: Any, few: Any, weights: Any, upstream: Any) -> Any:
+        given = zip(WAYS, tables, strict=True)
+        return [look_up(w, t, ids if w[4] is None else few, weights, upstream) for w, t in given]
+
+    def look_up(way: Any, part: Any, ids: Any, weights: Any, upstream: Any) -> Any:
+        combiner, weighted, strategy, dtype, room = way
+        how = {"axis_name": "x", "num_rows": ROWS, "strategy": strategy, "combiner": combiner, "id_capacity": room}
+
+        def loss(part: Any, weights: Any) -> Any:
+            out = sharded.embedding_bag(part, ids, per_sample_weights=weights if weighted else None, **how)
+            return (out * upstream.astype(dtype)).sum(), out
+
+        grads, out = jax.grad(loss, argnums=(0, 1), has_aux=True)(part, weights.astype(dtype))
+        rows = rgj.value_and_rows(lambda t: loss(t, weights.astype(dtype)), has_aux=True)(rgj.Table(part))[1].rows
+        return out, *grads, rows.indices, rows.values
+
+    found = mapped(each, SPLIT, SPLIT)(tables, IDS, FEW, WEIGHTS, UPSTREAM)
+    for way, (out, grad, weights_grad, rows, values) in zip(WAYS, found, strict=True):
+        _, weighted, strategy, dtype, room = way
+        ids = IDS if room is None else FEW
+        kept, bags = ids.reshape(-1) != -1, np.repeat(np.arange(DEVICES * BAGS, dtype=np.int32), LENGTH)
+
+        def one(table: Any, weights: Any, kept: Any = kept, ids: Any = ids, bags: Any = bags, way: Any = way) -> Any:
+            how = {"segment_ids": bags[kept], "num_bags": DEVICES * BAGS, "combiner": way[0]}
+            given = weights.reshape(-1)[kept] if way[1] else None
+            out = rgj.embedding_bag(table, ids.reshape(-1)[kept], per_sample_weights=given, **how)
+            return (out * UPSTREAM.astype(way[3])).sum(), out
+
+        given = jnp.asarray(TABLE.astype(dtype)), jnp.asarray(WEIGHTS.astype(dtype))
+        (expected, expected_weights), expected_out = jax.grad(one, argnums=(0, 1), has_aux=True)(*given)
+        same(out, expected_out)
+        same(whole(grad, strategy), expected)
+        if weighted:  # made of dense ops: compiled, right to the last bit or two
+            both = [np.asarray(g, np.float32) for g in (weights_grad, expected_weights)]
+            np.testing.assert_allclose(*both, rtol=2e-2 if dtype == jnp.bfloat16 else 1e-5, atol=1e-5)
+        # By rows: the ids of each part ascend, and what is no row comes last.
+        part = sharded.part_rows(ROWS, DEVICES)
+        dense = np.zeros((DEVICES, part + 1, COLUMNS), dtype)
+        for device, (i, v) in enumerate(zip(np.split(rows, DEVICES), np.split(values, DEVICES), strict=True)):
+            assert (np.diff(i[i < part]) > 0).all()
+            dense[device, i] = v
+        assert not dense[:, part].any()
+        same(whole(dense[:, :part].reshape(-1, COLUMNS), strategy), expected)
+    print("forward and gradients: every combiner, weighted and not, empty bags, an empty device, 16 bits")
+
+
+# -- fifty steps ------------------------------------------------------------------------------------------------------
+
+
+def step(table: Any, state: Any, batch: Any, look_up: Any) -> Any:
+    """One step of row-wise Adagrad, here or on every device."""
+    optimizer = optim.row_wise_adagrad(lr=0.1)
+
+    def loss(table: Any) -> Any:
+        out, labels = look_up(table, batch[0]), batch[1]
+        return ((out - labels) ** 2).sum()
+
+    _, grads = rgj.value_and_rows(loss)(table)
+    updates, state = optimizer.update(grads, state, table)
+    return optim.apply_updates(table, updates), state
+
+
+def steps(table: Any, state: Any, batches: Any, look_up: Any) -> Any:
+    return jax.lax.scan(lambda c, b: (step(*c, b, look_up), None), (table, state), batches)[0]
+
+
+def test_training() -> None:
+    ids = np.stack([ids_with_gaps(seed) for seed in range(50)])
+    labels = rng.normal(size=(50, DEVICES * BAGS, COLUMNS)).astype(np.float32)
+
+    def here(table: Any, ids: Any) -> Any:
+        kept = ids != -1  # the last row of a longer table takes what does not count
+        return rgj.embedding_bag(table, jnp.where(kept, ids, ROWS), padding_idx=ROWS, combiner="mean")
+
+    def there(table: Any, ids: Any) -> Any:
+        return sharded.embedding_bag(table, ids, axis_name="x", num_rows=ROWS, strategy="mod", combiner="mean")
+
+    longer = rgj.Table(jnp.asarray(np.pad(TABLE, ((0, 1), (0, 0)))))
+    state = optim.row_wise_adagrad().init(longer)
+    one, one_state = jax.jit(lambda *x: steps(*x, here))(longer, state, (ids, labels))
+    parts = rgj.Table(sharded.shard_table(TABLE, MESH, "x", "mod"))
+    state = optim.row_wise_adagrad().init(parts)
+    spec = jax.tree_util.tree_map(lambda x: SPLIT if x.ndim else PartitionSpec(), state)
+    batches = PartitionSpec(None, "x")
+    all_steps = mapped(lambda *x: steps(*x, there), (SPLIT, spec, batches), (SPLIT, spec))
+    found, found_state = all_steps(parts, state, (ids, labels))
+    same(whole(found.array, "mod"), one.array[:ROWS])
+    assert (np.asarray(one.array[:ROWS]) != TABLE).all()
+    for name, slot in one_state.slots.items():
+        same(whole(found_state.slots[name].array, "mod"), slot.array[:ROWS])
+    print("fifty steps of row-wise Adagrad")
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def said(call: Any) -> str:
+    """The words of the error a call ends with."""
+    try:
+        jax.block_until_ready(call())
+    except REFUSED as error:
+        return str(error)
+    return "nothing"
+
+
+def test_refusals() -> None:
+    parts = sharded.shard_table(TABLE, MESH, "x")
+
+    def look_up(part: Any, ids: Any, bags: Any) -> Any:
+        how = {"axis_name": "x", "num_rows": ROWS, "combiner": "sum", "capacity": 3, "id_capacity": 5}
+        return jax.grad(lambda p: sharded.embedding_bag(p, ids, segment_ids=bags, num_bags=2, **how).sum())(part)
+
+    gradient = mapped(look_up, SPLIT, SPLIT)
+    ids = np.tile(np.array([0, 4, 8, 12, 3, 7, 11, -1], np.int32), DEVICES)
+    bags = np.tile(np.repeat(np.arange(2, dtype=np.int32), 4), DEVICES)
+    bad_id, bad_bag, rows, named = ids.copy(), bags.copy(), ids.copy(), ids.copy()
+    bad_id[2 * 8 + 5] = ROWS
+    bad_bag[3 * 8 + 1] = 2
+    rows[8:16] = [0, 1, 2, 3, 7, 7, 8, 8]
+    named[8:16] = [0, 1, 0, 1, 0, 1, 8, 8]
+    for given, words in (
+        ((bad_id, bags), "Index 13 out of range [0, 13). [argument indices, position 21, value 13, bound 13]"),
+        ((ids, bad_bag), "Segment id 2 out of range [0, 2). [argument segment_ids, position 25, value 2, bound 2]"),
+        ((rows, bags), "size is 3, but 4 rows are named"),
+        ((named, bags), "size is 5, but 6 rows are named"),
+    ):
+        assert words in said(lambda given=given: gradient(parts, *given)), words
+        if jax.__version__.startswith("0.5."):  # there the devices of a call that failed serve no other (docs)
+            print("refusals on all devices, and then going on")
+            return
+    assert max(sharded.needed_capacity(rows, ROWS, DEVICES)) == 4
+    counts = np.bincount(ids[ids >= 0], minlength=ROWS).astype(np.float32)
+    same(whole(gradient(parts, ids, bags), "div"), np.repeat(counts[:, None], COLUMNS, 1))
+    print("refusals on all devices, and then going on")
+
+
+test_lookups()
+test_training()
+test_refusals()
+print("done")

@@ -1,0 +1,137 @@
+"""Tables split over the devices of a mesh: four devices in a process of their own, and what one device can tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+import rowgrad.jax as rgj
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.jax import Table, optim, sharded
+from rowgrad.jax.sharded.layout import locate, places_of
+from rowgrad.parts import locate as rule
+from rowgrad.rows import IndexedRows
+from rowgrad.update_rules import RULES
+
+MESH = Mesh(np.array(jax.devices()[:1]), ("x",))
+SPLIT = PartitionSpec("x")
+TABLE = np.arange(14, dtype=np.float32).reshape(7, 2)
+
+
+def test_four_devices_have_the_bits_of_one() -> None:
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, str(Path(__file__).parent / "sharded_on_a_mesh.py")]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert found.returncode == 0, found.stderr[-4000:]
+    assert found.stdout.splitlines() == [
+        "forward and gradients: every combiner, weighted and not, empty bags, an empty device, 16 bits",
+        "fifty steps of row-wise Adagrad",
+        "refusals on all devices, and then going on",
+        "done",
+    ]
+
+
+def on_one(f: Any, *given: Any) -> Any:
+    if not hasattr(jax, "shard_map"):
+        from jax.experimental.shard_map import shard_map
+
+        return jax.jit(shard_map(f, mesh=MESH, in_specs=SPLIT, out_specs=SPLIT, check_rep=False))(*given)
+    return jax.jit(jax.shard_map(f, mesh=MESH, in_specs=SPLIT, out_specs=SPLIT))(*given)
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize(("rows", "devices"), [(13, 4), (12, 4), (4, 4), (9, 2), (5, 1)])
+def test_rows_are_where_the_rule_has_them(rows: int, devices: int, strategy: str) -> None:
+    ids = np.arange(rows)
+    for found in (locate(ids, rows, devices, strategy), locate(jnp.asarray(ids), rows, devices, strategy)):
+        for a, b in zip(found, rule(ids, rows, devices, strategy), strict=True):
+            assert np.asarray(a).tolist() == b.tolist()
+    places = places_of(rows, devices, strategy)
+    assert len(set(places)) == rows
+    assert places.max() < devices * sharded.part_rows(rows, devices)
+
+
+def test_more_devices_than_rows() -> None:
+    assert sharded.part_rows(3, 8) == 1
+    assert places_of(3, 8, "div").tolist() == places_of(3, 8, "mod").tolist() == [0, 1, 2]
+
+
+def test_capacity_is_the_most_of_all_devices() -> None:
+    ids = np.array([[0, 0, 0, 1], [5, 6, -1, 0]])  # of 7 rows the first device of two has 4
+    assert sharded.needed_capacity(ids, 7, 2) == (2, 4)
+    assert sharded.needed_capacity(ids, 7, 2, "mod") == (2, 3)
+    assert sharded.needed_capacity(ids, 7, 2, padding_idx=0) == (2, 2)
+    with pytest.raises(InvalidArgumentError, match=r"ids\[3\] = 7 is not in a table of 7 rows"):
+        sharded.needed_capacity([[0, 0, 0, 7]], 7, 1)
+
+
+def test_padding_and_defaults() -> None:
+    ids, bags = np.array([3, 1, -1, 2, 2, -1], np.int32), np.array([0, 0, 0, 2, 2, 3], np.int32)
+    how: dict[str, Any] = {"num_bags": 4, "padding_idx": 2, "default_id": 5, "combiner": "sqrtn"}
+
+    def look_up(part: Any, ids: Any, bags: Any) -> Any:
+        return sharded.embedding_bag(part, ids, segment_ids=bags, axis_name="x", num_rows=7, **how)
+
+    found = on_one(look_up, sharded.shard_table(TABLE, MESH, "x"), ids, bags)
+    kept = ids != -1
+    expected = rgj.embedding_bag(TABLE, ids[kept], segment_ids=bags[kept], **how)
+    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+
+
+def test_a_row_has_its_step_whatever_the_others_are() -> None:
+    """So a part of a table has the bits of the whole."""
+    rng = np.random.default_rng(0)
+    weights, grads = rng.normal(size=(2, 100, 8)).astype(np.float32)
+    optimizers = [getattr(optim, name)(lr=0.1, weight_decay=0.01) for name in RULES]
+
+    def steps(weights: Any, grads: Any) -> Any:
+        def one(optimizer: Any, state: Any, table: Any) -> Any:
+            rows = IndexedRows(grads, jnp.arange(len(grads)), len(weights), is_unique=True)
+            updates, state = optimizer.update(Table.holding(rows), state, table)
+            return state, optim.apply_updates(table, updates)
+
+        def all_of_them(kept: Any, _: Any) -> Any:
+            return [one(o, *k) for o, k in zip(optimizers, kept, strict=True)], None
+
+        kept = [(o.init(Table(weights)), Table(weights)) for o in optimizers]
+        return jax.lax.scan(all_of_them, kept, length=3)[0]
+
+    run = jax.jit(steps)
+    found = (jax.tree_util.tree_leaves(run(weights[:count], grads[:count])) for count in (100, 7))
+    for whole, part in zip(*found, strict=True):
+        assert np.asarray(whole if not whole.ndim else whole[:7]).tobytes() == np.asarray(part).tobytes()
+
+
+def test_refused_before_anything_runs() -> None:
+    parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.zeros((2, 2), np.int32)
+
+    def call(**how: Any) -> Any:
+        given = {"axis_name": "x", "num_rows": 7, **how}
+        return on_one(lambda part, ids: sharded.embedding_bag(part, ids, **given), parts, ids)
+
+    for how, words in (
+        ({"axis_name": "y"}, "axis_name: got 'y'"),
+        ({"num_rows": 9}, r"part: got \(7, 2\); wanted \(9, …\): 9 rows on 1 devices"),
+        ({"num_rows": 0}, "num_rows must be a whole number of at least 1; got 0"),
+        ({"capacity": 0}, "capacity must be a whole number of at least 1; got 0"),
+        ({"id_capacity": 2.5}, "id_capacity must be a whole number"),
+        ({"combiner": "max"}, "combiner must be one of"),
+        ({"per_sample_weights": jnp.ones(3)}, "per_sample_weights must have shape"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            call(**how)
+    with pytest.raises(ValueError, match="partition strategy"):
+        call(strategy="chunk")
+    with pytest.raises(InvalidArgumentError, match="axis: got 'y'"):
+        sharded.shard_table(TABLE, MESH, "y")
+    with pytest.raises(InvalidArgumentError, match="parts must have length 9"):
+        sharded.gather_table(parts, MESH, "x", 9)

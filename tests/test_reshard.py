@@ -1,0 +1,552 @@
+"""Tables in parts, written anew: the same rows by every rule and in every file, or an error and nothing changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from rowgrad.checkpoint import Checkpoint, read_table
+from rowgrad.cli import main
+from rowgrad.errors import PartsError
+from rowgrad.resharding.layout import Layout
+from rowgrad.resharding.moving import Cut
+
+GOLDEN = Path(__file__).parent / "golden" / "checkpoints"
+CODES = {"float32": "F32", "float64": "F64", "int64": "I64", "bfloat16": "BF16"}
+Part = dict[str, np.ndarray]
+
+
+def deal(table: np.ndarray, parts: int, strategy: str) -> list[np.ndarray]:
+    if strategy == "mod":
+        return [table[k::parts] for k in range(parts)]
+    return np.array_split(table, parts)  # which gives the first ones a row more too
+
+
+def join(parts: list[np.ndarray], strategy: str) -> np.ndarray:
+    table = np.concatenate(parts)
+    if strategy == "mod":
+        for k, rows in enumerate(parts):
+            table[k :: len(parts)] = rows
+    return table
+
+
+def to_safetensors(tensors: Part, metadata: dict[str, str] | None = None) -> bytes:
+    told: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    data = b""
+    for name, array in tensors.items():
+        span = [len(data), len(data) + array.nbytes]
+        told[name] = {"dtype": CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": span}
+        data += array.tobytes()
+    head = json.dumps(told).encode()
+    return len(head).to_bytes(8, "little") + head + data
+
+
+def from_safetensors(path: Path) -> tuple[Part, dict[str, str]]:
+    """Read as the format's description says, by other means than the code under test."""
+    raw = path.read_bytes()
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    assert begin % 8 == 0
+    told = json.loads(raw[8:begin])
+    metadata = told.pop("__metadata__", {})
+    dtypes = {code: np.dtype(getattr(ml_dtypes, name, name)) for name, code in CODES.items()}
+    found = {}
+    for name, entry in told.items():
+        first, last = entry["data_offsets"]
+        array = np.frombuffer(raw[begin + first : begin + last], dtypes[entry["dtype"]])
+        found[name] = array.reshape(entry["shape"])
+    return found, metadata
+
+
+def write_npy(folder: Path, parts: list[np.ndarray], name: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    for k, rows in enumerate(parts):
+        np.save(folder / f"part-{k:05}-of-{len(parts):05}{name}.npy", rows)
+    return folder
+
+
+def write_safetensors(folder: Path, parts: list[Part], metadata: dict[str, str] | None = None) -> Path:
+    folder.mkdir()
+    for k, tensors in enumerate(parts):
+        (folder / f"part-{k:05}-of-{len(parts):05}.safetensors").write_bytes(to_safetensors(tensors, metadata))
+    return folder
+
+
+def read_npy(folder: Path, dtype: Any, name: str = "") -> list[np.ndarray]:
+    files = sorted(folder.glob(f"part-?????-of-?????{name}.npy"))
+    return [np.load(file).view(dtype) for file in files]
+
+
+def read_safetensors(folder: Path, name: str = "table") -> list[np.ndarray]:
+    return [from_safetensors(file)[0][name] for file in sorted(folder.glob("*.safetensors"))]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def numbers(rows: int, columns: tuple[int, ...] = (3,), dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(rows).integers(-99, 99, (rows, *columns)).astype(dtype)
+
+
+# -- the same rows -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_every_window_of_every_small_table(strategy: str) -> None:
+    for rows in range(41):
+        for parts in range(1, 8):
+            cut = Cut(Layout("npy", strategy, parts, rows, {}))
+            dealt = deal(np.arange(rows), parts, strategy)
+            for window in (1, 4, 7, 41):
+                for begin in range(0, rows, window):
+                    end = min(begin + window, rows)
+                    seen = np.full(end - begin, -1)
+                    for part, row, place in cut.runs(begin, end):
+                        seen[place] = dealt[part][row : row + len(seen[place])]
+                    assert seen.tolist() == list(range(begin, end))
+
+
+@pytest.fixture
+def fast(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: hundreds of targets are brought to the disk."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int64, np.complex128, np.bool_])
+def test_round_trips(dtype: Any, fast: Path) -> None:
+    """From layout to layout in any order, through windows of one row and more, and in both kinds of files."""
+    rng, every = np.random.default_rng(5), [(parts, strategy) for parts in range(1, 8) for strategy in ("div", "mod")]
+    kinds = ["npy"] if dtype in (np.complex128, np.bool_) else ["npy", "safetensors"]
+    for rows in range(41) if dtype is np.float32 else range(1, 41, 6):
+        table = numbers(rows, (2, 1), dtype)
+        source = fast / "0.npy"
+        np.save(source, table)
+        for k in rng.permutation(len(every)):
+            (parts, strategy), format = every[k], str(rng.choice(kinds))
+            target = fast / f"{rows}-{k}"
+            made = rg.reshard(source, target, parts=parts, strategy=strategy, format=format, memory=128)
+            assert (made.parts, made.rows, made.strategy, made.format) == (parts, rows, strategy, format)
+            written = read_npy(target, dtype) if format == "npy" else read_safetensors(target)
+            expected = deal(table, parts, strategy)
+            assert [(w.shape, w.tobytes()) for w in written] == [(e.shape, e.tobytes()) for e in expected]
+            source = target
+    assert not [p for p in fast.iterdir() if p.name.startswith(".")]
+
+
+def test_the_state_of_an_optimizer_moves_along(tmp_path: Path) -> None:
+    table, m = numbers(13, (4,), ml_dtypes.bfloat16), numbers(13, (4,))
+    accumulator, step = numbers(13, (), np.float64), np.array(7)
+    betas = np.array([0.9, 0.999])
+    tensors = [deal(t, 5, "mod") for t in (table, accumulator, m)]
+    same = {"step": step, "betas": betas}
+    parts = [{"table": t, "accumulator": a, "m": s} | same for t, a, s in zip(*tensors, strict=True)]
+    source = write_safetensors(tmp_path / "s", parts, {"format": "pt"})
+    made = rg.reshard(source, tmp_path / "t", parts=2, strategy="div", from_strategy="mod", memory=200)
+    assert {n: t.by_rows for n, t in made.tensors.items()} == {
+        "table": True, "accumulator": True, "m": True, "step": False, "betas": False
+    }  # fmt: skip
+    files = [tmp_path / "t" / f"part-{k:05}-of-00002.safetensors" for k in range(2)]
+    for k, (found, metadata) in enumerate(map(from_safetensors, files)):
+        assert metadata == {"format": "pt"}
+        assert found.keys() == parts[0].keys()
+        for name, whole in (("table", table), ("accumulator", accumulator), ("m", m)):
+            assert found[name].tobytes() == deal(whole, 2, "div")[k].tobytes()
+        assert found["step"].shape == ()
+        assert (found["step"] == 7, found["betas"].tolist()) == (True, betas.tolist())
+    # and as .npy, a file for each tensor; the manifest knows the rule
+    rg.reshard(tmp_path / "t", tmp_path / "n", parts=3, strategy="mod", format="npy")
+    assert join(read_npy(tmp_path / "n", np.float64, ".accumulator"), "mod").tolist() == accumulator.tolist()
+    assert join(read_npy(tmp_path / "n", ml_dtypes.bfloat16), "mod").tobytes() == table.tobytes()
+    chosen = {"w": "table", "step": "step"}
+    made = rg.reshard(tmp_path / "n", tmp_path / "w", parts=1, strategy="div", format="safetensors", tensors=chosen)
+    assert list(made.tensors) == ["w", "step"]
+
+
+def test_manifest(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(5))
+    rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, strategy="mod")
+    assert json.loads((tmp_path / "t" / "parts.json").read_text()) == {
+        "format": "rowgrad.parts", "version": 1, "files": "npy", "strategy": "mod", "parts": 2, "rows": 5,
+        "tensors": {"table": {"dtype": "float32", "shape": [5, 3], "by_rows": True}},
+    }  # fmt: skip
+
+
+def test_checkpoints_of_tensorflow(tmp_path: Path) -> None:
+    tensors = {"table": "embedding"}
+    rg.reshard(GOLDEN / "partitioned", tmp_path / "p", parts=2, strategy="mod", format="npy", tensors=tensors)
+    whole = read_table(GOLDEN / "partitioned", "embedding")
+    assert join(read_npy(tmp_path / "p", whole.dtype), "mod").tolist() == whole.tolist()
+    shards = Checkpoint(GOLDEN / "shards")
+    rg.reshard(shards.prefix, tmp_path / "m", parts=2, tensors={"t": "mod"}, from_strategy="mod", memory=64)
+    assert (
+        np.concatenate(read_safetensors(tmp_path / "m", "t")).tolist()
+        == read_table(shards, "mod", partition_strategy="mod").tolist()
+    )
+    with pytest.raises(PartsError, match="tensors must name the tensors"):
+        rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2)
+    with pytest.raises(PartsError, match="from_strategy must be"):
+        rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2, tensors={"t": "mod"})
+
+
+@pytest.mark.parametrize("strategies", [("mod", "div"), ("div", "mod"), ("mod", "mod")])
+def test_only_a_window_is_held(strategies: tuple[str, str], tmp_path: Path) -> None:
+    table = np.arange(1 << 22, dtype=np.float32).reshape(-1, 16)  # 16 MiB
+    source, done = write_npy(tmp_path / "s", deal(table, 3, strategies[0])), []
+    tracemalloc.start()
+    try:
+        rg.reshard(source, tmp_path / "t", parts=5, strategy=strategies[1], from_strategy=strategies[0],
+                   memory=1 << 20, progress=lambda *at: done.append(at))  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 << 19
+    assert done[0] == (0, table.nbytes)
+    assert done[-1] == (table.nbytes, table.nbytes)
+    assert len(done) == 65
+    assert join(read_npy(tmp_path / "t", np.float32), strategies[1]).tobytes() == table.tobytes()
+
+
+# -- whole or not at all -----------------------------------------------------------------------------------------------
+
+SLOW = """
+import sys, time
+import rowgrad as rg
+def slow(done, total):
+    if done > total // 2:
+        print("half", flush=True)
+        time.sleep(60)
+rg.reshard(sys.argv[1], sys.argv[2], parts=3, strategy="mod", memory=4096, overwrite=True, progress=slow)
+"""
+
+
+def test_a_kill_leaves_what_was_there(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(400))
+    old = tmp_path / "old"
+    rg.reshard(tmp_path / "a.npy", old, parts=2, strategy="div")
+    before, source = contents(old), (tmp_path / "a.npy").read_bytes()
+    for target in (old, tmp_path / "new"):
+        command = [sys.executable, "-c", SLOW, str(tmp_path / "a.npy"), str(target)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"half\n"
+            os.kill(process.pid, signal.SIGKILL)
+    assert contents(old) == before
+    assert (tmp_path / "a.npy").read_bytes() == source
+    assert not (tmp_path / "new").exists()
+    left = [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+    assert len(left) == 2
+    assert not [p for folder in left for p in folder.iterdir() if p.name == "parts.json"]
+    rg.reshard(tmp_path / "a.npy", old, parts=3, strategy="mod", overwrite=True)  # takes away what was left for it
+    assert [p.name[:5] for p in tmp_path.iterdir() if p.name.startswith(".")] == [".new."]
+    assert len(contents(old)) == 4
+
+
+def test_systems_that_cannot_exchange_names(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(fast / "a.npy", numbers(5))
+    rg.reshard(fast / "a.npy", fast / "t", parts=2)
+    monkeypatch.setattr("rowgrad.resharding.folder._exchange", lambda one, other: False)
+    rg.reshard(fast / "a.npy", fast / "t", parts=1, overwrite=True)
+    assert sorted(os.listdir(fast / "t")) == ["part-00000-of-00001.npy", "parts.json"]
+    assert sorted(os.listdir(fast)) == ["a.npy", "t"]
+
+
+def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(5))
+    rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, strategy="div")
+    before = contents(tmp_path / "t")
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    def touch(done: int, total: int) -> None:
+        os.utime(tmp_path / "a.npy", (1, done))
+
+    for progress, kind in ((stop, KeyboardInterrupt), (touch, PartsError)):
+        with pytest.raises(kind):
+            rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=3, overwrite=True, progress=progress)
+    assert contents(tmp_path / "t") == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "t"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:  # a hole of 8 TiB
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (1 << 41, 1)})
+        file.truncate(file.tell() + (1 << 43))
+    with pytest.raises(OSError, match=r"No space left on device: 87960930\d{5} bytes are needed, \d+ are free"):
+        rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2)
+    np.save(tmp_path / "b.npy", numbers(1000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: 12\d{3} bytes are needed, \d+ are free"):
+            rg.reshard(tmp_path / "b.npy", tmp_path / "t", parts=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "b.npy"]
+
+
+def test_targets(tmp_path: Path) -> None:
+    source = write_npy(tmp_path / "s", deal(numbers(5), 2, "div"))
+    asked: dict[str, Any] = {"parts": 3, "from_strategy": "div"}
+    (tmp_path / "empty").mkdir()
+    rg.reshard(source, tmp_path / "empty", **asked)
+    with pytest.raises(FileExistsError, match="there is something already"):
+        rg.reshard(source, tmp_path / "empty", **asked)
+    (tmp_path / "link").symlink_to("empty")
+    rg.reshard(source, tmp_path / "link", overwrite=True, **(asked | {"parts": 1}))
+    assert sorted(os.listdir(tmp_path / "empty")) == ["part-00000-of-00001.npy", "parts.json"]
+    (tmp_path / "empty" / "notes.txt").touch()
+    with pytest.raises(FileExistsError, match=r"holds other things than parts: notes\.txt"):
+        rg.reshard(source, tmp_path / "empty", overwrite=True, **asked)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="this is a file"):
+        rg.reshard(source, tmp_path / "file", overwrite=True, **asked)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        rg.reshard(source, tmp_path / "no" / "t", **asked)
+    for target in (source, tmp_path, tmp_path / "x" / ".." / "s"):
+        with pytest.raises(PartsError, match="target must lie elsewhere"):
+            rg.reshard(source, target, overwrite=True, **asked)
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+
+def npy(shape: str = "(3, 2)", descr: str = "'<f4'", data: int = 24, fortran: str = "False", version: int = 1) -> bytes:
+    head = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + len(head).to_bytes(2 * version, "little") + head + bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (npy(data=23), "number of bytes is .*; must be "),
+        (npy(data=25), "number of bytes is .*; must be "),
+        (npy()[:40], r"no \.npy file"),
+        (b"", r"no \.npy file"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", r"no \.npy file"),
+        (npy(version=3), r"no \.npy file"),
+        (npy("(3,"), r"no \.npy file"),
+        (npy("[" * 9000), r"no \.npy file"),
+        (npy("(-3, -2)"), "shape is"),
+        (npy("(True, 6)"), "shape is"),
+        (npy(f"({10**400}, 2)"), "number of bytes is"),
+        (npy("(2**70, 2)"), r"no \.npy file"),
+        (npy("()", data=4), "there is no tensor that has rows"),
+        (npy(fortran="True"), "order of the array is Fortran's; must be C's"),
+        (npy(descr="'>f4'"), "has dtype >f4, which"),
+        (npy(descr="'|O'"), "has dtype"),
+        (npy(descr="[('a', '<f4')]"), "has dtype"),
+        (npy(descr="'<V2'", shape="(3, 4)", data=25), "number of bytes is"),
+    ],
+)
+def test_npy_files_that_are_wrong(raw: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(raw)
+    with pytest.raises(rg.errors.OpError, match=words):
+        rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2)
+    assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def head(text: str | dict[str, Any], data: int = 24, length: int | None = None) -> bytes:
+    raw = text.encode() if isinstance(text, str) else json.dumps(text).encode()
+    return (len(raw) if length is None else length).to_bytes(8, "little") + raw + bytes(data)
+
+
+def entry(dtype: Any = "F32", shape: Any = (3, 2), span: Any = (0, 24), **more: Any) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": span} | more
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"1234567", "length of the header is"),
+        (head({"t": entry()}, length=2**63), "length of the header is 9223372036854775808; must be at most"),
+        (head({"t": entry()}, length=10_000), "length of the header is 10000; must be at most"),
+        (head({"t": entry()}, length=5), "the header is no JSON"),
+        (head("[" * 100_000), "the header is no JSON"),
+        (head("\udc80".encode("utf-8", "surrogatepass").decode("latin-1")), "the header is no JSON"),
+        (head('{"t": 1, "t": 2}'), "a name stands twice"),
+        (head("[]"), "no JSON object"),
+        (head({"__metadata__": {"a": 1}}), "__metadata__ is"),
+        (head({"t": [1]}), "'t' is .*; must be dtype, shape and data_offsets"),
+        (head({"t": entry(extra=1)}), "'t' is .*; must be dtype, shape and data_offsets"),
+        (head({"t": entry("F8_E4M3")}), "'t' has dtype 'F8_E4M3', which"),
+        (head({"t": entry(["F32"])}), "'t' has dtype"),
+        (head({"t": entry(shape=(-3, -2))}), "shape of 't' is"),
+        (head({"t": entry(shape=(3, 2.0))}), "shape of 't' is"),
+        (head({"t": entry(shape=(10**300, 10**300))}), "data_offsets of 't' is"),
+        (head({"t": entry(span=(0, 25))}, 25), "data_offsets of 't' is"),
+        (head({"t": entry(span=(0, 24, 48))}), "data_offsets of 't' is"),
+        (head({"t": entry(span=(2**62, 2**62 + 24))}), "beginning of 't' is 4611686018427387904; must be 0"),
+        (head({"t": entry(), "u": entry()}), "beginning of 'u' is 0; must be 24"),
+        (head({"t": entry(), "u": entry(span=(25, 49))}, 49), "beginning of 'u' is 25; must be 24"),
+        (head({"t": entry()}, 23), "number of bytes is"),
+        (head({"t": entry()}, 25), "number of bytes is"),
+        (head({}, 0), "there is no tensor that has rows"),
+        (head({"t": entry(shape=(1, 2**40, 0), span=(0, 0))}, 0), None),
+        (head({"t": entry(shape=(0, 2**40), span=(0, 0))}, 0), "a row of 't' has 4398046511104 bytes"),
+    ],
+)
+def test_safetensors_files_that_are_wrong(raw: bytes, words: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(raw)
+    if words is None:
+        assert rg.reshard(tmp_path / "a.safetensors", tmp_path / "t", parts=2).rows == 1
+        return
+    with pytest.raises(rg.errors.OpError, match=words):
+        rg.reshard(tmp_path / "a.safetensors", tmp_path / "t", parts=2)
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+
+
+def test_parts_that_do_not_fit(tmp_path: Path) -> None:
+    good = deal(numbers(7), 3, "div")
+    step = np.array(1)
+
+    def refused(words: str, name: str, source: Path, **options: Any) -> None:
+        asked = {"parts": 2, "from_strategy": "div"} | options
+        with pytest.raises(rg.errors.OpError, match=words):
+            rg.reshard(source, tmp_path / "t", **asked)
+        assert not (tmp_path / "t").exists(), name
+
+    def npys(name: str, parts: list[np.ndarray]) -> Path:
+        return write_npy(tmp_path / name, parts)
+
+    refused("rows of 'table' in part 0 is 2; must be 3", "sizes", npys("a", [good[1], good[0], good[2]]))
+    refused("columns of 'table' is .2., elsewhere .3.", "columns", npys("b", [*good[:2], good[2][:, :2]]))
+    refused("dtype of 'table' is int32, elsewhere float32", "dtype", npys("c", [*good[:2], good[2].astype(np.int32)]))
+    refused("rank of 'table' is 1, elsewhere 2", "rank", npys("d", [*good[:2], good[2][:, 0]]))
+    missing = npys("e", good)
+    refused("from_strategy must be", "rule", missing, from_strategy=None)
+    (missing / "part-00001-of-00003.npy").unlink()
+    refused("part 1 of 3 is missing", "missing", missing)
+    refused("this is part 0 of 3", "one of many", missing / "part-00000-of-00003.npy")
+    both = write_npy(npys("f", good), good[:2])
+    refused("sets of parts is 2 parts in .npy, 3 parts in .npy", "two sets", both)
+    write_npy(npys("g", good), good, ".m")
+    (tmp_path / "g" / "part-00002-of-00003.m.npy").unlink()
+    refused("part-00002-of-00003.npy: tensor 'm' is not in all parts", "m", tmp_path / "g")
+    beyond = npys("h", good)
+    os.rename(beyond / "part-00002-of-00003.npy", beyond / "part-00003-of-00003.npy")
+    refused("number of a part is 3; must be below 3", "beyond", beyond)
+    os.mkfifo(tmp_path / "part-00000-of-00001.npy")
+    refused("it is no plain file", "pipe", tmp_path)
+    names = [{"table": good[0]}, {"table": good[1], "step": step}, {"table": good[2]}]
+    refused("tensor 'step' is not in all parts", "names", write_safetensors(tmp_path / "i", names))
+    steps = [{"table": rows, "step": np.array(k)} for k, rows in enumerate(good)]
+    refused("'step' is not the same, elsewhere", "steps", write_safetensors(tmp_path / "j", steps))
+    sizes = [{"table": rows, "m": np.zeros(k)} for k, rows in enumerate(good)]
+    refused("'m' has 1 rows, the table 2, and is not the same", "m", write_safetensors(tmp_path / "k", sizes))
+    refused("there is no tensor 'n' that has rows; there are 'table', 'm'", "n", tmp_path / "k", table="n")
+    refused("there is no tensor 'n'; there are 'table', 'm'", "n", tmp_path / "k", tensors=["n"])
+    odd = write_safetensors(tmp_path / "l", [{"a/b": good[0]}])
+    refused("name of a tensor is 'a/b'", "npy", odd, format="npy")
+    refused("there is no part", "nothing", write_npy(tmp_path / "m", []))
+    np.save(tmp_path / "c.npy", numbers(3, dtype=np.complex128))
+    refused("complex128, which .safetensors files do not hold", "c", tmp_path / "c.npy", format="safetensors")
+    refused("a row of 'table' has 48 bytes; with this memory it may have 25", "c", tmp_path / "c.npy", memory=100)
+    for option, value in (("parts", 0), ("parts", 100_000), ("parts", True), ("format", "h5"), ("memory", 0)):
+        refused(f"{option} must be", option, tmp_path / "c.npy", **{option: value})
+    with pytest.raises(FileNotFoundError):
+        rg.reshard(tmp_path / "nowhere", tmp_path / "t", parts=1)
+    with pytest.raises(ValueError, match="Unrecognized partition strategy: round"):
+        rg.reshard(missing, tmp_path / "t", parts=1, strategy="round")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"strategy": "round"}, "strategy is 'round'; must be div or mod"),
+        ({"parts": 3}, "part 0 of 3 is missing"),
+        ({"parts": 1}, "part 0 of 1 is missing"),
+        ({"parts": 10**30}, "parts is"),
+        ({"rows": 6}, "shape of 'table' is"),
+        ({"version": 2}, "version is 2; must be 1"),
+        ({"files": "safetensors"}, "part 0 of 2 is missing"),
+        ({"format": "other"}, "it is no manifest"),
+        ({"tensors": []}, "tensors is"),
+        ({"tensors": {"table": {}}}, "'table' is {}; must be dtype, shape"),
+        ({"tensors": {}}, "'table' is there; must be missing, as the manifest says"),
+        ({"tensors": {"table": {"dtype": "float16", "shape": [5, 3], "by_rows": True}}}, "must be float16"),
+        ({"tensors": {"table": {"dtype": "float32", "shape": [5, 3], "by_rows": False}}}, "'table' has 2 rows"),
+        ({"tensors": {"table": {"dtype": "string", "shape": [5, 3], "by_rows": True}}}, "dtype of 'table'"),
+    ],
+)
+def test_manifests_that_are_wrong(change: dict[str, Any], words: str, fast: Path) -> None:
+    np.save(fast / "a.npy", numbers(5))
+    rg.reshard(fast / "a.npy", fast / "s", parts=2, strategy="mod")
+    manifest = fast / "s" / "parts.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    with pytest.raises(PartsError, match=words):
+        rg.reshard(fast / "s", fast / "t", parts=1)
+    manifest.write_text("{")
+    with pytest.raises(PartsError, match="it is no JSON"):
+        rg.reshard(fast / "s", fast / "t", parts=1)
+
+
+def test_a_rule_against_the_manifest(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(5))
+    rg.reshard(tmp_path / "a.npy", tmp_path / "s", parts=2, strategy="mod")
+    with pytest.raises(PartsError, match="'from_strategy' is div; must be mod, as the manifest says"):
+        rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, from_strategy="div")
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = numbers(9)
+    write_safetensors(Path("s"), [{"w": rows, "step": np.array(3)} for rows in deal(table, 2, "mod")])
+    words = ["reshard", "s", "t", "--parts", "4", "--strategy", "div", "--from-strategy", "mod"]
+    assert main([*words, "--format", "npy", "--tensor", "table=w", "--tensor", "step"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [
+        "table  float32[9,3]", "step  int64[], in every part", "9 rows in 4 parts by div, as .npy in t"
+    ]  # fmt: skip
+    assert shown.err == ""
+    assert np.concatenate(read_npy(Path("t"), np.float32)).tolist() == table.tolist()
+    assert main(words) == 3
+    assert re.fullmatch(r"rowgrad reshard: .*/t: there is something already; .*\n", capsys.readouterr().err)
+    assert main([*words, "--overwrite", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["target"], told["parts"], told["files"]) == ("t", 4, "safetensors")
+    assert told == json.loads(Path("t/parts.json").read_text()) | {"target": "t"}
+    assert main([*words[:-2], "--overwrite"]) == 1
+    assert "from_strategy must be" in capsys.readouterr().err
+    assert main(["reshard", "nowhere", "t", "--parts", "1", "--strategy", "div"]) == 3
+    assert main([*words, "--tensor", "a=w", "--tensor", "a=step"]) == 2
+    assert main(["reshard", "s", "t", "--strategy", "div"]) == 2
+
+
+def test_a_signal_ends_the_command(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(1 << 15, (64,)))  # a second of work in windows of two rows
+    words = ["reshard", "a.npy", "t", "--parts", "9", "--strategy", "mod", "--memory", "1"]
+    code = f"import rowgrad.cli.resharding as r; r._MIB = 2048; from rowgrad.cli import main; exit(main({words}))"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not [p for p in tmp_path.iterdir() if p.name.startswith(".t.")]:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert process.stderr.read() == "rowgrad reshard: ended by a signal; t is as it was\n"
+    assert process.returncode == 143
+    assert os.listdir(tmp_path) == ["a.npy"]

@@ -1,0 +1,107 @@
+"""The model of tables split among processes: its counts against sampled ones, its bytes against what two ranks send."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rowgrad.bench.scale import laws, tables
+from rowgrad.bench.scale.model import Feature, Setting, counts, memory, sent
+from rowgrad.bench.scale.predictions import predict
+from rowgrad.bench.scale.seen import World, bytes_off, compare, pooled_sends_less
+from rowgrad.bench.scale.timing import PASSES, Link, Machine, Routing, Work, fit_link, fit_work, step, terms
+from rowgrad.bench.scale.workloads import CALIBRATION, CHECKS, MLPERF_HOTNESS, MLPERF_RANKS, MLPERF_ROWS, WAYS, mlperf
+from rowgrad.bench.scale.worlds import listen
+from rowgrad.parts import STRATEGIES, locate
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize(("rows", "alpha"), [(1_000, 0.0), (1_000, 1.05), (150_000, 1.2), (5, 0.0)])
+def test_counts_are_those_of_samples(rows: int, alpha: float, strategy: str) -> None:
+    ranks, bags, hotness, rng = 3, 400, 4, np.random.default_rng(5)
+    expected = counts(Setting((Feature(rows, hotness, alpha),), 8, bags, ranks, strategy))
+    found = np.zeros((4, ranks))
+    times = 60
+    for _ in range(times):
+        ids = laws.draw(rng, ranks * bags * hotness, rows, alpha).reshape(ranks, bags, hotness)
+        owner, _ = locate(ids.reshape(-1), rows, ranks, strategy)
+        owner = owner.reshape(ids.shape)
+        for o in range(ranks):
+            there = owner[0] == o
+            distinct = (len(np.unique(ids[0][there])), there.any(1).sum(), len(np.unique(ids[owner == o])))
+            found[:, o] += (there.sum(), *distinct)
+    for mean, said in zip(found / times, (expected.pairs, expected.rows, expected.bags, expected.updated), strict=True):
+        np.testing.assert_allclose(said, mean, rtol=0.03, atol=1)
+    np.testing.assert_array_equal(expected.held, np.bincount(locate(np.arange(rows), rows, ranks, strategy)[0]))
+
+
+def test_bins_of_rows_count_as_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    binned = laws.law(500_000, 1.05)
+    monkeypatch.setattr(laws, "HEAD", 500_000)
+    single = laws.law.__wrapped__(500_000, 1.05)
+    assert len(binned.p) < len(single.p) / 5
+    for strategy in ("div", "mod"):
+        of = [x.by_owner(x.distinct(40_000), 7, strategy) for x in (binned, single)]
+        np.testing.assert_allclose(*of, rtol=2e-3)
+
+
+def test_two_ranks_send_what_the_model_says() -> None:
+    pytest.importorskip("torch", reason="the extra `torch` is not installed")
+    wanted = [w for w in CHECKS if w.name in ("uniform, 20 ids", "zipf 1.05, 1 id")]
+    world = World(2)
+    for line in listen(2, [w.name for w in wanted]):
+        world.hear(line)
+    rows = compare(world, wanted)
+    assert len(rows) == len(wanted) * len(WAYS)
+    assert max(map(bytes_off, rows)) < 0.05
+    for row in rows:
+        assert row["model_sizes"] == row["sizes"] == 88
+        assert row["rows"] == pytest.approx(row["model_rows"], rel=0.05)
+    said = {(row["workload"], row["wire_bytes"]): (says, seen) for row, says, seen in pooled_sends_less(rows)}
+    assert said == {
+        ("uniform, 20 ids", 4): (True, True), ("uniform, 20 ids", 2): (True, True),
+        ("zipf 1.05, 1 id", 4): (False, False), ("zipf 1.05, 1 id", 2): (False, False),
+    }  # fmt: skip
+
+
+def known() -> Machine:
+    work = {n: Work((1e-3, 3e-8, 1e-11, 2e-10, 1e-8, 4e-10), 0.0) for n in PASSES}
+    routes = {(ranks, s): Routing(1e-4, 5e-9) for ranks in MLPERF_RANKS for s in STRATEGIES}
+    return Machine(dict.fromkeys(WAYS, work), routes, Link(2e-4, 1e-9))
+
+
+def test_laws_are_found_again() -> None:
+    machine = known()
+    for way in WAYS:
+        settings = [w.setting(1, *way) for w in CALIBRATION]
+        laws_of = machine.work[way]
+        seconds = [{n: float((terms(s)[n] @ np.array(laws_of[n].seconds))[0]) for n in PASSES} for s in settings]
+        for name, found in fit_work(settings, seconds).items():
+            np.testing.assert_allclose(found.seconds, laws_of[name].seconds, rtol=1e-6)
+    link = fit_link([0, 1000, 10**6], [2e-4, 2e-4 + 1e-6, 1.2e-3])
+    assert (link.message, link.byte) == pytest.approx((2e-4, 1e-9))
+
+
+def test_more_ranks_hold_less_and_wait_for_the_busiest() -> None:
+    one, many = mlperf(1, "exact"), mlperf(64, "exact")
+    assert memory(one)["table"].sum() == memory(many)["table"].sum() == sum(MLPERF_ROWS) * 512
+    assert sent(one).mean == 0
+    assert one.ids == 64 * many.ids == 65_536 * sum(MLPERF_HOTNESS)
+    even, skewed = (step(replace(many, features=(Feature(10**6, 20, a),)), known()) for a in (0.0, 1.05))
+    assert skewed.backward > 2 * even.backward  # the owner of the hottest row gets its pairs from all ranks
+
+
+def test_tables_go_between_their_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- sizes: written by rowgrad bench --scale -->\nold\n<!-- end of sizes -->\nb\n")
+    predicted = predict(known())
+    for _ in range(2):
+        tables.put(page, "sizes", tables.mlperf_sizes(predicted))
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1], "old" in lines) == ("a", "b", False)
+    assert sum(line.startswith("| 1,024 |") for line in lines) == 1
+    with pytest.raises(ValueError, match="no place for runs"):
+        tables.put(page, "runs", [])

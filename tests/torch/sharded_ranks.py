@@ -1,0 +1,501 @@
+"""Four processes that check sharded modules against unsharded ones: `python sharded_ranks.py FOLDER`.
+
+They are forked once. Smaller worlds are subgroups of these four; the last check kills one of them. Each check of each
+rank leaves a line in FOLDER: its name, and "fine" or a traceback. test_sharded.py reads them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+import rowgrad as rg
+import rowgrad.torch as rgt
+from rowgrad.raw_ops import OPS
+from rowgrad.torch import sharded
+
+WORLD, ROWS, COLUMNS = 4, 23, 5
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+KINDS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
+
+
+class Batch:
+    """The bags of all ranks. Rank 1 has none; others have empty ones; one row is named by more than 64 ids."""
+
+    def __init__(
+        self, ranks: int, seed: int, rows: int = ROWS, dtype: torch.dtype = torch.float32, most: int = 12
+    ) -> None:
+        g = torch.Generator().manual_seed(seed)
+        self.lengths, self.ids, self.weights, self.ys = [], [], [], []
+        for rank in range(ranks):
+            lengths = torch.randint(0, most, (0 if rank == 1 else 17 + rank,), generator=g)
+            lengths[::5] = 0
+            total = int(lengths.sum())
+            ids = torch.randint(0, rows, (total,), generator=g)
+            ids[: total // 2] = 3 % rows
+            self.lengths.append(lengths)
+            self.ids.append(ids)
+            self.weights.append(torch.randn(total, generator=g))
+            self.ys.append(torch.randn(len(lengths), COLUMNS, generator=g).to(dtype))
+
+    def of(self, rank: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Ids, offsets, weights and upstream gradients of a rank, or of all, one after the other."""
+        one = slice(None) if rank is None else slice(rank, rank + 1)
+        lengths = torch.cat(self.lengths[one])
+        offsets = torch.cumsum(lengths, 0) - lengths
+        return torch.cat(self.ids[one]), offsets, torch.cat(self.weights[one]), torch.cat(self.ys[one])
+
+    def cut(self, whole: Tensor, rank: int, by_id: bool = False) -> Tensor:
+        """A rank's share of something all bags, or all ids, have a row of."""
+        sizes = [len(x) for x in (self.ids if by_id else self.lengths)]
+        return whole.split(sizes)[rank]
+
+
+def table(dtype: torch.dtype = torch.float32, rows: int = ROWS) -> Tensor:
+    return torch.randn(rows, COLUMNS, generator=torch.Generator().manual_seed(7)).to(dtype)
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    assert a.dtype == b.dtype
+    assert torch.equal(a, b), (a, b)
+
+
+def pair(group: Any, rows: int = ROWS, **options: Any) -> tuple[Any, Any]:
+    """A sharded module and an unsharded one of the same rows."""
+    dtype, kept = options.get("dtype", torch.float32), ("combiner", "grad", "fused", "default_id", "padding_idx")
+    module = sharded.RowShardedEmbeddingBag(rows, COLUMNS, process_group=group, **options)
+    module.load_full(table(dtype, rows))
+    one = rgt.nn.EmbeddingBag(
+        rows, COLUMNS, _weight=table(dtype, rows), **{k: options[k] for k in kept if k in options}
+    )
+    return module, one
+
+
+# -- bits -------------------------------------------------------------------------------------------------------------
+
+
+def forward_and_gradients(group: Any, rank: int, ranks: int) -> None:
+    ways = itertools.cycle(
+        [("div", "rows", None), ("mod", "dense", "blocked"), ("mod", "rows", None), ("div", "rows", "blocked"),
+         ("div", "dense", None)]
+    )  # fmt: skip
+    for seed, (dtype, combiner, weighted) in enumerate(itertools.product(DTYPES, KINDS, (False, True))):
+        strategy, grad, order = next(ways)
+        module, one = pair(group, combiner=combiner, strategy=strategy, grad=grad, order=order, dtype=dtype)
+        batch = Batch(ranks, seed, dtype=dtype, most=30)
+        ids, offsets, weights, y = batch.of(rank)
+        all_ids, all_offsets, all_weights, all_y = batch.of(None)
+        given = weights.requires_grad_() if weighted else None
+        all_given = all_weights.requires_grad_() if weighted else None
+        out, expected = module(ids, offsets, given), one(all_ids, all_offsets, all_given)
+        same(out, batch.cut(expected, rank))
+        out.backward(y)
+        expected.backward(all_y)
+        whole = one.weight.grad.to_dense()
+        if order == "blocked":
+            segments = torch.arange(len(all_y)).repeat_interleave(torch.cat(batch.lengths))
+            prefix, extra = ("Weighted", (all_weights.detach(),)) if weighted else ("", ())
+            op = OPS[f"{prefix}SparseSegment{KINDS[combiner]}Grad"]
+            whole = op(all_y, all_ids, segments, *extra, ROWS, order="blocked")
+        mine, found = module.local_ids(), module.weight.grad
+        if grad == "rows":
+            assert found.is_coalesced()
+            named = set(all_ids.tolist())
+            assert mine[found.indices()[0]].tolist() == [i for i in mine.tolist() if i in named]
+            found = found.to_dense()
+        same(found, whole[mine])
+        if weighted:
+            same(weights.grad, batch.cut(all_weights.grad, rank, by_id=True))
+
+
+def forms_of_ids(group: Any, rank: int, ranks: int) -> None:
+    for strategy in ("div", "mod"):
+        module, one = pair(group, combiner="sqrtn", strategy=strategy, default_id=2, padding_idx=5)
+        ids = torch.arange(12).view(4, 3) * (rank + 2) % ROWS
+        same(module(ids), one(ids))
+        same(module(ids, per_sample_weights=ids / 7), one(ids, per_sample_weights=ids / 7))
+        segments = torch.tensor([0, 0, 3, 3, 3])  # bags 1 and 2 are empty
+        same(module(ids[0:2].reshape(-1)[:5], segment_ids=segments, num_bags=5),
+             one(ids[0:2].reshape(-1)[:5], segment_ids=segments, num_bags=5))  # fmt: skip
+        coordinates = [[0, 0], [0, 1], [2, 0]]
+        sparse = rg.SparseTensor(coordinates, torch.tensor([4, 5, 6]).numpy(), [3, 2])
+        same(module(sparse), one(sparse))
+        with torch.no_grad():
+            assert not module(ids.to(torch.int32)).requires_grad
+        same(module.full_weight(), one.weight.detach())
+        whole = module.to_dtensor()
+        assert tuple(whole.shape) == (ROWS, COLUMNS)
+        same(whole.to_local(), one.weight.detach().chunk(ranks)[rank])
+    if ranks == WORLD:
+        mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+        even = sharded.RowShardedEmbeddingBag(ranks * 3, 2, device_mesh=mesh)
+        assert even.to_dtensor().device_mesh is mesh
+        assert even.to_dtensor().to_local().data_ptr() == even.weight.data_ptr()  # torch cuts as "div" does
+
+
+def fifty_steps(group: Any, rank: int, ranks: int) -> None:
+    for optimizer, fused, rows, steps in (
+        (rgt.optim.RowWiseAdagrad, False, ROWS, 50 if ranks > 1 else 5),
+        (rgt.optim.RowWiseAdagrad, True, ROWS, 5),
+        (rgt.optim.Adam, False, 3, 5),  # of four ranks one has no rows, by either rule
+        (rgt.optim.Adam, True, 3, 5),
+    ):
+        weighted, combiner = rows == 3, "mean" if fused else "sqrtn"
+        module, one = pair(group, rows, combiner=combiner, fused=fused, grad="rows", strategy="mod" if fused else "div")
+        both = [optimizer(m.parameters(), lr=0.1) for m in (module, one)]
+        for step in range(steps):
+            batch = Batch(ranks, step, rows, most=4)
+            if step % 7 == 3:  # only one rank has bags, and one of its rows is touched
+                batch.ids = [i[:1] if r == 0 else i[:0] for r, i in enumerate(batch.ids)]
+                batch.lengths = [n[:1] * 0 + 1 if r == 0 else n[:0] for r, n in enumerate(batch.lengths)]
+                batch.weights = [w[: len(i)] for w, i in zip(batch.weights, batch.ids, strict=True)]
+                batch.ys = [y[: len(n)] for y, n in zip(batch.ys, batch.lengths, strict=True)]
+            for m, which, opt in ((module, rank, both[0]), (one, None, both[1])):
+                ids, offsets, weights, y = batch.of(which)
+                m(ids, offsets, weights if weighted else None).backward(y)
+                opt.step()
+                opt.zero_grad()
+        mine = module.local_ids()
+        same(module.weight.detach(), one.weight[mine].detach())
+        states = [o.state_dict()["state"][0] for o in both]
+        assert states[0]["step"] == states[1]["step"]
+        for name, value in states[1].items():
+            if isinstance(value, Tensor):
+                same(states[0][name], value[mine])
+
+
+def sixteen_bits_fused(group: Any, rank: int, ranks: int) -> None:
+    for combiner, weighted in itertools.product(("mean", "sqrtn"), (False, True)):
+        module, one = pair(group, combiner=combiner, fused=True, dtype=torch.bfloat16, strategy="mod")
+        both = [rgt.optim.Adagrad(m.parameters(), lr=0.1) for m in (module, one)]
+        for step in range(3):
+            batch = Batch(ranks, step, dtype=torch.bfloat16)
+            for m, which, opt in ((module, rank, both[0]), (one, None, both[1])):
+                ids, offsets, weights, y = batch.of(which)
+                m(ids, offsets, weights if weighted else None).backward(y)
+                opt.step()
+        same(module.weight.detach(), one.weight[module.local_ids()].detach())
+
+
+TABLES = [rgt.nn.Table("user", 23, 8), rgt.nn.Table("item", 11, 8, features=("seen", "bought")),
+          rgt.nn.Table("page", 3, 8), rgt.nn.Table("word", 50, 3, combiner="sum")]  # fmt: skip
+
+
+def several_tables(group: Any, rank: int, ranks: int) -> None:
+    for strategy, weighted in (("div", False), ("mod", True)):
+        module = sharded.RowShardedEmbeddings(TABLES, process_group=group, strategy=strategy)
+        one = rgt.nn.Embeddings(TABLES)
+        for t in TABLES:
+            module.load_full(
+                t.name, one.weight(t.name).detach() * 0 + torch.arange(float(t.num_embeddings))[:, None] / 7
+            )
+            one.weight(t.name).data.copy_(module.full_weight(t.name))
+        module.traffic.reset()
+        g = torch.Generator().manual_seed(3)
+        sizes = [0 if r == 1 else 3 + r for r in range(ranks)]
+        most = {f: t.num_embeddings for t in TABLES for f in t.read_by}
+        ids = {f: torch.randint(0, n, (sum(sizes), 3), generator=g) for f, n in most.items()}
+        numbers = {f: torch.rand(sum(sizes), 3, generator=g) for f in most} if weighted else None
+        mine = {f: i.split(sizes)[rank] for f, i in ids.items()}
+        my_numbers = {f: n.split(sizes)[rank] for f, n in numbers.items()} if numbers else None
+        out = module(mine, per_sample_weights=my_numbers)
+        expected = one(ids, per_sample_weights=numbers)
+        for f in most:
+            same(out[f], expected[f].split(sizes)[rank])
+        sum(o.square().sum() for o in out.values()).backward()
+        sum(o.square().sum() for o in expected.values()).backward()
+        for t in TABLES:
+            key, stack, number = module.place(t.name)
+            found = getattr(module, key).grad.to_dense()[stack.rows_of(number, rank)]
+            first = next(g for g in one._groups if g.key == key).first[t.name]
+            whole = getattr(one, key).grad.to_dense()[first : first + t.num_embeddings]
+            same(found, whole[module.local_ids(t.name)])
+        header = 8 * (5 + 2 * 6)  # two widths in one exchange
+        assert module.traffic.sizes == header * (ranks - 1)
+        vector = torch.cat([mine[f].reshape(-1) for f in module.features])
+        again = module(vector, torch.arange(0, len(vector) + 1, 3), _joined(my_numbers, module.features))
+        for f in most:
+            same(again[f], out[f])
+    stacked = sharded.RowShardedEmbeddings(TABLES[:3], process_group=group, output="stacked")
+    assert stacked({f: i for f, i in mine.items() if f != "word"}).shape == (sizes[rank], 4, 8)
+    bad = {**mine, "seen": torch.full_like(mine["seen"], 50)} if rank == 0 else mine
+    kind = rg.errors.OpError if rank == 0 else sharded.RankRefusedError
+    text = str(raised(kind, lambda: module(bad, per_sample_weights=my_numbers)))
+    assert "50" in text, text
+    assert "11" in text, text  # how many rows the table has
+
+
+def _joined(numbers: dict[str, Tensor] | None, features: list[str]) -> Tensor | None:
+    return torch.cat([numbers[f].reshape(-1) for f in features]) if numbers else None
+
+
+def added_up(rows: Tensor) -> Tensor:
+    each = torch.arange(len(rows))
+    return OPS["SparseSegmentSum"](rows, each, each * 0)[0]
+
+
+def pooled(group: Any, rank: int, ranks: int) -> None:
+    for combiner, weighted in itertools.product(KINDS, (False, True)):
+        exact, _ = pair(group, combiner=combiner, strategy="mod")
+        module, _ = pair(group, combiner=combiner, strategy="mod", mode="pooled")
+        batch = Batch(ranks, 11, most=60)
+        ids, offsets, weights, y = batch.of(rank)
+        results = []
+        for m in (exact, module, module):
+            given = weights.detach().clone().requires_grad_() if weighted else None
+            m.traffic.reset()
+            m.weight.grad = None
+            out = m(ids, offsets, given)
+            out.backward(y)
+            results.append((out.detach(), m.weight.grad.to_dense(), given.grad if weighted else y, m.traffic.rows))
+        for a, b, c in zip(*(r[:3] for r in results), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+            same(b, c)  # the same again
+        same(results[0][1], results[1][1])  # the owner adds up gradients as ever
+        if combiner == "sum" and not weighted:  # by hand: owners in turn, each in the bag's order
+            bag = next(b for b, n in enumerate(batch.lengths[0]) if n > 1)
+            named = batch.of(0)[0][offsets[bag] : offsets[bag] + batch.lengths[0][bag]] if rank == 0 else None
+            if named is not None:
+                parts = [table()[named[named % ranks == r]] for r in range(ranks)]
+                sums = torch.stack([added_up(p) for p in parts if len(p)])
+                same(results[1][0][bag], added_up(sums))
+
+
+def fewer_bits_on_the_wire(group: Any, rank: int, ranks: int) -> None:
+    batch = Batch(ranks, 4)
+    ids, offsets, _, y = batch.of(rank)
+    module, one = pair(group, combiner="sum", wire_dtype=torch.bfloat16)
+    plain, _ = pair(group, combiner="sum")
+    one.weight.data.copy_(one.weight.data.bfloat16())
+    same(module(ids, offsets), batch.cut(one(*batch.of(None)[:2]), rank))
+    module(ids, offsets).backward(y)
+    rounded = one(*batch.of(None)[:2])
+    rounded.backward(batch.of(None)[3].bfloat16().float())
+    same(module.weight.grad.to_dense(), one.weight.grad[module.local_ids()])
+    module.traffic.reset()
+    for m in (module, plain):
+        m.traffic.reset()
+        m(ids, offsets).backward(y)
+    assert module.traffic.rows * 2 == plain.traffic.rows
+    assert module.traffic.gradients * 2 == plain.traffic.gradients
+    assert plain.traffic.gradients > 0 or ranks == 1 or rank == 1
+
+
+def drawn_rows(group: Any, rank: int, ranks: int) -> None:
+    whole = []
+    for strategy in ("div", "mod"):
+        module = sharded.RowShardedEmbeddingBag(9000, 2, process_group=group, strategy=strategy)
+        module.reset_parameters(seed=5)
+        whole.append(module.full_weight())
+    same(*whole)
+    assert abs(float(whole[0].std()) - 1) < 0.05
+    assert len(torch.unique(whole[0][:, 0])) > 8900
+    if rank == 0:
+        same(whole[0], SEEN.setdefault("drawn", whole[0]))  # for any number of ranks
+
+
+SEEN: dict[str, Tensor] = {}
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def raised(kind: type[Exception], call: Callable[[], Any]) -> Any:
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
+    module, _ = pair(group)
+    ids = torch.tensor([[1, 2], [3, 4]])
+    bad = torch.tensor([[1, 2], [ROWS, 4]])
+    last = ranks - 1
+    if rank == last:
+        error = raised(rg.errors.InvalidArgumentError, lambda: module(bad))
+        assert (error.position, error.value, error.bound) == (2, ROWS, ROWS)
+    else:
+        error = raised(sharded.RankRefusedError, lambda: module(ids))
+        assert error.ranks == (last,)
+        assert error.phase == "sizes"
+        assert f"rank {last} refused" in str(error)
+        assert f"ids[2] = {ROWS} is not in [0, {ROWS})" in str(error)
+    wrong = "ids" if rank == last else ids  # not even a tensor
+    raised(TypeError if rank == last else sharded.RankRefusedError, lambda: module(wrong))
+    if ranks > 1:
+        with torch.set_grad_enabled(rank != 0):
+            error = raised(sharded.RankRefusedError, lambda: module(ids))
+        assert "gradients" in str(error)
+        weights = torch.ones(2, 2) if rank == 0 else None
+        assert "per_sample_weights" in str(raised(sharded.RankRefusedError, lambda: module(ids, None, weights)))
+        others = [pair(group, combiner=c)[0] for c in ("sum", "mean")]
+        assert "another call" in str(raised(sharded.RankRefusedError, lambda: others[rank % 2](ids)))
+    module(ids).sum().backward()  # and all goes on
+
+
+def misuse(group: Any, rank: int, ranks: int) -> None:
+    module, _ = pair(group)
+    out = module(torch.tensor([[1]]))
+    raised(rg.errors.OpError, lambda: torch.autograd.grad(out.sum(), module.weight, create_graph=True))
+    raised(rg.errors.OpError, lambda: sharded.RowShardedEmbeddingBag(4, 2, process_group=group, mode="other"))
+    raised(ValueError, lambda: sharded.RowShardedEmbeddingBag(4, 2, process_group=group, strategy="other"))
+    fused, _ = pair(group, fused=True)
+    raised(rg.errors.OpError, lambda: fused(torch.tensor([[1]])).sum().backward())  # no optimizer
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+class Model(torch.nn.Module):
+    def __init__(self, group: Any, strategy: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.bag = sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, strategy=strategy)
+        self.all = sharded.RowShardedEmbeddings(TABLES, process_group=group, strategy=strategy, fused=True)
+        self.head = torch.nn.Linear(COLUMNS, 1)
+
+    def train_on(self, seeds: range, rank: int, ranks: int, optimizer: Any) -> None:
+        """The same samples however many ranks there are: rank 0 has them all."""
+        for seed in seeds:
+            g = torch.Generator().manual_seed(seed)
+            ids = torch.randint(0, 3, (6 if rank == 0 else 0, 2), generator=g)
+            out = self.all(dict.fromkeys(self.all.features, ids))
+            loss = self.head(self.bag(ids * 7)).sum() + sum((o * o).sum() for o in out.values())
+            loss.backward()
+            for p in self.head.parameters():  # replicated
+                dist.all_reduce(p.grad, group=self.bag.ranks.group)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def state(self) -> list[Tensor]:
+        return [
+            self.bag.full_weight(),
+            *(self.all.full_weight(t.name) for t in TABLES),
+            *self.head.state_dict().values(),
+        ]
+
+
+def write_checkpoint(group: Any, rank: int, ranks: int) -> None:
+    model = Model(group, "mod" if ranks == 3 else "div")
+    optimizer = rgt.optim.Adam(model.parameters(), lr=0.1)
+    model.train_on(range(4), rank, ranks, optimizer)
+    sharded.checkpoint.save(FOLDER / f"checkpoint_{ranks}", model, optimizer, {"step": 4})
+    model.train_on(range(4, 8), rank, ranks, optimizer)
+    for name, value in zip(itertools.count(), model.state(), strict=False):
+        same(value, SEEN.setdefault(f"trained {name}", value))
+
+
+def read_checkpoints(group: Any, rank: int, ranks: int) -> None:
+    assert sharded.checkpoint.latest(FOLDER) == FOLDER / "checkpoint_4"
+    for written in (4, 3):
+        model = Model(group, "mod" if ranks == 2 else "div")
+        optimizer = rgt.optim.Adam(model.parameters(), lr=0.5)
+        model.bag.reset_parameters(seed=99)
+        extra = sharded.checkpoint.load(FOLDER / f"checkpoint_{written}", model, optimizer)
+        assert extra == {"step": 4}
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        model.train_on(range(4, 8), rank, ranks, optimizer)
+        for name, value in zip(itertools.count(), model.state(), strict=False):
+            same(value, SEEN[f"trained {name}"])
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def hanging_rank(group: Any, rank: int, ranks: int) -> None:
+    module = sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, timeout=2.0)
+    start = time.monotonic()
+    if rank == 1:
+        time.sleep(5.5)
+        return
+    error = raised(sharded.RankLostError, lambda: module(torch.tensor([[1]])))
+    assert (error.ranks, error.phase) == ((1,), "sizes"), error
+    assert "rank 1 does not answer" in str(error)
+    assert time.monotonic() - start < 5.4
+
+
+def killed_rank(group: Any, rank: int, ranks: int) -> None:
+    module, _ = pair(group)
+    out = module(torch.arange(ROWS).view(1, -1))
+    if rank == WORLD - 1:
+        note("killed_rank 4", "fine")
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    error = raised(sharded.RankLostError, lambda: out.sum().backward())
+    assert error.ranks == (WORLD - 1,), error
+    assert error.phase in ("pairs", "gradients"), error  # the former may have been under way
+    assert time.monotonic() - start < 10
+
+
+CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused, several_tables, pooled,
+          fewer_bits_on_the_wire, drawn_rows, refused_everywhere, misuse,
+          write_checkpoint, read_checkpoints]  # fmt: skip
+FOLDER = Path()
+
+
+def note(name: str, text: str) -> None:
+    with (FOLDER / f"results_{os.environ['RANK']}").open("a") as file:
+        file.write(f"{name}\0{text}\0\n")
+
+
+def attempt(check: Any, group: Any, rank: int, ranks: int) -> None:
+    name, start = f"{check.__name__} {ranks}", time.monotonic()
+    try:
+        check(group, rank, ranks)
+        note(name, "fine")
+    except Exception:
+        note(name, traceback.format_exc())
+        os._exit(1)  # the others hang no longer than it takes them to see it
+    if "-v" in sys.argv and rank == 0:
+        print(f"{name}: {time.monotonic() - start:.2f} s", flush=True)
+
+
+def run(rank: int, folder: str) -> None:
+    global FOLDER
+    FOLDER = Path(folder)
+    os.environ["RANK"] = str(rank)
+    signal.alarm(120)  # whatever happens to the parent
+    torch.set_num_threads(1)
+    rg.set_num_threads(1)
+    sharded.failures.GRACE = 1.5
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
+    worlds = [dist.new_group(list(range(n))) for n in range(1, WORLD)] + [dist.group.WORLD]
+    other = dist.new_group(list(range(WORLD)))  # which cannot be used again once a rank has left others waiting
+    for check in CHECKS:
+        for n, group in zip(range(1, WORLD + 1), worlds, strict=True):
+            if rank < n:
+                attempt(check, group, rank, n)
+        dist.barrier()
+    attempt(hanging_rank, other, rank, WORLD)
+    dist.barrier()
+    attempt(killed_rank, dist.group.WORLD, rank, WORLD)
+    os._exit(0)  # a world with a dead rank cannot be left in order
+
+
+if __name__ == "__main__":
+    for slow in ("torch._dynamo", "rowgrad.torch.sharded.checkpoint"):  # once, not by every child; DTensor takes both
+        importlib.import_module(slow)
+    torch.set_num_threads(1)
+    children = [mp.get_context("fork").Process(target=run, args=(r, sys.argv[1])) for r in range(WORLD)]
+    for child in children:
+        child.start()
+    deadline = time.monotonic() + 110
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+        if child.is_alive():
+            child.kill()
