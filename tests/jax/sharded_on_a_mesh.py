@@ -199,8 +199,8 @@ def test_refusals() -> None:
     for given, words in (
         ((bad_id, bags), "Index 13 out of range [0, 13). [argument indices, position 21, value 13, bound 13]"),
         ((ids, bad_bag), "Segment id 2 out of range [0, 2). [argument segment_ids, position 25, value 2, bound 2]"),
-        ((rows, bags), "size is 3, but 4 rows are named"),
-        ((named, bags), "size is 5, but 6 rows are named"),
+        ((rows, bags), "capacity: got 3; wanted 4 [argument capacity, value 3, bound 4]"),
+        ((named, bags), "id_capacity: got 5; wanted 6 [argument id_capacity, value 5, bound 6]"),
     ):
         assert words in said(lambda given=given: gradient(parts, *given)), words
         if jax.__version__.startswith("0.5."):  # there the devices of a call that failed serve no other (docs)
