@@ -36,6 +36,7 @@ def test_four_devices_have_the_bits_of_one() -> None:
     assert found.returncode == 0, found.stderr[-4000:]
     assert found.stdout.splitlines() == [
         "forward and gradients: every combiner, weighted and not, empty bags, an empty device, 16 bits",
+        "two rows on four devices, ids left out and put in",
         "fifty steps of row-wise Adagrad",
         "refusals on all devices, and then going on",
         "done",
