@@ -123,7 +123,7 @@ def test_lookups() -> None:
 
 
 def test_fewer_rows_than_devices() -> None:
-    """Two rows on four devices, with everything that takes ids away or puts some in, and just as much room as needed."""
+    """Two rows on four devices; ids are left out, others put in, and there is as much room as is needed."""
     ids = np.where(IDS < 0, IDS, IDS % 2)
     ids[7] = 1  # a bag of what is left out alone
     how = {"padding_idx": 1, "default_id": 0}
