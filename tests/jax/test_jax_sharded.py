@@ -163,6 +163,24 @@ def test_gradients_of_gradients_are_refused() -> None:
     np.testing.assert_allclose(again, 4 * np.asarray(once), rtol=1e-6)
 
 
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this version of JAX keeps no account of axes")
+def test_by_rows_there_is_no_sum_over_further_axes() -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("copies", "x"))
+    both = PartitionSpec(("copies", "x"))
+
+    def rows(part: Any, ids: Any) -> Any:
+        def loss(table: Any) -> Any:
+            return sharded.embedding_bag(table, ids, axis_name="x", num_rows=7).sum()
+
+        return rgj.value_and_rows(loss)(Table(part))[1].rows.values
+
+    given = sharded.shard_table(TABLE, mesh, "x"), np.array([[1, 2], [3, 3]])
+    with pytest.raises(UnimplementedError, match="part must be different over copies as well"):
+        jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=(SPLIT, both), out_specs=both))(*given)
+    jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=(both, both), out_specs=both))(*given)
+    jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=(SPLIT, SPLIT), out_specs=SPLIT))(*given)
+
+
 def test_tables_without_columns() -> None:
     def gradient(part: Any, ids: Any) -> Any:
         return jax.grad(lambda p: sharded.embedding_bag(p, ids, axis_name="x", num_rows=7).sum())(part)

@@ -81,11 +81,20 @@ def anchored(result: Any, part: Any, pairs: Owned, way: Way, split: Split) -> An
     dtype = part.dtype if way.divisors is None else way.divisors.dtype
     axes = axes_of(result)
     if isinstance(part, Tap):
+        _refuse_further_axes(axes - axes_of(part.table))
         zeros = widen(jnp.zeros(shape, dtype), axes)
         anchor = part.enter("Sum", tuple(pairs), zeros, spared=True)
     else:
         anchor = _anchor(_Form(shape, dtype, axes, (part.shape[0], part.dtype)), widen(part, axes), pairs)
     return _hang(split, result, anchor, part.table if isinstance(part, Tap) else part, way)
+
+
+def _refuse_further_axes(axes: frozenset[Any]) -> None:
+    """A gradient by rows is no sum over axes of a mesh; that of a part with copies along them would have to be."""
+    if axes:
+        names = ", ".join(sorted(map(str, axes)))
+        bound = f"different over {names} as well (jax.lax.pcast), because gradients by rows are not added up there"
+        raise refuse("not_here", argument="part", value=f"bags that differ over {names}", bound=bound)
 
 
 # -- what travels -----------------------------------------------------------------------------------------------------
