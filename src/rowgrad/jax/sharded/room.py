@@ -35,12 +35,9 @@ def _lower(context: Any, row: Any, excess: Any, argument: str, capacity: int) ->
     return custom_call.lower(context, (row, excess), op, {"params": one, "indices": one}, {}, dict(op.attrs), (one,))
 
 
-def _words(op: str, fault: int, position: int, value: int, bound: int, got: str) -> str:
-    call, _, room = op.partition(" ")
-    if call != _CALL:
-        return custom_call._words(op, fault, position, value, bound, got)
+def _words(room: str, excess: int) -> str:
     argument, capacity = room.split()
-    needed = int(capacity) + value
+    needed = int(capacity) + excess
     error = refuse("bags_unfit", argument=argument, value=capacity, bound=needed)
     given = f"{argument}={capacity}, but a device asks {needed} {_WHAT[argument]} of one owner"
     return f"{type(error).__name__}: {error.in_call(_CALL, None, given)}"
@@ -51,4 +48,4 @@ _PRIMITIVE.multiple_results = True
 _PRIMITIVE.def_abstract_eval(lambda row, excess, **_: [typed((1,), row.dtype, [row, excess])])
 mlir.register_lowering(_PRIMITIVE, mlir.lower_fun(lambda row, excess, **_: [row - (excess > 0)], multiple_results=True))
 mlir.register_lowering(_PRIMITIVE, _lower, platform="cpu")
-custom_call.set_xla_words(_words)  # type: ignore[attr-defined]
+custom_call.speak_for(_CALL, _words)
