@@ -151,7 +151,7 @@ def forms_of_ids(group: Any, rank: int, ranks: int) -> None:
 
 def fifty_steps(group: Any, rank: int, ranks: int) -> None:
     for optimizer, fused, rows, steps in (
-        (rgt.optim.RowWiseAdagrad, False, ROWS, {1: 5, WORLD: 50}.get(ranks, 12)),
+        (rgt.optim.RowWiseAdagrad, False, ROWS, 50),
         (rgt.optim.RowWiseAdagrad, True, ROWS, 5),
         (rgt.optim.Adam, False, 3, 5),  # of four ranks one has no rows, by either rule
         (rgt.optim.Adam, True, 3, 5),
