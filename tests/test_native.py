@@ -80,10 +80,10 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize(("name", "x"), IMPOSSIBLE, ids=[name for name, _ in IMPOSSIBLE])
 def test_impossible_sizes_are_refused_at_once(name: str, x: dict[str, Any]) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating"):
         OPS[name](**x)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_more_elements_than_int64_counts() -> None:

@@ -129,7 +129,7 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
 def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
     rng = random.Random(0)
     originals = [p.read_bytes() for p in sorted(SAMPLES.iterdir())]
-    began = time.perf_counter()
+    began = time.process_time()  # of this process: others may have the processor meanwhile
     refused = 0
     for number in range(2000):
         path = tmp_path / "page.svg"
@@ -138,5 +138,5 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
             read_enuspace(path)
         except PageError:
             refused += 1
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert 200 < refused < 1800  # both happen

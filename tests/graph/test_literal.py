@@ -172,13 +172,13 @@ def test_a_shape_no_text_has() -> None:
 
 
 def test_long_texts_take_no_longer_than_their_length() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert parse_literal("{" + ",".join(map(str, range(1_000_000))) + "}").shape == (1_000_000,)
     for text in ('"\\"' * 300_000, "a=" + " " * 300_000 + '"', "a" + " " * 300_000 + "{", "{" * 300_000):
         for parse in (parse_literal, parse_attrs, parse_shape):
             with pytest.raises(PageError):
                 parse(text)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(

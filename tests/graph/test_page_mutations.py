@@ -33,9 +33,9 @@ def test_damaged_pages_are_read_or_refused(seed: int) -> None:
     read = refused = 0
     slowest = 0.0
     for text in mutations(2500, seed):
-        begun = time.perf_counter()
+        begun = time.process_time()
         found = outcome(text)
-        slowest = max(slowest, time.perf_counter() - begun)
+        slowest = max(slowest, time.process_time() - begun)
         if isinstance(found, PageError):
             refused += 1
             assert PLACE.fullmatch(found.place), text
@@ -57,7 +57,7 @@ def test_damaged_pages_are_built_and_run_or_refused(seed: int) -> None:
     texts = [dumps(load(path)) for path in sorted(EXAMPLES.glob("*.json"))]
     built = faulty = ran = 0
     for text in mutations(2500, seed, texts):
-        begun = time.perf_counter()
+        begun = time.process_time()
         found = outcome(text)
         if not isinstance(found, Page):
             continue
@@ -76,7 +76,7 @@ def test_damaged_pages_are_built_and_run_or_refused(seed: int) -> None:
             with contextlib.suppress(OpError):
                 session.run_block(name)
                 ran += 1
-        assert time.perf_counter() - begun < 2, text
+        assert time.process_time() - begun < 2, text
     assert built > 200
     assert faulty > 100
     assert ran > 100

@@ -124,7 +124,9 @@ def test_being_killed_leaves_whole_pages(tmp_path: Path) -> None:
     wanted = [page["a"].values["val"].tobytes() for page in PAGES]
     folder_in(tmp_path).save("p", None, PAGES[0])
     draw, seen, left = random.Random(0), set(), 0
-    for trial in range(40):
+    for trial in range(400):  # on a busy machine more of them are killed before they have begun
+        if trial >= 40 and len({bits for _, bits in seen}) == 3 and len({name for name, _ in seen}) == 2 and left > 5:
+            break
         killed_while_writing(tmp_path, trial, draw.uniform(0, 0.06))
         files = [p for p in tmp_path.rglob("[pq].json") if p.parent.name != "arrays"]
         assert files  # in the folder, or among what was removed
