@@ -1,0 +1,3 @@
+"""x"""
+def setup(app):
+    return {"parallel_read_safe": True}
