@@ -39,3 +39,13 @@ html_css_files = ["site.css"]
 html_additional_pages = {"index": "to_the_landing_page.html"}
 html_show_sourcelink = False
 html_copy_source = False
+
+
+def setup(app):
+    """Results of benchmarks are written without a heading; here they get one, for the list of pages."""
+
+    def read(app, docname, source):
+        if docname.startswith("bench/results/") and not source[0].startswith("# "):
+            source[0] = f"# {Path(docname).name}\n\n{source[0]}"
+
+    app.connect("source-read", read)

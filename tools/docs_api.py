@@ -1,3 +1,5 @@
 """x"""
+
+
 def setup(app):
     return {"parallel_read_safe": True}
