@@ -1,4 +1,4 @@
-"""Writes docs/ops/*.md, and the generated parts of README.md, from the catalogue.
+"""Writes docs/ops/*.md and the pictures in docs/images/ops from the catalogue, and the generated parts of other pages.
 
 Every example is executed, and what is shown is what came out. Gradients are found by running each op's adjoint on
 its example and watching which ops it calls, so a page cannot tell another story than the code.
@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import docs_counted
+import docs_gallery
+import docs_measured
 import numpy as np
 from docs_calls import bound_example, run_example, value_of
 from docs_errors import refusals
@@ -363,7 +366,7 @@ def index(pages: dict[str, list[Op]]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-# --- the generated parts of README.md -----------------------------------------------------------------------------
+# --- the generated parts of pages ----------------------------------------------------------------------------------
 
 
 def value_dtypes(op: Op) -> frozenset[str]:
@@ -419,11 +422,24 @@ def example_output(readme: str) -> str:
     return f"```text\n{printed.getvalue()}```\n"
 
 
-def readme(text: str) -> str:
-    parts = {"dtypes": dtype_table(), "example output": example_output(text)}
+def readme_parts() -> dict[str, str]:
+    return {"dtypes": dtype_table(), "example output": example_output((ROOT / "README.md").read_text(encoding="utf-8"))}
+
+
+PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
+    "README.md": readme_parts,
+    "docs/exact.md": docs_counted.parts,
+    "docs/gallery.md": docs_gallery.parts,
+    "docs/performance.md": docs_measured.parts,
+}
+
+
+def with_parts(name: str, parts: dict[str, str]) -> str:
+    """A page that is written by hand, its generated parts put in anew."""
+    text = (ROOT / name).read_text(encoding="utf-8")
     found = [m[2] for m in MARKER.finditer(text)]
     if sorted(found) != sorted(parts):
-        raise ValueError(f"README.md has generated parts {found}, wanted {list(parts)}")
+        raise ValueError(f"{name} has generated parts {found}, wanted {list(parts)}")
     return MARKER.sub(lambda m: m[1] + parts[m[2]] + m[3], text)
 
 
@@ -433,8 +449,8 @@ def outputs() -> dict[str, str]:
     files = {f"docs/ops/{page_name(c)}": page(c, ops) for c, ops in pages.items()}
     files["docs/ops/README.md"] = index(pages)
     files |= {f"docs/images/ops/{op.name}.svg": drawing for op in CATALOG.values() if (drawing := picture(op))}
-    files["README.md"] = readme((ROOT / "README.md").read_text(encoding="utf-8"))
-    return files
+    files |= docs_gallery.drawings()
+    return files | {name: with_parts(name, parts()) for name, parts in PAGES_WITH_PARTS.items()}
 
 
 def main() -> int:
@@ -442,11 +458,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
     check = parser.parse_args().check
     files = outputs()
-    there = [*(ROOT / "docs/ops").glob("*.md"), *(ROOT / "docs/images/ops").glob("*.svg")]
+    there = [*(ROOT / "docs/ops").glob("*.md"), *(ROOT / "docs/images").glob("*/*.svg")]
     left_over = [p for p in there if str(p.relative_to(ROOT)) not in files]
     stale = bool(left_over)
     for path in left_over:
-        print(f"{path.relative_to(ROOT)} belongs to no op" + ("" if check else ": removed"), file=sys.stderr)
+        print(f"{path.relative_to(ROOT)} is generated from nothing" + ("" if check else ": removed"), file=sys.stderr)
         if not check:
             path.unlink()
     for name, text in files.items():
