@@ -47,8 +47,8 @@ def catalogue() -> str:
     linear = sum(bool(op.linear) for op in CATALOG.values())
     adjoint = sum(op.adjoint is not None for op in CATALOG.values())
     return (
-        f"The catalogue has {layers['kernel']} ops with kernels, {layers['dense']} dense ops and {layers['graph']} blocks. "
-        f"{adjoint} have a gradient, {linear} are linear in something.\n"
+        f"The catalogue has {layers['kernel']} ops with kernels, {layers['dense']} dense ops and "
+        f"{layers['graph']} blocks. {adjoint} have a gradient, {linear} are linear in something.\n"
     )
 
 

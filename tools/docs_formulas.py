@@ -52,13 +52,15 @@ FORMULAS = {
     "SparseSliceGrad": "val_grad[i] = backprop_val_grad[k] where input_indices[i] = output_indices[k] + input_start\n"
     "val_grad[i] = 0 where there is no such k",
     "SparseSliceGradGrad": "output[k] = grad[i] where input_indices[i] = output_indices[k] + input_start",
-    "SparseAdd": "sum_values at p = a_values at p + b_values at p; p is kept if one side alone has p, or thresh ≤ |a + b|",
+    "SparseAdd": "sum_values at p = a_values at p + b_values at p\n"
+    "p is kept if one side alone has it, or thresh ≤ |a + b|",
     "SparseAddGrad": "a_val_grad[i] = backprop_val_grad[k] where a_indices[i] = sum_indices[k], else 0; b likewise",
     "SparseAddGradGrad": "output[k] = da[i] + db[j] where a_indices[i] = b_indices[j] = sum_indices[k]",
     # Plan, rows, bags
     "RowPlan": "positions = the stable order of indices; rows = its distinct values; starts = where each begins\n"
     "segments[e] = segment_ids[positions[e]]; counts[s] = n(s)",
-    "PlannedIds": "indices[positions[e]] = rows[k] for starts[k] ≤ e < starts[k + 1]\nsegment_ids[positions[e]] = segments[e]",
+    "PlannedIds": "indices[positions[e]] = rows[k] for starts[k] ≤ e < starts[k + 1]\n"
+    "segment_ids[positions[e]] = segments[e]",
     "SegmentSum": "output[s] = Σ data[i] over i with segment_ids[i] = s",
     "GatherRows": "output[i] = params[indices[i]]",
     "ScatterRows": "output[r] = Σ grad[i] over i with indices[i] = r",
@@ -66,7 +68,8 @@ FORMULAS = {
     "SparseSegmentDot": "output[i] = Σ grad[segment_ids[i], c] · data[indices[i], c] over columns c",
     "RowDot": "output[i] = Σ x[i, c] · y[i, c] over columns c",
     "SegmentIdsFromOffsets": "segment_ids[i] = b with offsets[b] ≤ i < offsets[b + 1]",
-    "StackBags": "stacked: indices[i] + feature_first[f] for id i of feature f\nsegment_ids: b · F + f for bag b of feature f",
+    "StackBags": "stacked: indices[i] + feature_first[f] for id i of feature f\n"
+    "segment_ids: b · F + f for bag b of feature f",
     # Arithmetic
     "SumLike": "output = Σ x over the dimensions along which like would be repeated",
     "BroadcastLike": "output[p] = x[p without the repeated dimensions]",

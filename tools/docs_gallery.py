@@ -10,7 +10,7 @@ from rowgrad.graph.export import to_svg
 ROOT = Path(__file__).resolve().parent.parent
 SHOWS = {
     "guide_matmul": "the first program of TensorFlow's C++ guide: two constants, a product, a session",
-    "train_embedding": "64 bags of ids, a table, a linear layer and a loss; gradients by one block, the table trained by Adagrad",
+    "train_embedding": "64 bags of ids, a table, a linear layer, a loss; gradients by one block, steps of Adagrad",
     "01_sparse_segment_mean": "the mean of rows by segment",
     "02_sparse_segment_mean_grad": "its gradient: one upstream row, shared by three rows of the table",
     "03_sparse_segment_sqrt_n": "the sum of rows divided by √n",
@@ -20,8 +20,8 @@ SHOWS = {
     "07_sparse_fill_empty_rows": "the same, on other entries",
     "08_sparse_fill_empty_rows_grad": "its gradient: what goes back to the values, and what to the default",
     "09_sparse_slice": "a box cut out of a sparse tensor",
-    "10_sparse_add": "two sparse tensors added, small sums dropped",
-    "11_sparse_add_int_thresh_refused": "the same with a `thresh` of the wrong dtype: the block is refused, and says why",
+    "10_sparse_add": "two sparse tensors added",
+    "11_sparse_add_int_thresh_refused": "the same with a `thresh` of the wrong dtype: refused, with the reason",
     "12_sparse_add_grad": "the gradient of `SparseAdd` for both operands",
     "13_symbolic_gradients": "a net of three layers, its gradients by one block, steps of gradient descent",
     "14_symbolic_gradients_trained": "the same net, from other first values",

@@ -79,9 +79,8 @@ def shown(value: float) -> str:
 
 def facts(name: str) -> str:
     f = load(name)["facts"]
-    return (
-        f"{f['processor']}, {f['cores']} cores, {f['threads']} threads, {f['level']}, {', '.join(f['versions'])}, {f['date']}"
-    )
+    machine = f"{f['processor']}, {f['cores']} cores, {f['threads']} threads, {f['level']}"
+    return f"{machine}, {', '.join(f['versions'])}, {f['date']}"
 
 
 def summary(name: str) -> Iterator[str]:
@@ -120,8 +119,8 @@ def losses() -> Iterator[str]:
         if ratio < 1
     ]
     total = sum(len(by_case) for name in COMPARISONS for by_case in ratios(name).values())
-    yield f"{len(found)} of {total} comparisons on the CPU were lost; {wrong_answers()} more are left out, because the peer's"
-    yield "answer was another one:"
+    yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_answers()} more are left out,"
+    yield "because the peer's answer was another one:"
     yield ""
     yield from ("| what | case | against | times as fast | file |", "|---|---|---|---|---|")
     for ratio, name, case, kind, peer in sorted(found):
@@ -172,10 +171,11 @@ def growth() -> Iterator[str]:
 def pages() -> Iterator[str]:
     page, studio = load("page")["page"], load("studio")["studio"]
     ms = {k: v * 1e3 for k, v in page["seconds"].items()}
-    yield f"- A page of {page['blocks']:,} blocks loads in {ms['load']:.0f} ms, is judged in {ms['check']:.0f} ms, and runs in"
-    yield f"  {ms['run']:.1f} ms, of which the ops alone take {ms['ops alone']:.1f}."
-    yield f"- In the browser a page of {studio['blocks']:,} blocks is drawn after {studio['load_ms'] / 1e3:.1f} s and dragged at"
-    yield f"  {studio['drag']['frames_per_second']:.0f} frames a second; a run is answered in {studio['run_ms']['median']:.0f} ms."
+    frames, answer = studio["drag"]["frames_per_second"], studio["run_ms"]["median"]
+    yield f"- A page of {page['blocks']:,} blocks loads in {ms['load']:.0f} ms and is judged in {ms['check']:.0f} ms."
+    yield f"- It runs in {ms['run']:.1f} ms, of which the ops alone take {ms['ops alone']:.1f}."
+    yield f"- In the browser a page of {studio['blocks']:,} blocks is drawn after {studio['load_ms'] / 1e3:.1f} s,"
+    yield f"  dragged at {frames:.0f} frames a second, and its run is answered in {answer:.0f} ms."
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
