@@ -4,6 +4,7 @@ The source folder is the root of the project, so that a link from page to page i
 Nothing is fetched: no fonts, no scripts, no inventories of other projects.
 """
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -37,14 +38,18 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_additional_pages = {"index": "to_the_landing_page.html"}
+toc_object_entries_show_parents = "hide"
 html_show_sourcelink = False
 html_copy_source = False
 
 
 def setup(app):
-    """Results of benchmarks are written without a heading; here they get one, for the list of pages."""
+    """Two things that the site wants otherwise than GitHub."""
 
     def read(app, docname, source):
+        # Sessions end with an empty line, for doctest.
+        source[0] = re.sub(r"\n\n```$", "\n```", source[0], flags=re.MULTILINE)
+        # Results of benchmarks are written without a heading, which the list of pages needs.
         if docname.startswith("bench/results/") and not source[0].startswith("# "):
             source[0] = f"# {Path(docname).name}\n\n{source[0]}"
 
