@@ -57,7 +57,10 @@ def own_members(cls: type) -> list[str]:
     return [
         name
         for name, value in vars(cls).items()
-        if not name.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)) and text_of(value)
+        if not name.startswith("_")
+        and name != "extra_repr"
+        and (inspect.isroutine(value) or isinstance(value, property))
+        and text_of(value)
     ]
 
 
@@ -77,9 +80,26 @@ def signature(value: Any, bound: bool = False) -> str:
     except (TypeError, ValueError):
         return "()"
     known = getattr(inspect.unwrap(value.__init__ if inspect.isclass(value) else value), "__globals__", {})
-    parameters = [p.replace(annotation=spelled(p.annotation, known)) for p in found.parameters.values()]
-    returns = spelled(found.return_annotation, known)
+    parameters = [
+        p.replace(annotation=spelled(p.annotation, known), default=Named(p.default) if named(p.default) else p.default)
+        for p in found.parameters.values()
+    ]
+    returns = found.empty if inspect.isclass(value) else spelled(found.return_annotation, known)
     return stringify_signature(found.replace(parameters=parameters[int(bound) :], return_annotation=returns))
+
+
+class Named:
+    """A default that is a class, by its name."""
+
+    def __init__(self, value: type) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return self.value.__name__
+
+
+def named(default: Any) -> bool:
+    return inspect.isclass(default) and default is not inspect.Parameter.empty
 
 
 def spelled(annotation: Any, known: dict[str, Any]) -> Any:
