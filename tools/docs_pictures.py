@@ -36,7 +36,7 @@ class Line:
 
 def picture(op: Op) -> str | None:
     """The drawing, or None for an op that is linear in nothing or whose example has no rows."""
-    if op.layer != "kernel" or not op.linear:
+    if not op.linear or not (op.layer == "kernel" or op.category == "Dense rows"):
         return None
     arguments, attrs = bound_example(op)
     inputs = {name: np.asarray(admit(op, dict(arguments))[name]) for name in op.linear}
