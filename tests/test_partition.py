@@ -103,6 +103,7 @@ def test_many_parts_and_large_tables() -> None:
         (lambda: rg.partition([1.5], 2, "mod"), "ids must be one of int32, int64; got float32",
          ("ids", None, np.dtype("float32"), "int32, int64")),
         (lambda: rg.global_ids(2, [0], 2, "mod"), "part[0] = 2 is none of 2 parts", ("part", 0, 2, 2)),
+        (lambda: rg.global_ids([0, 1], [0, 0, 0], 2, "mod"), "must have shape (3,)", ("part", None, (2,), (3,))),
         (lambda: rg.global_ids(1, [0, 4], 2, num_rows=9), "rows[1] = 4 is not in [0, 4)", ("rows", 1, 4, 4)),
         (lambda: rg.global_ids(0, [4, 5], 2, "mod", num_rows=9), "rows[1] = 5 is not in [0, 5)", ("rows", 1, 5, 5)),
         (lambda: rg.global_ids(1, np.array([2**62]), 2, "mod"), "is not in [0, 46116", ("rows", 0, 2**62, 2**62)),

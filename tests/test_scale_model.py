@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rowgrad.bench.scale import laws, tables
-from rowgrad.bench.scale.model import Feature, Setting, counts, memory, sent
+from rowgrad.bench.scale.model import PHASES, Feature, Setting, counts, memory, sent
 from rowgrad.bench.scale.predictions import predict
-from rowgrad.bench.scale.seen import World, bytes_off, compare, pooled_sends_less
+from rowgrad.bench.scale.seen import OWN, WALL, World, bytes_off, compare, pooled_sends_less
 from rowgrad.bench.scale.timing import PASSES, Link, Machine, Routing, Work, fit_link, fit_work, step, terms
-from rowgrad.bench.scale.workloads import CALIBRATION, CHECKS, MLPERF_HOTNESS, MLPERF_RANKS, MLPERF_ROWS, WAYS, mlperf
+from rowgrad.bench.scale.workloads import (
+    BETWEEN,
+    CALIBRATION,
+    CHECKS,
+    EXCHANGED,
+    MLPERF_HOTNESS,
+    MLPERF_RANKS,
+    MLPERF_ROWS,
+    ROUTED,
+    WAYS,
+    mlperf,
+    routed,
+)  # fmt: skip
 from rowgrad.bench.scale.worlds import listen
 from rowgrad.parts import STRATEGIES, locate
 
@@ -70,7 +84,7 @@ def test_two_ranks_send_what_the_model_says() -> None:
 def known() -> Machine:
     work = {n: Work((1e-3, 3e-8, 1e-11, 2e-10, 1e-8, 4e-10), 0.0) for n in PASSES}
     routes = {(ranks, s): Routing(1e-4, 5e-9) for ranks in MLPERF_RANKS for s in STRATEGIES}
-    return Machine(dict.fromkeys(WAYS, work), routes, Link(2e-4, 1e-9))
+    return Machine(dict.fromkeys(WAYS, work), routes, Link(2e-4, 1e-9, after_work=5e-5))
 
 
 def test_laws_are_found_again() -> None:
@@ -83,6 +97,52 @@ def test_laws_are_found_again() -> None:
             np.testing.assert_allclose(found.seconds, laws_of[name].seconds, rtol=1e-6)
     link = fit_link([0, 1000, 10**6], [2e-4, 2e-4 + 1e-6, 1.2e-3])
     assert (link.message, link.byte) == pytest.approx((2e-4, 1e-9))
+
+
+def told(machine: Machine, ranks: int) -> World:
+    """A world in which everything takes as long as the machine's numbers say, every other repeat longer."""
+    world, link = World(ranks), machine.link
+
+    def hear(parts: list[float], **line: Any) -> None:
+        repeats = [[*parts, sum(parts)], [parts[0] * 0.9, *(p * 1.5 for p in parts[1:])]]
+        repeats[1].append(sum(repeats[1]) + parts[0])
+        world.hear({**line, "seconds": [[[t, t] for t in repeat] for repeat in repeats]})
+
+    for size in EXCHANGED:
+        hear([(ranks - 1) * (link.message + link.byte * size)], what="exchange", size=size)
+    each = (ranks - 1) * (link.message + link.byte * BETWEEN) + link.after_work
+    hear([3e-3, each * len(PHASES)], what="after_work", size=BETWEEN)
+    for ids, (owners, strategy) in product([b * h for b, h in ROUTED], routed(ranks)):
+        r = machine.routes[owners, strategy] if owners > 1 else Routing(0.0, 0.0)
+        hear([1e-4 + r.call + r.each * ids], what="route", name=[ids, owners, strategy])
+    for way in WAYS:
+        for w in CALIBRATION:
+            found = step(w.setting(1, *way), machine)
+            hear([found.forward, found.backward], what="single", name=w.name, way=way)
+        for w in CHECKS:
+            hear([step(w.setting(ranks, *way), machine).total], what="step", name=w.name, way=way)
+            world.traffic[w.name, way] = [[0] * len(PHASES)] * ranks
+    return world
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_world_tells_its_numbers(ranks: int) -> None:
+    machine = known()
+    world = told(machine, ranks)
+    for clock in (WALL, OWN):
+        link = world.machine(clock).link
+        assert (link.message, link.byte) == pytest.approx((machine.link.message, machine.link.byte))
+        assert link.after_work == pytest.approx(machine.link.after_work)
+    for row in compare(world):
+        assert row["model_ms"] == pytest.approx(row["ms"])
+
+
+def test_exchanges_come_after_work() -> None:
+    setting, machine = CHECKS[0].setting(4, "exact", 4), known()
+    together = replace(machine, link=replace(machine.link, after_work=0.0))
+    added = step(setting, machine).messages - step(setting, together).messages
+    assert added == pytest.approx(len(PHASES) * machine.link.after_work)  # once an exchange, however many messages
+    assert "; 50 µs more where it comes after work." in tables.parameters(machine)[-1]
 
 
 def test_more_ranks_hold_less_and_wait_for_the_busiest() -> None:

@@ -9,7 +9,7 @@
 
 namespace rowgrad {
 void fill_rows_baseline(RowTable&);
-#if defined(__x86_64__) || defined(_M_X64)
+#ifdef ROWGRAD_X86_LEVELS
 void fill_rows_v3(RowTable&);
 void fill_rows_v4(RowTable&);
 #endif
@@ -62,7 +62,7 @@ std::vector<Level> make_levels() {
   std::vector<Level> levels{{"naive", {}}, {"baseline", {}}};
   fill_rows_naive(levels[0].table);
   fill_rows_baseline(levels[1].table);
-#if defined(__x86_64__) || defined(_M_X64)
+#ifdef ROWGRAD_X86_LEVELS
   __builtin_cpu_init();
   if (__builtin_cpu_supports("x86-64-v3")) fill_rows_v3(levels.emplace_back(Level{"x86-64-v3", {}}).table);
   if (__builtin_cpu_supports("x86-64-v4")) fill_rows_v4(levels.emplace_back(Level{"x86-64-v4", {}}).table);

@@ -86,7 +86,11 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
     with _named("global_ids", part=part, rows=rows, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
         total = _checked(num_parts, strategy, num_rows)
         local = _integers(rows, "rows")
-        parts = np.broadcast_to(_integers(part, "part"), local.shape).astype(np.int64)
+        given = _integers(part, "part")
+        try:
+            parts = np.broadcast_to(given, local.shape).astype(np.int64)
+        except ValueError:
+            raise refuse("same_shape", argument="part", value=given.shape, bound=local.shape) from None
         bad = np.flatnonzero((parts < 0) | (parts >= num_parts))
         if len(bad):
             value = int(parts.reshape(-1)[bad[0]])

@@ -122,6 +122,39 @@ def test_lookups() -> None:
     print("forward and gradients: every combiner, weighted and not, empty bags, an empty device, 16 bits")
 
 
+def test_fewer_rows_than_devices() -> None:
+    """Two rows on four devices; ids are left out, others put in, and there is as much room as is needed."""
+    ids = np.where(IDS < 0, IDS, IDS % 2)
+    ids[7] = 1  # a bag of what is left out alone
+    how = {"padding_idx": 1, "default_id": 0}
+    needed = sharded.needed_capacity(ids, 2, DEVICES, **how)
+    how |= {"combiner": "sqrtn"}
+
+    def look_up(part: Any, ids: Any, weights: Any, upstream: Any) -> Any:
+        given = {**how, "per_sample_weights": weights, "capacity": needed.rows, "id_capacity": needed.ids}
+
+        def loss(part: Any) -> Any:
+            out = sharded.embedding_bag(part, ids, axis_name="x", num_rows=2, **given)
+            return (out * upstream).sum(), out
+
+        return jax.grad(loss, has_aux=True)(part)
+
+    parts = sharded.shard_table(TABLE[:2], MESH, "x")
+    gradient, out = mapped(look_up, SPLIT, SPLIT)(parts, ids, WEIGHTS, UPSTREAM)
+    kept, bags = ids.reshape(-1) != -1, np.repeat(np.arange(DEVICES * BAGS, dtype=np.int32), LENGTH)
+
+    def one(table: Any) -> Any:
+        given = {"segment_ids": bags[kept], "num_bags": DEVICES * BAGS, **how}
+        weights = jnp.asarray(WEIGHTS.reshape(-1)[kept])
+        out = rgj.embedding_bag(table, ids.reshape(-1)[kept], per_sample_weights=weights, **given)
+        return (out * UPSTREAM).sum(), out
+
+    expected, expected_out = jax.grad(one, has_aux=True)(jnp.asarray(TABLE[:2]))
+    same(out, expected_out)
+    same(sharded.gather_table(gradient, MESH, "x", 2), expected)
+    print("two rows on four devices, ids left out and put in")
+
+
 # -- fifty steps ------------------------------------------------------------------------------------------------------
 
 
@@ -199,8 +232,8 @@ def test_refusals() -> None:
     for given, words in (
         ((bad_id, bags), "Index 13 out of range [0, 13). [argument indices, position 21, value 13, bound 13]"),
         ((ids, bad_bag), "Segment id 2 out of range [0, 2). [argument segment_ids, position 25, value 2, bound 2]"),
-        ((rows, bags), "size is 3, but 4 rows are named"),
-        ((named, bags), "size is 5, but 6 rows are named"),
+        ((rows, bags), "capacity: got 3; wanted 4 [argument capacity, value 3, bound 4]"),
+        ((named, bags), "id_capacity: got 5; wanted 6 [argument id_capacity, value 5, bound 6]"),
     ):
         assert words in said(lambda given=given: gradient(parts, *given)), words
         if jax.__version__.startswith("0.5."):  # there the devices of a call that failed serve no other (docs)
@@ -213,6 +246,7 @@ def test_refusals() -> None:
 
 
 test_lookups()
+test_fewer_rows_than_devices()
 test_training()
 test_refusals()
 print("done")

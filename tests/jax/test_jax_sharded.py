@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import rowgrad.jax as rgj
-from rowgrad.errors import InvalidArgumentError
+from jax_arrays import x64
+from rowgrad.errors import InvalidArgumentError, UnimplementedError
 from rowgrad.jax import Table, optim, sharded
 from rowgrad.jax.sharded.layout import locate, places_of
 from rowgrad.parts import locate as rule
@@ -34,6 +36,7 @@ def test_four_devices_have_the_bits_of_one() -> None:
     assert found.returncode == 0, found.stderr[-4000:]
     assert found.stdout.splitlines() == [
         "forward and gradients: every combiner, weighted and not, empty bags, an empty device, 16 bits",
+        "two rows on four devices, ids left out and put in",
         "fifty steps of row-wise Adagrad",
         "refusals on all devices, and then going on",
         "done",
@@ -70,8 +73,120 @@ def test_capacity_is_the_most_of_all_devices() -> None:
     assert sharded.needed_capacity(ids, 7, 2) == (2, 4)
     assert sharded.needed_capacity(ids, 7, 2, "mod") == (2, 3)
     assert sharded.needed_capacity(ids, 7, 2, padding_idx=0) == (2, 2)
-    with pytest.raises(InvalidArgumentError, match=r"ids\[3\] = 7 is not in a table of 7 rows"):
-        sharded.needed_capacity([[0, 0, 0, 7]], 7, 1)
+    assert sharded.needed_capacity(np.full((4, 2), -1), 7, 2) == (1, 1)  # what embedding_bag takes at least
+
+
+def test_capacity_counts_what_fills_empty_bags() -> None:
+    ids = np.array([[0, 6], [-1, -1], [2, -1], [2, 2]])  # of two devices; row 6 is the second's
+    assert sharded.needed_capacity(ids, 7, 2) == (1, 3)
+    assert sharded.needed_capacity(ids, 7, 2, default_id=6) == (1, 3)
+    assert sharded.needed_capacity(ids, 7, 2, default_id=1) == (2, 3)
+    assert sharded.needed_capacity(ids, 7, 2, default_id=1, padding_idx=2) == (2, 2)
+    bags = np.array([0, 0, 1, 1, 0, 0, 2, 2])
+    given: Any = {"segment_ids": bags, "num_bags": 4, "default_id": -1}
+    assert sharded.needed_capacity(ids.reshape(-1), 7, 2, **given) == (1, 4)
+
+
+def test_capacity_of_what_is_no_batch_is_refused() -> None:
+    for ids, devices, words in (
+        ([[0, 0, 0, 7]], 1, r"ids\[3\] = 7 is not in a table of 7 rows"),
+        ([[0, -1, -1], [-1, 2, -5]], 2, r"ids\[5\] = -5 is not in a table of 7 rows"),
+        ([[1.5]], 1, "ids must be one of int32, int64; got float64"),
+        (3, 1, r"ids: got \(\); wanted a multiple of 1 in front"),
+        ([[1], [2], [3]], 2, r"ids: got \(3, 1\); wanted a multiple of 2 in front"),
+        ([[1]], 0, "devices must be a whole number of at least 1; got 0"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            sharded.needed_capacity(ids, 7, devices)
+    with pytest.raises(InvalidArgumentError, match="segment_ids and num_bags beside ids of one dimension"):
+        sharded.needed_capacity([1, -1], 7, 1, default_id=0)
+
+
+def refused(f: Any, *given: Any) -> str:
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError)) as refusal:
+        jax.block_until_ready(on_one(f, *given))
+    return str(refusal.value)
+
+
+def test_too_little_room_is_named_with_what_is_needed() -> None:
+    parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.array([[1, 2, 1], [3, 3, -1]])
+    needed = sharded.needed_capacity(ids, 7, 1)
+    assert needed == (3, 5)
+    for argument, value, bound, what in (("capacity", 2, 3, "distinct rows"), ("id_capacity", 4, 5, "ids")):
+        how: Any = {"axis_name": "x", "num_rows": 7, argument: np.int64(value)}
+        said = refused(partial(sharded.embedding_bag, **how), parts, ids)
+        assert f"InvalidArgumentError: sharded.embedding_bag: {argument}: got {value}; wanted {bound} [" in said
+        assert f"[argument {argument}, value {value}, bound {bound}]" in said
+        assert f"got {argument}={value}, but a device asks {bound} {what} of one owner" in said
+    # Other kernels have their own words still.
+    assert "SparseSegmentMean" in refused(lambda part, ids: rgj.embedding_bag(part, ids), parts, ids + 7)
+
+
+def test_numbers_of_64_bits_are_not_cut() -> None:
+    def look_up(part: Any, ids: Any, bags: Any) -> Any:
+        return sharded.embedding_bag(part, ids, segment_ids=bags, num_bags=2, axis_name="x", num_rows=7)
+
+    with x64(True):
+        parts, ids, bags = sharded.shard_table(TABLE, MESH, "x"), np.array([1, 2, 3]), np.array([0, 1, 1])
+        assert f"Index {2**32 + 1} out of range [0, 7)" in refused(look_up, parts, np.array([1, 2, 2**32 + 1]), bags)
+        words = f"Segment id {2**32} out of range [0, 2). [argument segment_ids, position 1, value {2**32}, bound 2]"
+        assert words in refused(look_up, parts, ids, np.array([0, 2**32, 1]))
+
+
+def test_gradients_of_gradients_are_refused() -> None:
+    """Of a gradient nothing hangs on the part any more: without a refusal they would be zeros."""
+    parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.array([[1, 2], [3, 3]])
+
+    def cubes(part: Any, weights: Any, ids: Any) -> Any:
+        out = sharded.embedding_bag(part, ids, per_sample_weights=weights, axis_name="x", num_rows=7)
+        return (out**3).sum()
+
+    def squares(wanted: Any) -> Any:
+        return sum((g**2).sum() for g in jax.tree_util.tree_leaves(wanted))
+
+    def by_rows(part: Any, weights: Any, ids: Any) -> Any:
+        return rgj.value_and_rows(lambda t: cubes(t, weights, ids))(Table(part))[1].rows.values
+
+    for first, second in ((jax.grad(cubes), 0), (jax.grad(cubes), 1), (jax.grad(cubes, 1), 0), (by_rows, 0)):
+
+        def twice(part: Any, ids: Any, first: Any = first, second: int = second) -> Any:
+            return jax.grad(lambda *x: squares(first(*x, ids)), second)(part, jnp.ones(ids.shape))
+
+        with pytest.raises(UnimplementedError, match="part must be differentiated once"):
+            on_one(twice, parts, ids)
+    # Of what only the rest of a model makes different there are.
+    again = on_one(
+        lambda part, ids: jax.grad(lambda s: squares(jax.grad(lambda p: s * cubes(p, None, ids))(part)))(2.0)[None],
+        parts, ids,
+    )  # fmt: skip
+    once = on_one(lambda part, ids: squares(jax.grad(lambda p: cubes(p, None, ids))(part))[None], parts, ids)
+    np.testing.assert_allclose(again, 4 * np.asarray(once), rtol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this version of JAX keeps no account of axes")
+def test_by_rows_there_is_no_sum_over_further_axes() -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("copies", "x"))
+    both = PartitionSpec(("copies", "x"))
+
+    def rows(part: Any, ids: Any) -> Any:
+        def loss(table: Any) -> Any:
+            return sharded.embedding_bag(table, ids, axis_name="x", num_rows=7).sum()
+
+        return rgj.value_and_rows(loss)(Table(part))[1].rows.values
+
+    given = sharded.shard_table(TABLE, mesh, "x"), np.array([[1, 2], [3, 3]])
+    with pytest.raises(UnimplementedError, match="part must be different over copies as well"):
+        jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=(SPLIT, both), out_specs=both))(*given)
+    jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=(both, both), out_specs=both))(*given)
+    jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=(SPLIT, SPLIT), out_specs=SPLIT))(*given)
+
+
+def test_tables_without_columns() -> None:
+    def gradient(part: Any, ids: Any) -> Any:
+        return jax.grad(lambda p: sharded.embedding_bag(p, ids, axis_name="x", num_rows=7).sum())(part)
+
+    parts = sharded.shard_table(TABLE[:, :0], MESH, "x")
+    assert on_one(gradient, parts, np.array([[1, 2], [3, 3]])).shape == (7, 0)
 
 
 def test_padding_and_defaults() -> None:
@@ -123,6 +238,7 @@ def test_refused_before_anything_runs() -> None:
         ({"num_rows": 9}, r"part: got \(7, 2\); wanted \(9, …\): 9 rows on 1 devices"),
         ({"num_rows": 0}, "num_rows must be a whole number of at least 1; got 0"),
         ({"capacity": 0}, "capacity must be a whole number of at least 1; got 0"),
+        ({"capacity": True}, "capacity must be a whole number of at least 1; got True"),
         ({"id_capacity": 2.5}, "id_capacity must be a whole number"),
         ({"combiner": "max"}, "combiner must be one of"),
         ({"per_sample_weights": jnp.ones(3)}, "per_sample_weights must have shape"),

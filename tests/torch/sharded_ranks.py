@@ -6,9 +6,12 @@ rank leaves a line in FOLDER: its name, and "fine" or a traceback. test_sharded.
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import itertools
 import os
+import pickle
 import signal
 import sys
 import time
@@ -148,7 +151,7 @@ def forms_of_ids(group: Any, rank: int, ranks: int) -> None:
 
 def fifty_steps(group: Any, rank: int, ranks: int) -> None:
     for optimizer, fused, rows, steps in (
-        (rgt.optim.RowWiseAdagrad, False, ROWS, 50 if ranks > 1 else 5),
+        (rgt.optim.RowWiseAdagrad, False, ROWS, 50),
         (rgt.optim.RowWiseAdagrad, True, ROWS, 5),
         (rgt.optim.Adam, False, 3, 5),  # of four ranks one has no rows, by either rule
         (rgt.optim.Adam, True, 3, 5),
@@ -313,7 +316,7 @@ SEEN: dict[str, Tensor] = {}
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def raised(kind: type[Exception], call: Callable[[], Any]) -> Any:
+def raised(kind: type[BaseException], call: Callable[[], Any]) -> Any:
     try:
         call()
     except kind as error:
@@ -348,10 +351,107 @@ def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
     module(ids).sum().backward()  # and all goes on
 
 
+def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
+    """Where one rank does another thing than the others, all of them are told, and all go on."""
+    if ranks == 1:
+        return
+    module, _ = pair(group, combiner="mean")
+    several = sharded.RowShardedEmbeddings(TABLES, process_group=group)
+    ids = torch.tensor([[1, 2], [0, 2]])
+    named = dict.fromkeys(several.features, ids)
+    odd = rank == ranks - 1
+    last = (ranks - 1,)
+
+    def refused(one: Callable[[], Any], all_others: Callable[[], Any], words: str = "another call") -> None:
+        error = raised(sharded.RankRefusedError, one if odd else all_others)
+        assert words in str(error), error
+        assert error.ranks == (tuple(range(ranks - 1)) if odd else last), error
+        module(ids).sum().backward()
+        sum(o.sum() for o in several(named).values()).backward()
+
+    refused(lambda: several(named), lambda: module(ids))  # which tell each other more
+    refused(lambda: module(ids), module.full_weight)
+    refused(lambda: module(ids), lambda: sharded.checkpoint.save(FOLDER / "of one", module))
+    nowhere = FOLDER / "nowhere" if odd else FOLDER / "checkpoint_4"
+    raised(Exception if odd else sharded.RankRefusedError, lambda: sharded.checkpoint.load(nowhere, module))
+    out = module(ids)
+    refused(lambda: module(ids), lambda: out.sum().backward())
+    first, second = module(ids), module(ids)
+    refused(lambda: first.sum().backward(), lambda: second.sum().backward())
+    refused(lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, padding_idx=1),
+            lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "made otherwise")  # fmt: skip
+    refused_by_one(odd, last, lambda: module(ids, None, torch.ones(2, 2, dtype=torch.int64 if odd else None)))
+    error = refused_by_one(odd, last, lambda: module(ids.view(-1), torch.tensor([0, 9 if odd else 2])))
+    assert odd or "ids[" not in str(error), error  # it was no id
+    fused, _ = pair(group, fused=True)
+    optimizer = rgt.optim.RowWiseAdagrad(fused.parameters(), lr=0.1)
+    kept = [fused(ids)]
+    if not odd:
+        kept.clear()
+    refused_by_one(odd, last, lambda: fused(ids))  # the former still waits
+    kept.clear()
+    fused(ids).sum().backward()
+    if not odd:
+        optimizer.step()
+    out = fused(ids)
+    refused_by_one(odd, last, lambda: out.sum().backward())  # a second gradient
+    if odd:
+        optimizer.step()
+    out.sum().backward()
+
+
+def refused_by_one(odd: bool, last: tuple[int], call: Callable[[], Any]) -> Any:
+    error = raised(rg.errors.OpError if odd else sharded.RankRefusedError, call)
+    assert odd or error.ranks == last, error
+    return error
+
+
+def weights_of_one_rank(group: Any, rank: int, ranks: int) -> None:
+    """A table that is not trained; only one rank wants the gradient of its weights."""
+    found = []
+    for mode in ("exact", "pooled"):
+        module, _ = pair(group, mode=mode)
+        module.weight.requires_grad_(False)
+        weights = torch.tensor([[0.5, 2.0]], requires_grad=rank == 0)
+        out = module(torch.tensor([[1, ROWS - 1]]), None, weights)
+        if mode == "pooled" or rank == 0:
+            out.sum().backward()
+        found.append(weights.grad)
+    assert module.weight.grad is None
+    if rank == 0:
+        torch.testing.assert_close(*found)
+    else:
+        assert found == [None, None]
+
+
+def no_columns(group: Any, rank: int, ranks: int) -> None:
+    module = sharded.RowShardedEmbeddingBag(ROWS, 0, process_group=group)
+    out = module(torch.tensor([[1, 2], [3, ROWS - 1]]))
+    out.sum().backward()
+    assert (out.shape, module.full_weight().shape) == ((2, 0), (ROWS, 0))
+
+
 def misuse(group: Any, rank: int, ranks: int) -> None:
     module, _ = pair(group)
     out = module(torch.tensor([[1]]))
     raised(rg.errors.OpError, lambda: torch.autograd.grad(out.sum(), module.weight, create_graph=True))
+    out.sum().backward(retain_graph=True)
+    once = module.weight.grad.to_dense()
+    out.sum().backward()
+    same(module.weight.grad.to_dense(), 2 * once)
+    assert "a second time" in str(raised(RuntimeError, lambda: out.sum().backward()))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        raised(rg.errors.UnimplementedError, lambda c=copied: c(module))
+    for shape in ((ROWS + 1, COLUMNS), (ROWS, 1), (ROWS - 1, COLUMNS)):
+        raised(rg.errors.InvalidArgumentError, lambda s=shape: module.load_full(torch.zeros(s)))
+    for timeout in (0, -1.0, 1e-4, float("nan"), float("inf")):
+        call = functools.partial(sharded.RowShardedEmbeddingBag, 4, 2, process_group=group, timeout=timeout)
+        raised(rg.errors.InvalidArgumentError, call)
+    changed, _ = pair(group, mode="pooled")
+    weights = torch.ones(1, 1, requires_grad=True)
+    out = changed(torch.tensor([[1]]), None, weights)
+    changed.load_full(table() * 2)  # the gradient of weights would be that of other rows
+    assert "modified by an inplace operation" in str(raised(RuntimeError, lambda: out.sum().backward()))
     raised(rg.errors.OpError, lambda: sharded.RowShardedEmbeddingBag(4, 2, process_group=group, mode="other"))
     raised(ValueError, lambda: sharded.RowShardedEmbeddingBag(4, 2, process_group=group, strategy="other"))
     fused, _ = pair(group, fused=True)
@@ -414,6 +514,32 @@ def read_checkpoints(group: Any, rank: int, ranks: int) -> None:
             same(value, SEEN[f"trained {name}"])
 
 
+def shared_modules(group: Any, rank: int, ranks: int) -> None:
+    """A module that a model has under two names."""
+    model = torch.nn.Module()
+    model.one = model.other = pair(group)[0]
+    sharded.checkpoint.save(FOLDER / "shared" / str(ranks), model)
+    model.one.reset_parameters(seed=1)
+    sharded.checkpoint.load(FOLDER / "shared" / str(ranks), model)
+    same(model.other.full_weight(), table())
+
+
+def checkpoints_of_anything(group: Any, rank: int, ranks: int) -> None:
+    folder = FOLDER / f"anything {ranks}"
+    module, _ = pair(group)
+    extra = {"rate": torch.tensor(0.5), "ids": torch.arange(3), "options": {"a": 1, "b": [2, {"c": 3}]}, "none": None}
+    sharded.checkpoint.save(folder / "one", module, extra=extra)
+    found = sharded.checkpoint.load(folder / "one", module)
+    for name in ("rate", "ids"):
+        same(found.pop(name), extra.pop(name))
+    assert found == extra
+    assert sharded.checkpoint.latest(folder) == folder / "one"
+    dist.barrier(group)
+    raised(BaseException, lambda: sharded.checkpoint.save(folder / "one", module, extra={"bad": lambda: 0}))
+    dist.barrier(group)
+    assert sharded.checkpoint.latest(folder) is None  # half of it was written over
+
+
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -438,13 +564,13 @@ def killed_rank(group: Any, rank: int, ranks: int) -> None:
     start = time.monotonic()
     error = raised(sharded.RankLostError, lambda: out.sum().backward())
     assert error.ranks == (WORLD - 1,), error
-    assert error.phase in ("pairs", "gradients"), error  # the former may have been under way
+    assert error.phase == "calls", error
     assert time.monotonic() - start < 10
 
 
 CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused, several_tables, pooled,
-          fewer_bits_on_the_wire, drawn_rows, refused_everywhere, misuse,
-          write_checkpoint, read_checkpoints]  # fmt: skip
+          fewer_bits_on_the_wire, drawn_rows, refused_everywhere, weights_of_one_rank, no_columns, misuse,
+          write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, checkpoints_of_anything]  # fmt: skip
 FOLDER = Path()
 
 
@@ -458,7 +584,7 @@ def attempt(check: Any, group: Any, rank: int, ranks: int) -> None:
     try:
         check(group, rank, ranks)
         note(name, "fine")
-    except Exception:
+    except BaseException:  # torch's CheckpointException is no Exception
         note(name, traceback.format_exc())
         os._exit(1)  # the others hang no longer than it takes them to see it
     if "-v" in sys.argv and rank == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from .arrays import Host
 
 _TARGET = "rowgrad_kernel"
 _FAULTS = faults()
+_SPEAKERS: dict[str, Callable[[str, int], str]] = {}
 
 
 def lower(
@@ -44,8 +45,16 @@ def lower(
     return call(context, *operands, call=np.array(script, np.int64), got=got, op=op.name)
 
 
+def speak_for(call: str, words: Callable[[str, int], str]) -> None:
+    """Calls named `call REST` say what they found by `words(REST, the value found)`."""
+    _SPEAKERS[call] = words
+
+
 def _words(op: str, fault: int, position: int, value: int, bound: int, got: str) -> str:
     """What a kernel found, in the words of a call that is not compiled."""
+    call, _, rest = op.partition(" ")
+    if call in _SPEAKERS:
+        return _SPEAKERS[call](rest, value)
     inputs = CATALOG[op].input_names
     error: OpError = refuse(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
     return f"{type(error).__name__}: {error.in_call(op, None, got)}"

@@ -19,6 +19,8 @@ def judge(source: Source, from_strategy: str | None, table: str | None) -> Layou
         by_rows, sizes = _dealt(source, table)
     else:
         _check_names(source, manifest)
+        if table is not None:
+            _table(source, table)
         by_rows = {name for name, tensor in manifest.tensors.items() if tensor.by_rows}
         sizes = shard_sizes(manifest.rows, manifest.parts)
     _check_sizes(source, by_rows, sizes)
@@ -65,16 +67,21 @@ def _dealt(source: Source, table: str | None) -> tuple[set[str], list[int]]:
 
     The table is the tensor of this name, or the one that has the most bytes.
     """
+    chosen = _table(source, table)
+    sizes = [part[chosen].shape[0] for part in source.parts]
+    with_rows = [n for n, t in source.parts[0].items() if t.shape]
+    return {n for n in with_rows if [part[n].shape[0] for part in source.parts] == sizes}, sizes
+
+
+def _table(source: Source, name: str | None) -> str:
     first = source.parts[0] if source.parts else {}
     with_rows = {n: sum(size_of(p[n].dtype, p[n].shape) for p in source.parts) for n, t in first.items() if t.shape}
-    if table is not None and table not in with_rows:
-        raise refuse("parts_no_tensor", file=source.path, value=f"{table!r} that has rows",
+    if name is not None and name not in with_rows:
+        raise refuse("parts_no_tensor", file=source.path, value=f"{name!r} that has rows",
                      bound=", ".join(map(repr, with_rows)) or "none")  # fmt: skip
     if not with_rows:
         raise refuse("parts_malformed", file=source.path, why="there is no tensor that has rows")
-    chosen = table if table is not None else max(with_rows, key=lambda name: with_rows[name])
-    sizes = [part[chosen].shape[0] for part in source.parts]
-    return {n for n in with_rows if [part[n].shape[0] for part in source.parts] == sizes}, sizes
+    return name if name is not None else max(with_rows, key=lambda name: with_rows[name])
 
 
 def _check_sizes(source: Source, by_rows: set[str], sizes: list[int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import refuse
 from ..parts import STRATEGIES
-from .stored import DTYPES
+from .stored import DTYPES, SHAPE, is_shape
 
 FORMATS = ("npy", "safetensors")
 MANIFEST = "parts.json"
@@ -103,14 +103,14 @@ def _tensor(path: Path, name: str, entry: Any, rows: int) -> TensorLayout:
     _demand(path, repr(name), entry, whole, "dtype, shape and by_rows")
     dtype, shape, by_rows = entry["dtype"], entry["shape"], entry["by_rows"]
     _demand(path, f"dtype of {name!r}", dtype, isinstance(dtype, str) and dtype in DTYPES, "one that is known")
-    _demand(path, f"shape of {name!r}", shape, isinstance(shape, list) and all(map(_is_count, shape)), "whole numbers")
+    _demand(path, f"shape of {name!r}", shape, isinstance(shape, list) and is_shape(shape), SHAPE)
     _demand(path, f"by_rows of {name!r}", by_rows, isinstance(by_rows, bool), "true or false")
     _demand(path, f"shape of {name!r}", shape, not by_rows or shape[:1] == [rows], f"of {rows} rows")
     return TensorLayout(dtype, tuple(shape), by_rows)
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+    return is_shape([value])
 
 
 def _demand(path: Path, what: str, value: object, holds: bool, bound: object) -> None:

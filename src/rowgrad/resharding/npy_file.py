@@ -9,11 +9,12 @@ import io
 import os
 import warnings
 from pathlib import Path
+from reprlib import repr as short
 
 import numpy as np
 
 from ..errors import refuse
-from .stored import DTYPES, InFile, size_of, stamp_of
+from .stored import DTYPES, SHAPE, InFile, is_shape, size_of, stamp_of
 
 _LONGEST = 1 << 16  # of a header
 _BFLOAT16 = "<V2"
@@ -38,8 +39,8 @@ def read_header(path: Path) -> InFile:
         raise refuse("parts_malformed", file=path, why="it is no .npy file of version 1 or 2") from None
     if dtype.str not in _NAMES or dtype.names is not None:
         raise refuse("parts_dtype", file=path, what="the array", value=dtype.str, bound="parts in .npy")
-    if any(type(d) is not int or d < 0 for d in shape):
-        raise refuse("parts_value", file=path, what="shape", value=shape, bound="sizes of at least 0")
+    if not is_shape(shape):
+        raise refuse("parts_value", file=path, what="shape", value=short(shape), bound=SHAPE)
     if fortran and sum(d > 1 for d in shape) > 1:
         raise refuse("parts_value", file=path, what="order of the array", value="Fortran's", bound="C's")
     name, offset = _NAMES[dtype.str], stream.tell()

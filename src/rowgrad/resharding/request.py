@@ -12,6 +12,7 @@ from .judging import judge
 from .layout import FORMATS, MOST_PARTS, Layout
 from .moving import Progress, check_memory, move
 from .source import Source, open_source
+from .stored import InFile
 from .target import new_target
 
 Name = str | os.PathLike[str]
@@ -47,9 +48,10 @@ def reshard(
     """
     _check_options(parts, strategy, format, memory)
     path, place = Path(os.path.realpath(source)), Path(os.path.realpath(target))
-    if place == path or place in path.parents:
-        raise refuse("parts_same", argument="target")
+    _check_elsewhere(place, path)
     opened = open_source(path, _names(tensors))
+    for tensor in (t for part in opened.parts for t in part.values() if isinstance(t, InFile)):
+        _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # of a folder of links too
     found = judge(opened, from_strategy, table)
     wanted = Layout(format or opened.format, strategy, int(parts), found.rows, found.tensors)
     check_memory(found, memory, path)
@@ -78,6 +80,11 @@ def _names(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] 
     if not chosen:
         raise refuse("value_unfit", argument="tensors", value="nothing", bound="one name or more")
     return chosen
+
+
+def _check_elsewhere(target: Path, read: Path) -> None:
+    if target == read or target in read.parents:
+        raise refuse("parts_same", argument="target")
 
 
 def _check_unchanged(source: Source) -> None:

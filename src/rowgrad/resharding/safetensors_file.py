@@ -13,7 +13,7 @@ from reprlib import repr as short
 from typing import Any
 
 from ..errors import refuse
-from .stored import DTYPES, InFile, size_of, stamp_of
+from .stored import DTYPES, SHAPE, InFile, is_shape, size_of, stamp_of
 
 METADATA = "__metadata__"
 _LONGEST = 100_000_000  # of a header, as the format's own reader has it
@@ -75,10 +75,9 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int
     if not isinstance(code, str) or code not in _NAMES:
         raise refuse("parts_dtype", file=path, what=repr(name), value=short(code), bound="parts in .safetensors")
     for what, numbers in (("shape", shape), ("data_offsets", span)):
-        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
-            raise refuse(
-                "parts_value", file=path, what=f"{what} of {name!r}", value=short(numbers), bound="whole numbers"
-            )
+        if not isinstance(numbers, list) or not is_shape(numbers):
+            raise refuse("parts_value", file=path, what=f"{what} of {name!r}", value=short(numbers),
+                         bound=SHAPE)  # fmt: skip
     size = size_of(_NAMES[code], tuple(shape))
     if len(span) != 2 or span[1] - span[0] != size:
         bound = f"two that are {size} apart"

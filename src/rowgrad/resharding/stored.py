@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 DTYPES = {name: dtype for name, dtype in NUMPY_DTYPE.items() if name != "string" and name not in QUANTIZED}
 Stamp = tuple[int, int, int]
+_MOST_AXES = 64  # NumPy's
+SHAPE = f"at most {_MOST_AXES} whole numbers in [0, 2**63)"
 
 
 class Stored(Protocol):
@@ -42,6 +45,12 @@ class Stored(Protocol):
 
     def check_unchanged(self) -> None:
         """Refuse a file that somebody wrote since it was opened."""
+
+
+def is_shape(shape: Iterable[object]) -> bool:
+    """Whether sizes that a file claims can be those of an array. Others might be longer than can be multiplied."""
+    sizes = list(shape)
+    return len(sizes) <= _MOST_AXES and all(type(n) is int and 0 <= n < 2**63 for n in sizes)
 
 
 def rows_of(shape: tuple[int, ...]) -> int:

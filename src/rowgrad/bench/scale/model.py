@@ -15,8 +15,9 @@ from ...parts import shard_sizes
 from ..cases import Array
 from .laws import law
 
-PHASES = ("sizes", "ids", "pairs", "rows", "gradients")  # of rowgrad.torch.sharded's Traffic, in one step
+PHASES = ("sizes", "ids", "pairs", "rows", "calls", "gradients")  # of rowgrad.torch.sharded's Traffic, in one step
 HEADER, HEADER_EACH = 5, 6  # numbers of 8 bytes a rank tells every other: of the call, and of each stack of tables
+LINE = HEADER + HEADER_EACH  # what a backward pass begins with, of that length whatever it has to say
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def sent(s: Setting) -> Sent:
         "sizes": np.full(s.ranks, 8.0 * (HEADER + HEADER_EACH)),
         "ids": id_bytes * c.rows,
         "pairs": 8 * c.pairs + (wide * c.bags if s.combiner != "sum" else 0),
+        "calls": np.full(s.ranks, 8.0 * LINE),
         "gradients": row * c.bags,
     }
     out = {name: each.sum() - each for name, each in to_owner.items()}

@@ -27,7 +27,7 @@ from rowgrad.torch.sharded.routes import route
 
 from .laws import draw
 from .model import PHASES
-from .workloads import CALIBRATION, CHECKS, EXCHANGED, ROUTED, WAYS, Workload, routed
+from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, GATHERED, ROUTED, WAYS, Workload, routed
 
 LONGEST = 170  # seconds after which a rank ends itself, whatever became of who started it
 
@@ -94,14 +94,40 @@ class Steps:
 
 
 def exchange(size: int, ranks: int) -> Parts:
-    """Until `size` bytes have come from every rank, into memory that is taken anew as modules do."""
+    """Until `size` bytes have come from every rank, all of which begin together."""
     data = torch.zeros(size * ranks, dtype=torch.uint8)
-    each = [size] * ranks
     dist.barrier()
+    return [exchanged(data, size, ranks)]
+
+
+def exchanged(data: torch.Tensor, size: int, ranks: int) -> Clocks:
+    """Seconds of one exchange, into memory that is taken anew as modules do."""
+    each = [size] * ranks
     begun = now()
     result = torch.empty_like(data)
     dist.all_to_all_single(result, data, each, each, async_op=True).wait()
-    return [since(begun, now())]
+    return since(begun, now())
+
+
+def after_work(size: int, ranks: int) -> Callable[[], Parts]:
+    """As many exchanges as a step has, work before each: so many must go well in a row, as they must in a step.
+
+    Parts are the work and the exchanges, with the time a rank waits there for one that comes later.
+    """
+    rows, columns, count = GATHERED
+    table, data = torch.zeros(rows, columns), torch.zeros(size * ranks, dtype=torch.uint8)
+    ids = torch.from_numpy(np.random.default_rng(rows).integers(0, rows, count))
+
+    def once() -> Parts:
+        dist.barrier()
+        spent = []
+        for _ in PHASES:
+            begun = now()
+            table.index_select(0, ids)
+            spent.append((since(begun, now()), exchanged(data, size, ranks)))
+        return [(sum(wall for wall, _ in part), sum(own for _, own in part)) for part in zip(*spent, strict=True)]
+
+    return once
 
 
 def routing(bags: int, hotness: int, owners: int, strategy: str) -> Callable[[], Parts]:
@@ -148,6 +174,7 @@ def work(task: Task, tell: Callable[..., None]) -> None:
     if not timed:
         return
     single = [Steps(w, alone, task.rank) for w in CALIBRATION]
+    worked = after_work(BETWEEN, task.ranks)
     begun = time.monotonic()
     for done in range(task.rounds):  # in turn: a slow spell of the machine hits all alike
         spent = time.monotonic() - begun
@@ -156,6 +183,8 @@ def work(task: Task, tell: Callable[..., None]) -> None:
         tell(what="round", part=max(spent / task.seconds, done / task.rounds))
         for size in EXCHANGED if task.ranks > 1 else ():
             tell(what="exchange", size=size, seconds=slowest(task, partial(exchange, size, task.ranks)))
+        if task.ranks > 1:
+            tell(what="after_work", size=BETWEEN, seconds=slowest(task, worked))
         for (bags, hotness), (owners, strategy) in itertools.product(ROUTED, routed(task.ranks)):
             seconds = slowest(task, routing(bags, hotness, owners, strategy))
             tell(what="route", name=[bags * hotness, owners, strategy], seconds=seconds)

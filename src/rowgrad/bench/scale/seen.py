@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from .model import PHASES, sent
 from .timing import PASSES, Link, Machine, Routing, fit_link, fit_work, step
-from .workloads import CALIBRATION, CHECKS, EXCHANGED, ROUTED, WAYS, Workload, routed
+from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, ROUTED, WAYS, Workload, routed
 
 Way = tuple[str, int]
 Row = dict[str, Any]
@@ -34,12 +34,13 @@ class World:
             self.traffic[line["name"], way] = line["bytes"]
         elif what == "route":
             self.seconds.setdefault((what, *line["name"]), []).extend(line["seconds"])
-        elif what in ("exchange", "single", "step"):
+        elif what in ("exchange", "after_work", "single", "step"):
             self.seconds.setdefault((what, line.get("name", line.get("size")), way), []).extend(line["seconds"])
 
     def best(self, clock: int, *key: Any) -> list[float]:
-        """Minima over repeats, of every part by itself."""
-        found: list[float] = np.array(self.seconds[key])[..., clock].min(0).tolist()
+        """The parts of the repeat that took least. Steps are judged by theirs: the least of every part are less."""
+        repeats = np.array(self.seconds[key])[..., clock]
+        found: list[float] = repeats[repeats[:, -1].argmin()].tolist()
         return found
 
     def machine(self, clock: int = WALL) -> Machine:
@@ -51,8 +52,12 @@ class World:
         routes = {key: self._routing(clock, *key) for key in routed(self.ranks)}
         if self.ranks == 1:
             return Machine(work, routes, Link(0.0, 0.0))
-        messages = [self.best(clock, "exchange", n, ())[0] / (self.ranks - 1) for n in EXCHANGED]
-        return Machine(work, routes, fit_link(EXCHANGED, messages))
+        others = self.ranks - 1
+        link = fit_link(EXCHANGED, [self.best(clock, "exchange", n, ())[0] / others for n in EXCHANGED])
+        done, _, whole = self.best(clock, "after_work", BETWEEN, ())
+        each = (whole - done) / len(PHASES)  # the wait for a rank that works longer is work already
+        added = max(0.0, each - others * (link.message + link.byte * BETWEEN))
+        return Machine(work, routes, replace(link, after_work=added))
 
     def _routing(self, clock: int, owners: int, strategy: str) -> Routing:
         """What sorting by so many owners takes longer than by one, through two numbers of ids."""

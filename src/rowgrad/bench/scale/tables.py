@@ -71,7 +71,8 @@ def parameters(machine: Machine) -> list[str]:
     head = ["mode, wire", "pass", *(f"{t}, {u}" for t, u in zip(TERMS, units, strict=True)), "largest deviation"]
     link = machine.link
     said = f"An exchange: {link.message * 1e6:.0f} µs a message, {link.byte * 1e9:.2f} ns a byte"
-    return [*table(head, lines), "", f"{said} ({1e-9 / link.byte:.2f} GB/s), largest deviation {link.deviation:.0%}."]
+    said += f" ({1e-9 / link.byte:.2f} GB/s), largest deviation {link.deviation:.0%};"
+    return [*table(head, lines), "", f"{said} {link.after_work * 1e6:.0f} µs more where it comes after work."]
 
 
 def mlperf_sizes(predicted: Sequence[Row]) -> list[str]:

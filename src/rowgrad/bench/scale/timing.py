@@ -2,8 +2,8 @@
 
 A pass of a rank takes a + b·ids + c·ids·D + d·bags·D + e·rows + f·rows·D, forward and backward each with numbers of
 their own, and so does every mode; sorting ids by owner takes longer the more there are; an exchange takes α for each
-message and β for each byte. At one rank all counts of ids, of bags and of rows are the same; among several each term
-takes the count it is about.
+message, β for each byte, and λ for that it comes after work. At one rank all counts of ids, of bags and of rows are the
+same; among several each term takes the count it is about.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ class Routing:
 
 @dataclass(frozen=True)
 class Link:
-    """Seconds of a message, and of a byte to another rank."""
+    """Seconds of a message, and of a byte to another rank; and what an exchange after work takes beyond these.
+
+    From work ranks come one after the other, and their caches hold what they worked on.
+    """
 
     message: float
     byte: float
     deviation: float = 0.0
+    after_work: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,5 +124,6 @@ def step(s: Setting, machine: Machine) -> Step:
     routing, moved = machine.routes[s.ranks, s.strategy], sent(s)
     passes["forward"] += routing.call + routing.each * s.ids
     most = sum(float(max(moved.out[p].max(), moved.into[p].max())) for p in PHASES)
-    messages = len(PHASES) * (s.ranks - 1)
-    return Step(passes["forward"], passes["backward"], messages * machine.link.message, most * machine.link.byte)
+    link = machine.link
+    messages = len(PHASES) * ((s.ranks - 1) * link.message + link.after_work)
+    return Step(passes["forward"], passes["backward"], messages, most * link.byte)

@@ -12,6 +12,8 @@ PREDICTING = 2  # the world whose numbers predictions are made with
 WAYS = (("exact", 4), ("pooled", 4), ("exact", 2), ("pooled", 2))  # mode, bytes of a value on its way
 ROUTED = ((8_192, 1), (2_048, 20))  # bags and ids a bag that are sorted by owner
 EXCHANGED = (0, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes to the other rank
+BETWEEN = 1 << 16  # bytes of exchanges that come after work, as those of a step do
+GATHERED = (100_000, 64, 4_096)  # that work: rows and columns of a table, and how many of its rows are read
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ...bag_scales import dense_gradient, plain_scales, weighted_scales
+from ...errors import refuse
 from ...raw_ops import OPS
 from ..bags import Bags
 from ..table import Tap
@@ -80,11 +81,20 @@ def anchored(result: Any, part: Any, pairs: Owned, way: Way, split: Split) -> An
     dtype = part.dtype if way.divisors is None else way.divisors.dtype
     axes = axes_of(result)
     if isinstance(part, Tap):
+        _refuse_further_axes(axes - axes_of(part.table))
         zeros = widen(jnp.zeros(shape, dtype), axes)
         anchor = part.enter("Sum", tuple(pairs), zeros, spared=True)
     else:
         anchor = _anchor(_Form(shape, dtype, axes, (part.shape[0], part.dtype)), widen(part, axes), pairs)
-    return _hang(split, result, anchor, way)
+    return _hang(split, result, anchor, part.table if isinstance(part, Tap) else part, way)
+
+
+def _refuse_further_axes(axes: frozenset[Any]) -> None:
+    """A gradient by rows is no sum over axes of a mesh; that of a part with copies along them would have to be."""
+    if axes:
+        names = ", ".join(sorted(map(str, axes)))
+        bound = f"different over {names} as well (jax.lax.pcast), because gradients by rows are not added up there"
+        raise refuse("not_here", argument="part", value=f"bags that differ over {names}", bound=bound)
 
 
 # -- what travels -----------------------------------------------------------------------------------------------------
@@ -108,7 +118,7 @@ def _send(split: Split, way: Way, y: Any) -> Any:
     y = jnp.concatenate([y, jnp.zeros_like(y, shape=(1, *inner))])
     if not _by_ids(split):
         return jax.lax.all_gather(y, split.axis, tiled=True)
-    return _exchange(y[way.pair_bags], split).reshape(-1, *inner)
+    return _exchange(y[way.pair_bags], split).reshape(split.devices * split.id_slots, *inner)
 
 
 def _divided(y: Any, divisors: Any) -> Any:
@@ -132,20 +142,31 @@ class _Form(NamedTuple):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _hang(split: Split, result: Any, anchor: Any, way: Way) -> Any:
-    """`result`, which depends on `anchor` by what `_send` brings."""
+def _hang(split: Split, result: Any, anchor: Any, part: Any, way: Way) -> Any:
+    """`result`, which depends on `anchor` by what `_send` brings. On `part` it depends by its anchor alone."""
     return result
 
 
-def _hang_forward(split: Split, result: Any, anchor: Any, way: Way) -> tuple[Any, Way]:
-    return result, way
+def _hang_forward(split: Split, result: Any, anchor: Any, part: Any, way: Way) -> tuple[Any, Way]:
+    return _once(result, anchor, part), way
 
 
 def _hang_backward(split: Split, way: Way, y: Any) -> tuple[Any, ...]:
-    return y, _send(split, way, y), None
+    return y, _send(split, way, y), None, None
 
 
 _hang.defvjp(_hang_forward, _hang_backward)
+
+
+@jax.custom_jvp
+def _once(result: Any, *made_of: Any) -> Any:
+    """`result`, of which a gradient is being taken already: one more would not see what it was made of."""
+    return result
+
+
+@_once.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    raise refuse("not_here", argument="part", value="a derivative of its gradient", bound="differentiated once")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

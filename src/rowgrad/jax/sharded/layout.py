@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import refuse
 from ...lookup_options import row_number
 from ...parts import check_strategy, shard_sizes
+from ..bags import integers
 
 Array = np.ndarray[Any, Any]
 
@@ -86,26 +87,50 @@ def gather_table(parts: Any, mesh: jax.sharding.Mesh, axis: str, num_rows: int, 
 
 
 def needed_capacity(
-    ids: Any, num_rows: int, devices: int, strategy: str = "div", padding_idx: int | None = None
+    ids: Any,
+    num_rows: int,
+    devices: int,
+    strategy: str = "div",
+    padding_idx: int | None = None,
+    default_id: int | None = None,
+    segment_ids: Any = None,
+    num_bags: int | None = None,
 ) -> Capacity:
-    """The `capacity` and `id_capacity` that a batch needs: the most any of its devices asks of any owner.
+    """The `capacity` and `id_capacity` that a batch needs: the most any of its devices asks of any owner; at least 1.
 
-    `ids` are those of all devices, as `P(axis)` splits them: along the first dimension, evenly.
+    `ids` are those of all devices, as `P(axis)` splits them: along the first dimension, evenly. `default_id` counts in
+    empty bags; those of a vector of ids are known by `segment_ids` and `num_bags`, each device's own.
     """
-    given = np.asarray(ids)
-    if given.shape[0] % devices:
+    given = integers(ids, "ids")
+    part_rows(num_rows, devices)
+    if not given.ndim or given.shape[0] % devices:
         raise refuse("bags_unfit", argument="ids", value=given.shape, bound=f"a multiple of {devices} in front")
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
-    most = Capacity(0, 0)
-    for own in given.reshape(devices, -1):
-        counted = own[(own != -1) & (own != (-1 if padding_idx is None else padding_idx))].astype(np.int64)
-        bad = np.flatnonzero((counted < 0) | (counted >= num_rows))
-        if len(bad):
-            raise refuse("id_outside", argument="ids", position=int(bad[0]), value=counted[bad[0]], bound=num_rows)
-        owners = [locate(ids, num_rows, devices, strategy)[0] for ids in (np.unique(counted), counted)]
+    default_id = row_number("default_id", default_id, num_rows)
+    kept = (given != -1) & (given != (-1 if padding_idx is None else padding_idx))
+    bad = np.flatnonzero(kept & ((given < 0) | (given >= num_rows)))
+    if len(bad):
+        at = int(bad[0])
+        raise refuse("id_outside", argument="ids", position=at, value=given.reshape(-1)[at], bound=num_rows)
+    empty = [0] * devices if default_id is None else _empty_bags(kept, devices, segment_ids, num_bags)
+    most = Capacity(1, 1)
+    for own, own_kept, more in zip(np.split(given, devices), np.split(kept, devices), empty, strict=True):
+        named = np.concatenate([own[own_kept], np.full(more, default_id or 0, own.dtype)])
+        owners = [locate(ids, num_rows, devices, strategy)[0] for ids in (np.unique(named), named)]
         asked = [int(np.bincount(o, minlength=1).max()) for o in owners]
         most = Capacity(max(most.rows, asked[0]), max(most.ids, asked[1]))
     return most
+
+
+def _empty_bags(kept: Array, devices: int, segment_ids: Any, num_bags: int | None) -> list[int]:
+    """How many bags of each device have no id that counts."""
+    if kept.ndim > 1:
+        return [int((~own.any(1)).sum()) for own in np.split(kept, devices)]
+    if segment_ids is None or num_bags is None or np.shape(segment_ids) != kept.shape:
+        bound = "segment_ids and num_bags beside ids of one dimension and default_id"
+        raise refuse("bags_unfit", argument="segment_ids", value=np.shape(segment_ids), bound=bound)
+    segments = np.split(integers(segment_ids, "segment_ids"), devices)
+    return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(kept, devices), strict=True)]
 
 
 def _devices(mesh: jax.sharding.Mesh, axis: str) -> int:

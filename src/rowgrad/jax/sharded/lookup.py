@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...errors import refuse
 from ...lookup_options import kind_of, row_number
@@ -57,7 +58,7 @@ def embedding_bag(
     bags = read_bags(ids, None, segment_ids, num_bags, per_sample_weights, False)
     bags, kept = _counted(bags, split, padding_idx)
     given, faults = bags.indices.shape[0], guard.first_faults(bags, kept, num_rows)
-    bags = masked.leave_out(bags, kept)
+    bags = masked.leave_out(_narrowed(bags), kept)
     if default_id is not None:
         bags = masked.in_order(masked.fill(bags, default_id))
     count = bags.indices.shape[0]
@@ -72,13 +73,13 @@ def embedding_bag(
         indices=jnp.clip(bags.indices, 0, num_rows - 1), segment_ids=jnp.clip(bags.segment_ids, 0, bags.num_bags)
     )
     way = route(bags, split)
-    fault = guard.agree(faults, way.most, given, count, split)
+    fault = guard.agree(faults, way.most, given, split)
 
     asked = jax.lax.all_to_all(way.asked + fault.astype(way.asked.dtype), axis_name, 0, 0, tiled=True)
     table = part.table if isinstance(part, Tap) else part
     rows = OPS["GatherRows"](jax.lax.stop_gradient(table), asked.reshape(-1), gradient="dense")
     rows = rows.reshape(split.devices, split.capacity, *rows.shape[1:])
-    compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(-1, *rows.shape[2:])
+    compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(asked.size, *rows.shape[2:])
     result = masked.look_up(compact, bags._replace(indices=way.inverse), kind, None)
     result = jnp.where(fault == 0, result, jnp.nan)
     sent = way_of(bags, kind, way, fault, split, part.dtype)
@@ -114,15 +115,15 @@ def _split(part: Any, axis: Any, num_rows: int, strategy: str) -> Split:
 def _room(argument: str, given: int | None, most: int) -> int:
     if given is None:
         return most
-    if not isinstance(given, int) or given < 1:
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
         raise refuse("count_unfit", argument=argument, value=repr(given), bound=1)
-    return min(given, most)
+    return min(int(given), most)
 
 
 def _counted(bags: Bags, split: Split, padding_idx: int | None) -> tuple[Bags, Any]:
     """The bags, of at least one id, all of them different by device; and which ids count."""
     ids, segments, num_bags, weights = bags
-    ids, segments = to_jax(ids, "ids"), to_jax(segments, "segment_ids").astype(jnp.int32)
+    ids, segments = to_jax(ids, "ids"), to_jax(segments, "segment_ids")
     if weights is not None and tuple(weights.shape) != tuple(ids.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=tuple(ids.shape))
     if not ids.shape[0]:
@@ -131,11 +132,16 @@ def _counted(bags: Bags, split: Split, padding_idx: int | None) -> tuple[Bags, A
     kept = ids != -1
     if padding_idx is not None:
         kept &= ids != padding_idx
-    # An id that no int32 holds stays out of range.
-    ids = jnp.clip(ids, jnp.iinfo(jnp.int32).min, jnp.iinfo(jnp.int32).max).astype(jnp.int32)
     axes = shared_by([ids, segments, *(() if weights is None else (weights,))]) | _names(split.axis)
     weights = None if weights is None else widen(weights, axes)
     return Bags(widen(ids, axes), widen(segments, axes), num_bags, weights), widen(kept, axes)
+
+
+def _narrowed(bags: Bags) -> Bags:
+    """Ids and bags in 32 bits; what these do not hold stays out of range."""
+    least, most = jnp.iinfo(jnp.int32).min, jnp.iinfo(jnp.int32).max
+    ids, segments = (jnp.clip(x, least, most).astype(jnp.int32) for x in (bags.indices, bags.segment_ids))
+    return bags._replace(indices=ids, segment_ids=segments)
 
 
 def _names(axis: Any) -> frozenset[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import functional
 from .base import ShardedModule
 from .layout import Stack
-from .moving import gathered
+from .moving import gathered, take_rows
 from .ranks import TIMEOUT
 
 
@@ -62,6 +62,10 @@ class RowShardedEmbeddingBag(ShardedModule):
         self.weight = self._new_part(self.stack, embedding_dim, device, dtype)
         self.reset_parameters()
 
+    def _facts(self) -> tuple[object, ...]:
+        table = self.num_embeddings, self.embedding_dim, self.combiner, self.padding_idx, self.default_id
+        return *super()._facts(), *table, str(self.weight.dtype)
+
     def reset_parameters(self, seed: int | None = None) -> None:
         """Rows from a standard normal distribution, the same for any number of ranks; the padding row is zero."""
         self._draw(self.weight, self.stack, self._seed() if seed is None else seed)
@@ -99,7 +103,7 @@ class RowShardedEmbeddingBag(ShardedModule):
     @torch.no_grad()
     def load_full(self, table: Tensor) -> None:
         """Take this rank's rows out of the whole table. No other rank is asked."""
-        self.weight.copy_(table[self.local_ids().to(table.device)])
+        take_rows(self.weight, table, self.local_ids(), self.num_embeddings)
 
     @torch.no_grad()
     def full_weight(self) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +12,11 @@ from ...errors import OpError, refuse
 from ..bags import Bags
 from ..fused import FusedWeight, _refuse_surroundings
 from ..tensors import new_table
-from .agreement import EITHER, PLAIN, WEIGHTED, Asked, agree
+from .agreement import EITHER, PLAIN, WEIGHTED, Asked, agree, call_number, meet
 from .layout import Stack
 from .lookup import Exchange, Options, Wanted
 from .ranks import Ranks, Traffic
-from .recorded import sharded_lookup
+from .recorded import check_waiting, sharded_lookup
 from .routes import check_bags, route
 
 MODES = ("exact", "pooled")
@@ -55,8 +54,15 @@ class ShardedModule(torch.nn.Module):
         self.grad, self.fused, self.order = grad, fused, order
         self._calls = 0
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        raise refuse("not_here", argument="a copy", value="deepcopy", bound="made by its constructor, on every rank")
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise refuse(
+            "not_here", argument="a copy", value="copy or pickle", bound="made by its constructor, on every rank"
+        )
+
+    def _facts(self) -> tuple[object, ...]:
+        """What is the same on all ranks."""
+        options = self.strategy, self.mode, str(self.wire_dtype), self.grad, self.fused, self.order
+        return type(self).__name__, self.ranks.number, *options
 
     @property
     def traffic(self) -> Traffic:
@@ -83,8 +89,8 @@ class ShardedModule(torch.nn.Module):
 
     def _seed(self) -> int:
         """A number drawn by rank 0 from torch's generator, the same on all ranks."""
-        drawn = torch.randint(0, 2**31, (1,), dtype=torch.int64).to(self.ranks.device)
-        return int(self.ranks.broadcast(drawn))
+        drawn = int(torch.randint(0, 2**31, (1,), dtype=torch.int64))
+        return meet(self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn)[0]
 
     def _look_up(
         self,
@@ -96,11 +102,12 @@ class ShardedModule(torch.nn.Module):
         """One call. `prepare` reads the bags; whatever it refuses, all ranks come to know before anything is sent."""
         if self.fused:
             _refuse_surroundings()
-        self._calls += 1
         enabled = torch.is_grad_enabled()
         bags: Sequence[Bags] = ()
         refusal: Exception | None = None
         try:
+            if enabled:
+                check_waiting(tables)
             bags = prepare()
             for b, stack, table in zip(bags, stacks, tables, strict=True):
                 check_bags(b, stack.rows, table.device)
@@ -114,18 +121,13 @@ class ShardedModule(torch.nn.Module):
                 Asked(r, enabled and t.requires_grad, _weighted(b), enabled and _wants_gradient(b))
                 for r, t, b in zip(routes, tables, bags, strict=True)
             ]
-        told = agree(self.ranks, self._call_number(stacks, kinds, tables), asked, refusal)
+        call = call_number("forward", self._calls, [str(t.dtype) for t in tables], self._facts())
+        told = agree(self.ranks, call, asked, refusal)
+        self._calls += 1  # on all ranks, or on none
         wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, told, strict=True)]
         order = {} if self.order is None else {"order": self.order}
         options = Options(self.mode == "pooled", self.wire_dtype, self.grad == "rows", order)
-        return sharded_lookup(Exchange(self.ranks, options, wanted))
-
-    def _call_number(self, stacks: Sequence[Stack], kinds: Sequence[str], tables: Sequence[Any]) -> int:
-        """What tells this call of this module from every other."""
-        described = [
-            (s.rows, s.strategy, k, str(t.dtype), *t.shape[1:]) for s, k, t in zip(stacks, kinds, tables, strict=True)
-        ]
-        return zlib.crc32(repr((self.ranks.number, self._calls, self.mode, str(self.wire_dtype), described)).encode())
+        return sharded_lookup(Exchange(self.ranks, call, options, wanted))
 
 
 def _weighted(bags: Bags) -> int:

@@ -8,6 +8,7 @@ optimizer's state of a row goes with the row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
+from .agreement import call_number, meet
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
@@ -26,6 +28,7 @@ from .moving import moved
 from .ranks import Ranks
 
 _GROUP = "optimizer group "
+_WHOLE = ".metadata"  # what torch.distributed.checkpoint writes last
 
 
 class _Entry(NamedTuple):
@@ -46,22 +49,29 @@ class _Held(NamedTuple):
 def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mapping[str, Any] | None = None) -> None:
     """Write model, optimizer and what else is given. All ranks call it together.
 
-    `extra` are numbers, strings or tensors. The checkpoint is whole when the folder has a file `.metadata`, which is
-    written last.
+    `extra` are numbers, strings, tensors, or what else can be pickled, the same on all ranks. The checkpoint is whole
+    when the folder has a file `.metadata`, which is written last; one that is written over loses it first.
     """
+    ranks = _ranks_of(model)
+    meet(ranks, "checkpoint.save", call_number("save", ranks.number))
     found = {**_model_state(model), **_optimizer_state(model, optimizer)}
     found |= {f"extra.{name}": value for name, value in (extra or {}).items()}
-    dcp.save(found, checkpoint_id=path, process_group=_ranks_of(model).group)
+    with _together_after(ranks, "checkpoint.save: what was there"):
+        if ranks.rank == 0:
+            (Path(path) / _WHOLE).unlink(missing_ok=True)
+    planner = dcp.DefaultSavePlanner(flatten_state_dict=False)  # a dict is a value like others
+    dcp.save(found, checkpoint_id=path, planner=planner, process_group=ranks.group)
 
 
 def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
     """Read what `save` has written, by any number of ranks, into a model and an optimizer; gives `extra`."""
     ranks = _ranks_of(model)
-    known = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    with _together_after(ranks, "checkpoint.load"):
+        known = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
     wanted = _model_state(model, empty=True)
     if optimizer is not None:
         wanted |= _optimizer_targets(model, optimizer, known)
-    wanted |= dict.fromkeys(key for key in known if key.startswith("extra."))
+    wanted |= {key: _room(what) for key, what in known.items() if key.startswith("extra.")}
     dcp.load(wanted, checkpoint_id=path, process_group=ranks.group)
     _take_model(model, wanted)
     if optimizer is not None:
@@ -69,9 +79,20 @@ def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, 
     return {key.removeprefix("extra."): wanted[key] for key in wanted if key.startswith("extra.")}
 
 
+@contextmanager
+def _together_after(ranks: Ranks, what: str) -> Iterator[None]:
+    """All ranks come to know whether one of them fails in this."""
+    refusal: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        refusal = error
+    meet(ranks, what, call_number(what, ranks.number), refusal)
+
+
 def latest(folder: Any) -> Path | None:
     """The checkpoint in `folder` whose name comes last, of those that are whole."""
-    found = sorted(path.parent for path in Path(folder).glob("*/.metadata"))
+    found = sorted(path.parent for path in Path(folder).glob(f"*/{_WHOLE}"))
     return found[-1] if found else None
 
 
@@ -97,7 +118,7 @@ def _dtensor(ranks: Ranks, local: Tensor, rows: int) -> DTensor:
 
 
 def _sharded(model: torch.nn.Module) -> Iterator[tuple[str, ShardedModule]]:
-    return ((name, m) for name, m in model.named_modules() if isinstance(m, ShardedModule))
+    return ((name, m) for name, m in model.named_modules(remove_duplicate=False) if isinstance(m, ShardedModule))
 
 
 def _ranks_of(model: torch.nn.Module) -> Ranks:
@@ -174,18 +195,21 @@ def _optimizer_targets(model: torch.nn.Module, optimizer: Any, known: Mapping[st
         for table in dict.fromkeys([*entries, name]):
             for key in (k for k in known if k.startswith(f"optimizer.{table}:")):
                 what = known[key]
-                if not isinstance(what, TensorStorageMetadata):
-                    found[key] = None
-                    continue
-                made = torch.empty(what.size, dtype=what.properties.dtype, device="meta")
-                if table in entries and made.ndim:
+                if table in entries and isinstance(what, TensorStorageMetadata) and len(what.size):
                     part = entries[table].part
                     size = Part(part.rows, part.ranks, "chunk").sizes[held[name].ranks.rank]
-                    local = torch.empty((size, *made.shape[1:]), dtype=made.dtype, device=param.device)
+                    local = torch.empty((size, *what.size[1:]), dtype=what.properties.dtype, device=param.device)
                     found[key] = _dtensor(held[name].ranks, local, part.rows)
                 else:
-                    found[key] = torch.empty_like(made, device=param.device)
-    return found | dict.fromkeys(key for key in known if key.startswith(_GROUP))
+                    found[key] = _room(what, param.device)
+    return found | {key: _room(what) for key, what in known.items() if key.startswith(_GROUP)}
+
+
+def _room(what: Any, device: Any = None) -> Tensor | None:
+    """Memory for a tensor of a checkpoint; other things need none."""
+    if not isinstance(what, TensorStorageMetadata):
+        return None
+    return torch.empty(what.size, dtype=what.properties.dtype, device=device)
 
 
 @torch.no_grad()

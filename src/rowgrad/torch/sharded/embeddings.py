@@ -14,7 +14,7 @@ from ..bags import Bags
 from ..embeddings import Embeddings, Table, _check_tables, _Group, _joined
 from .base import ShardedModule
 from .layout import Stack
-from .moving import gathered
+from .moving import gathered, take_rows
 from .ranks import TIMEOUT
 
 
@@ -58,6 +58,9 @@ class RowShardedEmbeddings(ShardedModule):
         for group, stack in zip(self._groups, self._stacks, strict=True):
             self.register_parameter(group.key, self._new_part(stack, group.columns, device, dtype))
         self.reset_parameters()
+
+    def _facts(self) -> tuple[object, ...]:
+        return *super()._facts(), self.tables
 
     @property
     def features(self) -> list[str]:
@@ -112,7 +115,8 @@ class RowShardedEmbeddings(ShardedModule):
     @torch.no_grad()
     def load_full(self, table: str, rows: Tensor) -> None:
         """Take this rank's rows out of a whole table. No other rank is asked."""
-        self.weight(table).copy_(rows[self.local_ids(table).to(rows.device)])
+        _, stack, number = self.place(table)
+        take_rows(self.weight(table), rows, self.local_ids(table), stack.parts[number].rows)
 
     @torch.no_grad()
     def full_weight(self, table: str) -> Tensor:

@@ -28,7 +28,10 @@ class RankError(RuntimeError):
 
 
 class RankRefusedError(RankError, ValueError):
-    """Another rank refused what it was given, so nothing was sent. That rank raises the error itself."""
+    """Another rank refused what it was given, and raises that error itself; or it does something else than this one.
+
+    Nothing has been sent, and all ranks may go on.
+    """
 
 
 class RankLostError(RankError):

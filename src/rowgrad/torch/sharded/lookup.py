@@ -6,6 +6,7 @@
 | ids | each distinct row a rank needs, once to its owner | at once |
 | rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
 | pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
+| calls | whether all ranks are in this backward pass, and none refuses it | at once |
 | gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
 """
 
@@ -54,8 +55,8 @@ class Wanted(NamedTuple):
 class Exchange:
     """Everything a forward pass leaves for its backward pass."""
 
-    def __init__(self, ranks: Ranks, options: Options, wanted: Sequence[Wanted]) -> None:
-        self.ranks, self.options, self.wanted = ranks, options, wanted
+    def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[Wanted]) -> None:
+        self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
         self._asked: list[Tensor] = []
         self._pairs: Parcel | None = None
         self._owned: list[Owned] | None = None
@@ -144,7 +145,7 @@ class Exchange:
     def backward(self, ys: Sequence[Tensor], wants_weights: Sequence[bool]) -> tuple[list[Any], list[Any]]:
         """Gradients for the tables (None where they are updated already), and for the weights of samples."""
         trained = [k for k, w in enumerate(self.wanted) if w.told.trains]
-        needed = trained if not self.options.pooled else self._needed()
+        needed = self.needed()
         tables: list[Any] = [None] * len(self.wanted)
         samples: list[Any] = [None] * len(self.wanted)
         sent = None
@@ -171,8 +172,11 @@ class Exchange:
             tables[k] = self._finish(self.wanted[k].table, owned[k], grads[k])
         return tables, samples
 
-    def _needed(self) -> list[int]:
-        return [k for k, w in enumerate(self.wanted) if w.told.trains or w.told.weights_gradient]
+    def needed(self) -> list[int]:
+        """The lookups whose backward pass all ranks take part in."""
+        return [
+            k for k, w in enumerate(self.wanted) if w.told.trains or (self.options.pooled and w.told.weights_gradient)
+        ]
 
     def _finish(self, table: Any, owned: Owned, grad: Tensor) -> Any:
         if not getattr(table, "rowgrad_fused", False):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...errors import refuse
+from .agreement import call_number, meet
 from .layout import Part
 from .parcels import Parcel, Section
 from .ranks import Ranks
@@ -14,6 +16,7 @@ def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     """This rank's rows by the rule `want`, where all ranks hold theirs by `have`. All ranks call it together."""
     if have.is_like(want):
         return rows
+    _meet(ranks, "to_dtensor or a checkpoint", rows, have, want)
     mine = have.ids_of(ranks.rank, rows.device)
     goes, _ = want.locate(mine)
     order = torch.argsort(goes, stable=True)
@@ -29,8 +32,22 @@ def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
 
 def gathered(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     """All rows, on every rank. All ranks call it together."""
+    _meet(ranks, "full_weight", rows, have, have)
     out = [rows.shape[0]] * ranks.size
     (found,) = Parcel(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).arrived()
     result = torch.empty_like(found)
     result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
     return result
+
+
+def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
+    """Copy rows out of a whole table, which has to be that: copy_ would repeat what is too small."""
+    wanted = (num_rows, *mine.shape[1:])
+    if tuple(table.shape) != wanted:
+        raise refuse("same_shape", argument="table", value=tuple(table.shape), bound=wanted)
+    mine.copy_(table[ids.to(table.device)])
+
+
+def _meet(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
+    kind = str(rows.dtype), *rows.shape[1:]
+    meet(ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind))

@@ -25,7 +25,7 @@ class Parcel:
     """Sections on their way; `arrived` gives one tensor for each, rank by rank."""
 
     def __init__(self, ranks: Ranks, phase: str, sections: Sequence[Section]) -> None:
-        self._kinds = [(s.rows.dtype, tuple(s.rows.shape[1:])) for s in sections]
+        self._kinds = [(s.rows.dtype, (sum(s.back), *s.rows.shape[1:])) for s in sections]
         self._backs = [[n * _row_bytes(s.rows) for n in s.back] for s in sections]
         flat = [_bytes(s.rows) for s in sections]
         outs = [[n * _row_bytes(s.rows) for n in s.out] for s in sections]
@@ -60,6 +60,5 @@ def _bytes(rows: Tensor) -> Tensor:
 
 
 def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    count = data.shape[0] // (dtype.itemsize * math.prod(shape)) if math.prod(shape) else 0
-    result: Any = data.view(dtype).view(count, *shape)
+    result: Any = data.view(dtype).view(shape)
     return result

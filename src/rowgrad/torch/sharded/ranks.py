@@ -37,6 +37,7 @@ class Traffic:
     pairs: int = 0
     rows: int = 0
     gradients: int = 0
+    calls: int = 0
 
     @property
     def total(self) -> int:
@@ -77,6 +78,8 @@ class Ranks:
             if device_mesh.ndim != 1:
                 raise refuse("bags_unfit", argument="device_mesh", value=f"{device_mesh.ndim} dimensions", bound="1")
             process_group = device_mesh.get_group()
+        if not 0.001 <= timeout <= 1e9:  # torch counts in milliseconds, and waits forever for none of them
+            raise refuse("value_unfit", argument="timeout", value=timeout, bound="0.001 to 1e9 seconds")
         self.group = process_group if process_group is not None else dist.group.WORLD
         self.mesh, self.timeout = device_mesh, float(timeout)
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
@@ -108,15 +111,6 @@ class Ranks:
         except RuntimeError as error:
             raise lost(error, self.group, phase, self.timeout) from error
         return Sent(self, phase, work, result, data)
-
-    def broadcast(self, value: Tensor) -> Tensor:
-        """Rank 0's tensor, everywhere."""
-        try:
-            work = dist.broadcast(value, dist.get_global_rank(self.group, 0), group=self.group, async_op=True)
-        except RuntimeError as error:
-            raise lost(error, self.group, "broadcast", self.timeout) from error
-        self._wait(work, "broadcast")
-        return value
 
     def _wait(self, work: Any, phase: str) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from ..bags import Bags
 from .layout import Stack
 
 Counts = list[int]
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Route(NamedTuple):
@@ -45,9 +46,8 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
         raise refuse("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
     if ids.shape != segments.shape:
         raise refuse("segments_match_indices")
-    if bags.weights is not None and bags.weights.shape != ids.shape:
-        shapes = tuple(bags.weights.shape), tuple(ids.shape)
-        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
+    if bags.weights is not None:
+        _check_weights(bags.weights, ids)
     if ids.numel() == 0:
         return
     bad = (ids < 0) | (ids >= rows)
@@ -64,6 +64,18 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
         raise refuse(
             "segment_not_in_output", argument="segment_ids", position=at, value=int(segments[at]), bound=bags.num_bags
         )
+
+
+def _check_weights(weights: object, ids: Tensor) -> None:
+    if not isinstance(weights, Tensor):
+        raise TypeError(f"per_sample_weights must be a tensor, got {type(weights).__name__}")
+    facts: dict[str, Any] = {"argument": "per_sample_weights"}
+    if weights.dtype not in _FLOATS:
+        raise refuse("dtype_not_allowed", **facts, value=weights.dtype, bound=", ".join(map(str, _FLOATS)))
+    if weights.device != ids.device:
+        raise refuse("not_here", **facts, value=f"a tensor on {weights.device}", bound=f"on {ids.device}")
+    if weights.shape != ids.shape:
+        raise refuse("same_shape", **facts, value=tuple(weights.shape), bound=tuple(ids.shape))
 
 
 def route(bags: Bags, stack: Stack, kind: str, dtype: torch.dtype) -> Route:

@@ -1,0 +1,48 @@
+"""Tests that failed against the clock, once more and alone.
+
+    python tools/ci_again.py
+
+Tests in which a server, a browser or several processes have to answer in time share two cores with other tests. One
+that failed there is run again by itself; it passes only if it does then, and is named either way. A test of anything
+else that failed has failed: results do not depend on what runs beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+AGAINST_THE_CLOCK = (
+    "tests/studio/",
+    "tests/torch/test_sharded",
+    "tests/jax/test_jax_sharded",
+    "tests/graph/test_page_crash",
+)
+AT_MOST = 5  # more than that is no accident
+
+
+def failed() -> list[str]:
+    """What pytest remembers of the run before."""
+    found = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(found.read_text(encoding="utf-8"))) if found.exists() else []
+
+
+def main() -> int:
+    names = failed()
+    others = [name for name in names if not name.startswith(AGAINST_THE_CLOCK)]
+    if not names or others or len(names) > AT_MOST:
+        return 1
+    print(f"\nci: failed beside others, and run again alone: {', '.join(names)}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:xdist", *names], cwd=ROOT).returncode
+    if summary := os.environ.get("ROWGRAD_CI_SUMMARY"):
+        with open(summary, "a", encoding="utf-8") as said:
+            said.write(f"run again alone, then {'failed' if done else 'passed'}: {', '.join(names)}\n")
+    return done
+
+
+if __name__ == "__main__":
+    sys.exit(main())
