@@ -12,7 +12,7 @@ JAX_OLDEST := 0.5.0
 JAX_NEWEST := 0.10.2
 
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
-.PHONY: format sanitize sanitize-build docs screenshots web web-check web-ready browser-ready clean
+.PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
@@ -81,9 +81,17 @@ format: $(VENV)/.ready   ## make the source look as `lint` wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.ready   ## write the stub, the reference pages and the README's tables from the catalogue
+generate: $(VENV)/.ready   ## write the stubs, the reference pages with their pictures, and the generated parts of pages
 	$(BIN)/python tools/gen_stubs.py
 	$(BIN)/python tools/gen_docs.py
+
+docs: $(VENV)/.ready   ## the site, into build/docs/html; nothing is fetched, and a warning is an error
+	$(BIN)/python tools/gen_docs.py --check
+	$(BIN)/python -m sphinx -q -W --keep-going -n -c docs -d build/docs/doctrees . build/docs/html
+	@echo "wrote build/docs/html/index.html"
+
+docs-open: docs   ## the same, opened in a browser
+	$(BIN)/python -m webbrowser "file://$(abspath build/docs/html/index.html)"
 
 screenshots: $(VENV)/.ready browser-ready   ## Studio's pictures in docs/images
 	$(BIN)/python tools/studio_screenshots.py

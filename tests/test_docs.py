@@ -6,18 +6,25 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rowgrad.bench.command import parser as bench_parser
+from rowgrad.cli.exits import UsageError
+from rowgrad.cli.parser import make_parser
+
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("*.md", "docs/**/*.md", "examples/**/*.md", "tests/golden/README.md")
+FOLDERS = ("*.md", "docs/**/*.md", "examples/**/*.md", "bench/README.md", "tests/golden/README.md")
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
 WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the pages of docs/ops are executed by their generator
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OTHERS = ("curl", "dot")  # programs that are not ours
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -57,12 +64,97 @@ def test_code_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_is_code_to_run() -> None:
     assert len(python_blocks(ROOT / "README.md")) >= 3
+    for page in (
+        "docs/index.md",
+        "docs/start_numpy.md",
+        "docs/start_torch.md",
+        "docs/start_jax.md",
+        "docs/from_torch.md",
+    ):
+        assert len(python_blocks(ROOT / page)) >= 3
     for page in ("docs/guide.md", "docs/torch.md", "docs/jax.md", "docs/graph.md", "examples/from_tensorflow.md"):
         assert len(python_blocks(ROOT / page)) >= 10
 
 
 def test_a_wrong_page_would_fail() -> None:
     assert run_block(">>> 1 + 1\n3\n", {}, "page", 0)
+
+
+# -- shell blocks: what they call is there ---------------------------------------------------------------------------
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every command of every shell block as words; comments, assignments before it and redirections are left out."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for m in BLOCK.finditer(text) if m[1] == "sh" for line in m[2].splitlines()]
+    piped = [part for line in lines for part in split_at(shlex.split(line, comments=True), "|") if part]
+    return [strip_assignments(split_at(words, ">")[0]) for words in piped]
+
+
+def split_at(words: list[str], mark: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == mark:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def strip_assignments(words: list[str]) -> list[str]:
+    return words[1:] if re.match(r"\w+=", words[0]) else words
+
+
+def complaint_about(words: list[str]) -> str:
+    """What is wrong with a command, nothing if it may be called."""
+    program, *rest = words
+    if program == "make":
+        return "".join(f"there is no target {t}" for t in rest if t not in make_targets())
+    if program == "rowgrad":
+        try:
+            (bench_parser() if rest[:1] == ["bench"] else make_parser()).parse_args(rest[rest[:1] == ["bench"] :])
+        except (UsageError, SystemExit) as error:
+            return f"{error}"
+    elif program == "pip":
+        wanted = {e for w in rest for m in re.findall(r"\[(.+)\]", w) for e in m.split(",")}
+        return "".join(f"there is no extra {e}" for e in wanted - extras())
+    elif not program.endswith("python") and program not in OTHERS:
+        return f"who is {program}?"
+    places = [w for w in rest if w.startswith(("examples/", "tests/", "tools/", "docs/"))]
+    return "".join(f"{place} is not there" for place in places if not (ROOT / place).exists())
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def extras() -> set[str]:
+    return set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", [p for p in WRITTEN if commands(p)], ids=name_of)
+def test_commands_exist(page: Path) -> None:
+    for words in commands(page):
+        complaint = complaint_about(words)
+        assert not complaint, f"{shlex.join(words)}: {complaint}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["make coffee", "rowgrad bake page.json", "rowgrad run page.json --stpes 3", "rowgrad bench --lst",
+     "rowgrad run examples/pages/99.json", "pip install 'rowgrad[all]'", "frobnicate"],
+)  # fmt: skip
+def test_a_wrong_command_would_fail(line: str) -> None:
+    assert complaint_about(shlex.split(line))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_make_targets_in_the_text_exist(page: Path) -> None:
+    named = re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))
+    assert set(named) <= make_targets()
+
+
+# -- links -----------------------------------------------------------------------------------------------------------
 
 
 def without_code(text: str) -> str:
@@ -107,3 +199,32 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_generated_files_are_fresh(tool: str) -> None:
     done = subprocess.run([sys.executable, str(ROOT / "tools" / tool), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# -- the site --------------------------------------------------------------------------------------------------------
+
+
+def test_every_page_is_in_the_site() -> None:
+    """Each page stands in a list of pages, which is how readers of the site find it; `make docs` builds it."""
+    listed = set()
+    for page in PAGES:
+        for m in BLOCK.finditer(page.read_text(encoding="utf-8")):
+            if m[1] == "{toctree}":
+                entries = [re.sub(r"^.*<(.*)>$", r"\1", line) for line in m[2].splitlines() if line and line[0] != ":"]
+                listed |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
+    left_out = {ROOT / "README.md", ROOT / "docs/index.md"}  # the landing page stands in for the first
+    assert set(PAGES) - left_out <= listed
+    assert all(page.exists() for page in listed)
+
+
+def test_every_public_name_is_in_the_api() -> None:
+    """But ops, which have the reference, and modules, which are headings."""
+    shown = set()
+    for page in ROOT.glob("docs/api*.md"):
+        for m in BLOCK.finditer(page.read_text(encoding="utf-8")):
+            if m[1].startswith("{api} "):
+                shown |= {f"{m[1].split()[1]}.{name}" for name in m[2].split()}
+    names = (ROOT / "tests/surface/names.txt").read_text(encoding="utf-8").split()
+    modules = {f"rowgrad.{m}" for m in ("compat", "dense_ops", "errors", "raw_ops", "sparse")} | {"rowgrad.graph.ops"}
+    public = {n for n in names if not n.startswith(("rowgrad.raw_ops.", "rowgrad.dense_ops."))} - modules
+    assert public <= shown

@@ -1,0 +1,56 @@
+"""The site: `make docs` builds the pages of this repository into build/docs/html, and a warning is an error.
+
+The source folder is the root of the project, so that a link from page to page is the same on GitHub and in the site.
+Nothing is fetched: no fonts, no scripts, no inventories of other projects.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+RECORD = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = html_title = RECORD["name"]
+version = release = RECORD["version"]
+copyright = f"the authors of {project}; {RECORD['license']}"
+
+extensions = ["myst_parser", "docs_api"]
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**.md",
+    "examples/**.md",
+    "bench/**.md",
+    "tests/golden/README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+]
+exclude_patterns = [".*", "build*", "cpp", "dist", "src", "web", "tools", "**/node_modules", "**/__pycache__"]
+
+myst_heading_anchors = 4
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!rowgrad\.).*")]  # types of other libraries, and short names of our own
+
+templates_path = ["_templates"]
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_additional_pages = {"index": "to_the_landing_page.html"}
+toc_object_entries_show_parents = "hide"
+html_show_sourcelink = False
+html_copy_source = False
+
+
+def setup(app):
+    """Two things that the site wants otherwise than GitHub."""
+
+    def read(app, docname, source):
+        # Sessions end with an empty line, for doctest.
+        source[0] = re.sub(r"\n\n```$", "\n```", source[0], flags=re.MULTILINE)
+        # Results of benchmarks are written without a heading, which the list of pages needs.
+        if docname.startswith("bench/results/") and not source[0].startswith("# "):
+            source[0] = f"# {Path(docname).name}\n\n{source[0]}"
+
+    app.connect("source-read", read)

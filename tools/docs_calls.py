@@ -1,0 +1,36 @@
+"""The examples of the catalogue, taken apart: the names they make, the call they end with, its arguments."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from rowgrad.dispatch import bind
+from rowgrad.spec import PLAN, Op
+
+
+def run_example(source: str) -> tuple[dict[str, Any], ast.Call]:
+    """Executes all but the last line; gives the names it made and the call that is left."""
+    tree = ast.parse(source)
+    last = tree.body.pop()
+    if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
+        raise ValueError(f"an example ends with a call, not:\n{source}")
+    names: dict[str, Any] = {}
+    exec(compile(tree, "<example>", "exec"), names)
+    return names, last.value
+
+
+def value_of(node: ast.expr, names: dict[str, Any]) -> Any:
+    return eval(compile(ast.Expression(node), "<example>", "eval"), names)
+
+
+def bound_example(op: Op, **changed: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments and attributes of the example's call by name, a plan as its arrays; some of them changed."""
+    names, call = run_example(op.example)
+    args = tuple(value_of(a, names) for a in call.args)
+    kwargs = {k.arg: value_of(k.value, names) for k in call.keywords if k.arg}
+    if "plan" in kwargs:
+        plan = kwargs.pop("plan")
+        kwargs |= {part: getattr(plan, part) for part in PLAN}
+    arguments, attrs = bind(op, args, {**kwargs, **changed})
+    return dict(arguments), dict(attrs)
