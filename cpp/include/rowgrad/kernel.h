@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <variant>
@@ -68,7 +69,11 @@ std::int64_t memory_limit();
 template <class T>
 std::vector<T> workspace(std::int64_t n) {
   if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
-  return std::vector<T>(static_cast<std::size_t>(n));
+  try {
+    return std::vector<T>(static_cast<std::size_t>(n));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory{n};
+  }
 }
 
 // Raw memory that stays with the process when it is given back, up to some megabytes: fresh pages cost more than the
@@ -91,7 +96,11 @@ class Scratch {
   Scratch() = default;
   explicit Scratch(std::int64_t n) : size_(n) {
     if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
-    data_ = static_cast<T*>(take_scratch(bytes()));
+    try {
+      data_ = static_cast<T*>(take_scratch(bytes()));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory{n};
+    }
   }
   Scratch(Scratch&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
