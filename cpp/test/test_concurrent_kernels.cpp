@@ -11,7 +11,7 @@ using namespace test;
 namespace {
 
 void test_mixed_callers() {
-  constexpr int callers = kSanitized ? 6 : 16, rounds = kSanitized ? 1 : 3;
+  constexpr int callers = kSanitized ? 4 : 16, rounds = kSanitized ? 1 : 3;
   const EveryKernel every(kSanitized ? 34000 : 40000, 21);
   EXPECT(every.is_complete());
   std::vector<Prepared> before;

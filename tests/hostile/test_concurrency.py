@@ -1,4 +1,4 @@
-"""Threads, forks, signals and the end of the interpreter, all while kernels run. docs/threads_and_memory.md promises it."""
+"""Threads, forks, signals and the end of the interpreter, all while kernels run: docs/threads_and_memory.md."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -265,7 +266,7 @@ def test_interpreter_ends_while_threads_call(ids: int) -> None:
 
 
 def test_interpreter_ends_after_all_was_used() -> None:
-    """The pool's threads wait, arrays are still referred to, a refusal's traceback holds its call: nothing is reported."""
+    """The pool's threads wait, arrays are referred to, a refusal's traceback holds its call: nothing is reported."""
     done = program("""
         rg.set_num_threads(4)
         x = batch(200_000)
@@ -336,7 +337,7 @@ def longest_silence(call: Callable[[], object]) -> tuple[float, float]:
     done.set()
     thread.join()
     inside = [begun, *(t for t in ticks if begun < t < ended), ended]
-    return ended - begun, max(b - a for a, b in zip(inside, inside[1:], strict=False))
+    return ended - begun, max(b - a for a, b in pairwise(inside))
 
 
 def test_other_threads_go_on_during_a_call() -> None:

@@ -1,0 +1,155 @@
+"""Calls every op again and again and watches the memory of the process.
+
+    tools/leak_check.py                                a million mixed calls on NumPy arrays, refusals among them
+    tools/leak_check.py --runner torch --calls 100000  the same on tensors; --runner jax on JAX's arrays
+
+After a warm-up the resident memory is looked at twenty times. Growth is what the last quarter of the looks has more
+than the first quarter, by their medians: more than `--most` bytes, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import rowgrad as rg
+from rowgrad import updates
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG
+from samples import sample
+
+LOOKS = 20
+SHAPES = 5000  # more than a runner remembers judgements of
+RUNNERS = ("numpy", "torch", "jax")
+
+Call = Callable[[], object]
+
+
+def calls_of(runner: str) -> list[Call]:
+    """A call of every op the runner takes, each with good input; and refusals, steps and shapes not seen before."""
+    calls = [call for op in CATALOG.values() if op.layer != "graph" for call in op_calls(runner, op)]
+    return calls + (extra_calls() if runner == "numpy" else [])
+
+
+def op_calls(runner: str, op: Any) -> list[Call]:
+    if runner == "numpy":
+        inputs = sample(op.name, np.random.default_rng(3), np.float32)
+        attrs: dict[str, Any] = {}
+    else:
+        if runner == "torch":
+            from torch_arrays import split
+        else:
+            from jax_arrays import split
+        inputs, attrs = split(op, np.float32)
+    function = OPS[op.name]
+
+    def good() -> object:
+        return function(**inputs, **attrs)
+
+    try:
+        good()
+    except (rg.errors.OpError, TypeError, ValueError):  # a dtype this library does not have
+        return []
+    # Refused: the first array with one dimension more than it has.
+    name = next((a.name for a in op.inputs if not a.host and not a.many and hasattr(inputs[a.name], "shape")), None)
+    if name is None:
+        return [good]
+    bad = {**inputs, name: inputs[name].reshape((1, 1, 1, *inputs[name].shape))}
+
+    def refused() -> object:
+        try:
+            return function(**bad, **attrs)
+        except (rg.errors.OpError, TypeError, ValueError, RuntimeError):
+            return None
+
+    return [good, refused]
+
+
+def extra_calls() -> list[Call]:
+    """NumPy's alone: large results, kept results, optimizer steps, shapes that differ from call to call."""
+    rng = np.random.default_rng(5)
+    table, grad = rng.normal(size=(500, 8)).astype(np.float32), rng.normal(size=(64, 8)).astype(np.float32)
+    ids, segments = rng.integers(0, 500, 300), np.sort(rng.integers(0, 64, 300))
+    slots, buffer = updates.new_slots("adam", table), rg.GradBuffer((500, 8))
+    step, count = updates.Step(lr=0.01), [0]
+
+    def other_shape() -> object:
+        count[0] = count[0] % SHAPES + 1
+        return OPS["GatherRows"](table, np.zeros(count[0], np.int64))
+
+    def bad_step() -> object:
+        try:
+            return updates.apply_bags("adam", table, slots, grad, ids + 1000, segments, step)
+        except rg.errors.OpError:
+            return None
+
+    return [
+        bad_step,
+        lambda: updates.apply_bags("adam", table, slots, grad, ids, segments, step),
+        lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 500, out=buffer),
+        lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 50_000),  # beyond what malloc keeps
+        lambda: rg.Plan(ids, segments, num_rows=500),
+        other_shape,  # the last: `watch` calls it often
+    ]
+
+
+def resident() -> int:
+    """Bytes of memory the process has."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def watch(runner: str, number: int) -> list[int]:
+    """The resident memory after the warm-up, and after each of the parts of so many calls."""
+    calls, choice = calls_of(runner), random.Random(1)
+    for _ in range(3):
+        for call in calls:
+            call()
+    if runner == "numpy":
+        for _ in range(SHAPES):  # until a judgement is forgotten
+            calls[-1]()
+    for _ in range(number // 10):
+        choice.choice(calls)()
+    looks = []
+    for _ in range(LOOKS):
+        for _ in range(number // LOOKS):
+            choice.choice(calls)()
+        looks.append(resident())
+    print(f"{runner}: {len(calls)} different calls")
+    return looks
+
+
+def growth(looks: list[int]) -> int:
+    quarter = len(looks) // 4
+    return int(statistics.median(looks[-quarter:]) - statistics.median(looks[:quarter]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--runner", choices=RUNNERS, default="numpy")
+    parser.add_argument("--most", type=int, default=1_000_000, help="bytes of growth that are no leak")
+    told = parser.parse_args()
+    begun = time.perf_counter()
+    looks = watch(told.runner, told.calls)
+    grown = growth(looks)
+    megabytes = ", ".join(f"{look / 1e6:.2f}" for look in looks)
+    print(f"{told.calls} calls in {time.perf_counter() - begun:.0f} s; resident MB: {megabytes}")
+    print(f"growth: {grown} bytes, {'a leak' if grown > told.most else 'no leak'}")
+    return 1 if grown > told.most else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
