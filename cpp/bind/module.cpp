@@ -171,6 +171,8 @@ class Job {
     outputs.take(arrays, codes, true);
     dirty.take(stale, stale_code, false);
     return as_python(guarded([&]() -> Status {
+      // Zeros are for the kernel to write then, who knows when it has its memory: before that nothing is touched.
+      if (!zeros) kernel_->fresh_zeros = false;
       if (const Status s = kernel_->check()) return s;
       const bool fills = kernel_->fills();
       kernel_->holds_zeros = !fills || (zeros && !is_mostly(dirty.views, outputs.views[0]));

@@ -214,14 +214,16 @@ class EveryKernel {
 };
 
 // Every step of a call on memory that the caller has: it allocates nothing of its own between `begin` and `end`.
-// `out` are outputs of the right size, filled as the kernel wants them filled.
+// `out` are outputs of the right size, filled as the kernel wants them filled; without `fresh_zeros` they are somebody's
+// arrays, which hold anything.
 struct Run {
   Status status;
   bool computed = false;
 };
 
 template <class Begin, class End>
-Run run_on(const Case& c, std::vector<Tensor>& out, std::int64_t rows_expected, const Begin& begin, const End& end) {
+Run run_on(const Case& c, std::vector<Tensor>& out, std::int64_t rows_expected, const Begin& begin, const End& end,
+           bool fresh_zeros) {
   std::vector<Array> views, out_views;
   for (const Tensor& t : c.in) views.push_back(t.view());
   for (Tensor& t : out) out_views.push_back(t.view());
@@ -232,6 +234,7 @@ Run run_on(const Case& c, std::vector<Tensor>& out, std::int64_t rows_expected, 
     const std::unique_ptr<Kernel> kernel = made(c);
     kernel->in = views;
     kernel->attr = c.attrs;
+    kernel->fresh_zeros = fresh_zeros;
     result.status = kernel->measure();
     if (!result.status) result.status = kernel->check();
     if (!result.status && kernel->rows == rows_expected) {
@@ -254,13 +257,14 @@ struct Prepared {
   std::vector<Tensor> before;
 };
 
-inline Prepared prepared(const Case& c) {
+inline Prepared prepared(const Case& c, bool fresh_zeros) {
   std::vector<Array> views;
   for (const Tensor& t : c.in) views.push_back(t.view());
   const FlushSubnormals flush;
   const std::unique_ptr<Kernel> kernel = made(c);
   kernel->in = views;
   kernel->attr = c.attrs;
+  kernel->fresh_zeros = fresh_zeros;
   EXPECT_EQ(kernel->measure().fault, 0);
   EXPECT_EQ(kernel->check().fault, 0);
   Prepared p{kernel->rows, c.outputs(kernel->rows)};

@@ -120,7 +120,7 @@ bool survives(const Case& c, const Prepared& p, const std::vector<Tensor>& expec
   set_num_threads(3);  // so that the pool, too, has to be made anew
   empty_shelf();
   const std::int64_t new_before = made_new.load(), scratch_before = made_scratch.load();
-  const Run result = run_on(c, out, p.rows, [&] { arm(nth, how_many); }, [&] { armed = false; });
+  const Run result = run_on(c, out, p.rows, [&] { arm(nth, how_many); }, [&] { armed = false; }, false);
   const std::int64_t taken = made_scratch.load() - scratch_before;
   set_num_threads(3);
   const bool failed_once = failed_so_far.load() > 0;
@@ -142,9 +142,9 @@ void test_every_allocation_fails() {
   const EveryKernel every(kSanitized ? 20000 : 40000, 11);
   EXPECT(every.is_complete());
   for (const Case& c : every.cases) {
-    const Prepared p = prepared(c);
+    const Prepared p = prepared(c, false);
     std::vector<Tensor> expected = p.before;
-    EXPECT(run_on(c, expected, p.rows, [] {}, [] {}).computed);
+    EXPECT(run_on(c, expected, p.rows, [] {}, [] {}, false).computed);
     for (std::int64_t how_many : {std::int64_t{1}, std::int64_t{1} << 30})
       for (std::int64_t nth = 1; survives(c, p, expected, nth, how_many); ++nth) ++calls;
   }
@@ -157,9 +157,9 @@ void test_large_workspace_fails() {
   const EveryKernel every(1200000, 12);
   for (const Case& c : every.cases) {
     if (c.kernel != "sparse_segment_grad" && c.kernel != "apply_bags") continue;
-    const Prepared p = prepared(c);
+    const Prepared p = prepared(c, false);
     std::vector<Tensor> expected = p.before;
-    EXPECT(run_on(c, expected, p.rows, [] {}, [] {}).computed);
+    EXPECT(run_on(c, expected, p.rows, [] {}, [] {}, false).computed);
     for (std::int64_t nth = 1; survives(c, p, expected, nth, 1); ++nth) {
     }
     if (c.updates) break;
@@ -171,23 +171,23 @@ void test_threads_that_cannot_start() {
   const EveryKernel every(40000, 13);
   const Case& c = *std::find_if(every.cases.begin(), every.cases.end(),
                                 [](const Case& x) { return x.kernel == "sparse_segment_grad"; });
-  const Prepared p = prepared(c);
+  const Prepared p = prepared(c, false);
   set_num_threads(1);
   std::vector<Tensor> expected = p.before;
-  EXPECT(run_on(c, expected, p.rows, [] {}, [] {}).computed);
+  EXPECT(run_on(c, expected, p.rows, [] {}, [] {}, false).computed);
   for (int started = 0; started < 8; ++started) {
     const Where where("threads", {{"started", started}});
     set_num_threads(8);
     threads_left = started;
     std::vector<Tensor> out = p.before;
-    EXPECT(run_on(c, out, p.rows, [] {}, [] {}).computed);
+    EXPECT(run_on(c, out, p.rows, [] {}, [] {}, false).computed);
     EXPECT(same(out, expected));
     EXPECT_EQ(num_threads(), 8);
   }
   threads_left = 1 << 20;
   set_num_threads(8);
   std::vector<Tensor> out = p.before;
-  EXPECT(run_on(c, out, p.rows, [] {}, [] {}).computed);
+  EXPECT(run_on(c, out, p.rows, [] {}, [] {}, false).computed);
   EXPECT(same(out, expected));
 }
 

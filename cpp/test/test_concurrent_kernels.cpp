@@ -18,9 +18,9 @@ void test_mixed_callers() {
   std::vector<std::vector<Tensor>> expected;
   set_num_threads(1);
   for (const Case& c : every.cases) {
-    before.push_back(prepared(c));
+    before.push_back(prepared(c, true));
     expected.push_back(before.back().before);
-    EXPECT(run_on(c, expected.back(), before.back().rows, [] {}, [] {}).computed);
+    EXPECT(run_on(c, expected.back(), before.back().rows, [] {}, [] {}, true).computed);
   }
 
   std::atomic<int> working{callers};
@@ -32,7 +32,7 @@ void test_mixed_callers() {
         const std::size_t i = (k + static_cast<std::size_t>(t) * 5) % n;  // each begins elsewhere
         const Where where(every.cases[i].kernel.c_str(), {{"caller", t}});
         std::vector<Tensor> out = before[i].before;
-        EXPECT(run_on(every.cases[i], out, before[i].rows, [] {}, [] {}).computed);
+        EXPECT(run_on(every.cases[i], out, before[i].rows, [] {}, [] {}, true).computed);
         EXPECT(same(out, expected[i]));
       }
       --working;

@@ -71,14 +71,15 @@ def test_results_the_system_refuses() -> None:
 
 @linux
 def test_workspace_the_system_refuses() -> None:
-    """What is updated stays as it was; an `out=` holds what it held, or zeros; a kept gradient stays right."""
+    """What is updated stays as it was; so does an `out=`; a kept gradient stays right."""
     program("""
         n, rows, bags = 12_000_000, 100_000, 1000
         ids, segments = rng.integers(0, rows, n), np.sort(rng.integers(0, bags, n))
         table, grad = rng.normal(size=(rows, 2)), rng.normal(size=(bags, 2))
         buffer = rg.GradBuffer((rows, 2), np.float64)
         few = OPS["SparseSegmentSumGrad"](grad, ids[:9], segments[:9], rows, out=buffer).copy()
-        seven = np.full((rows, 2), 7.0)
+        seven, halves = np.full((rows, 2), 7.0), np.ones((n, 1), np.float16)
+        wide = np.full((220_000, 40), 7.0)  # beyond what is written whole
         state = [table, *updates.new_slots("adam", table, 0.5)]
         before = [a.tobytes() for a in state]
         step = updates.Step(lr=0.1)
@@ -92,7 +93,15 @@ def test_workspace_the_system_refuses() -> None:
         def gradient(ids, segments, out):
             return OPS["SparseSegmentMeanGrad"](grad, ids, segments, rows, order=order, out=out)
         refused(lambda: gradient(ids, segments, seven), "SparseSegmentMeanGrad: ", "workspace for 12000000 elements")
-        assert (seven == 7).all() or not seven.any()
+        assert (seven == 7).all()
+        given = {
+            "SparseSegmentMeanGrad": ((np.ones((bags, 40)), ids, segments, len(wide)), wide),
+            "SparseSegmentSumGradGrad": ((table, ids, segments, bags), np.full((bags, 2), 7.0)),
+            "ScatterRows": ((halves, ids, rows), np.full((rows, 1), 7, np.float16)),
+        }
+        for name, (inputs, out) in given.items():
+            refused(lambda: OPS[name](*inputs, out=out), f"{name}: ", "workspace for 12000000 elements")
+            assert (out == 7).all(), name
         refused(lambda: gradient(ids, segments, buffer), "SparseSegmentMeanGrad: ", "workspace for 12000000 elements")
         refused(lambda: OPS["SparseFillEmptyRows"](np.array([[5], [3]]), np.ones(2), [2**26], 1.0),
                 "SparseFillEmptyRows: ", "workspace for 67108864 elements")

@@ -36,7 +36,7 @@ class Kernel {
   std::span<const Array> in;           // in the order of the op's signature
   std::span<const std::int64_t> attr;  // the record's constants, then the call's attributes
   std::int64_t rows = -1;              // set by measure when outputs are sized by the data
-  bool fresh_zeros = true;             // set by the caller before measure: whether outputs can hold zeros for nothing
+  bool fresh_zeros = true;             // set by the caller before check: whether outputs can hold zeros for nothing
   bool holds_zeros = true;             // set by the caller before compute: what the outputs hold
 
   virtual ~Kernel() = default;
