@@ -13,7 +13,7 @@ struct Case {
   std::string kernel;
   Numbers64 attrs;
   std::vector<Tensor> in;
-  Outputs outputs;            // of what size; for an update kernel, the state before the step
+  Outputs outputs;  // of what size; for an update kernel, the state before the step
   bool updates = false;
 };
 
@@ -99,7 +99,8 @@ class EveryKernel {
       const Tensor narrow = random_tensor(rng_, DType::float16, {kBags, 2});
       add("sparse_segment_grad", {kind, 0, 0}, {narrow, ids, mixed, rows}, table_of(DType::float16, kRows, 2));
     }
-    add("sparse_segment_grad_padded", {0, 1, 0}, {grad, ids, mixed, rows, scalar_of(kRows + 9), scalar_of(kRows)}, unique);
+    const Tensor size = scalar_of(kRows + 9), fill = scalar_of(kRows);
+    add("sparse_segment_grad_padded", {0, 1, 0}, {grad, ids, mixed, rows, size, fill}, unique);
   }
 
   void row_kernels() {
@@ -114,7 +115,8 @@ class EveryKernel {
     add("sparse_segment_dot", {}, {floats({kBags, kCols}), table, ids, below(kBags)}, of({Tensor(kF, {n_})}));
     add("row_dot", {}, {long_rows, floats({n_, kCols})}, of({Tensor(kF, {n_})}));
     add("segment_ids_from_offsets", {0}, {counting(n_ / 4, 4), scalar_of(n_)}, of({Tensor(DType::int64, {n_})}));
-    const std::vector<Tensor> stacked{Tensor(DType::int32, {n_}), Tensor(DType::int64, {n_}), Tensor(DType::int64, {n_})};
+    const Tensor places(DType::int64, {n_});
+    const std::vector<Tensor> stacked{Tensor(DType::int32, {n_}), places, places};
     add("stack_bags", {1}, {ids, counting(n_ / 4 + 1, 4), ids_of({kRows, kRows}), ids_of({0, kRows})}, of(stacked));
   }
 
@@ -214,8 +216,8 @@ class EveryKernel {
 };
 
 // Every step of a call on memory that the caller has: it allocates nothing of its own between `begin` and `end`.
-// `out` are outputs of the right size, filled as the kernel wants them filled; without `fresh_zeros` they are somebody's
-// arrays, which hold anything.
+// `out` are outputs of the right size, filled as the kernel wants them filled; without `fresh_zeros` they are
+// somebody's arrays, which hold anything.
 struct Run {
   Status status;
   bool computed = false;
