@@ -1,6 +1,6 @@
 // Memory that is not there: every allocation of every kernel fails once, alone and with all that follow it. The call
-// ends with out_of_memory and has written nothing, or does without; nothing is lost, and the next call is right. Threads
-// that cannot be started are done without.
+// ends with out_of_memory and has written nothing, or does without; nothing is lost, and the next call is right.
+// Threads that cannot be started are done without.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
