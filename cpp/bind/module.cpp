@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 #include "rowgrad/sparse_segment.h"
+#include "without_gil.h"
 #include "xla.h"
 
 namespace nb = nanobind;
@@ -115,7 +117,7 @@ nb::list as_python(const std::vector<KernelEntry>& list) {
 // Runs one phase without the GIL and with subnormals flushed; a workspace that does not fit becomes a Status.
 template <class Fn>
 Status guarded(Fn&& fn) {
-  nb::gil_scoped_release release;
+  const WithoutGil free;
   const FlushSubnormals flush;
   try {
     return fn();
@@ -137,7 +139,13 @@ class Job {
     kernel_->in = inputs_.views;
     kernel_->attr = attrs_;
     status_ = guarded([&] { return kernel_->measure(); });
+    ++alive;
   }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job() { --alive; }
+
+  inline static std::atomic<int> alive{0};
 
   nb::object written() const {
     return std::visit(
@@ -163,6 +171,8 @@ class Job {
     outputs.take(arrays, codes, true);
     dirty.take(stale, stale_code, false);
     return as_python(guarded([&]() -> Status {
+      // Zeros are for the kernel to write then, who knows when it has its memory: before that nothing is touched.
+      if (!zeros) kernel_->fresh_zeros = false;
       if (const Status s = kernel_->check()) return s;
       const bool fills = kernel_->fills();
       kernel_->holds_zeros = !fills || (zeros && !is_mostly(dirty.views, outputs.views[0]));
@@ -197,7 +207,9 @@ auto bytes_from(std::int64_t bytes) {
     void* memory;
     std::int64_t bytes;
   };
-  auto* owned = new Owned{take(bytes), bytes};
+  auto made = std::make_unique<Owned>(nullptr, bytes);
+  made->memory = take(bytes);
+  Owned* const owned = made.release();
   nb::capsule owner(owned, [](void* p) noexcept {
     auto* o = static_cast<Owned*>(p);
     give(o->memory, o->bytes);
@@ -241,5 +253,14 @@ NB_MODULE(_core, m) {
   bind_xla(m);
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
-  m.def("set_num_threads", &set_num_threads, nb::call_guard<nb::gil_scoped_release>());
+  m.def("set_num_threads", &set_num_threads, nb::call_guard<WithoutGil>());
+  // A daemon thread that is inside a call when the interpreter ends has a Job for ever: that is no leak to warn of.
+  Py_AtExit([] {
+    if (Job::alive.load() > 0) nb::set_leak_warnings(false);
+  });
+  // What is made at its first use is made now: a fork while another thread makes it would leave the child waiting.
+  num_threads();
+  memory_limit();
+  row_level();
+  give_scratch(take_scratch(1), 1);
 }

@@ -34,8 +34,13 @@ inline void relax() {
 // no call waits for a worker that has not begun.
 class Pool {
  public:
+  // As many workers as the system gives: a call with fewer takes longer and gives the same.
   explicit Pool(int workers) {
-    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    threads_.reserve(static_cast<std::size_t>(workers));
+    try {
+      for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    } catch (...) {
+    }
   }
 
   ~Pool() {
@@ -117,10 +122,15 @@ struct Owner {
   std::shared_ptr<Pool> pool;
   std::atomic<int> wanted{std::max(1, int(std::thread::hardware_concurrency()))};
 
-  std::shared_ptr<Pool> get() {
+  // None where one thread is enough, or where there is no memory for more: a table may be half updated by now, and
+  // nothing may stop who is at it.
+  std::shared_ptr<Pool> get() noexcept {
     std::lock_guard lock(mutex);
     const int n = num_threads();
-    if (!pool && n > 1) pool = std::make_shared<Pool>(n - 1);
+    try {
+      if (!pool && n > 1) pool = std::make_shared<Pool>(n - 1);
+    } catch (...) {
+    }
     return pool;
   }
 };

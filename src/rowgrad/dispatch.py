@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from .check import check_attrs
-from .errors import OpError, refuse
+from .errors import OpError, ResourceExhaustedError, refuse
 from .spec import CATALOG, PLAN, Op, spread
 
 NUMPY = "rowgrad.native"
@@ -41,6 +41,9 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
     except OpError as error:
         error.in_call(op.name, name, describe(op, arguments, attrs))
         raise
+    except MemoryError as error:  # of an array library, which says how much it asked for
+        exhausted = ResourceExhaustedError(f"OOM: {error}")
+        raise exhausted.in_call(op.name, name, describe(op, arguments, attrs)) from error
     return outputs
 
 

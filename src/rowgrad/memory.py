@@ -18,5 +18,8 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], zeros: bool) -> Arra
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE:
         return np.zeros(shape, dtype) if zeros else np.empty(shape, dtype)
-    fresh: Array = zeroed(size) if zeros else recycled(size)
+    try:
+        fresh: Array = zeroed(size) if zeros else recycled(size)
+    except MemoryError:
+        raise MemoryError(f"no memory for {size} bytes: shape {shape}, dtype {dtype}") from None
     return fresh.view(dtype).reshape(shape)

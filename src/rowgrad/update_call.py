@@ -10,7 +10,7 @@ import numpy as np
 
 from ._core import Job, dtypes, kernels, update_kernels
 from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned
-from .errors import OpError, refuse, shape_text
+from .errors import OpError, ResourceExhaustedError, refuse, shape_text
 from .spec import PLAN
 from .update_rules import Step, rule_named, slot_dtype, slot_shapes
 
@@ -46,9 +46,13 @@ class UpdateCall:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not isinstance(error, OpError | MemoryError):
+            return
+        parts = (f"{k}={_value_text(v)}" for k, v in self.arguments.items() if v is not None)
         if isinstance(error, OpError):
-            parts = (f"{k}={_value_text(v)}" for k, v in self.arguments.items() if v is not None)
             error.in_call(self.kernel, None, ", ".join(parts))
+        else:  # NumPy's, which says how much it asked for
+            raise ResourceExhaustedError(f"OOM: {error}").in_call(self.kernel, None, ", ".join(parts)) from error
 
     def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
         """The arrays that are updated: the table, whose dtype and rows the others follow, and the rule's slots."""

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <variant>
@@ -35,7 +36,7 @@ class Kernel {
   std::span<const Array> in;           // in the order of the op's signature
   std::span<const std::int64_t> attr;  // the record's constants, then the call's attributes
   std::int64_t rows = -1;              // set by measure when outputs are sized by the data
-  bool fresh_zeros = true;             // set by the caller before measure: whether outputs can hold zeros for nothing
+  bool fresh_zeros = true;             // set by the caller before check: whether outputs can hold zeros for nothing
   bool holds_zeros = true;             // set by the caller before compute: what the outputs hold
 
   virtual ~Kernel() = default;
@@ -68,7 +69,11 @@ std::int64_t memory_limit();
 template <class T>
 std::vector<T> workspace(std::int64_t n) {
   if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
-  return std::vector<T>(static_cast<std::size_t>(n));
+  try {
+    return std::vector<T>(static_cast<std::size_t>(n));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory{n};
+  }
 }
 
 // Raw memory that stays with the process when it is given back, up to some megabytes: fresh pages cost more than the
@@ -91,7 +96,11 @@ class Scratch {
   Scratch() = default;
   explicit Scratch(std::int64_t n) : size_(n) {
     if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
-    data_ = static_cast<T*>(take_scratch(bytes()));
+    try {
+      data_ = static_cast<T*>(take_scratch(bytes()));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory{n};
+    }
   }
   Scratch(Scratch&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}

@@ -30,9 +30,12 @@ class SegmentSum : public Kernel {
     return {};
   }
 
+  bool fills() const override { return !fresh_zeros; }
+
   void compute(std::span<const Array> out) override {
     const Ids segments(in[1]);
     const auto starts = run_starts(segments);
+    clear_unless(holds_zeros, out[0]);
     visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
       const auto sums = mat<T>(out[0]);
@@ -105,17 +108,22 @@ class ScatterRows : public Kernel {
   }
 
   RowList written() const override { return batch_.rows(); }
+  bool fills() const override { return !fresh_zeros; }
 
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);
-    if (ids.size == 0) return;
+    if (ids.size == 0) return clear_unless(holds_zeros, out[0]);
     batch_ = SortedBatch::by_position(ids, bound_);
     batch_.visit([&](const auto& entries) {
       rowgrad::visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-        if constexpr (std::is_floating_point_v<Accumulator<T>>)
+        if constexpr (std::is_floating_point_v<Accumulator<T>>) {
+          clear_unless(holds_zeros, out[0]);
           accumulate(entries, mat<T>(in[0]), out[0].as<T>());
-        else
-          add_up(entries, mat<T>(in[0]), mat<T>(out[0]));
+        } else {
+          const auto starts = row_starts(entries);
+          clear_unless(holds_zeros, out[0]);
+          add_up(entries, starts, mat<T>(in[0]), mat<T>(out[0]));
+        }
       });
     });
   }
@@ -131,8 +139,7 @@ class ScatterRows : public Kernel {
   }
 
   template <class T, class P>
-  static void add_up(const Entries<P>& entries, Mat<T> grad, Mat<T> result) {
-    const auto starts = row_starts(entries);
+  static void add_up(const Entries<P>& entries, const std::vector<std::int64_t>& starts, Mat<T> grad, Mat<T> result) {
     parallel_groups(starts, grad.cols, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t i = starts[first]; i < starts[last]; ++i) {
         T* row = result.row(std::int64_t(entries[i].row));

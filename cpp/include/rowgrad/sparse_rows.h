@@ -382,11 +382,9 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
       const auto values = vec<const T>(in[1]);
       const auto result = vec<T>(out[0]);
       if (ascending_) return fill_stretches(values, result);
+      if (shared_) return add_values(values, result);
       fill_unnamed(result);
-      if (shared_)
-        add_values(values, result);
-      else
-        copy_values(values, result);
+      copy_values(values, result);
     });
   }
 
@@ -426,6 +424,7 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
     const auto* map = in[0].as<const std::int64_t>();
     auto sums = workspace<Accumulator<T>>(result.size);
     auto terms = workspace<std::uint8_t>(result.size);  // none, one, more
+    fill_unnamed(result);                               // now that the memory is there
     for (std::int64_t i = 0; i < values.size; ++i) {
       const std::int64_t j = map[i];
       if (terms[j] == 0) {

@@ -103,7 +103,7 @@ inline bool is_written_whole(std::int64_t rows, const Array& grad) {
 }
 
 inline void clear_unless(bool holds_zeros, const Array& out) {
-  if (!holds_zeros && out.bytes() > 0) std::memset(out.data, 0, static_cast<std::size_t>(out.bytes()));
+  if (!holds_zeros) clear(out);
 }
 
 // How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they give the
@@ -279,8 +279,10 @@ class SparseSegmentGradGrad : public Kernel {
     return {};
   }
 
+  bool fills() const override { return !fresh_zeros; }
+
   void compute(std::span<const Array> out) override {
-    if (empty_) return;
+    if (empty_) return clear_unless(holds_zeros, out[0]);
     const auto batch = SortedBatch::by_segment(Ids(in[2]), Ids(in[1]), out_rows_, in[0].rows());
     batch.visit([&](const auto& entries) { reduce(entries, out); });
   }
@@ -293,6 +295,7 @@ class SparseSegmentGradGrad : public Kernel {
     parallel_ranges(entries.size(), kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) ids[i] = std::int64_t(entries[i].from);
     });
+    clear_unless(holds_zeros, out[0]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
       const auto rows_out = mat<T>(out[0]);

@@ -161,6 +161,8 @@ class WeightedSegmentGradRows : public Kernel {
     return check_ids(Ids(in[1]), in[0].rows(), Fault::segment_not_in_grad);
   }
 
+  bool fills() const override { return true; }
+
   void compute(std::span<const Array> out) override {
     const Ids segments(in[1]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {

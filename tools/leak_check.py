@@ -1,0 +1,203 @@
+"""Calls every op again and again and watches the memory of the process.
+
+    tools/leak_check.py                                a million mixed calls on NumPy arrays, refusals among them
+    tools/leak_check.py --runner torch --calls 100000  the same on tensors; --runner jax on JAX's arrays
+    tools/leak_check.py --each 50                      each call fifty times, and what it leaves behind
+
+After a warm-up the resident memory is looked at twenty times. Growth is what the last quarter of the looks has more
+than the first quarter, by their medians: more than `--most` bytes, and the exit status is 1. With `--each` the blocks
+of Python's allocator and the bytes of malloc's are counted instead: a call that leaves a block each time is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import rowgrad as rg
+from rowgrad import updates
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG
+from samples import sample
+
+LOOKS = 20
+SHAPES = 5000  # more than a runner remembers judgements of
+RUNNERS = ("numpy", "torch", "jax")
+
+Call = Callable[[], object]
+
+
+def calls_of(runner: str) -> list[Call]:
+    """A call of every op the runner takes, each with good input; and refusals, steps and shapes not seen before."""
+    calls = [call for op in CATALOG.values() if op.layer != "graph" for call in op_calls(runner, op)]
+    return calls + (extra_calls() if runner == "numpy" else [])
+
+
+def op_calls(runner: str, op: Any) -> list[Call]:
+    if runner == "numpy":
+        inputs = sample(op.name, np.random.default_rng(3), np.float32)
+        attrs: dict[str, Any] = {}
+    else:
+        if runner == "torch":
+            from torch_arrays import split
+        else:
+            from jax_arrays import split
+        inputs, attrs = split(op, np.float32)
+    function = OPS[op.name]
+
+    def good() -> object:
+        return function(**inputs, **attrs)
+
+    try:
+        good()
+    except (rg.errors.OpError, TypeError, ValueError):  # a dtype this library does not have
+        return []
+    # Refused: the first array with one dimension more than it has.
+    name = next((a.name for a in op.inputs if not a.host and not a.many and hasattr(inputs[a.name], "shape")), None)
+    if name is None:
+        return [good]
+    bad = {**inputs, name: inputs[name].reshape((1, 1, 1, *inputs[name].shape))}
+
+    def refused() -> object:
+        try:
+            return function(**bad, **attrs)
+        except (rg.errors.OpError, TypeError, ValueError, RuntimeError):
+            return None
+
+    good.__name__, refused.__name__ = op.name, f"{op.name}, refused"
+    return [good, refused]
+
+
+def extra_calls() -> list[Call]:
+    """NumPy's alone: large results, kept results, optimizer steps, shapes that differ from call to call."""
+    rng = np.random.default_rng(5)
+    table, grad = rng.normal(size=(500, 8)).astype(np.float32), rng.normal(size=(64, 8)).astype(np.float32)
+    ids, segments = rng.integers(0, 500, 300), np.sort(rng.integers(0, 64, 300))
+    slots, buffer = updates.new_slots("adam", table), rg.GradBuffer((500, 8))
+    step, count = updates.Step(lr=0.01), [0]
+
+    def other_shape() -> object:
+        count[0] = count[0] % SHAPES + 1
+        return OPS["GatherRows"](table, np.zeros(count[0], np.int64))
+
+    def bad_step() -> object:
+        try:
+            return updates.apply_bags("adam", table, slots, grad, ids + 1000, segments, step)
+        except rg.errors.OpError:
+            return None
+
+    return [
+        bad_step,
+        lambda: updates.apply_bags("adam", table, slots, grad, ids, segments, step),
+        lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 500, out=buffer),
+        lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 50_000),  # beyond what malloc keeps
+        lambda: rg.Plan(ids, segments, num_rows=500),
+        other_shape,  # the last: `watch` calls it often
+    ]
+
+
+def resident() -> int:
+    """Bytes of memory the process has."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def watch(runner: str, number: int) -> list[int]:
+    """The resident memory after the warm-up, and after each of the parts of so many calls."""
+    calls, choice = calls_of(runner), random.Random(1)
+    for _ in range(3):
+        for call in calls:
+            call()
+    if runner == "numpy":
+        for _ in range(SHAPES):  # until a judgement is forgotten
+            calls[-1]()
+    for _ in range(number // 10):
+        choice.choice(calls)()
+    looks = []
+    for _ in range(LOOKS):
+        for _ in range(number // LOOKS):
+            choice.choice(calls)()
+        looks.append(resident())
+    print(f"{runner}: {len(calls)} different calls")
+    return looks
+
+
+class _Malloc(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _names = "arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost"
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names.split(", "))
+
+
+def in_use() -> tuple[int, int]:
+    """Blocks of Python's allocator, and bytes of malloc's where it tells."""
+    gc.collect()
+    tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if tell is None:
+        return sys.getallocatedblocks(), 0
+    tell.restype = _Malloc
+    return sys.getallocatedblocks(), tell().uordblks
+
+
+def leavers(runner: str, times: int) -> list[str]:
+    """The calls that leave something behind every time. What is only kept for later is not kept three times over."""
+    calls = calls_of(runner)
+    if runner == "numpy":
+        calls.pop()  # judgements of shapes not seen before are kept, by the thousand
+    named = []
+    gc.freeze()  # what is there already need not be looked through again and again
+    for call in calls:
+        for _ in range(times):
+            call()
+        for _ in range(3):
+            blocks, bytes_used = in_use()
+            for _ in range(times):
+                call()
+            more_blocks, more_bytes = (now - before for now, before in zip(in_use(), (blocks, bytes_used), strict=True))
+            if more_blocks < times * 0.9 and more_bytes < times * 16:
+                break
+        else:
+            named.append(f"{call.__name__}: {more_blocks} blocks, {more_bytes} bytes in {times} calls")
+    return named
+
+
+def growth(looks: list[int]) -> int:
+    quarter = len(looks) // 4
+    return int(statistics.median(looks[-quarter:]) - statistics.median(looks[:quarter]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--runner", choices=RUNNERS, default="numpy")
+    parser.add_argument("--most", type=int, default=1_000_000, help="bytes of growth that are no leak")
+    parser.add_argument("--each", type=int, default=0, metavar="TIMES", help="count what each call leaves behind")
+    told = parser.parse_args()
+    begun = time.perf_counter()
+    if told.each:
+        found = leavers(told.runner, told.each)
+        print("\n".join(found) or f"{told.runner}: no call leaves anything behind")
+        return 1 if found else 0
+    looks = watch(told.runner, told.calls)
+    grown = growth(looks)
+    megabytes = ", ".join(f"{look / 1e6:.2f}" for look in looks)
+    print(f"{told.calls} calls in {time.perf_counter() - begun:.0f} s; resident MB: {megabytes}")
+    print(f"growth: {grown} bytes, {'a leak' if grown > told.most else 'no leak'}")
+    return 1 if grown > told.most else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
