@@ -76,15 +76,19 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _strong(value: Any, argument: str) -> Array:
     """An array keeps its dtype: nothing is converted but byte order and strings."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
         raise refuse("not_an_array", argument=argument, value=type(value).__name__)
+    return canonical(plain_array(value, argument), argument)
+
+
+def plain_array(value: Any, argument: str) -> Array:
+    """NumPy's array of a value, or the refusal that says it is none."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except Exception as error:  # its own code says what it is: whatever that raises, it is no array
         raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
-    return canonical(array, argument)
 
 
 def is_aligned(array: Array) -> bool:

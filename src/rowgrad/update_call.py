@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._core import Job, dtypes, kernels, update_kernels
-from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned
+from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned, plain_array
 from .errors import OpError, refuse, shape_text
 from .spec import PLAN
 from .update_rules import Step, rule_named, slot_dtype, slot_shapes
@@ -83,7 +83,7 @@ class UpdateCall:
     def ids(self, name: str, value: Any) -> Memory:
         """A vector of int32 or int64."""
         if isinstance(value, list | tuple) and not isinstance(value, Memory):
-            value = np.asarray(value, np.int64) if len(value) == 0 else np.asarray(value)
+            value = np.zeros(0, np.int64) if len(value) == 0 else plain_array(value, name)
         ids = self._take(name, value)
         if ids.dtype not in _INTEGERS:
             raise refuse("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
@@ -115,6 +115,8 @@ class UpdateCall:
 
     def run(self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()) -> None:
         """Check that what is updated stands apart, and let the kernel do it."""
+        if not isinstance(step, Step):
+            raise refuse("number_unfit", argument="step", value=type(step).__name__, bound="an updates.Step")
         for name, _, memory in state:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
@@ -135,7 +137,7 @@ class UpdateCall:
 
     def _take(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):
-            value = canonical(np.asarray(value), name)
+            value = canonical(plain_array(value, name), name)
         memory = describe(value)
         if memory.dtype not in _CODE:
             raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")
