@@ -58,9 +58,11 @@ class UpdateCall:
             raise refuse("dtype_not_allowed", argument="table", value=self.table.dtype, bound=", ".join(_FLOATS))
         if not self.table.shape:
             raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
-        if len(slots) != len(wanted):
+        listed = isinstance(slots, tuple | list) and not isinstance(slots, Memory)
+        if not listed or len(slots) != len(wanted):
             names = ", ".join(s.name for s in wanted) or "none"
-            raise refuse("slot_count", value=len(slots), bound=f"{len(wanted)}, {names}")
+            count = len(slots) if listed else type(slots).__name__
+            raise refuse("slot_count", value=count, bound=f"{len(wanted)}, {names}")
         state = [("table", table, self.table)]
         for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
@@ -111,7 +113,10 @@ class UpdateCall:
         for name, other in (("starts", "rows"), ("positions", "segments")):
             if length[name] != length[other]:
                 raise refuse("lengths_match", argument=name, value=length[name], bound=length[other])
-        self._take("num_rows", np.asarray(int(plan.num_rows), np.int64))
+        rows = plan.num_rows
+        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= rows < 1 << 63:
+            raise refuse("count_unfit", argument="num_rows", value=repr(rows)[:80], bound=0)
+        self._take("num_rows", np.asarray(int(rows), np.int64))
 
     def run(self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()) -> None:
         """Check that what is updated stands apart, and let the kernel do it."""
@@ -132,7 +137,8 @@ class UpdateCall:
         fault = job.fault or job.run(*_raw(state), False, (), b"")
         if fault is not None:
             key, position, value, bound = fault
-            raise refuse(key, has=tuple(self.arguments), position=position, value=value, bound=bound)
+            names = (*self.arguments, *(name for name, _, _ in self.inputs))  # a plan's arrays have names, too
+            raise refuse(key, has=names, position=position, value=value, bound=bound)
         return None
 
     def _take(self, name: str, value: Any) -> Memory:

@@ -116,7 +116,7 @@ def _range_text(least: float) -> str:
 
 def rule_named(name: str) -> Rule:
     """A rule of the table."""
-    if name not in RULES:
+    if not isinstance(name, str) or name not in RULES:
         raise refuse("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
     return RULES[name]
 
