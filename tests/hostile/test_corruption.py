@@ -1,8 +1,8 @@
 """Every argument of every op spoilt in every way, in every runner.
 
-Either a call is answered, and then with NumPy's bits wherever it can be made, or it is refused by an error of the library
-that names op and argument, in the same words everywhere; and nothing was written. What can be spoilt is read from the
-records, so that an op that is declared tomorrow is tested tomorrow. A crash would end pytest, which shows.
+Either a call is answered, and then with NumPy's bits wherever it can be made, or it is refused by an error of the
+library that names op and argument, in the same words everywhere; and nothing was written. What can be spoilt is read
+from the records, so that an op that is declared tomorrow is tested tomorrow. A crash would end pytest, which shows.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from corruptions import DTYPES, FLOATS, FORMS, INTEGERS, SHAPES, spoils_of
 from hostile_runners import (
     FED,
@@ -38,7 +39,8 @@ from hypothesis import strategies as st
 import rowgrad.results
 from golden_cases import same_bits
 from rowgrad.arrays import NUMPY_DTYPE, admit
-from rowgrad.errors import OpError
+from rowgrad.errors import OpError, ResourceExhaustedError
+from rowgrad.raw_ops import OPS as RAW
 from rowgrad.spec import CATALOG, QUANTIZED, Op, spread
 from samples import sample
 
@@ -238,6 +240,45 @@ def test_every_way_for_numpy(op: Op) -> None:
             error.add_note(f"{op.name}: {what}")
             raise
         assert not isinstance(found, Refusal) or [b.tobytes() for b in buffers] == kept, what
+
+
+# Calls that some runner once answered wrongly, or refused by an error of somebody else's.
+ONCE_WRONG = [
+    ("Sub", "x", "thing_integer"),
+    ("Concat", "values", "byte_swapped"),
+    ("RaggedFillEmptyRows", "default_value", "thing_integer"),
+    ("SparseSegmentSumWithNumSegments", "num_segments", "thing_huge_integer"),
+    ("SparseSegmentSumWithNumSegments", "num_segments", "thing_memoryview"),
+    ("SparseSegmentSumGradGrad", "num_segments", "first_is_4611686018427387904"),
+    ("SparseSegmentSumGrad", "output_dim0", "huge_but_no_elements"),
+    ("SparseSegmentSum", "indices", "thing_endless_list"),
+    ("SparseSegmentSum", "data", "thing_liar"),
+    ("CastLike", "like", "reversed_twice"),
+    ("Range", "delta", "first_is_9223372036854775807"),
+    ("Shape", "input", "huge_but_no_elements"),
+    ("Prod", "input", "huge_but_no_elements"),
+    ("AddN", "inputs", "thing_empty_tuple"),
+    ("GatherRows", "indices", "thing_masked"),
+    ("GatherRows", "params", "object_texts"),
+    ("Transpose", "perm", "last_is_-2"),
+    ("Gather", "params", "nothing"),
+    ("Slice", "size", "bool"),
+    ("RowDot", "x", "zero_d"),
+]
+
+
+@pytest.mark.parametrize("once", ONCE_WRONG, ids="-".join)
+def test_what_was_once_wrong(once: tuple[str, str, str]) -> None:
+    name, argument, way = once
+    judge(CATALOG[name], (Spoilt(argument, way),), ACROSS)
+
+
+def test_views_larger_than_memory_are_refused() -> None:
+    """The same element over and over, which kernels cannot read in place."""
+    for make, form in ((np.broadcast_to, np.float32(1)), (torch.broadcast_to, torch.ones(()))):
+        with pytest.raises(ResourceExhaustedError, match="data takes 13194139533312 bytes") as caught:
+            RAW["SparseSegmentSum"](make(form, (2**40, 3)), [0], [0])
+        assert caught.value.argument == "data"
 
 
 @pytest.mark.parametrize("op", OPS, ids=by_name)
