@@ -54,8 +54,8 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         arrays = admit(op, regroup(op, others)) if op.has_lists else admit(op, others)
         for name, array in (spread(op, arrays)[1] if op.has_lists else arrays).items():
             admitted.setdefault(name, array)
-    said = {a.type: str(getattr(admitted[a.name], "dtype", "")).removeprefix("torch.") for a in inputs if a.host}
-    kinds = {variable: kind for variable, kind in said.items() if kind in INDEX}
+    said = [(a.type, str(getattr(admitted[a.name], "dtype", "")).removeprefix("torch.")) for a in inputs if a.host]
+    kinds = {variable: kind for variable, kind in said if kind in INDEX}
     for arg in inputs:
         value = admitted[arg.name]
         if arg.host:
