@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import refuse
+from .errors import OpError, refuse
 from .spec import QUANTIZED, Aval, Derived, Op, regroup, spread
 
 Array = np.ndarray[Any, Any]
@@ -76,11 +76,19 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _strong(value: Any, argument: str) -> Array:
     """An array keeps its dtype: nothing is converted but byte order and strings."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
         raise refuse("not_an_array", argument=argument, value=type(value).__name__)
-    return canonical(np.asarray(value), argument)
+    return canonical(plain_array(value, argument), argument)
+
+
+def plain_array(value: Any, argument: str) -> Array:
+    """NumPy's array of a value, or the refusal that says it is none."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
+    try:
+        return np.asarray(value)
+    except Exception as error:  # its own code says what it is: whatever that raises, it is no array
+        raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
 
 
 def is_aligned(array: Array) -> bool:
@@ -92,7 +100,7 @@ def canonical(array: Array, argument: str) -> Array:
     """The array in the machine's byte order, contiguous and aligned, of a dtype the catalogue names."""
     # Not ascontiguousarray: that would give a scalar a dimension.
     if not array.flags.c_contiguous or not is_aligned(array):
-        array = array.copy(order="C")
+        array = _copied(array, argument)
     if array.dtype in _NAME:
         return array
     if array.dtype.kind == "T":
@@ -111,13 +119,23 @@ def canonical(array: Array, argument: str) -> Array:
     raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(NUMPY_DTYPE))
 
 
+def _copied(array: Array, argument: str) -> Array:
+    """A view may be larger than any memory: the same element over and over."""
+    try:
+        return array.copy(order="C")
+    except MemoryError:
+        raise refuse("argument_memory", argument=argument, value=array.nbytes) from None
+
+
 def _weak(value: Any, argument: str, wanted: str | None) -> Array:
     """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow."""
     try:
         array = np.asarray(value)
         if array.dtype.kind in "SUfO" and not _holds_arrays(value):
-            array = _exact(np.array(value, dtype=object), array)
-    except (ValueError, OverflowError) as error:
+            array = _exact(np.array(value, dtype=object), array, argument, wanted)
+    except OpError:
+        raise
+    except Exception as error:  # of a list's items: they may be anything
         raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
     if array.size == 0 and array.dtype == np.float64:
         array = array.astype(NUMPY_DTYPE[wanted] if wanted in _PLAIN else np.int32 if wanted is None else np.float32)
@@ -145,13 +163,22 @@ def as_array(value: Any, argument: str, wanted: str | None = None) -> Array:
     return _weak(value, argument, wanted) if is_weak else _strong(value, argument)
 
 
-def _exact(items: Array, guess: Array) -> Array:
+def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Array:
     """Strings to the last NUL, and integers that NumPy would have made floats."""
     if guess.dtype.kind in "SU":
         return items
     if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.reshape(-1)):
+        for position, i in enumerate(items.reshape(-1)):
+            if i.bit_length() > 64:
+                raise refuse("integer_does_not_fit", argument=argument, position=position, value=integer_text(i),
+                             bound=wanted or "int64")  # fmt: skip
         return items.astype(np.uint64 if max(items.reshape(-1)) > np.iinfo(np.int64).max else np.int64)
     return guess
+
+
+def integer_text(value: int) -> str:
+    """An integer in digits, or how long it is where nobody would read them."""
+    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:

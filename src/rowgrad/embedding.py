@@ -163,7 +163,7 @@ def safe_embedding_lookup_sparse(
         if sparse_weights.values.shape[0] != len(ids):
             raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
         weights = OPS["GatherRows"](sparse_weights.values, kept)
-        if combiner != "sum":
+        if not (isinstance(combiner, str) and combiner == "sum"):  # whether it is one at all is asked later
             positive = np.flatnonzero(_is_positive(weights))
             weights = OPS["GatherRows"](weights, positive, gradient="dense")
             kept = kept[positive]
@@ -246,7 +246,10 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
 
     `ops` says what the rows are: arrays, or wires of a graph.
     """
-    bound = max(float(max_norm), 0.0)
+    try:
+        bound = max(float(max_norm), 0.0)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
     length = ops["AtLeast"](ops["Sqrt"](ops["RowDot"](rows, rows)), bound=bound)
     scaled = ops["ScaleRows"](rows, ops["FullLike"](length, value=bound))
     return ops["DivRows"](scaled, length)

@@ -101,6 +101,9 @@ WORDS: dict[str, Words] = {
     "out_of_memory": Words(
         "OOM when allocating workspace for {value} elements; this machine has {bound} bytes", (), ResourceExhaustedError
     ),
+    "out_of_memory_between": Words(
+        "OOM when allocating what is needed on the way to the result", (), ResourceExhaustedError
+    ),
     "last_segment_too_big": Words("Last segment id must be < kintmax, got {value} limit {bound}", ("segment_ids",)),
     "segment_negative": Words("segment ids must be >= 0", ("segment_ids",)),
     "num_segments_too_small": Words("segment ids must be < num_segments", ("segment_ids",)),
@@ -276,6 +279,11 @@ WORDS: dict[str, Words] = {
     "number_does_not_fit": Words("{argument} must hold numbers that {bound} reaches; got {value}"),
     "fed_twice": Words("{value} is fed twice"),
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
+    "argument_memory": Words(
+        "{argument} takes {value} bytes once its elements lie side by side, which are not to be had",
+        (),
+        ResourceExhaustedError,
+    ),
     "not_an_array": Words("{argument} must be an array; got {value}"),
     "attr_not_allowed": Words("attribute {argument} must be one of {bound}; got {value}"),
     "list_expected": Words("{argument} must be a list of at least one array; got {value}"),
@@ -302,6 +310,7 @@ WORDS: dict[str, Words] = {
     "slice_outside": Words(
         "{argument}[{position}] = {value}: the slice must lie inside dimension {position} of size {bound}"
     ),
+    "out_type_too_narrow": Words("{argument} has a size of {value}, more than out_type {bound} counts"),
     "range_endless": Words("delta must not be 0", ("delta",)),
     "range_backwards": Words("start = {value} never reaches limit = {bound} by steps of delta = {result}", ("delta",)),
     "division_by_zero": Words("Integer division by zero: {argument}[{position}] = 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ class GradBuffer:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32) -> None:
         sizes = shape if isinstance(shape, tuple | list) else ()
-        if not sizes or any(not isinstance(d, int | np.integer) or d < 0 for d in sizes):
+        good = bool(sizes) and all(isinstance(d, int | np.integer) and d >= 0 for d in sizes)
+        if not good or math.prod(map(int, sizes)) >= 1 << 59:  # elements that no address reaches
             raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
         self._array: Array = new_array(tuple(map(int, sizes)), np.dtype(dtype), zeros=True)
         self._written: Array = np.zeros(0, np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import canonical
+from .arrays import canonical, plain_array
 from .errors import refuse, shape_text
 from .parts import check_strategy
 from .sparse_tensor import SparseTensor
@@ -64,10 +64,10 @@ def shards_of(params: Any, argument: str) -> list[Any]:
     shards = params if isinstance(params, list) else [params]
     if not shards:
         raise ValueError("Length of params is currently 0. Need at least one param.")
-    arrays = [s if hasattr(s, "dtype") else np.asarray(s) for s in shards]
+    arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
     arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
     first = arrays[0]
-    if len(arrays) > 1 and not first.shape:
+    if len(arrays) > 1 and not all(len(a.shape) for a in arrays):
         raise refuse("data_rank", argument=argument)
     for k, shard in enumerate(arrays[1:], 1):
         if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):

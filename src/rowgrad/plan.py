@@ -92,8 +92,11 @@ class Plan:
 
 
 def _largest(segment_ids: Any) -> int:
-    n = len(segment_ids)
-    return int(max(segment_ids.max() if hasattr(segment_ids, "max") else max(segment_ids), -1)) if n else -1
+    try:
+        n = len(segment_ids)
+        return int(max(segment_ids.max() if hasattr(segment_ids, "max") else max(segment_ids), -1)) if n else -1
+    except Exception:  # RowPlan says what is wrong with them
+        return -1
 
 
 def _restore(*parts: Any) -> Plan:

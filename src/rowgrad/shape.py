@@ -102,7 +102,7 @@ def rows_shape(x: Known, name: str) -> Shape:
     """The shape of an argument that has rows."""
     shape = x.shape(name)
     if not shape:
-        raise refuse("grad_rank" if name == "grad" else "data_rank", has=(name,))
+        raise refuse("grad_rank" if name == "grad" else "data_rank", argument=name)
     return shape
 
 

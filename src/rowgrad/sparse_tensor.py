@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .dispatch import is_traced
-from .errors import refuse, shape_text
+from .arrays import aval_of, canonical, plain_array
+from .dispatch import describe_value, is_traced
+from .errors import OpError, refuse, shape_text
+from .results import check_size
+from .spec import QUANTIZED, Aval
 
 Array = np.ndarray[Any, Any]
 
@@ -31,9 +34,18 @@ class SparseTensor:
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
         if is_traced(dense_shape):
             raise refuse("host_traced", argument="dense_shape")
+        try:
+            self._take(indices, values, dense_shape)
+        except OpError as error:
+            given = {"indices": indices, "values": values, "dense_shape": dense_shape}
+            got = ", ".join(f"{name}={describe_value(part)}" for name, part in given.items())
+            raise error.in_call("SparseTensor", None, got) from None
+
+    def _take(self, indices: Any, values: Any, dense_shape: Any) -> None:
         object.__setattr__(self, "indices", _integers(indices, "indices"))
         object.__setattr__(self, "dense_shape", _integers(dense_shape, "dense_shape"))
-        values = values if hasattr(values, "shape") else np.asarray(values)
+        if not (hasattr(values, "shape") and hasattr(values, "dtype")) or isinstance(values, np.generic):
+            values = plain_array(values, "values")
         if getattr(values.dtype, "kind", "f") in "SU":
             values = values.astype(object)  # fixed widths would cut what is put beside them
         object.__setattr__(self, "values", values)
@@ -86,7 +98,14 @@ class SparseTensor:
     def to_dense(self, default_value: Any = 0) -> Array:
         """A dense array; entries at the same place add up, as they do in SciPy."""
         self._check_bounds()
-        values, places = np.asarray(self.values), tuple(np.asarray(self.indices).T)
+        values, places = canonical(np.asarray(self.values), "values"), tuple(np.asarray(self.indices).T)
+        dtype = aval_of(values).dtype
+        if dtype in QUANTIZED:
+            raise refuse("dtype_not_allowed", argument="values", value=dtype, bound="numbers that can be added")
+        for position, size in enumerate(self.shape):
+            if size < 0:
+                raise refuse("size_negative", argument="dense_shape", position=position, value=size, bound=0)
+        check_size(Aval(dtype, self.shape))
         if values.dtype.kind in "OT":
             dense = np.full(self.shape, default_value if default_value != 0 else "", values.dtype)
             dense[places] = values
@@ -123,7 +142,7 @@ class SparseTensor:
 def _integers(given: Any, argument: str) -> Any:
     """Indices and shapes are int64 arrays of NumPy; what is traced stays as it is."""
     traced = is_traced(given)
-    array = given if traced else np.asarray(given)
+    array = given if traced else plain_array(given, argument)
     if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] is no array of floats
         raise refuse("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
     return array if traced else array.astype(np.int64, copy=False)

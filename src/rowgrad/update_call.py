@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._core import Job, dtypes, kernels, update_kernels
-from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned
+from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned, plain_array
 from .errors import OpError, ResourceExhaustedError, refuse, shape_text
 from .spec import PLAN
 from .update_rules import Step, rule_named, slot_dtype, slot_shapes
@@ -62,9 +62,11 @@ class UpdateCall:
             raise refuse("dtype_not_allowed", argument="table", value=self.table.dtype, bound=", ".join(_FLOATS))
         if not self.table.shape:
             raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
-        if len(slots) != len(wanted):
+        listed = isinstance(slots, tuple | list) and not isinstance(slots, Memory)
+        if not listed or len(slots) != len(wanted):
             names = ", ".join(s.name for s in wanted) or "none"
-            raise refuse("slot_count", value=len(slots), bound=f"{len(wanted)}, {names}")
+            count = len(slots) if listed else type(slots).__name__
+            raise refuse("slot_count", value=count, bound=f"{len(wanted)}, {names}")
         state = [("table", table, self.table)]
         for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
@@ -87,7 +89,7 @@ class UpdateCall:
     def ids(self, name: str, value: Any) -> Memory:
         """A vector of int32 or int64."""
         if isinstance(value, list | tuple) and not isinstance(value, Memory):
-            value = np.asarray(value, np.int64) if len(value) == 0 else np.asarray(value)
+            value = np.zeros(0, np.int64) if len(value) == 0 else plain_array(value, name)
         ids = self._take(name, value)
         if ids.dtype not in _INTEGERS:
             raise refuse("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
@@ -115,10 +117,15 @@ class UpdateCall:
         for name, other in (("starts", "rows"), ("positions", "segments")):
             if length[name] != length[other]:
                 raise refuse("lengths_match", argument=name, value=length[name], bound=length[other])
-        self._take("num_rows", np.asarray(int(plan.num_rows), np.int64))
+        rows = plan.num_rows
+        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= rows < 1 << 63:
+            raise refuse("count_unfit", argument="num_rows", value=repr(rows)[:80], bound=0)
+        self._take("num_rows", np.asarray(int(rows), np.int64))
 
     def run(self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()) -> None:
         """Check that what is updated stands apart, and let the kernel do it."""
+        if not isinstance(step, Step):
+            raise refuse("number_unfit", argument="step", value=type(step).__name__, bound="an updates.Step")
         for name, _, memory in state:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
@@ -134,12 +141,13 @@ class UpdateCall:
         fault = job.fault or job.run(*_raw(state), False, (), b"")
         if fault is not None:
             key, position, value, bound = fault
-            raise refuse(key, has=tuple(self.arguments), position=position, value=value, bound=bound)
+            names = (*self.arguments, *(name for name, _, _ in self.inputs))  # a plan's arrays have names, too
+            raise refuse(key, has=names, position=position, value=value, bound=bound)
         return None
 
     def _take(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):
-            value = canonical(np.asarray(value), name)
+            value = canonical(plain_array(value, name), name)
         memory = describe(value)
         if memory.dtype not in _CODE:
             raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")

@@ -65,6 +65,9 @@ class Step:
         check_betas(self.betas)
         if self.rate is not None:
             check_number("rate", self.rate)
+        for name, value in (("lazy", self.lazy), ("stochastic_rounding", self.stochastic_rounding)):
+            if not isinstance(value, bool):
+                raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
         check_count("seed", self.seed)
         check_count("step", self.step, least=1)
 
@@ -84,7 +87,7 @@ def check_number(name: str, value: Any, least: float = -math.inf) -> None:
     """A finite number, not below `least`."""
     try:
         good = math.isfinite(value) and value >= least
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):  # no number, or an integer no float reaches
         good = False
     if not good:
         raise refuse("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
@@ -113,7 +116,7 @@ def _range_text(least: float) -> str:
 
 def rule_named(name: str) -> Rule:
     """A rule of the table."""
-    if name not in RULES:
+    if not isinstance(name, str) or name not in RULES:
         raise refuse("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
     return RULES[name]
 

@@ -138,6 +138,9 @@ def apply_planned(
         call.rows("grad", grad)
         if any(not hasattr(plan, name) for name in PLAN):
             raise refuse("not_a_plan", value=type(plan).__name__)
+        for name in PLAN[:-1]:
+            if len(getattr(getattr(plan, name), "shape", ())) != 1:
+                raise refuse("should_be_vector", argument=name)
         call.weights(weights, plan.segments.shape[0])
         call.plan(plan)
         call.run(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
@@ -153,6 +156,6 @@ def _bag_constants(combiner: str, weights: Any, accumulate: str, order: str) -> 
 
 
 def _chosen(argument: str, value: Any, choices: tuple[str, ...]) -> int:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise refuse("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
     return choices.index(value)

@@ -89,7 +89,7 @@ def many_values(value: Any, argument: str) -> list[Any]:
     items: list[Any] = []
     for item in value if isinstance(value, list | tuple) else [value]:
         found = item.only if isinstance(item, Placed) and len(item.pins) == 1 else item
-        items += found if is_list(found) else [found]
+        items += found if is_list(found) else [list(found) if isinstance(found, tuple) else found]
     for k, item in enumerate(items):
         if isinstance(item, Placed):
             item.only  # noqa: B018  refuses, naming its outputs

@@ -103,12 +103,12 @@ def place(scope: Scope, op: Op, given: dict[str, Any], attrs: dict[str, Any]) ->
     block = Block(name, op.name, attrs=dict(attrs))
     try:
         refuse_foreign(graph, op, name, given)
-        write_down(graph, block, op, given)
         if op.layer == "graph":
             pins = _expand(graph, op, name, given, attrs)
         else:
             node = add_node(graph, op, name, name, given, attrs)
             pins = {o.name: out for o, out in zip(op.outputs, node.outputs, strict=True)}
+        write_down(graph, block, op, given)  # only what was judged: a list may hold itself
     except Exception:
         graph.back_to(mark)
         raise

@@ -183,7 +183,7 @@ def _bytes_of(value: Any) -> int:
     """The memory of an array; that of strings by the first of them."""
     if not isinstance(value, np.ndarray) or value.dtype != object:
         return int(value.nbytes)
-    seen = [sys.getsizeof(text) for text in islice(value.flat, _LOOKED_AT)]
+    seen = [sys.getsizeof(text) for text in islice(value.reshape(-1), _LOOKED_AT)]
     return int(value.nbytes + (sum(seen) / len(seen) * value.size if seen else 0))
 
 

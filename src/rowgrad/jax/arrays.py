@@ -63,8 +63,15 @@ class Admitted(NamedTuple):
 
 def is_traced(value: Any) -> bool:
     """Whether JAX is at work on a value: it has a shape, and no elements yet."""
+    try:
+        return _holds_tracer(value)
+    except RecursionError:  # a list that holds itself, which is no array of anybody
+        return False
+
+
+def _holds_tracer(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return any(map(is_traced, value))
+        return any(map(_holds_tracer, value))
     return isinstance(value, jax.core.Tracer)
 
 
@@ -146,6 +153,8 @@ def _known(arg: Arg, value: Any) -> Any:
 
 def _narrowed(value: Any, argument: str) -> Any:
     """A NumPy array in the dtype JAX would give it."""
+    if isinstance(value, np.ma.MaskedArray):
+        return value  # refused with NumPy's words: its mask would be lost
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype in _NAME:
         array = np.asarray(value)
         return _fitted(array, argument, jax.dtypes.canonicalize_dtype(array.dtype))
@@ -160,10 +169,17 @@ def _fitted(array: Array, argument: str, dtype: np.dtype[Any]) -> Array:
 
 def to_numpy(value: Any, argument: str) -> Any:
     """An array of JAX as NumPy's, on the same memory where it lies in the machine's; NumPy's floats as JAX has them."""
+    try:
+        return _to_numpy(value, argument)
+    except RecursionError:  # a list that holds itself, which NumPy's runner refuses
+        return value
+
+
+def _to_numpy(value: Any, argument: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value if value.dtype.kind in "iub" else _narrowed(value, argument)
     if isinstance(value, list | tuple):
-        return type(value)(to_numpy(v, argument) for v in value)
+        return type(value)(_to_numpy(v, argument) for v in value)
     if not is_jax(value):
         return value
     dtype = _dtype(value, argument)

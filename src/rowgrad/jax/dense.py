@@ -46,7 +46,6 @@ class Namespace(metaclass=_Names):
     full_like = staticmethod(jnp.full_like)
     broadcast_to = staticmethod(jnp.broadcast_to)
     reshape = staticmethod(jnp.reshape)
-    permute_dims = staticmethod(jnp.permute_dims)
     argwhere = staticmethod(jnp.argwhere)
     argmax = staticmethod(jnp.argmax)
     argmin = staticmethod(jnp.argmin)
@@ -72,6 +71,11 @@ class Namespace(metaclass=_Names):
     remainder = staticmethod(jnp.remainder)
     floor_divide = staticmethod(jnp.floor_divide)
     stop_gradient = staticmethod(jax.lax.stop_gradient)
+
+    @staticmethod
+    def permute_dims(x: Any, axes: Axes) -> Any:
+        """The dimensions in another order; JAX counts none from the end."""
+        return jnp.permute_dims(x, tuple(a % x.ndim for a in axes))
 
     @staticmethod
     def device(x: Any) -> Any:
@@ -163,6 +167,8 @@ class Namespace(metaclass=_Names):
     def take(x: Any, indices: Any) -> Any:
         """Rows by index; those that are none of x's are NaN, or the lowest integer."""
         inside = jnp.where(indices < 0, x.shape[0], indices)  # JAX would count negative ones from the end
+        if x.shape[0] == 0:  # of which JAX takes nothing at all
+            x, inside = jnp.zeros((1, *x.shape[1:]), x.dtype), jnp.ones_like(inside)
         return x.at[inside].get(mode="fill")
 
     @staticmethod

@@ -8,14 +8,21 @@ from typing import Any
 import jax
 
 from .. import native
+from ..arrays import aval_of
+from ..errors import refuse
 from ..spec import Op
-from .arrays import from_numpy, to_numpy
+from .arrays import NAMES, from_numpy, to_numpy
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Run an op whose arguments are arrays, NumPy's or JAX's, numbers and lists; results lie where the arrays do."""
     given = {name: to_numpy(value, name) for name, value in arguments.items()}
     outputs = native.call(op, given, attrs, None)
+    for spec, output in zip(op.outputs, outputs, strict=True):
+        dtype = aval_of(output).dtype
+        if dtype not in NAMES:
+            source = next((a.name for a in op.inputs if a.type == spec.type), spec.name)
+            raise refuse("dtype_not_allowed", argument=source, value=dtype, bound=", ".join(NAMES))
     device = device_of(arguments.values())
     return tuple(from_numpy(o, spec.name, device) for o, spec in zip(outputs, op.outputs, strict=True))
 

@@ -16,6 +16,7 @@ from jax.interpreters import batching, mlir
 from ..check import infer
 from ..errors import OpError, refuse
 from ..results import too_large
+from ..shape import check_elements
 from ..spec import CATALOG, Aval, Op
 from . import custom_call, eager, portable, varying, vmap
 from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype
@@ -56,6 +57,7 @@ def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval,
     if any(d is None for o in outputs for d in o.shape):
         raise refuse("size_traced", bound=_advice(op))
     for aval in outputs:
+        check_elements(aval.shape)
         if prod(max(d, 1) for d in aval.shape if d is not None) >= _ELEMENTS:
             raise too_large(aval)
     return outputs

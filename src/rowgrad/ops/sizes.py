@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..errors import refuse
@@ -13,11 +14,31 @@ CATEGORY = "Sizes"
 _ANY = {"T": ALL_DTYPES}
 _OUT: dict[str, Any] = {"attrs": {"out_type": "int32"}, "choices": {"out_type": INDEX}}
 
+
+def _reaches(x: Known, count: int | None) -> None:
+    """A number of the result is one of its dtype."""
+    if x.attrs["out_type"] == "int32" and isinstance(count, int) and count >= 1 << 31:
+        raise refuse("out_type_too_narrow", argument="input", value=count, bound="int32")
+
+
+def _sizes(x: Known) -> tuple[Shape, ...]:
+    for n in x.shape("input"):
+        _reaches(x, n)
+    return ((len(x.shape("input")),),)
+
+
+def _count(x: Known) -> tuple[Shape, ...]:
+    shape = x.shape("input")
+    if all(isinstance(n, int) for n in shape):
+        _reaches(x, prod(n for n in shape if n is not None))
+    return ((),)
+
+
 dense(
     "Shape",
     "input: T -> output: out_type",
     types=_ANY,
-    shape=lambda x: ((len(x.shape("input")),),),
+    shape=_sizes,
     category=CATEGORY,
     doc="The size of every dimension.",
     example="Shape(np.zeros((2, 3)))",
@@ -27,7 +48,7 @@ dense(
     "Size",
     "input: T -> output: out_type",
     types=_ANY,
-    shape=lambda x: ((),),
+    shape=_count,
     category=CATEGORY,
     doc="The number of elements.",
     example="Size(np.zeros((2, 3)))",

@@ -40,7 +40,7 @@ def literal_text(array: Array, most: int) -> str:
     dtype = aval_of(array).dtype
     if array.size == 0:
         return _cut(_empty(array.shape, most), most)
-    flat = array.flat[: most // 2 + 1]
+    flat = _first(array, most // 2 + 1)
     words = [write_word(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
     inner: list[str] = []
     length = 0
@@ -69,6 +69,11 @@ def _empty(shape: tuple[int, ...], most: int) -> str:
     return text
 
 
+def _first(array: Array, count: int) -> Array:
+    """The first elements, whatever the layout, with nothing else copied; NumPy walks along 32 dimensions at most."""
+    return array.flat[:count] if array.ndim <= 32 else array.reshape(-1)[:count]
+
+
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -76,7 +81,7 @@ def _cut(text: str, most: int) -> str:
 def preview(array: Array, most: int = 120) -> str:
     """The first elements, quickly and to six digits: for many blocks at once, many times a second."""
     kind = array.dtype.kind  # that of bfloat16 is V, as that of structures is
-    flat = array.flat[:16]  # whatever its layout, nothing else of it is copied
+    flat = _first(array, 16)
     if array.dtype.names is not None:
         flat = flat.view(array.dtype[0])
     elif kind == "V":

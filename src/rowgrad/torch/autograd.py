@@ -8,6 +8,7 @@ export, fake tensors) goes to `torch.ops.rowgrad`, which library.py registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -113,6 +114,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
     if _len_torch_dispatch_stack():
         return library.call(op, arguments, attrs)
     if recorded and torch.is_grad_enabled():
+        loose = loose or any(type(arguments[name]) is int for name in _array_names(op.name))
         given = settled(op, arguments) if loose else arguments
         names = op.differentiable
         if len(names) == 1:  # most ops
@@ -121,6 +123,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
             result = _Plain.apply(op, given, attrs, *[given[name] for name in names])
         return result if type(result) is tuple else (result,)
     return launch(op, arguments, attrs)
+
+
+@cache
+def _array_names(op_name: str) -> tuple[str, ...]:
+    """The arguments of which a backward pass keeps a tensor, though a number may have been given."""
+    return tuple(a.name for a in CATALOG[op_name].inputs if not a.host)
 
 
 def _table(run: Run) -> dict[str, Any]:

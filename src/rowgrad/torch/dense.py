@@ -111,7 +111,8 @@ class Namespace:
     @staticmethod
     def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any) -> Any:
         """start, start + step, …; torch counts far ones in floats."""
-        if isinstance(start, int) and isinstance(stop, int) and abs(stop - start) > 1 << 53:
+        far = isinstance(start, int) and isinstance(stop, int) and max(abs(stop - start), abs(step)) > 1 << 53
+        if far:
             count = -((start - stop) // step)
             return torch.arange(count, dtype=dtype, device=device) * step + start
         return torch.arange(start, stop, step, dtype=dtype, device=device)

@@ -90,7 +90,7 @@ def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]
     admitted, device = _admit(op, arguments)
     prepared = _prepare(op, admitted, attrs)
     # Tensors that are copied for the call live until it is over.
-    held = [v if isinstance(v := admitted[name], Host) else readable(v) for name in op.input_names]
+    held = [v if isinstance(v := admitted[name], Host) else _held(v, name) for name in op.input_names]
     as_came = all(
         type(arguments[a.name]) is int if a.host else admitted[a.name] is arguments[a.name] for a in op.inputs
     )
@@ -267,6 +267,17 @@ def _run_on_device(op: Op, p: _OnDevice, inputs: list[Any], device: Any, tensor:
         return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())
     with devices.made_current(tensor):
         return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())
+
+
+def _held(tensor: Tensor, argument: str) -> Tensor:
+    """As `readable`; an expanded tensor may be larger than any memory."""
+    try:
+        return readable(tensor)
+    except RuntimeError:
+        if not tensor.is_cpu:
+            raise
+        size = tensor.numel() * tensor.element_size()
+        raise refuse("argument_memory", argument=argument, value=size) from None
 
 
 def readable(tensor: Tensor) -> Tensor:

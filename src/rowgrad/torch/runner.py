@@ -31,7 +31,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         for aval in outputs:
             if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
                 check_size(aval)
-    return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
+    try:
+        return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise refuse("out_of_memory_between") from None
 
 
 def _in_memory(admitted: Mapping[str, Any]) -> bool:

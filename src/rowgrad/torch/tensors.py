@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from ..arrays import NUMPY_DTYPE, admit, fit
+from ..arrays import aval_of as array_aval
 from ..errors import refuse
 from ..memory import new_array
-from ..spec import QUANTIZED, Arg, Aval, Op, regroup, spread
+from ..spec import INDEX, QUANTIZED, Arg, Aval, Op, regroup, spread
 
 # torch's quantized tensors are another thing than TensorFlow's quantized numbers.
 DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string")}
 NAME: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPE.items()}
 _INT32 = np.iinfo(np.int32)
+_BEYOND = 1 << 63
 _LARGE = 1 << 20  # bytes from which rowgrad's own pages are cheaper than torch's
 
 
@@ -41,7 +43,7 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Tensor):
             admitted[arg.name] = _checked(value, arg.name)
             others[arg.name] = _stand_in(value)
-        elif arg.host and (is_size(value) or _are_sizes(value)):
+        elif arg.host and _are_sizes(value if isinstance(value, list | tuple) else (value,)):
             admitted[arg.name] = value if is_size(value) else tuple(value)
             others[arg.name] = np.zeros(0 if not is_size(value) else (), np.int32)
         else:
@@ -52,17 +54,19 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         arrays = admit(op, regroup(op, others)) if op.has_lists else admit(op, others)
         for name, array in (spread(op, arrays)[1] if op.has_lists else arrays).items():
             admitted.setdefault(name, array)
-    kinds = {a.type: str(admitted[a.name].dtype) for a in inputs if a.host and hasattr(admitted[a.name], "dtype")}
+    said = [(a.type, str(getattr(admitted[a.name], "dtype", "")).removeprefix("torch.")) for a in inputs if a.host]
+    kinds = {variable: kind for variable, kind in said if kind in INDEX}
     for arg in inputs:
         value = admitted[arg.name]
         if arg.host:
-            admitted[arg.name] = _host(arg, value, kinds.get(arg.type, "int64").removeprefix("torch."))
+            admitted[arg.name] = _host(arg, value, kinds.get(arg.type, "int64"))
         elif isinstance(value, np.ndarray):
             tensor = from_numpy(value, arg.name)
             admitted[arg.name] = tensor if beside is None else tensor.to(beside)
         elif arg.type not in op.types:
             admitted[arg.name] = _as_fixed(value, arg)
-    return regroup(op, admitted) if op.has_lists else admitted
+    ordered = {arg.name: admitted[arg.name] for arg in inputs}  # functions of the dense layer know them by their order
+    return regroup(op, ordered) if op.has_lists else ordered
 
 
 def _device_of(inputs: Sequence[Arg], given: Mapping[str, Any]) -> torch.device | None:
@@ -79,7 +83,7 @@ def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
     kept = {
         arg.name: copy(arguments[arg.name])
         for arg in op.inputs
-        if arg.host and not isinstance(arguments[arg.name], Tensor | int)
+        if arg.host and isinstance(arguments[arg.name], list | np.ndarray)
     }
     loose = [a.name for a in op.inputs if not a.host and not isinstance(arguments[a.name], Tensor)]
     if loose:
@@ -101,8 +105,9 @@ def _stand_in(tensor: Tensor) -> np.ndarray[Any, Any]:
     return np.zeros((0,) * tensor.ndim, NUMPY_DTYPE[NAME[tensor.dtype]])
 
 
-def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(is_size(v) for v in value)
+def _are_sizes(values: Sequence[Any]) -> bool:
+    """Whether all are integers that a tensor can hold; those that are not, NumPy's runner refuses."""
+    return all(is_size(v) and (type(v) is not int or -_BEYOND <= v < _BEYOND) for v in values)
 
 
 def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
@@ -112,7 +117,8 @@ def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     if name not in DTYPE:
         raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(DTYPE))
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    own = not array.flags.writeable or any(step < 0 for step in array.strides)  # even of one element
+    return torch.from_numpy(array.copy() if own else array)
 
 
 class Host:
@@ -129,12 +135,11 @@ def _host(arg: Arg, value: Any, kind: str) -> Host:
     """`kind` is the dtype of numbers, which have none: that of a tensor of the same type variable."""
     fixed = arg.type if arg.type in ("int32", "int64") else None
     if isinstance(value, Tensor | np.ndarray):
-        name = NAME[value.dtype] if isinstance(value, Tensor) else value.dtype.name
+        name = NAME[value.dtype] if isinstance(value, Tensor) else array_aval(value).dtype
         aval = Aval(fixed if fixed and name in _INTEGERS else name, tuple(value.shape))
         if name not in _INTEGERS:
             return Host(None, aval)  # refused for its dtype
-        value = value.tolist() if len(aval.shape) else value.item()
-        value = tuple(_flat(value)) if isinstance(value, list) else value
+        value = tuple(value.reshape(-1).tolist()) if len(aval.shape) else value.item()
     else:
         aval = Aval(fixed or kind, () if is_size(value) else (len(value),))
     if fixed == "int32":
@@ -145,14 +150,6 @@ def _host(arg: Arg, value: Any, kind: str) -> Host:
 
 
 _INTEGERS = tuple(name for name in DTYPE if name.startswith(("int", "uint")))
-
-
-def _flat(value: Any) -> Any:
-    if isinstance(value, list):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
 
 
 def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:

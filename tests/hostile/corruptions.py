@@ -1,0 +1,215 @@
+"""Ways to spoil one argument of a call, whatever the op: the record says what the argument is.
+
+`FORMS` are disguises: the values stay, so the answer must. `spoils_of` has everything else: wrong ranks and lengths,
+numbers out of bounds, dtypes nobody asked for, and things that are no arrays.
+"""
+
+from __future__ import annotations
+
+import array
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rowgrad.spec import Arg
+
+Array = np.ndarray[Any, Any]
+Spoil = Callable[[Array, Arg], Any]
+
+# -- the same values in another form ---------------------------------------------------------------------------------
+
+
+def unaligned(x: Array) -> Array:
+    return np.frombuffer(bytearray(b"?" + x.tobytes()), x.dtype, offset=1).reshape(x.shape)
+
+
+def read_only(x: Array) -> Array:
+    return np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape)
+
+
+FORMS: dict[str, Callable[[Array], Array]] = {
+    "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x,
+    "fortran": np.asfortranarray,
+    "reversed_twice": lambda x: x[::-1].copy()[::-1] if x.ndim else x,
+    "broadcast": lambda x: np.broadcast_to(x, (2, *x.shape))[1],
+    "unaligned": unaligned,
+    "byte_swapped": lambda x: x.astype(x.dtype.newbyteorder()) if x.dtype.kind in "iufc" else x,
+    "read_only": read_only,
+}
+
+# -- numbers out of bounds -------------------------------------------------------------------------------------------
+
+NUMBERS = (-1, -2, 0, 3, 7, 1000, 2**31 - 2, 2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**31), -(2**62),
+           -(2**63))  # fmt: skip
+
+
+def _put(number: int, where: str) -> Spoil:
+    def spoil(x: Array, arg: Arg) -> Any:
+        wide = x.astype(np.int64)
+        if where == "all":
+            wide[...] = number
+        elif x.size:
+            wide.reshape(-1)[{"first": 0, "last": -1}[where]] = number
+        narrow = x.dtype if x.dtype.kind == "i" else np.dtype(np.int64)
+        return wide.astype(narrow) if np.iinfo(narrow).min <= number <= np.iinfo(narrow).max else wide
+
+    return spoil
+
+
+def _values(number: float) -> Spoil:
+    def spoil(x: Array, arg: Arg) -> Any:
+        made = x.copy()
+        made.reshape(-1)[:1] = number
+        return made
+
+    return spoil
+
+
+# -- other ranks, lengths, dtypes ------------------------------------------------------------------------------------
+
+SHAPES: dict[str, Spoil] = {
+    "one_more_dimension": lambda x, arg: x[np.newaxis],
+    "one_more_last_dimension": lambda x, arg: x[..., np.newaxis],
+    "flat": lambda x, arg: x.reshape(-1),
+    "zero_d": lambda x, arg: x.reshape(-1)[:1].reshape(()).copy() if x.size else np.zeros((), x.dtype),
+    "shorter": lambda x, arg: x[:-1].copy() if x.ndim else np.zeros(0, x.dtype),
+    "longer": lambda x, arg: np.concatenate([x, x[:1]]) if x.ndim else np.stack([x, x]),
+    "narrower": lambda x, arg: x[..., :-1].copy() if x.ndim else x.reshape(1),
+    "nothing": lambda x, arg: np.zeros((0, *x.shape[1:]), x.dtype),
+    "no_columns": lambda x, arg: np.zeros((*x.shape[:-1], 0), x.dtype),
+    "no_elements_but_huge": lambda x, arg: np.zeros((0, 2**40), x.dtype),
+    "huge_but_no_elements": lambda x, arg: np.zeros((2**40, 0), x.dtype),
+    "many_dimensions": lambda x, arg: np.zeros((1,) * 33, x.dtype),
+    "unsorted": lambda x, arg: x[::-1].copy() if x.ndim else x,
+}
+
+
+def _typed(dtype: Any) -> Spoil:
+    def spoil(x: Array, arg: Arg) -> Any:
+        with np.errstate(all="ignore"):
+            return x.astype(dtype)
+
+    return spoil
+
+
+DTYPES: dict[str, Spoil] = {
+    **{name: _typed(name) for name in
+       ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "complex64", "complex128", "bool", "longdouble")},
+    "bfloat16": _typed(ml_dtypes.bfloat16),
+    "float8": _typed(ml_dtypes.float8_e4m3fn),
+    "text": lambda x, arg: np.full(x.shape, "1"),
+    "bytes": lambda x, arg: np.full(x.shape, b"1"),
+    "objects": lambda x, arg: x.astype(object),
+    "object_texts": lambda x, arg: np.full(x.shape, "a", object),
+    "object_none": lambda x, arg: np.full(x.shape, None),
+    "dates": lambda x, arg: np.zeros(x.shape, "M8[s]"),
+    "structure": lambda x, arg: np.zeros(x.shape, [("a", "i4"), ("b", "f8")]),
+    "qint8": lambda x, arg: np.zeros(x.shape, [("qint8", "i1")]),
+}  # fmt: skip
+
+# -- things that are no arrays ---------------------------------------------------------------------------------------
+
+
+def _deep(depth: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+def _endless() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+class Liar:
+    """Says it is an array, and is not."""
+
+    dtype, shape, ndim = np.dtype(np.float32), (2, 2), 2
+
+    def __array__(self, *args: Any, **more: Any) -> Any:
+        raise RuntimeError("no array after all")
+
+
+class Shifty:
+    """Gives another array whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self.asked += 1
+        return np.zeros(self.asked, np.int64)
+
+
+THINGS: dict[str, Callable[[], Any]] = {
+    "none": lambda: None,
+    "true": lambda: True,
+    "integer": lambda: 1,
+    "float": lambda: 1.5,
+    "nan": lambda: float("nan"),
+    "infinity": lambda: float("inf"),
+    "complex": lambda: 1 + 2j,
+    "huge_integer": lambda: 2**70,
+    "huger_integer": lambda: 10**400,
+    "negative": lambda: -1,
+    "word": lambda: "row",
+    "word_of_bytes": lambda: b"row",
+    "empty_list": list,
+    "empty_tuple": tuple,
+    "ragged": lambda: [[1, 2], [3]],
+    "ragged_depth": lambda: [[1], 2],
+    "list_of_none": lambda: [None, None],
+    "list_of_words": lambda: ["a", "b"],
+    "list_of_huge": lambda: [2**70, 1],
+    "mixed_list": lambda: [1, "a", 2.0],
+    "list_of_true": lambda: [True, False],
+    "list_of_ragged_arrays": lambda: [np.zeros(2), np.zeros(3)],
+    "deep_list": lambda: _deep(80),
+    "endless_list": _endless,
+    "dict": dict,
+    "set": lambda: {1, 2},
+    "range": lambda: range(3),
+    "iterator": lambda: iter([1, 2]),
+    "slice": lambda: slice(3),
+    "ellipsis": lambda: ...,
+    "object": object,
+    "type": lambda: int,
+    "function": lambda: len,
+    "decimal": lambda: decimal.Decimal("1.5"),
+    "masked": lambda: np.ma.MaskedArray([1.0, 2.0], [True, False]),
+    "matrix": lambda: np.ma.getdata(np.zeros((1, 1))).view(),
+    "bytearray": lambda: bytearray(b"12345678"),
+    "memoryview": lambda: memoryview(b"12345678"),
+    "array_module": lambda: array.array("q", [1, 2]),
+    "numpy_text": lambda: np.str_("a"),
+    "numpy_void": lambda: np.void(b"abc"),
+    "liar": Liar,
+    "shifty": Shifty,
+}
+
+
+def _thing(make: Callable[[], Any]) -> Spoil:
+    return lambda x, arg: make()
+
+
+INTEGERS: dict[str, Spoil] = {f"{where}_is_{n}": _put(n, where) for where in ("first", "last", "all") for n in NUMBERS}
+FLOATS: dict[str, Spoil] = {
+    "a_nan": _values(np.nan),
+    "an_infinity": _values(np.inf),
+    "a_subnormal": _values(1e-310),
+    "a_negative_zero": _values(-0.0),
+}
+ALWAYS: dict[str, Spoil] = {**SHAPES, **DTYPES, **{f"thing_{k}": _thing(v) for k, v in THINGS.items()}}
+
+
+def spoils_of(arg: Arg, value: Array) -> dict[str, Spoil]:
+    """What can be done to an argument."""
+    if value.dtype.kind in "iu":
+        return ALWAYS | INTEGERS
+    return ALWAYS | (FLOATS if value.dtype.kind in "fc" else {})

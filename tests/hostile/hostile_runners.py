@@ -1,0 +1,355 @@
+"""One call, in every runner: what it answers, or how it refuses.
+
+A call is an op and its arguments as NumPy has them. A runner brings them into its own form: arrays become tensors,
+JAX's arrays, values of a block. What has no such form (strings in torch, a list, None) stays as it is where the runner
+takes other things beside its own, and else the call cannot be said there at all.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import ml_dtypes
+import numpy as np
+import torch
+
+import rowgrad.jax
+import rowgrad.torch  # noqa: F401  both runners are loaded before anything is timed
+from jax_arrays import to_jax, x64
+from rowgrad import errors
+from rowgrad.arrays import aval_of, canonical
+from rowgrad.errors import OpError
+from rowgrad.graph import Block, ClientSession, End, Page, check
+from rowgrad.raw_ops import OPS
+from rowgrad.spec import CATALOG, Op
+from rowgrad.studio import verbs
+from rowgrad.studio.studio import Studio
+
+Arguments = dict[str, Any]
+_THE_BLOCK = "the_block"
+
+
+class Refusal(NamedTuple):
+    """An error of the library: its class and words, and the op and argument it names."""
+
+    kind: str
+    message: str
+    op: str | None = None
+    argument: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+Outcome = tuple[np.ndarray, ...] | Refusal
+
+
+class Runner(NamedTuple):
+    """How a call is made. `speaks` says whether a call can be made there; its answer is as NumPy has it."""
+
+    name: str
+    call: Callable[[Op, Arguments, Mapping[str, Any]], Outcome]
+    speaks: Callable[[Op, Arguments], bool]
+
+
+def outcome(runner: Runner, op: Op, arguments: Arguments, attrs: Mapping[str, Any] | None = None) -> Outcome | None:
+    """What comes of a call; None where it cannot be made there. Any other exception is a fault, and is raised."""
+    if not runner.speaks(op, arguments):
+        return None
+    try:
+        return runner.call(op, arguments, attrs or {})
+    except OpError as error:
+        return refusal_of(error)
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):
+            raise
+        return Refusal(type(error).__name__, str(error), *_named(op, str(error)))
+
+
+def refusal_of(error: OpError) -> Refusal:
+    return Refusal(type(error).__name__, error.message, error.op, error.argument)
+
+
+def _named(op: Op, text: str) -> tuple[str | None, str | None]:
+    """The op and the argument that a plain error's words name."""
+    argument = next((a.name for a in op.inputs if re.search(rf"\b{a.name}\b", text)), None)
+    return (op.name if op.name in text else None), argument
+
+
+def several(outputs: Any) -> tuple[Any, ...]:
+    return tuple(outputs) if isinstance(outputs, tuple) else (outputs,)
+
+
+def formed(op: Op, arguments: Arguments, form: Callable[[Any], Any]) -> Arguments:
+    """Every argument, or item of an argument that is a list of arrays, in another form."""
+    made = {}
+    for arg in op.inputs:
+        value = arguments[arg.name]
+        is_list = arg.many and isinstance(value, list | tuple)
+        made[arg.name] = [form(v) for v in value] if is_list else form(value)
+    return made
+
+
+# -- NumPy -----------------------------------------------------------------------------------------------------------
+
+
+def _on_numpy(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    return several(OPS[op.name](**arguments, **attrs))
+
+
+# -- torch -----------------------------------------------------------------------------------------------------------
+
+
+def tensor_of(value: Any) -> Any:
+    """An array as a tensor on the same memory where torch can have it; anything else as it is."""
+    if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
+        return value
+    array = np.asarray(value)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.copy().view(np.uint16)).view(torch.bfloat16)
+    try:
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError):  # no such dtype, byte order or stride
+        return value
+
+
+def from_tensor(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _has(kind: Any, form: Callable[[Any], Any]) -> Callable[[Op, Arguments], bool]:
+    """Whether an argument becomes a value of a kind: only then is the call that runner's."""
+
+    def speaks(op: Op, arguments: Arguments) -> bool:
+        made = formed(op, arguments, form)
+        lists = {a.name for a in op.inputs if a.many}
+        return any(
+            isinstance(v, kind) for k, x in made.items() for v in (x if k in lists and isinstance(x, list) else [x])
+        )
+
+    return speaks
+
+
+def _on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    given = formed(op, arguments, tensor_of)
+    return tuple(map(from_tensor, several(OPS[op.name](**given, **attrs))))
+
+
+def _recorded_on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """As above, with a gradient asked for of all that may have one; and the way back is gone, too."""
+    given = formed(op, arguments, tensor_of)
+    leaves = []
+    for name in op.differentiable:
+        listed = isinstance(given[name], list)
+        items = [_leaf(v) for v in (given[name] if listed else [given[name]])]
+        leaves += [v for v in items if isinstance(v, torch.Tensor) and v.requires_grad]
+        given[name] = items if listed else items[0]
+    outputs = several(OPS[op.name](**given, **attrs))
+    smooth = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    if leaves and smooth:
+        # The way back may refuse what the way there did not look at, such as a plan it had no use for.
+        with suppress(OpError):
+            torch.autograd.grad(smooth, leaves, [torch.ones_like(o) for o in smooth], allow_unused=True)
+    return tuple(map(from_tensor, outputs))
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and (value.dtype.is_floating_point or value.dtype.is_complex):
+        return value.detach().requires_grad_()
+    return value
+
+
+# -- JAX -------------------------------------------------------------------------------------------------------------
+
+
+def jax_of(value: Any) -> Any:
+    """An array as JAX's where JAX can have it; anything else as it is."""
+    if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
+        return value
+    array = np.asarray(value)
+    if not array.dtype.isnative or array.dtype.kind in "SUOTmM":
+        return value
+    try:
+        made = to_jax(array)
+    except TypeError:  # no such dtype
+        return value
+    return value if made is None else made
+
+
+def _on_jax(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    with x64():
+        given = formed(op, arguments, jax_of)
+        return tuple(map(np.asarray, several(OPS[op.name](**given, **attrs))))
+
+
+_WORDS_OF_XLA = re.compile(r"(\w+Error): (\w+): (.*?)(?: \[([^\[\]]*)\])?; got ", re.DOTALL)
+
+
+def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """Compiled: sizes are known, all else is traced. What XLA reports is read back from its words."""
+    with x64():
+        function, traced = _to_trace(op, arguments, attrs)
+        try:
+            outputs = jax.jit(function)(traced)
+            return tuple(map(np.asarray, jax.block_until_ready(outputs)))
+        except jax.errors.JaxRuntimeError as error:
+            if str(error).startswith("RESOURCE_EXHAUSTED"):  # XLA finds memory for results before a kernel looks
+                return Refusal("ResourceExhaustedError", str(error), op.name)
+            found = _WORDS_OF_XLA.search(str(error))
+            if found is None:
+                raise
+            kind, name, message, facts = found.groups()
+            assert issubclass(getattr(errors, kind), OpError)
+            argument = re.search(r"argument (\w+)", facts or "")
+            return Refusal(kind, message, name, argument[1] if argument else None)
+
+
+def _to_trace(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> tuple[Callable[..., Any], Arguments]:
+    """The call as a function of the arrays that JAX traces."""
+    arrays = {a.name: jax_of(arguments[a.name]) for a in op.inputs if not a.host and not a.many}
+    traced = {k: v for k, v in arrays.items() if isinstance(v, jax.Array)}
+    others = {k: v for k, v in arguments.items() if k not in traced} | dict(attrs)
+    return (lambda given: several(OPS[op.name](**given, **others))), traced
+
+
+def _traced(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """Only traced: what a compiler would be told of the results, as arrays without elements to speak of."""
+    with x64():
+        function, traced = _to_trace(op, arguments, attrs)
+        return tuple(np.broadcast_to(np.zeros((), o.dtype), o.shape) for o in jax.eval_shape(function, traced))
+
+
+def _on_jax_32(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    with x64(False):
+        return tuple(map(np.asarray, several(OPS[op.name](**formed(op, arguments, jax_of), **attrs))))
+
+
+def _compiles(op: Op, arguments: Arguments) -> bool:
+    with x64():
+        return any(isinstance(jax_of(arguments[a.name]), jax.Array) for a in op.inputs if not a.host and not a.many)
+
+
+def _speaks_jax(op: Op, arguments: Arguments) -> bool:
+    with x64():
+        return _has(jax.Array, jax_of)(op, arguments)
+
+
+def _compiles_kernel(op: Op, arguments: Arguments) -> bool:
+    return op.kernel is not None and _compiles(op, arguments)
+
+
+# -- graphs and Studio -----------------------------------------------------------------------------------------------
+
+
+def page_of(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Page:
+    """A page with the op's block, its arguments typed in, and a block that runs it."""
+    block = Block(_THE_BLOCK, op.name, dict(arguments), attrs=dict(attrs))
+    wires = {"fetch_outputs": [End(_THE_BLOCK, o.name) for o in op.outputs]}
+    return Page("hostile", [block, Block("run", "ClientSession", wires=wires)])
+
+
+def _on_a_page(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    checked = check(page_of(op, arguments, attrs))
+    for error in checked.errors.values():
+        raise error
+    values = ClientSession(checked.scope).run_block("run")
+    return tuple(values.values())
+
+
+def _fed(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """The arrays come by placeholders that say nothing of their shapes, so that only the run can judge them."""
+    blocks, wires, feeds = [], {}, {}
+    for arg in op.inputs:
+        value = arguments[arg.name]
+        dtype = None if arg.many else _dtype_fed(value)
+        if dtype is not None:
+            blocks.append(Block(f"in_{arg.name}", "Placeholder", attrs={"dtype": dtype}))
+            wires[arg.name] = [End(f"in_{arg.name}", "output")]
+            feeds[f"in_{arg.name}"] = value
+    typed = {k: v for k, v in arguments.items() if k not in wires}
+    blocks.append(Block(_THE_BLOCK, op.name, typed, wires, attrs=dict(attrs)))
+    fetched = {"fetch_outputs": [End(_THE_BLOCK, o.name) for o in op.outputs]}
+    checked = check(Page("fed", [*blocks, Block("run", "ClientSession", wires=fetched)]))
+    for error in checked.errors.values():
+        raise error
+    return tuple(ClientSession(checked.scope).run_block("run", feeds).values())
+
+
+def _dtype_fed(value: Any) -> str | None:
+    """What a placeholder for an array says; None for all that none takes."""
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        return None
+    try:
+        return aval_of(canonical(value, "value")).dtype
+    except OpError:
+        return None
+
+
+def _no_missing(op: Op, arguments: Arguments) -> bool:
+    """A pin that is given None is a pin that is given nothing."""
+    return all(v is not None for v in arguments.values())
+
+
+class StudioDesk:
+    """A studio in a folder of its own; pages are put there, run and looked at by its verbs."""
+
+    def __init__(self, root: Path) -> None:
+        self.studio = Studio(root)
+        self.count = 0
+
+    def ask(self, verb: str, **given: Any) -> Any:
+        return verbs.answer(self.studio, verb, given)
+
+    def call(self, op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+        """Saved as a browser saves, run as it runs; the answer is what the session holds for the page's windows."""
+        self.count += 1
+        name = f"page{self.count}"
+        self.ask("new", name=name, page=self.studio.pool.write_page(page_of(op, arguments, attrs)))
+        state = self.ask("run", name=name)
+        while state["phase"] == "running":
+            state = self.ask("state", name=name)
+        error = state["error"]
+        if error is not None:
+            assert error["block"] == _THE_BLOCK, error
+            named = re.match(r"\w+", error["text"])
+            return Refusal(error["kind"], error["message"], named[0] if named else None, error["pin"])
+        session = self.studio.runs.session_of(name)
+        assert session is not None
+        return tuple(session.result(_THE_BLOCK, o.name) for o in op.outputs)
+
+
+@contextmanager
+def studio_runner() -> Iterator[Runner]:
+    with tempfile.TemporaryDirectory() as folder:
+        desk = StudioDesk(Path(folder))
+        try:
+            yield Runner("studio", desk.call, _no_missing)
+        finally:
+            desk.studio.close()
+
+
+NUMPY = Runner("numpy", _on_numpy, lambda op, arguments: True)
+TORCH = Runner("torch", _on_torch, _has(torch.Tensor, tensor_of))
+TORCH_RECORDED = Runner("torch_autograd", _recorded_on_torch, _has(torch.Tensor, tensor_of))
+JAX = Runner("jax", _on_jax, _speaks_jax)
+JAX_JIT = Runner("jax_jit", _in_jit, _compiles_kernel)
+JAX_TRACED = Runner("jax_traced", _traced, _compiles)
+JAX_32 = Runner("jax_32", _on_jax_32, _speaks_jax)
+PAGE = Runner("page", _on_a_page, _no_missing)
+FED = Runner("page_fed", _fed, _no_missing)
+IN_PROCESS = (NUMPY, TORCH, TORCH_RECORDED, JAX, PAGE, FED)
+
+
+@cache
+def computed_ops() -> tuple[Op, ...]:
+    return tuple(op for op in CATALOG.values() if op.layer != "graph")
