@@ -145,3 +145,15 @@ def test_calls_leave_nothing_behind(runner: str) -> None:
     command = [sys.executable, str(ROOT / "tools" / "leak_check.py"), "--each", "30", "--runner", runner]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@linux
+def test_memory_torch_does_not_get() -> None:
+    pytest.importorskip("torch")
+    program("""
+        import torch
+        one = torch.tensor(1.0)
+        assert OPS["Fill"]([4], one).tolist() == [1.0] * 4
+        leave(100)
+        refused(lambda: OPS["Fill"]([2**28], one), "Fill: OOM: ", "1073741824 bytes")
+    """)
