@@ -118,9 +118,10 @@ web/node_modules/.ready: web/package.json web/package-lock.json
 	@cd web && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-wheel: $(VENV)/.ready $(TOOLS)/.release   ## the sdist and a wheel for this machine, into dist/
+wheel: $(VENV)/.ready   ## the sdist and a wheel for this machine, into dist/
 	@rm -rf $(DIST)
-	@$(TOOLS)/bin/python -m build -q --sdist --wheel -o $(DIST) .
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'build>=1.2'
+	@$(BIN)/python -m build -q --no-isolation --sdist --wheel -o $(DIST) .
 	@ls -sh $(DIST)
 
 wheel-linux: $(TOOLS)/.release   ## a wheel for Linux since glibc 2.28, without a container, into dist/; ARCH=aarch64 for that
@@ -151,11 +152,15 @@ $(TOOLS)/.release: $(TOOLS)/.ready
 	@$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'build>=1.2' 'auditwheel>=6.4' 'ziglang>=0.14'
 	@touch $@
 
+# What builds is installed here for good: in an environment of its own, made anew each time, everything is compiled anew.
+REQUIRES := "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])"
+
 $(VENV)/.ready: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@mkdir -p build
 	@echo "building rowgrad into $(VENV) …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check $$($(BIN)/python -c $(REQUIRES)) 'cmake>=3.28' 'ninja>=1.11'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
 clean:
