@@ -2,19 +2,23 @@
 
     tools/wheel_linux.py --arch x86_64 --out dist
 
-tools/zig_toolchain.py says what compiles it. auditwheel has the last word: it reads which symbols the extension needs,
-names the wheel by what it found and refuses what needs more.
+tools/zig_toolchain.py says what compiles it. An extension is linked while Python's symbols are still missing, so one
+that old libraries have not would pass as well: what is left open here and is not Python's is refused. auditwheel
+reads which versions of the others are needed, and names the wheel.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import zig_toolchain
+from elftools.elf.elffile import ELFFile
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,9 +39,27 @@ def main() -> None:
         }
         run("build", "--wheel", "-o", folder, *(f"-C{name}={value}" for name, value in settings.items()), str(ROOT))
         (built,) = Path(folder).glob("*.whl")
+        if loose := loose_symbols(built):
+            raise SystemExit(f"libraries as old as glibc {zig_toolchain.GLIBC} lack {', '.join(loose)}")
         platform = f"manylinux_{zig_toolchain.GLIBC.replace('.', '_')}_{told.arch}"
         run("auditwheel", "show", str(built))
         run("auditwheel", "repair", "--plat", platform, "-w", str(told.out), str(built))
+
+
+def loose_symbols(wheel: Path) -> list[str]:
+    """What the extension needs and no library that it was linked with has; Python's own names aside."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".so"))
+        elf = ELFFile(io.BytesIO(archive.read(name)))
+    versions = elf.get_section_by_name(".gnu.version")
+    return [
+        symbol.name
+        for number, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols())
+        if symbol["st_shndx"] == "SHN_UNDEF"
+        and symbol["st_info"]["bind"] == "STB_GLOBAL"
+        and not isinstance(versions.get_symbol(number).entry["ndx"], int)  # a name, in place of a version's number
+        and not symbol.name.startswith(("Py", "_Py"))
+    ]
 
 
 def run(module: str, *words: str) -> None:
