@@ -3,8 +3,8 @@
     tools/zig_toolchain.py --target x86_64 --out build/zig-x86_64
 
 Zig brings the C library of any age. The C++ library must be libstdc++, because nanobind's backend, with which `_core`
-exchanges exceptions, uses that; Zig has only libc++. So its headers are those of g++, and what is linked is a stand-
-in with the symbols that libstdc++ had when the oldest system was new: a younger one stays open when `_core` is
+exchanges exceptions, uses that; Zig has only libc++. So its headers are those of g++, and what is linked is a stand-in
+with the symbols that libstdc++ had when the oldest system was new: a younger one stays open when `_core` is
 linked, which tools/wheel_linux.py sees. The few that g++'s headers need anyway are in `young_symbols.cpp`, which this
 writes too.
 """
