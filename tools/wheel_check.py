@@ -1,0 +1,104 @@
+"""Install a wheel into clean environments, as somebody who has no compiler would, and see that it works.
+
+    tools/wheel_check.py dist/rowgrad-….whl --pythons "python3.11 python3.13"
+
+Without --pythons: Python 3.11 and every newer one on the path, and those pyenv keeps. Each environment is made in a
+folder for the time being, outside the source tree, and its path holds nothing but its own programs.
+tools/wheel_inside.py says what is checked there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OLDEST = (3, 11)
+NEWEST = 40  # no name of a Python is looked for beyond this minor version
+VERSION = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path, help="a wheel, or the folder of one")
+    parser.add_argument("--pythons", default="", help="names or paths, separated by spaces")
+    parser.add_argument("--every", type=int, default=1, help="one golden case of so many")
+    told = parser.parse_args()
+    wheel = told.wheel.resolve()
+    if wheel.is_dir():
+        (wheel,) = wheel.glob("*.whl")
+    pythons = told.pythons.split() or list(found_pythons())
+    for number, python in enumerate(pythons):
+        began, spent = time.monotonic(), spent_by_children()
+        print(f"{python}: {wheel.name}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="rowgrad-wheel-") as folder:
+            # Types do not depend on the Python that runs mypy: one judgement is enough.
+            check(python, wheel, Path(folder), with_types=number == 0, every=told.every)
+        print(f"  {time.monotonic() - began:.0f} s, {spent_by_children() - spent:.0f} of a core's", flush=True)
+
+
+def found_pythons() -> Iterator[str]:
+    """A Python of every version that rowgrad runs on, the oldest first."""
+    places = os.environ.get("PATH", "").split(os.pathsep)
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    places += [str(folder) for folder in sorted(kept.glob("*/bin"))]
+    found = False
+    for minor in range(OLDEST[1], NEWEST):
+        for place in places:
+            python = shutil.which(f"python3.{minor}", path=place)
+            if python is not None and is_version(python, minor):  # pyenv's stand-ins may lead nowhere
+                found = True
+                yield python
+                break
+    if not found:
+        raise SystemExit(f"there is no Python {OLDEST[0]}.{OLDEST[1]} or newer on the path: name one by --pythons")
+
+
+def is_version(python: str, minor: int) -> bool:
+    said = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
+    return said.stdout.split() == ["3", str(minor), "0"]
+
+
+def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: int) -> None:
+    """One environment: made, filled and tried."""
+    subprocess.run([python, "-m", "venv", str(folder / "env")], check=True)
+    programs = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin")
+    environment = bare_environment(programs)
+    inside = str(programs / "python")
+    wanted = [f"{wheel}[studio]", *(["mypy>=1.15"] if with_types else [])]
+    install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", *wanted]
+    subprocess.run(install, check=True, cwd=folder, env=environment)
+    work = folder / "work"
+    work.mkdir()
+    shutil.copytree(ROOT / "tests" / "golden", work / "golden")
+    shutil.copy(ROOT / "tests" / "golden_cases.py", work)
+    shutil.copy(ROOT / "tools" / "wheel_inside.py", work)
+    shutil.copy(ROOT / "tools" / "wheel_typed_program.py", work / "typed_program.py")
+    options = ["--every", str(every), *(["--types"] if with_types else [])]
+    done = subprocess.run([inside, str(work / "wheel_inside.py"), *options], cwd=work, env=environment)
+    if done.returncode:
+        raise SystemExit(f"{wheel.name} does not work with {python}")
+
+
+def bare_environment(programs: Path) -> dict[str, str]:
+    """No compiler, no Node.js and nothing of this source tree; the package index is found as ever."""
+    dropped = re.compile(r"CC|CXX|(C|CXX|LD)FLAGS|(CMAKE|SKBUILD|ROWGRAD)_.*|PYTHON(PATH|HOME)|VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
+    return {**kept, "PATH": str(programs)}
+
+
+def spent_by_children() -> float:
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Build a Linux wheel that runs since glibc 2.28, on any Linux and without a container, and check that it is one.
+
+    tools/wheel_linux.py --arch x86_64 --out dist
+
+tools/zig_toolchain.py says what compiles it. An extension is linked while Python's symbols are still missing, so one
+that old libraries have not would pass as well: what is left open here and is not Python's is refused. auditwheel
+reads which versions of the others are needed, and names the wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import zig_toolchain
+from elftools.elf.elffile import ELFFile
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", choices=("x86_64", "aarch64"), required=True)
+    parser.add_argument("--out", type=Path, required=True, help="where the wheel goes")
+    parser.add_argument("--gxx", help="the g++ whose libstdc++ is used; that of the machine unless told")
+    told = parser.parse_args()
+    tools = ROOT / "build" / f"zig-{told.arch}"
+    zig_toolchain.write(told.arch, tools, told.gxx or zig_toolchain.own_gxx(told.arch))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "cmake.define.CMAKE_TOOLCHAIN_FILE": f"{tools / 'toolchain.cmake'}",
+            "build-dir": f"{tools / 'objects'}",
+            "wheel.tags": f"cp311-abi3-linux_{told.arch}",  # this Python may be of another machine
+        }
+        run("build", "--wheel", "-o", folder, *(f"-C{name}={value}" for name, value in settings.items()), str(ROOT))
+        (built,) = Path(folder).glob("*.whl")
+        if loose := loose_symbols(built):
+            raise SystemExit(f"libraries as old as glibc {zig_toolchain.GLIBC} lack {', '.join(loose)}")
+        run("auditwheel", "show", str(built))
+        repaired = Path(folder, "repaired")
+        run("auditwheel", "repair", "--plat", "auto", "-w", str(repaired), str(built))
+        (wheel,) = repaired.glob("*.whl")
+        if (found := oldest_glibc(wheel)) > tuple(int(n) for n in zig_toolchain.GLIBC.split(".")):
+            raise SystemExit(f"{wheel.name} needs glibc {found[0]}.{found[1]}; {zig_toolchain.GLIBC} was wanted")
+        told.out.mkdir(parents=True, exist_ok=True)
+        print(shutil.copy(wheel, told.out))
+
+
+def loose_symbols(wheel: Path) -> list[str]:
+    """What the extension needs and no library that it was linked with has; Python's own names aside."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".so"))
+        elf = ELFFile(io.BytesIO(archive.read(name)))
+    versions = elf.get_section_by_name(".gnu.version")
+    return [
+        symbol.name
+        for number, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols())
+        if symbol["st_shndx"] == "SHN_UNDEF"
+        and symbol["st_info"]["bind"] == "STB_GLOBAL"
+        and not isinstance(versions.get_symbol(number).entry["ndx"], int)  # a name, in place of a version's number
+        and not symbol.name.startswith(("Py", "_Py"))
+    ]
+
+
+def oldest_glibc(wheel: Path) -> tuple[int, ...]:
+    """By its name, which auditwheel gave it."""
+    return min(tuple(int(n) for n in found) for found in re.findall(r"manylinux_(\d+)_(\d+)_", wheel.name))
+
+
+def run(module: str, *words: str) -> None:
+    """A module of this environment, whose programs auditwheel finds on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    subprocess.run([sys.executable, "-m", module, *words], check=True, cwd=ROOT, env={**os.environ, "PATH": path})
+
+
+if __name__ == "__main__":
+    main()

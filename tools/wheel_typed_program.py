@@ -1,0 +1,27 @@
+"""A program as a user writes it: `mypy --strict` judges it against the types an installed rowgrad has."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+import rowgrad as rg
+from rowgrad.errors import InvalidArgumentError
+
+
+def mean_of(table: npt.NDArray[np.float32], ids: list[int]) -> npt.NDArray[np.float32]:
+    """One bag's mean; None would be refused here by mypy, a negative id by the op."""
+    found: npt.NDArray[np.float32] = rg.raw_ops.SparseSegmentMean(table, np.array(ids), np.zeros(len(ids), np.int64))
+    return found
+
+
+def main() -> None:
+    table = np.arange(6, dtype=np.float32).reshape(3, 2)
+    try:
+        mean_of(table, [-1])
+    except InvalidArgumentError as error:
+        print(error.op, mean_of(table, [0, 2]).tolist())
+
+
+if __name__ == "__main__":
+    main()

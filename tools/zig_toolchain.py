@@ -1,0 +1,200 @@
+"""Write a CMake toolchain that compiles for an old glibc with Zig's Clang, whatever Linux this is.
+
+    tools/zig_toolchain.py --target x86_64 --out build/zig-x86_64
+
+Zig brings the C library of any age. The C++ library must be libstdc++, because nanobind's backend, with which `_core`
+exchanges exceptions, uses that; Zig has only libc++. So its headers are those of g++, and what is linked is a stand-in
+with the symbols that libstdc++ had when the oldest system was new: a younger one stays open when `_core` is
+linked, which tools/wheel_linux.py sees. The few that g++'s headers need anyway are in `young_symbols.cpp`, which this
+writes too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+GLIBC = "2.28"
+# What manylinux_2_28 promises: the libraries of GCC 8.
+OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
+LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
+HIDDEN = 0x8000  # in the number of a symbol's version: not the one that is linked with
+
+# glibc says since 2.32 whether a process has one thread, and libstdc++ asks where it is told so. Here it may have more.
+SINGLE_THREADED = "#pragma once\nconstexpr char __libc_single_threaded = 0;\n"
+
+YOUNG_SYMBOLS = """\
+// What g++'s headers call and GCC 8's libstdc++ has not.
+#include <new>
+
+namespace std {
+__attribute__((visibility("hidden"))) void __throw_bad_array_new_length() { throw bad_array_new_length(); }
+}  // namespace std
+"""
+
+# Zig writes the levels of x86-64 with underscores: a hyphen would take a feature away.
+WRAPPER = """\
+#!/bin/sh
+for word in "$@"; do
+  shift
+  case $word in -march=x86-64-v*) word=-march=x86_64_${{word##*-}} ;; esac
+  set -- "$@" "$word"
+done
+exec '{zig}' {tool} "$@"
+"""
+
+TOOLCHAIN = """\
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR {machine})
+set(CMAKE_C_COMPILER "{out}/cc")
+set(CMAKE_CXX_COMPILER "{out}/c++")
+set(CMAKE_AR "{out}/ar")
+set(CMAKE_RANLIB "{out}/ranlib")
+set(CMAKE_CXX_STANDARD_LIBRARIES "{out}/young_symbols.o {libraries}")
+"""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """What a library exports: its name, its version, and whether it is a function."""
+
+    name: str
+    version: str
+    is_code: bool
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=("x86_64", "aarch64"), required=True)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="a folder; `toolchain.cmake` in it is what CMake is told"
+    )
+    parser.add_argument("--gxx", help="the g++ whose libstdc++ is used; that of the target unless told")
+    told = parser.parse_args()
+    gxx = told.gxx or own_gxx(told.target)
+    write(told.target, told.out.resolve(), gxx)
+
+
+def own_gxx(machine: str) -> str:
+    """The g++ for a machine: under its full name, which a cross compiler has, or the plain one if it is for that."""
+    for name in (f"{machine}-linux-gnu-g++", "g++"):
+        if shutil.which(name) and asked(name, "-dumpmachine").startswith(f"{machine}-"):
+            return name
+    raise SystemExit(f"there is no g++ for {machine} here, whose libstdc++ is needed: install {machine}-linux-gnu-g++")
+
+
+def asked(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def write(machine: str, out: Path, gxx: str) -> None:
+    """Everything CMake needs, into `out`."""
+    import ziglang
+
+    zig = Path(ziglang.__file__).parent / "zig"
+    (out / "include" / "sys").mkdir(parents=True, exist_ok=True)
+    put(out / "include" / "sys" / "single_threaded.h", SINGLE_THREADED)
+    # No -isystem: the C++ headers must come before those of the C library, which Zig names first.
+    includes = " ".join(f"-I'{folder}'" for folder in (out / "include", *cxx_headers(gxx)))
+    target = f"-target {machine}-linux-gnu.{GLIBC}"
+    for name, tool in {
+        "cc": f"cc {target}",
+        "c++": f"cc {target} {includes}",  # `zig c++` would link libc++
+        "ar": "ar",
+        "ranlib": "ranlib",
+    }.items():
+        put(out / name, WRAPPER.format(zig=zig, tool=tool))
+        (out / name).chmod(0o755)
+    for library in LIBRARIES:
+        stand_in(Path(asked(gxx, f"-print-file-name={library}")), out)
+    put(out / "young_symbols.cpp", YOUNG_SYMBOLS)
+    compiled = [str(out / "c++"), "-std=c++20", "-O2", "-fPIC", "-c"]
+    asked(*compiled, str(out / "young_symbols.cpp"), "-o", str(out / "young_symbols.o"))
+    # Last, what is no part of any shared library, such as the processor's features.
+    static = asked(gxx, "-print-libgcc-file-name")
+    libraries = " ".join([*(str(out / library) for library in LIBRARIES), static])
+    put(out / "toolchain.cmake", TOOLCHAIN.format(machine=machine, out=out, libraries=libraries))
+
+
+def put(path: Path, text: str) -> None:
+    """Write what is new; files that stay as they were keep their time, and what was built of them is kept."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def cxx_headers(gxx: str) -> list[str]:
+    """The folders in which g++ looks for its own library's headers."""
+    said = subprocess.run(
+        [gxx, "-E", "-x", "c++", "-v", "/dev/null"], check=True, capture_output=True, text=True
+    ).stderr
+    listed = re.search(r"#include <\.\.\.> search starts here:\n(.*?)End of search list", said, re.DOTALL)
+    return [line.strip() for line in listed[1].splitlines() if "c++" in line] if listed else []
+
+
+def stand_in(library: Path, out: Path) -> None:
+    """A library of the same name that has the old symbols and no code."""
+    by_version = defaultdict(list)
+    assembly = [".text"]
+    for symbol in old_symbols(library):
+        by_version[symbol.version].append(symbol.name)
+        kind = "function" if symbol.is_code else "object"
+        assembly += [f".globl {symbol.name}", f".type {symbol.name}, %{kind}", f"{symbol.name}: .quad 0"]
+        if not symbol.is_code:
+            assembly.append(f".size {symbol.name}, 8")
+    source, script = out / f"{library.name}.s", out / f"{library.name}.map"
+    put(source, "\n".join(assembly) + "\n")
+    put(script, "".join(f"{v} {{ global: {' '.join(n + ';' for n in names)} }};\n" for v, names in by_version.items()))
+    options = ["-shared", "-nostdlib", f"-Wl,-soname,{library.name}", f"-Wl,--version-script={script}"]
+    asked(str(out / "cc"), *options, str(source), "-o", str(out / library.name))
+
+
+def old_symbols(library: Path) -> list[Symbol]:
+    """What a library exports in versions old enough; of a name's versions the youngest of these.
+
+    A name without a default version is there for programs of long ago and is nothing to link with.
+    """
+    best: dict[str, tuple[tuple[int, ...], Symbol]] = {}
+    with_default = set()
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        versions = elf.get_section_by_name(".gnu.version")
+        definitions = elf.get_section_by_name(".gnu.version_d").iter_versions()
+        defined = {version.entry["vd_ndx"]: next(names).name for version, names in definitions}
+        for number, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols()):
+            index = versions.get_symbol(number).entry["ndx"]
+            if (
+                symbol["st_shndx"] == "SHN_UNDEF"
+                or not isinstance(index, int)
+                or symbol["st_info"]["type"] == "STT_TLS"
+            ):
+                continue
+            if not index & HIDDEN:
+                with_default.add(symbol.name)
+            version = defined.get(index & ~HIDDEN, "")
+            age = age_of(version)
+            if age is None or symbol["st_value"] == 0:
+                continue
+            is_code = symbol["st_info"]["type"] != "STT_OBJECT"
+            if symbol.name not in best or best[symbol.name][0] < age:
+                best[symbol.name] = (age, Symbol(symbol.name, version, is_code))
+    return [symbol for _, symbol in best.values() if symbol.name in with_default]
+
+
+def age_of(version: str) -> tuple[int, ...] | None:
+    """The numbers of `GLIBCXX_3.4.11`, or None where that is too young or no such version."""
+    family, _, numbers = version.partition("_")
+    if family not in OLDEST or not re.fullmatch(r"\d+(\.\d+)*", numbers):
+        return None
+    age = tuple(int(n) for n in numbers.split("."))
+    return age if age <= OLDEST[family] else None
+
+
+if __name__ == "__main__":
+    main()
