@@ -26,6 +26,8 @@ include_patterns = [
     "tests/golden/README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
+    "THIRD_PARTY_NOTICES.md",
 ]
 exclude_patterns = [".*", "build*", "cpp", "dist", "src", "web", "tools", "**/node_modules", "**/__pycache__"]
 
