@@ -10,10 +10,13 @@ SANITIZERS := address,undefined thread
 JOBS ?=
 JAX_OLDEST := 0.5.0
 JAX_NEWEST := 0.10.2
+MINUTES ?= 10
+FUZZ_SECONDS ?= 5
 
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build docs screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench
+.PHONY: fuzz-check fuzz-ready
 
 run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
 	@$(BIN)/rowgrad tour
@@ -46,8 +49,17 @@ test-jax-versions: $(VENV)/.ready   ## the tests of JAX with the oldest and the 
 	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done
 
-fuzz: $(VENV)/.ready   ## a million random calls against the naive reference
-	$(BIN)/python tools/fuzz.py --calls 1000000
+fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/fuzzing.md)
+	$(BIN)/python tools/fuzzing --minutes $(MINUTES)
+
+fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, and FUZZ_SECONDS=5 of each
+	@$(PYTHON) tools/fuzz_clang.py
+	$(BIN)/python tools/fuzzing --check --seconds $(FUZZ_SECONDS)
+
+fuzz-ready: $(VENV)/.ready   ## a clang with libFuzzer, and atheris
+	@$(PYTHON) tools/fuzz_clang.py
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3.0'
 
 bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls against the peers installed; writes bench/results
 	$(BIN)/rowgrad bench --out latest
