@@ -12,6 +12,7 @@ JAX_OLDEST := 0.5.0
 JAX_NEWEST := 0.10.2
 MINUTES ?= 10
 FUZZ_SECONDS ?= 5
+FUZZ_ONLY ?=
 
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build docs screenshots web web-check web-ready browser-ready clean
@@ -52,9 +53,9 @@ test-jax-versions: $(VENV)/.ready   ## the tests of JAX with the oldest and the 
 fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/fuzzing.md)
 	$(BIN)/python tools/fuzzing --minutes $(MINUTES)
 
-fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, and FUZZ_SECONDS=5 of each
+fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, or FUZZ_ONLY="plan slice", and FUZZ_SECONDS=5 of each
 	@$(PYTHON) tools/fuzz_clang.py
-	$(BIN)/python tools/fuzzing --check --seconds $(FUZZ_SECONDS)
+	$(BIN)/python tools/fuzzing --check --seconds $(FUZZ_SECONDS) $(if $(FUZZ_ONLY),--only $(FUZZ_ONLY))
 
 fuzz-ready: $(VENV)/.ready   ## a clang with libFuzzer, and atheris
 	@$(PYTHON) tools/fuzz_clang.py

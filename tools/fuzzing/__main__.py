@@ -14,6 +14,7 @@ import argparse
 import importlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -26,11 +27,13 @@ import watching
 from targets import ROOT, WORK, Target
 
 
-def build(levels: str) -> Path:
-    """The C++ targets; where they are. Those of the baseline alone are built without optimizing, which is quick."""
+def build(levels: str, names: list[str]) -> Path:
+    """These targets, of those in C++; where they are. For the baseline alone nothing is optimized, which is quick."""
     folder = WORK / ("cpp" if levels == "all" else "cpp-quick")
-    tools = ROOT / "build" / "tools" / "bin"
-    words = {name: str(tools / name) if (tools / name).exists() else name for name in ("cmake", "ninja")}
+    places = [str(ROOT / "build" / "tools" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    cmake, ninja = (shutil.which(name, path=os.pathsep.join(places)) for name in ("cmake", "ninja"))
+    if not cmake or not ninja:
+        sys.exit("cmake and ninja are needed to build the fuzz targets: pip install cmake ninja")
     log = WORK / f"{folder.name}.log"
     WORK.mkdir(parents=True, exist_ok=True)
     if not (folder / "build.ninja").exists():
@@ -40,10 +43,11 @@ def build(levels: str) -> Path:
             "-DROWGRAD_FUZZ=ON",
             f"-DROWGRAD_FUZZ_LEVELS={levels}",
         ]
-        ninja = [] if words["ninja"] == "ninja" else [f"-DCMAKE_MAKE_PROGRAM={words['ninja']}"]
-        _logged([words["cmake"], "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *given, *ninja], log)
+        given.append(f"-DCMAKE_MAKE_PROGRAM={ninja}")
+        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *given], log)
     jobs = os.environ.get("JOBS") or str(min(2, os.cpu_count() or 1))
-    _logged([words["cmake"], "--build", str(folder), "-j", jobs], log)
+    if names:
+        _logged([cmake, "--build", str(folder), "-j", jobs, "--target", *(f"fuzz_{n}" for n in names)], log)
     return folder
 
 
@@ -88,7 +92,8 @@ def main() -> int:
         importlib.import_module("seeds").write()
         return 0
     options.levels = "baseline" if options.check else options.levels
-    folder = build(options.levels)
+    kernels = [name for name, _ in targets.KERNELS if not options.only or name in options.only]
+    folder = build(options.levels, kernels)
     some = chosen(options, folder)
     if options.merge:
         return merging.merge(some)

@@ -36,6 +36,9 @@ def page_text() -> Iterator[bytes]:
     yield from (p.read_bytes() for p in PAGES[:30])
 
 
+page_run = page_text
+
+
 def page_file() -> Iterator[bytes]:
     for dtype, shape in (("float32", [2, 3]), ("bool", [4]), ("int64", []), ("bfloat16", [2])):
         plain = {"bfloat16": "<u2"}.get(dtype, dtype)
@@ -118,10 +121,10 @@ def studio_verb() -> Iterator[bytes]:
     given = {"name": "page", "page": page, "window": "w", "base": "", "block": "op", "pin": "output"}
     given |= {"from": "grad.output", "rows": [0, 2], "value": "{1, 2}", "text": "{{1, 2}, {3, 4}}"}
     given |= {"dtype": "float32", "format": "python"}
-    names = (
-        "open save check candidates gradients hello new rename remove bring_back gallery picture pause stop reset"
+    names = "open save check candidates gradients hello new rename remove bring_back gallery picture pause stop reset"
+    names += (
+        " state snapshot snapshots parse cells describe sparse sparse_list sparse_cells window map trend trace export"
     )
-    names += " state snapshot snapshots parse cells describe sparse sparse_list sparse_cells window map trend trace export"
     for name in names.split():
         yield name.encode() + PARTING + json.dumps(given).encode()
     for name in ("upload", "import"):

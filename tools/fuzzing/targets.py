@@ -24,6 +24,7 @@ KERNELS = [  # of cpp/fuzz; whether the row arithmetic, which there is for sever
 ]
 READERS = [
     "page_text",
+    "page_run",
     "page_file",
     "literal",
     "enuspace",
