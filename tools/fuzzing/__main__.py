@@ -38,13 +38,9 @@ def build(levels: str, names: list[str]) -> Path:
     WORK.mkdir(parents=True, exist_ok=True)
     if not (folder / "build.ninja").exists():
         compiler = importlib.import_module("fuzz_clang").compiler()
-        given = [
-            f"-DCMAKE_CXX_COMPILER={compiler}",
-            "-DROWGRAD_FUZZ=ON",
-            f"-DROWGRAD_FUZZ_LEVELS={levels}",
-        ]
-        given.append(f"-DCMAKE_MAKE_PROGRAM={ninja}")
-        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *given], log)
+        given = {"ROWGRAD_FUZZ": "ON", "ROWGRAD_FUZZ_LEVELS": levels, "CMAKE_CXX_COMPILER": compiler}
+        told = [f"-D{name}={value}" for name, value in (given | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
+        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *told], log)
     jobs = os.environ.get("JOBS") or str(min(2, os.cpu_count() or 1))
     if names:
         _logged([cmake, "--build", str(folder), "-j", jobs, "--target", *(f"fuzz_{n}" for n in names)], log)
@@ -68,7 +64,7 @@ def chosen(options: argparse.Namespace, folder: Path) -> list[Target]:
     return [t for t in every if not options.only or t.name in options.only]
 
 
-def told(outcome: watching.Outcome) -> watching.Outcome:
+def shown(outcome: watching.Outcome) -> watching.Outcome:
     name = f"{outcome.target} ({outcome.level})" if outcome.level else outcome.target
     covered = f", coverage {outcome.coverage}" if outcome.coverage else ""
     end = f"FINDING: {outcome.finding}\n  again: {outcome.again}" if outcome.finding else "no finding"
@@ -79,7 +75,7 @@ def told(outcome: watching.Outcome) -> watching.Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="for all targets together")
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000_000 or 1)
+    parser.add_argument("--seed", type=int, help="else the clock's, and 1 with --check")
     parser.add_argument("--only", nargs="+", default=[], metavar="TARGET")
     parser.add_argument("--levels", choices=["all", "baseline"], default="all")
     parser.add_argument("--check", action="store_true", help="replay the committed corpus, and a few seconds of each")
@@ -92,6 +88,8 @@ def main() -> int:
         importlib.import_module("seeds").write()
         return 0
     options.levels = "baseline" if options.check else options.levels
+    if options.seed is None:
+        options.seed = 1 if options.check else int(time.time()) % 1_000_000_000
     kernels = [name for name, _ in targets.KERNELS if not options.only or name in options.only]
     folder = build(options.levels, kernels)
     some = chosen(options, folder)
@@ -102,7 +100,7 @@ def main() -> int:
     if options.check:
         what = f"the committed corpus and {options.seconds:g} s of each target"
         some = [t for t in some if t.kind != "reference"]  # its calls have a step of their own
-        outcomes += [told(watching.replay(t)) for t in some]
+        outcomes += [shown(watching.replay(t)) for t in some]
     else:
         what = f"{options.minutes:g} minutes"
     left = [t for t in some if has_atheris or t.kind != "reader"]
@@ -112,7 +110,7 @@ def main() -> int:
     share = options.minutes * 60 / max(1, len({t.name for t in left}))
     for target in left if options.seconds or not options.check else []:
         seconds = options.seconds if options.check else share / sum(t.name == target.name for t in left)
-        outcomes.append(told(watching.run(target, seconds, options.seed)))
+        outcomes.append(shown(watching.run(target, seconds, options.seed)))
         report.write(outcomes, what)
     report.write(outcomes, what)
     findings = sum(bool(o.finding) for o in outcomes)

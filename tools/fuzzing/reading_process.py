@@ -8,6 +8,7 @@ The arguments are libFuzzer's. A replay needs nothing but the library.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 import warnings
@@ -43,7 +44,12 @@ def fuzz(name: str, arguments: list[str]) -> None:
     def mutate(data: bytes, longest: int, seed: int) -> bytes:
         return changed(data, longest, seed) or atheris.Mutate(data, longest)
 
-    atheris.Setup([sys.argv[0], *arguments], one, custom_mutator=mutate)
+    # A merge starts this program anew, by one word.
+    word = Path(__file__).parents[2] / "build" / "fuzz" / "again" / name
+    word.parent.mkdir(parents=True, exist_ok=True)
+    word.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, __file__, name])} "$@"\n')
+    word.chmod(0o700)
+    atheris.Setup([str(word), *arguments], one, custom_mutator=mutate)
     atheris.Fuzz()
 
 
