@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools" / "fuzzing"))
+sys.path.append(str(ROOT / "tools" / "fuzzing"))
 readers = importlib.import_module("readers")
 targets = importlib.import_module("targets")
 mutating = importlib.import_module("mutating")
+target_runs = importlib.import_module("target_runs")
 CORPUS = ROOT / "tests" / "corpus"
 
 
@@ -58,3 +59,19 @@ def test_a_finding_has_its_command() -> None:
     assert kernel.again(targets.FINDINGS / "x") == (
         "ROWGRAD_LEVEL=baseline build/fuzz/cpp/cpp/fuzz/fuzz_segment_forward build/fuzz/findings/x"
     )
+
+
+def test_a_target_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The front runs a reader that is broken by its input: what it says and leaves behind is in the outcome."""
+    monkeypatch.setattr(target_runs, "WORK", targets.WORK / "tested")
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"5")
+    words = "import sys; sys.path.append(sys.argv[1]); import readers; readers.parse_literal = None; "
+    words += "readers.one_input('literal', b'5')"
+    target = targets.Target("literal", [sys.executable, "-c", words, str(ROOT / "tools" / "fuzzing")])
+    outcome = target_runs.watch(target, [], 60.0, 1)
+    assert outcome.finding.startswith("exit code 1")
+    assert "TypeError" in (ROOT / outcome.log).read_text()
+    good = targets.Target("literal", [sys.executable, str(targets.READING), "literal"], kind="reader")
+    outcome = target_runs.watch(good, ["--replay", str(broken)], 60.0, 1)
+    assert (outcome.executions, outcome.finding) == (1, "")

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import merging
 import report
+import target_runs
 import targets
-import watching
 from targets import ROOT, WORK, Target
 
 
@@ -64,7 +64,7 @@ def chosen(options: argparse.Namespace, folder: Path) -> list[Target]:
     return [t for t in every if not options.only or t.name in options.only]
 
 
-def shown(outcome: watching.Outcome) -> watching.Outcome:
+def shown(outcome: target_runs.Outcome) -> target_runs.Outcome:
     name = f"{outcome.target} ({outcome.level})" if outcome.level else outcome.target
     covered = f", coverage {outcome.coverage}" if outcome.coverage else ""
     end = f"FINDING: {outcome.finding}\n  again: {outcome.again}" if outcome.finding else "no finding"
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--merge", action="store_true", help="put what was grown into the committed corpus")
     parser.add_argument("--seeds", action="store_true", help="write first inputs of the readers")
     options = parser.parse_args()
-    sys.path[:0] = watching.python_path().split(os.pathsep)
+    sys.path[:0] = target_runs.python_path().split(os.pathsep)
     if options.seeds:
         importlib.import_module("seeds").write()
         return 0
@@ -100,7 +100,7 @@ def main() -> int:
     if options.check:
         what = f"the committed corpus and {options.seconds:g} s of each target"
         some = [t for t in some if t.kind != "reference"]  # its calls have a step of their own
-        outcomes += [shown(watching.replay(t)) for t in some]
+        outcomes += [shown(target_runs.replay(t)) for t in some]
     else:
         what = f"{options.minutes:g} minutes"
     left = [t for t in some if has_atheris or t.kind != "reader"]
@@ -110,7 +110,7 @@ def main() -> int:
     share = options.minutes * 60 / max(1, len({t.name for t in left}))
     for target in left if options.seconds or not options.check else []:
         seconds = options.seconds if options.check else share / sum(t.name == target.name for t in left)
-        outcomes.append(shown(watching.run(target, seconds, options.seed)))
+        outcomes.append(shown(target_runs.run(target, seconds, options.seed)))
         report.write(outcomes, what)
     report.write(outcomes, what)
     findings = sum(bool(o.finding) for o in outcomes)

@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from target_runs import python_path
 from targets import ROOT, Target
-from watching import python_path
 
 LARGEST = 1 << 15  # bytes of one input that is committed
 

@@ -6,8 +6,8 @@ import json
 import platform
 import time
 
+from target_runs import Outcome
 from targets import WORK
-from watching import Outcome
 
 
 def write(outcomes: list[Outcome], what: str) -> None:

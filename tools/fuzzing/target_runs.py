@@ -89,6 +89,8 @@ def watch(target: Target, words: list[str], seconds: float, seed: int) -> Outcom
     finally:
         timer.cancel()
         code = process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
     outcome.seconds = round(time.monotonic() - begin, 1)
     in_time = stopped.is_set() and target.kind == "reference"
     if code != 0 and not in_time:
