@@ -10,11 +10,14 @@ SANITIZERS := address,undefined thread
 JOBS ?=
 JAX_OLDEST := 0.5.0
 JAX_NEWEST := 0.10.2
+MINUTES ?= 10
+FUZZ_SECONDS ?= 5
+FUZZ_ONLY ?=
 
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench
-.PHONY: help wheel wheel-linux test-wheel
+.PHONY: help wheel wheel-linux test-wheel fuzz-check fuzz-ready
 
 DIST ?= dist
 ARCH ?= x86_64
@@ -55,8 +58,17 @@ test-jax-versions: $(VENV)/.ready   ## the tests of JAX with the oldest and the 
 	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done
 
-fuzz: $(VENV)/.ready   ## a million random calls against the naive reference
-	$(BIN)/python tools/fuzz.py --calls 1000000
+fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/fuzzing.md)
+	$(BIN)/python tools/fuzzing --minutes $(MINUTES)
+
+fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, or FUZZ_ONLY="plan slice", and FUZZ_SECONDS=5 of each
+	@$(PYTHON) tools/fuzz_clang.py
+	$(BIN)/python tools/fuzzing --check --seconds $(FUZZ_SECONDS) $(if $(FUZZ_ONLY),--only $(FUZZ_ONLY))
+
+fuzz-ready: $(VENV)/.ready   ## a clang with libFuzzer, and atheris
+	@$(PYTHON) tools/fuzz_clang.py
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3.0'
 
 bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls against the peers installed; writes bench/results
 	$(BIN)/rowgrad bench --out latest

@@ -32,12 +32,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
             if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
                 check_size(aval)
     try:
-        try:
         return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
-    except RuntimeError as error:
-        if "DefaultCPUAllocator" in str(error):  # torch has no class for this one
-            raise MemoryError(str(error)) from error
-        raise
     except RuntimeError as error:
         if "can't allocate memory" not in str(error):
             raise

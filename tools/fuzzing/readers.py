@@ -1,0 +1,260 @@
+"""What reads files that anybody may have written, each as a function of bytes.
+
+Only the library's own errors may come out of them (`OpError`, which `PageError` is one of); whatever else does is a
+finding. Several files are one input: sections, parted by lines of `--`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import checkpoint_files
+from rowgrad.checkpoint import Checkpoint
+from rowgrad.errors import OpError
+from rowgrad.graph import ClientSession, Page, Project, build, check, dumps, load, loads
+from rowgrad.graph.enuspace import read_enuspace
+from rowgrad.graph.io.state_file import load_state, save_state
+from rowgrad.graph.literal import parse_literal
+from rowgrad.resharding import npy_file, reshard, safetensors_file
+from rowgrad.resharding.layout import MANIFEST
+from rowgrad.studio import verbs
+from rowgrad.studio.json_body import parse_object
+from rowgrad.studio.limits import LIMITS
+from rowgrad.studio.refusals import RefusedError
+from rowgrad.studio.studio import Studio
+
+ROOT = Path(__file__).parents[2]
+PARTING = b"\n--\n"
+MOST_ELEMENTS = 1 << 16  # of a tensor that is read: sizes are for other tests
+Reader = Callable[[bytes], None]
+READERS: dict[str, Reader] = {}
+
+
+def reader(function: Reader) -> Reader:
+    READERS[function.__name__] = function
+    return function
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A new one, in memory where the machine has such."""
+    made = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def sections(data: bytes, count: int) -> list[bytes]:
+    """So many; those that are not there are empty."""
+    found = data.split(PARTING, count - 1)
+    return found + [b""] * (count - len(found))
+
+
+def hold(condition: bool, what: str) -> None:
+    if not condition:
+        raise AssertionError(what)
+
+
+# -- pages -----------------------------------------------------------------------------------------------------------
+
+
+@reader
+def page_text(data: bytes) -> None:
+    """A page's text: read, written, read again; judged, built, and opened in a session."""
+    page = loads(data.decode("utf-8", "surrogateescape"))
+    text = dumps(page)
+    hold(dumps(loads(text)) == text, "a page that was written is read as another")
+    hold(dumps(loads(dumps(page, browser=True))) == text, "a page for a browser is read as another")
+    for one in page.pages if isinstance(page, Project) else [page]:
+        _judged(one)
+
+
+def _judged(page: Page) -> None:
+    checked = check(page)
+    if checked.ok:
+        ClientSession(build(page))
+
+
+@reader
+def page_run(data: bytes) -> None:
+    """A page that is run once, where no shape that is known is large."""
+    page = loads(data.decode("utf-8", "surrogateescape"))
+    if isinstance(page, Project):
+        return
+    scope = build(page)
+    shapes = [output.shape for node in scope.graph.nodes for output in node.outputs]
+    if all(math.prod(d or 1 for d in shape or ()) <= MOST_ELEMENTS for shape in shapes):
+        ClientSession(scope).run_block()
+
+
+@reader
+def page_file(data: bytes) -> None:
+    """A page in a file, with arrays beside it: the second section is the content of every file that is named."""
+    text, beside = sections(data, 2)
+    digest = hashlib.sha256(beside).hexdigest().encode()
+    with folder() as at:
+        (at / "p.json").write_bytes(text.replace(b"HASH", digest))
+        (at / "p.json.arrays").mkdir()
+        for ending in ("npy", "json"):
+            (at / "p.json.arrays" / f"{digest.decode()}.{ending}").write_bytes(beside)
+        load(at / "p.json")
+
+
+@reader
+def literal(data: bytes) -> None:
+    """A value as text, in no dtype or in one."""
+    text, dtype = sections(data, 2)
+    parse_literal(text.decode("utf-8", "replace"), dtype.decode("utf-8", "replace") or None)
+
+
+@reader
+def enuspace(data: bytes) -> None:
+    """An old page, with the binary file beside it."""
+    drawn, binary = sections(data, 2)
+    with folder() as at:
+        (at / "p.svg").write_bytes(drawn)
+        if binary:
+            (at / "p.dat").write_bytes(binary)
+        imported = read_enuspace(at / "p.svg")
+    dumps(imported.page)
+    check(imported.page)
+
+
+@reader
+def state(data: bytes) -> None:
+    """A state file: as it is, or as sections to be zipped, so that checksums do not hide what comes after them."""
+    with folder() as at:
+        path = at / "s.state"
+        if data.startswith(b"PK"):
+            path.write_bytes(data)
+        else:
+            head, *members = sections(data, 4)
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+                archive.writestr("state.json", head)
+                for i, member in enumerate(m for m in members if m):
+                    archive.writestr(f"variables/{i}.{'npy' if member[:1] == bytes([0x93]) else 'json'}", member)
+        found = load_state(path)
+        save_state(at / "again", found.variables, found.counters, found.page)
+        again = load_state(at / "again")
+        hold(found.counters == again.counters and list(found.variables) == list(again.variables), "another state")
+
+
+# -- parts of tables, and checkpoints --------------------------------------------------------------------------------
+
+
+@reader
+def npy_header(data: bytes) -> None:
+    with folder() as at:
+        (at / "p.npy").write_bytes(data)
+        npy_file.read_header(at / "p.npy")
+
+
+@reader
+def safetensors_header(data: bytes) -> None:
+    """The length of the header is put before it, unless the input begins with a zero and so brings its own."""
+    with folder() as at:
+        whole = data[1:] if data[:1] == b"\0" else _with_length(data)
+        (at / "p.safetensors").write_bytes(whole)
+        safetensors_file.read_header(at / "p.safetensors")
+
+
+def _with_length(data: bytes) -> bytes:
+    head, _, rest = data.partition(b"\n-\n")
+    return len(head).to_bytes(8, "little") + head + rest
+
+
+@reader
+def parts(data: bytes) -> None:
+    """A folder of parts with its manifest, written anew in three parts."""
+    manifest, first, second = sections(data, 3)
+    ending = "npy" if first[:1] == bytes([0x93]) else "safetensors"
+    with folder() as at:
+        source = at / "source"
+        source.mkdir()
+        if manifest:
+            (source / MANIFEST).write_bytes(manifest)
+        files = [f for f in (first, second) if f]
+        for i, content in enumerate(files):
+            whole = content if ending == "npy" else _with_length(content)
+            (source / f"part-{i:05}-of-{len(files):05}.{ending}").write_bytes(whole)
+        reshard(source, at / "target", parts=3, from_strategy=None if manifest else "div", memory=1 << 16)
+
+
+@reader
+def checkpoint(data: bytes) -> None:
+    """An index file of blocks with right checksums, and a data file; every tensor that is not large is read."""
+    blocks, stored = sections(data, 2)
+    with folder() as at:
+        if blocks[:1] == b"\0":
+            (at / "m.index").write_bytes(blocks[1:])
+        else:
+            packed = blocks[:1] == b"\3"  # by Snappy
+            cut = blocks[1:].split(b"\n-\n")
+            raw = checkpoint_files.index_of([(block, int(packed)) for block in cut])
+            (at / "m.index").write_bytes(raw)
+        (at / "m.data-00000-of-00001").write_bytes(stored)
+        found = Checkpoint(at / "m", verify=bool(len(data) % 2))
+        repr(found)
+        for name in found.names():
+            with suppress(OpError):
+                dtype, shape = found.dtype(name), found.shape(name)
+                if int(np.prod([float(d) for d in shape])) <= MOST_ELEMENTS:
+                    read = found.read(name)
+                    hold(read.dtype == dtype and read.shape == shape, f"{name!r} is another than was told")
+
+
+# -- Studio ----------------------------------------------------------------------------------------------------------
+
+_LATER = {"run", "resume", "step", "command", "watch", "restore"}  # they start what goes on after the answer
+
+
+@reader
+def studio_body(data: bytes) -> None:
+    """The JSON of a request."""
+    parse_object(data, LIMITS)
+
+
+@reader
+def studio_verb(data: bytes) -> None:
+    """A verb with its arguments, on a project of one page; what it answers is JSON. Files come in the third section."""
+    name, body, file = sections(data, 3)
+    verb = name.decode("utf-8", "replace")
+    with folder() as at:
+        (at / "page.json").write_text(PAGE)
+        studio = Studio(at)
+        try:
+            if verb not in _LATER:
+                _answered(studio, verb, body, file)
+        finally:
+            studio.close()
+
+
+def _answered(studio: Studio, verb: str, body: bytes, file: bytes) -> None:
+    given: dict[str, Any] = parse_object(body, LIMITS)
+    try:
+        answer = verbs.answer(studio, verb, given, file)
+    except (RefusedError, verbs.UnknownVerbError):
+        return  # the server's own
+    json.dumps(answer, allow_nan=False)
+
+
+PAGE = (ROOT / "examples/pages/02_sparse_segment_mean_grad.json").read_text()
+
+
+def one_input(name: str, data: bytes) -> None:
+    """Read it; what comes out other than an answer or a refusal is a finding."""
+    with suppress(OpError):
+        READERS[name](data)
