@@ -50,10 +50,10 @@ browser-ready:   ## a Chromium, found or installed
 test-slow: $(VENV)/.ready   ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-test-jax-versions: $(VENV)/.ready   ## the tests of JAX with the oldest and the newest jaxlib that is supported
+test-jax-versions: wheel   ## the tests of JAX with the oldest and the newest jaxlib that is supported
 	@for v in $(JAX_OLDEST) $(JAX_NEWEST); do \
 	  test -x .venv-jax-$$v/bin/python || $(PYTHON) -m venv .venv-jax-$$v || exit 1; \
-	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check . jax==$$v jaxlib==$$v \
+	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check $(DIST)/*.whl jax==$$v jaxlib==$$v \
 	    pytest hypothesis equinox optax || exit 1; \
 	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done

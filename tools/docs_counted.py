@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -53,12 +54,20 @@ def catalogue() -> str:
 
 
 def fuzzing() -> str:
-    often, rarely = calls(".ci/run"), calls("Makefile")
+    often, kernels = calls(".ci/run"), len(list((ROOT / "cpp/fuzz").glob("fuzz_*.cpp")))
+    corpus = [folder for folder in (ROOT / "tests/corpus").iterdir() if folder.is_dir()]
+    inputs = sum(1 for folder in corpus for _ in folder.iterdir())
     lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in (ROOT / "tests/reference").glob("*.py"))
-    return (
-        f"The reference is {lines:,} lines of loops. Every change is held against it in {often:,} random calls, "
-        f"`make fuzz` makes {rarely:,}.\n"
+    return filled(
+        f"The reference is {lines:,} lines of loops. Every change is held against it in {often:,} random calls. "
+        f"`make fuzz` makes more of them for as long as it is told to, and lets coverage guide what {kernels} targets "
+        f"of kernels and {len(corpus) - kernels} of readers are given; {inputs:,} inputs that reached something new are "
+        "kept."
     )
+
+
+def filled(text: str) -> str:
+    return textwrap.fill(text, 120) + "\n"
 
 
 def calls(path: str) -> int:
@@ -74,7 +83,10 @@ def sanitizers() -> str:
         raise ValueError("the Makefile has no SANITIZERS")
     programs = len(list((ROOT / "cpp/test").glob("test_*.cpp")))
     names = found[1].replace(",", " ").split()
-    return f"{programs} programs of C++ tests run under {len(names)} sanitizers: {', '.join(names)}.\n"
+    return (
+        f"{programs} programs of C++ tests run under {len(names)} sanitizers: {', '.join(names)}; under the last "
+        "without those that start no thread.\n"
+    )
 
 
 def emulated() -> str:
