@@ -17,7 +17,7 @@ FUZZ_ONLY ?=
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench
-.PHONY: help wheel wheel-linux test-wheel fuzz-check fuzz-ready
+.PHONY: help wheel wheel-linux test-wheel fuzz-check fuzz-clang fuzz-ready
 
 DIST ?= dist
 ARCH ?= x86_64
@@ -62,11 +62,13 @@ fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; write
 	$(BIN)/python tools/fuzzing --minutes $(MINUTES)
 
 fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, or FUZZ_ONLY="plan slice", and FUZZ_SECONDS=5 of each
-	@$(PYTHON) tools/fuzz_clang.py
+	@$(MAKE) --no-print-directory fuzz-clang
 	$(BIN)/python tools/fuzzing --check --seconds $(FUZZ_SECONDS) $(if $(FUZZ_ONLY),--only $(FUZZ_ONLY))
 
-fuzz-ready: $(VENV)/.ready   ## a clang with libFuzzer, and atheris
+fuzz-clang:   ## a clang with libFuzzer, found or installed
 	@$(PYTHON) tools/fuzz_clang.py
+
+fuzz-ready: $(VENV)/.ready fuzz-clang   ## and atheris
 	@$(BIN)/python -c 'import atheris' 2> /dev/null || \
 	  $(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3.0'
 

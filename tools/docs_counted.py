@@ -61,8 +61,8 @@ def fuzzing() -> str:
     return filled(
         f"The reference is {lines:,} lines of loops. Every change is held against it in {often:,} random calls. "
         f"`make fuzz` makes more of them for as long as it is told to, and lets coverage guide what {kernels} targets "
-        f"of kernels and {len(corpus) - kernels} of readers are given; {inputs:,} inputs that reached something new are "
-        "kept."
+        f"of kernels and {len(corpus) - kernels} of readers are given; {inputs:,} inputs that reached something new "
+        "are kept."
     )
 
 
