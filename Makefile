@@ -55,6 +55,7 @@ test-jax-versions: wheel   ## the tests of JAX with the oldest and the newest ja
 	  test -x .venv-jax-$$v/bin/python || $(PYTHON) -m venv .venv-jax-$$v || exit 1; \
 	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check $(DIST)/*.whl jax==$$v jaxlib==$$v \
 	    pytest hypothesis equinox optax || exit 1; \
+	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check --force-reinstall --no-deps $(DIST)/*.whl || exit 1; \
 	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done
 
