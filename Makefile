@@ -16,7 +16,7 @@ FUZZ_ONLY ?=
 
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
-.PHONY: gpu-build gpu-test gpu-bench
+.PHONY: gpu-build gpu-test gpu-bench coverage
 .PHONY: help wheel wheel-linux test-wheel fuzz-check fuzz-clang fuzz-ready
 
 DIST ?= dist
@@ -58,6 +58,10 @@ test-jax-versions: wheel   ## the tests of JAX with the oldest and the newest ja
 	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check --force-reinstall --no-deps $(DIST)/*.whl || exit 1; \
 	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done
+
+coverage: $(VENV)/.ready $(TOOLS)/.ready   ## lines of Python and branches of the kernels that tests reach; writes build/coverage
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10' 'gcovr>=8'
+	$(BIN)/python tools/coverage_report.py --cmake $(TOOLS)/bin
 
 fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/fuzzing.md)
 	$(BIN)/python tools/fuzzing --minutes $(MINUTES)

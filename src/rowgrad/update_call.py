@@ -54,6 +54,11 @@ class UpdateCall:
         else:  # NumPy's, which says how much it asked for
             raise ResourceExhaustedError(f"OOM: {error}").in_call(self.kernel, None, ", ".join(parts)) from error
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a refusal may speak of: a plan's arrays have names, too."""
+        return (*self.arguments, *(name for name, _, _ in self.inputs))
+
     def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
         """The arrays that are updated: the table, whose dtype and rows the others follow, and the rule's slots."""
         wanted = rule_named(rule).slots
@@ -141,8 +146,7 @@ class UpdateCall:
         fault = job.fault or job.run(*_raw(state), False, (), b"")
         if fault is not None:
             key, position, value, bound = fault
-            names = (*self.arguments, *(name for name, _, _ in self.inputs))  # a plan's arrays have names, too
-            raise refuse(key, has=names, position=position, value=value, bound=bound)
+            raise refuse(key, has=self.names, position=position, value=value, bound=bound)
         return None
 
     def _take(self, name: str, value: Any) -> Memory:

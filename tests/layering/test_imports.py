@@ -38,7 +38,7 @@ def test_the_report_would_show_it() -> None:
 def test_only_the_declared_dependencies() -> None:
     before = loaded_after("import sys")
     third_party = loaded_after("import rowgrad") - before - set(sys.stdlib_module_names)
-    assert {m for m in third_party if not m.startswith("_")} <= {"rowgrad", "numpy", "ml_dtypes"}
+    assert {m for m in third_party if not m.startswith("_")} <= {"rowgrad", "numpy", "ml_dtypes", "nanobind_backend"}
 
 
 def test_a_missing_torch_answers_with_the_line_that_helps() -> None:

@@ -254,7 +254,7 @@ def run_update(
     for name, _, memory in (*state, *given.inputs):
         if memory.device is not device and name not in _HOST:
             raise refuse("not_here", argument=name, value="memory elsewhere", bound="on the table's device")
-    named = Named(given.kernel, tuple(given.arguments))
+    named = Named(given.kernel, given.names)
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     device.ledger.raise_told()
     # A call without a record: of the op, runners of updates ask for nothing but its names.

@@ -1,0 +1,75 @@
+"""Which lines of Python and which branches of the kernels the tests reach: `make coverage`.
+
+    python tools/coverage_report.py --cmake build/tools/bin [--only python|kernels]
+
+Python: every test that needs no browser, in all processes that tests start. Kernels: the C++ tests, compiled without
+optimization, so that a branch counted is a branch of the source. Writes build/coverage; docs/coverage.md explains what
+is not reached. Fails where less is reached than `[tool.coverage.report]` and KERNEL_BRANCHES ask for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "coverage"
+BUILD = ROOT / "build" / "coverage-tests"
+KERNEL_BRANCHES = 95.0  # of decisions in cpp/kernels and cpp/include, percent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cmake", type=Path, default=Path("build/tools/bin"), help="where cmake, ctest and ninja are")
+    parser.add_argument("--only", choices=("python", "kernels"), help="one of the two")
+    told = parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    codes = []
+    if told.only != "kernels":
+        codes.append(python_lines())
+    if told.only != "python":
+        codes.append(kernel_branches((ROOT / told.cmake).resolve()))
+    return max(codes)
+
+
+def run(*words: object) -> int:
+    print("$", *words, flush=True)
+    return subprocess.run([str(word) for word in words], cwd=ROOT).returncode
+
+
+def python_lines() -> int:
+    coverage = (sys.executable, "-m", "coverage")
+    for old in OUT.glob("python*"):
+        old.unlink()
+    tests = ("-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", "-m", "not slow and not browser")
+    failed = run(*coverage, "run", *tests)
+    run(*coverage, "combine", "-q")
+    with (OUT / "python.txt").open("w", encoding="utf-8") as report:
+        below = subprocess.run([*coverage, "report"], cwd=ROOT, stdout=report).returncode
+    print((OUT / "python.txt").read_text(encoding="utf-8"))
+    return failed or below
+
+
+def kernel_branches(programs: Path) -> int:
+    ninja = f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"
+    options = ("-DROWGRAD_TESTS=ON", "-DROWGRAD_COVERAGE=ON", ninja)
+    for counts in BUILD.rglob("*.gcda"):  # of another run
+        counts.unlink()
+    failed = (
+        run(programs / "cmake", "-S", ".", "-B", BUILD, "-G", "Ninja", *options)
+        or run(programs / "cmake", "--build", BUILD)
+        or run(programs / "ctest", "--test-dir", BUILD, "--output-on-failure", "-j", "2")
+    )
+    if failed:
+        return failed
+    filters = ("--filter", "cpp/kernels/", "--filter", "cpp/include/")
+    counted = ("--exclude-throw-branches", "--exclude-unreachable-branches", "--decisions")
+    outputs = ("--txt", OUT / "kernels.txt", "--json", OUT / "kernels.json", "--print-summary")
+    bound = ("--fail-under-decision", KERNEL_BRANCHES)
+    return run(sys.executable, "-m", "gcovr", "-r", ROOT, BUILD, *filters, *counted, *outputs, *bound)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
