@@ -139,3 +139,20 @@ def test_cotangent_of_another_dtype() -> None:
 def test_name_reaches_errors_through_vjp() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"SparseSegmentSum \(name: here\)"):
         rg.vjp("SparseSegmentSum", {**X, "indices": np.array([0, 7])}, DY, name="here")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x - 1.0, "in place of - use rowgrad.dense_ops.Sub"),
+        (lambda x: 1.0 / x, "in place of / use rowgrad.dense_ops.RealDiv"),
+        (lambda x: x @ TABLE.T, "in place of @ use rowgrad.dense_ops.MatMul"),
+        (lambda x: TABLE * x, r"in place of \* use rowgrad.dense_ops.Mul"),
+        (lambda x: -x, "in place of - use rowgrad.dense_ops.Neg"),
+    ],
+)
+def test_an_operator_names_the_op_to_use(function: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        rg.vjp(function, (TABLE,), TABLE)
+    op = words.rpartition(".")[2]
+    assert callable(getattr(rg.dense_ops, op))
