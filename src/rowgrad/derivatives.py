@@ -125,7 +125,7 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
     `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
     The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
-    SparseTensor stands for its values, a list for its items. `attrs` are passed on.
+    SparseTensor stands for its values, among outputs too, a list for its items. `attrs` are passed on.
 
     >>> import numpy as np, rowgrad as rg
     >>> x = {"data": np.ones((3, 1)), "indices": [0, 2], "segment_ids": [0, 0]}
@@ -169,6 +169,7 @@ def _collect(gradients: dict[int, Any], value: Any) -> Any:
 
 def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
     results = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+    results = tuple(r.values if isinstance(r, SparseTensor) else r for r in results)
     for result in results:
         if not hasattr(result, "dtype") or isinstance(result, IndexedRows):
             kind = type(result).__name__
