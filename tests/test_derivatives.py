@@ -139,3 +139,33 @@ def test_cotangent_of_another_dtype() -> None:
 def test_name_reaches_errors_through_vjp() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"SparseSegmentSum \(name: here\)"):
         rg.vjp("SparseSegmentSum", {**X, "indices": np.array([0, 7])}, DY, name="here")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x - 1.0, "in place of - use rowgrad.dense_ops.Sub"),
+        (lambda x: 1.0 / x, "in place of / use rowgrad.dense_ops.RealDiv"),
+        (lambda x: x @ TABLE.T, "in place of @ use rowgrad.dense_ops.MatMul"),
+        (lambda x: TABLE * x, r"in place of \* use rowgrad.dense_ops.Mul"),
+        (lambda x: -x, "in place of - use rowgrad.dense_ops.Neg"),
+    ],
+)
+def test_an_operator_names_the_op_to_use(function: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        rg.vjp(function, (TABLE,), TABLE)
+    op = words.rpartition(".")[2]
+    assert callable(getattr(rg.dense_ops, op))
+
+
+def test_a_sparse_output_stands_for_its_values() -> None:
+    whole = rg.SparseTensor([[0, 1], [1, 0], [1, 2]], np.array([1.0, 2.0, 4.0]), [2, 3])
+    dy = np.array([10.0, 20.0])
+    gradient, *others = rg.vjp(rg.sparse.slice, (whole, [0, 1], [2, 2]), dy)
+    assert gradient.tolist() == [10.0, 0.0, 20.0]
+    assert others == [None, None]
+    assert rg.vjp(lambda w: rg.sparse.slice(w, [0, 1], [2, 2]).values, (whole,), dy)[0].tolist() == gradient.tolist()
+    rows = rg.SparseTensor([[1, 0]], np.array([3.0]), [2, 1])
+    assert rg.vjp(rg.sparse.fill_empty_rows, (rows, 0.5), (dy, None))[0].tolist() == [20.0]
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must have shape \[2\]"):
+        rg.vjp(rg.sparse.slice, (whole, [0, 1], [2, 2]), np.ones(3))

@@ -467,7 +467,11 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
     refused("there is no tensor 'n'; there are 'table', 'm'", "n", tmp_path / "k", tensors=["n"])
     odd = write_safetensors(tmp_path / "l", [{"a/b": good[0]}])
     refused("name of a tensor is 'a/b'", "npy", odd, format="npy")
-    refused("there is no part", "nothing", write_npy(tmp_path / "m", []))
+    refused("there is no part, part-00000-of-00001.npy or the like", "nothing", write_npy(tmp_path / "m", []))
+    for k, rows in enumerate(good):
+        np.save(tmp_path / "m" / f"emb_{k}.npy", rows)
+    own = "emb_0.npy is not a part's name; .*, part-00000-of-00003.npy to part-00002-of-00003.npy if these are 3"
+    refused(own, "own", tmp_path / "m")
     np.save(tmp_path / "c.npy", numbers(3, dtype=np.complex128))
     refused("complex128, which .safetensors files do not hold", "c", tmp_path / "c.npy", format="safetensors")
     refused("a row of 'table' has 48 bytes; with this memory it may have 25", "c", tmp_path / "c.npy", memory=100)

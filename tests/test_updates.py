@@ -161,6 +161,33 @@ def test_nothing_in_the_batch(rule: str, lazy: bool) -> None:
     assert (expected == before) == (lazy or not rule.startswith("adam"))
 
 
+@pytest.mark.parametrize("columns", [(), (3,)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rule", updates.RULES)
+def test_gradient_in_any_form(rule: str, dtype: np.dtype[Any], columns: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(5)
+    before, step = State(rule, numbers(rng, (9, *columns), dtype)), Step(lr=0.1, weight_decay=0.1, step=2)
+    ids, grad = np.array([7, 2, 0]), numbers(rng, (3, *columns), dtype)
+    sort = np.argsort(ids)
+    expected = before.apply(reference.apply_rows, grad[sort], ids[sort], step)
+    for rows in (rg.IndexedRows(grad, ids, 9), rg.IndexedRows(grad[sort], ids[sort], 9, is_unique=True)):
+        assert before.apply(updates.apply_gradient, rows, step) == expected
+    twice = rg.IndexedRows(np.concatenate([grad, grad]), np.concatenate([ids, ids]), 9)
+    expected = before.apply(reference.apply_rows, (grad + grad)[sort], ids[sort], step)
+    assert before.apply(updates.apply_gradient, twice, step) == expected
+    whole = numbers(rng, (9, *columns), dtype)
+    assert before.apply(updates.apply_gradient, whole, step) == before.apply(updates.apply_all, whole, step)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (9, 2)])
+def test_gradient_of_another_table(shape: tuple[int, int]) -> None:
+    before = State("adagrad", np.ones((9, 3), np.float32))
+    after, rows = before.copy(), rg.IndexedRows(np.ones((1, shape[1]), np.float32), np.array([1]), shape[0])
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"apply_gradient: grad must have shape \[9,3\]"):
+        updates.apply_gradient("adagrad", after.table, after.slots, rows, Step(lr=0.1))
+    assert after == before
+
+
 # -- the same bits, whoever computes them -----------------------------------------------------------------------------
 
 

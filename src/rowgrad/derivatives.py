@@ -65,6 +65,23 @@ class Traced:
         )
 
 
+def _refusal(sign: str, op: str) -> Callable[..., Any]:
+    def refused(*_: Any) -> Any:
+        raise TypeError(
+            f"a value being differentiated takes rowgrad's ops only; in place of {sign} use rowgrad.dense_ops.{op}"
+        )
+
+    return refused
+
+
+for _name, _sign, _op in (
+    ("add", "+", "Add"), ("sub", "-", "Sub"), ("mul", "*", "Mul"), ("truediv", "/", "RealDiv"), ("pow", "**", "Pow"),
+    ("matmul", "@", "MatMul"), ("neg", "-", "Neg"),
+):  # fmt: skip
+    for _side in ("", "r") if _name != "neg" else ("",):
+        setattr(Traced, f"__{_side}{_name}__", _refusal(_sign, _op))
+
+
 def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
     """The runner of traced values: run on what is inside the youngest tape, and write it down."""
     if out is not None:
@@ -108,7 +125,7 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
     `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
     The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
-    SparseTensor stands for its values, a list for its items. `attrs` are passed on.
+    SparseTensor stands for its values, among outputs too, a list for its items. `attrs` are passed on.
 
     >>> import numpy as np, rowgrad as rg
     >>> x = {"data": np.ones((3, 1)), "indices": [0, 2], "segment_ids": [0, 0]}
@@ -134,6 +151,11 @@ def _trace(tape: Tape, value: Any) -> Any:
         return [_trace(tape, v) for v in value]
     if isinstance(value, list | tuple) and value and np.asarray(value).dtype.kind == "f":
         value = np.asarray(value, np.float32)  # what the ops make of Python numbers
+    if not hasattr(getattr(value, "dtype", np.dtype(float)), "kind"):
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        raise TypeError(
+            f"vjp: inputs must be arrays of NumPy, got {kind}; torch.autograd differentiates torch's tensors"
+        )
     return Traced(tape, value) if is_differentiable(value) else value
 
 
@@ -147,6 +169,7 @@ def _collect(gradients: dict[int, Any], value: Any) -> Any:
 
 def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
     results = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+    results = tuple(r.values if isinstance(r, SparseTensor) else r for r in results)
     for result in results:
         if not hasattr(result, "dtype") or isinstance(result, IndexedRows):
             kind = type(result).__name__

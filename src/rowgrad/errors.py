@@ -385,7 +385,10 @@ WORDS: dict[str, Words] = {
         PartsError,
     ),
     "parts_strategy": Words(
-        '{file}: parts of both rules look alike; from_strategy must be "div" or "mod"', (), PartsError
+        '{file}: parts of both rules look alike; from_strategy must be "div" or "mod" (on the command line'
+        " --from-strategy)",
+        (),
+        PartsError,
     ),
     "parts_dtype": Words("{file}: {what} has dtype {value}, which {bound} files do not hold", (), UnimplementedError),
     "parts_memory": Words(

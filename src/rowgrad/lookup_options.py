@@ -62,9 +62,17 @@ def check_default_id(default_id: int | None, dtype: Any) -> None:
 def shards_of(params: Any, argument: str) -> list[Any]:
     """Only a list is a list of shards; everything else is one table."""
     shards = params if isinstance(params, list) else [params]
+    if not isinstance(params, list | tuple) and not hasattr(params, "dtype") and hasattr(params, "__iter__"):
+        items = () if hasattr(params, "__array__") else tuple(params)
+        if items and all(hasattr(item, "dtype") for item in items):  # torch's ParameterList, say
+            items_of = f"{type(params).__name__} of {len(items)} arrays; a list of shards is a Python list: list(…)"
+            raise refuse("not_an_array", argument=argument, value=items_of)
     if not shards:
         raise ValueError("Length of params is currently 0. Need at least one param.")
     arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
+    for array in arrays:
+        if not hasattr(array, "__array__"):  # it has a dtype, as a Table of JAX has, but is none
+            raise refuse("not_an_array", argument=argument, value=type(array).__name__)
     arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
     first = arrays[0]
     if len(arrays) > 1 and not all(len(a.shape) for a in arrays):

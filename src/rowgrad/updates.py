@@ -13,13 +13,14 @@ import numpy as np
 
 from .arrays import NUMPY_DTYPE, Array
 from .errors import refuse, shape_text
+from .rows import IndexedRows
 from .spec import PLAN
 from .update_call import Memory, UpdateCall, describe
 from .update_rules import RULES, Step, check_betas, check_count, check_number, slot_dtype, slot_shapes
 
 __all__ = [
-    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_planned", "apply_rows", "check_betas",
-    "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
+    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_gradient", "apply_planned", "apply_rows",
+    "check_betas", "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
 ]  # fmt: skip
 
 COMBINERS = ("sum", "mean", "sqrtn")
@@ -71,6 +72,31 @@ def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory],
                 "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
             )
         call.run(state, rule, step)
+
+
+def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
+    """One step with a gradient as `vjp` gives it: IndexedRows in any order, or the whole table's.
+
+    Rows that have the same index are added up in their order and take one step.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> from rowgrad import updates
+    >>> table = np.ones((4, 1), np.float32)
+    >>> rows = rg.IndexedRows(np.array([[1], [2], [4]], np.float32), np.array([3, 0, 3]), num_rows=4)
+    >>> updates.apply_gradient("sgd", table, (), rows, updates.Step(lr=1.0))
+    >>> table.ravel().tolist()
+    [-1.0, 1.0, 1.0, -4.0]
+    """
+    if not isinstance(grad, IndexedRows):
+        return apply_all(rule, table, slots, grad, step)
+    shape = tuple(getattr(table, "shape", ()))  # what is no table at all is refused below
+    if shape and shape != grad.shape:
+        raise refuse("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
+            "apply_gradient", None, f"table of shape {shape_text(shape)}, IndexedRows of shape {shape_text(grad.shape)}"
+        )
+    if grad.is_unique:
+        return apply_rows(rule, table, slots, grad.values, grad.indices, step)
+    return apply_bags(rule, table, slots, grad.values, grad.indices, np.arange(len(grad.indices)), step)
 
 
 def apply_bags(

@@ -322,3 +322,12 @@ def test_a_function_that_changes_its_mind_is_refused() -> None:
 def test_what_stands_in_for_a_table_is_no_array(use: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"read by table\.bags alone"):
         value_and_rows(lambda table: use(table.held), has_aux=True)(Table(table_of(1)))
+
+
+@pytest.mark.parametrize("differentiate", [lambda f: f, value_and_rows])
+def test_a_table_is_no_array(differentiate: Callable[[Any], Any]) -> None:
+    ids = rg.SparseTensor([[0, 0], [1, 0]], jnp.array([3, -1]), [2, 1])
+    weights = rg.SparseTensor(ids.indices, jnp.ones(2), [2, 1])
+    for given in ((ids,), (ids, weights)):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="embedding_weights must be an array; got Table"):
+            differentiate(lambda t, given=given: rg.safe_embedding_lookup_sparse(t, *given).sum())(Table(table_of(1)))

@@ -59,3 +59,22 @@ def agree(got: torch.Tensor, expected: np.ndarray, case: Case, name: str) -> Non
     )
     good = same_bits(found, expected) if is_fixed(case, name) and not repeated else close(found, expected, case)
     assert good, f"{case} {name}\n{found}\n{expected}"
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_shards_in_a_parameter_list(requires_grad: bool) -> None:
+    shards = torch.nn.ParameterList(torch.nn.Parameter(torch.ones(2, 3), requires_grad) for _ in range(2))
+    ids = rg.SparseTensor([[0, 0]], torch.tensor([3]), [1, 1])
+    for function in (rg.embedding_lookup_sparse, rg.safe_embedding_lookup_sparse):
+        with pytest.raises(
+            rg.errors.InvalidArgumentError, match=r"ParameterList of 2 arrays; .* a Python list"
+        ) as caught:
+            function(shards, ids)
+        assert caught.value.argument in ("params", "embedding_weights")
+        assert function(list(shards), ids).tolist() == [[1.0, 1.0, 1.0]]
+
+
+def test_vjp_names_the_tape_of_tensors() -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
+    with pytest.raises(TypeError, match=r"vjp: .* got torch.Tensor; torch.autograd"):
+        rg.vjp(rg.safe_embedding_lookup_sparse, (torch.ones(4, 2), ids), np.ones((1, 2), np.float32))

@@ -47,10 +47,22 @@ def open_source(path: Path, tensors: Chosen | None) -> Source:
     elif (path.is_dir() and (path / "checkpoint").is_file()) or path.suffix == ".index" or _beside(path).is_file():
         return _from_checkpoint(path, tensors)
     elif path.exists():
-        raise refuse("parts_malformed", file=path, why=f"there is no part, {part_name(0, 1, 'npy')} or the like")
+        raise refuse("parts_malformed", file=path, why=_no_part(path))
     else:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return found if tensors is None else _chosen(found, tensors)
+
+
+def _no_part(path: Path) -> str:
+    """What is wanted, in the user's own numbers where the files that are there suggest them."""
+    arrays = sorted(f for f in path.iterdir() if f.suffix[1:] in FORMATS) if path.is_dir() else []
+    if not arrays:
+        return f"there is no part, {part_name(0, 1, 'npy')} or the like"
+    wanted = [part_name(k, len(arrays), arrays[0].suffix[1:]) for k in (0, len(arrays) - 1)]
+    return (
+        f"there is no part: {arrays[0].name} is not a part's name; parts are named by their numbers, {wanted[0]} to"
+        f" {wanted[1]} if these are {len(arrays)}"
+    )
 
 
 def _beside(prefix: Path) -> Path:
