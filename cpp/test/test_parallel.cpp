@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <thread>
 #include <vector>
@@ -142,23 +143,40 @@ bool child_works() {
   EXPECT_EQ(state, 0);
 }
 
+// Every thread of the pool is past its start. A thread that starts holds locks of the sanitizers, which a child forked
+// meanwhile would wait for: those are not the pool's.
+[[maybe_unused]] bool all_have_begun(int threads) {
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::atomic<int> here{0};
+  parallel_tasks(threads, [&](std::int64_t) {
+    ++here;
+    while (here < threads && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+  });
+  return std::chrono::steady_clock::now() < late;
+}
+
 void test_fork() {
 #ifdef __SANITIZE_THREAD__
   std::printf("fork: skipped, the thread sanitizer does not follow a child that starts threads\n");
 #else
   for (int threads : {1, 2, 8}) {
     set_num_threads(threads);
-    EXPECT(each_task_once(50));  // so that there are threads to lose
+    EXPECT(all_have_begun(threads));  // so that there are threads to lose
     fork_once(threads);
     EXPECT(each_task_once(50));
   }
   // While another thread is inside the pool and holds its locks. It allocates nothing: only the pool is in question.
   set_num_threads(3);
-  std::atomic<bool> stop{false};
+  EXPECT(all_have_begun(3));
+  std::atomic<bool> begun{false}, stop{false};
   std::thread other([&] {
     std::atomic<std::int64_t> sum{0};
-    while (!stop) parallel_tasks(50, [&](std::int64_t t) { sum += t; });
+    while (!stop) {
+      parallel_tasks(50, [&](std::int64_t t) { sum += t; });
+      begun = true;
+    }
   });
+  while (!begun) std::this_thread::yield();
   for (int i = 0; i < 10; ++i) fork_once(3);
   stop = true;
   other.join();
