@@ -129,3 +129,16 @@ def test_slices_of_impossible_shapes(shape: list[int], start: list[int], size: l
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.raw_ops.SparseSlice(NONE_2D, np.ones(0), shape, start, size)
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize("version", ["", "V2"])
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
+def test_ids_one_beyond_in_the_middle(kind: str, version: str) -> None:
+    """Neither the last segment id, which is looked at by itself, nor far out, where memory would complain for us."""
+    grad, op = np.ones((2, 3), F), OPS[f"SparseSegment{kind}Grad{version}"]
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"Segment id 2 out of range \[0, 2\)") as caught:
+        op(grad, [0, 1, 2], [0, 2, 1], 4)
+    assert (caught.value.argument, caught.value.position) == ("segment_ids", 1)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"Index 4 out of range \[0, 4\)") as caught:
+        op(grad, [0, 4, 2], [0, 1, 1], 4)
+    assert (caught.value.argument, caught.value.position) == ("indices", 1)
