@@ -150,14 +150,7 @@ class Embeddings(torch.nn.Module):
 
     def _lookup(self, group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Tensor:
         weight = getattr(self, group.key)
-        if weights is not None and tuple(weights.shape) != tuple(ids.shape):
-            shapes = tuple(weights.shape), tuple(ids.shape)
-            raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
-        sizes = group.sizes_on(ids.device)
-        stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
-        if weights is not None:
-            weights = OPS["GatherRows"](weights, positions, gradient="dense")
-        bags = Bags(stacked, segments, offsets.shape[0] - 1, weights)
+        bags = _stacked(group, ids, offsets, weights)
         if self.fused and weight.requires_grad and torch.is_grad_enabled():
             rows = fused_bags(weight, bags, group.kind, None)
         else:
@@ -260,6 +253,18 @@ def _joined(
             numbers.append(values.weights)
     end = torch.full((1,), start, dtype=starts[0].dtype, device=starts[0].device)
     return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(numbers) if numbers else None
+
+
+def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
+    """A group's bags, sample by sample; ids numbered through its tables."""
+    if weights is not None and tuple(weights.shape) != tuple(ids.shape):
+        shapes = tuple(weights.shape), tuple(ids.shape)
+        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
+    sizes = group.sizes_on(ids.device)
+    stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
+    if weights is not None:
+        weights = OPS["GatherRows"](weights, positions, gradient="dense")
+    return Bags(stacked, segments, offsets.shape[0] - 1, weights)
 
 
 def _vector(feature: str, given: Any, weights: Any) -> tuple[Bags, Tensor]:

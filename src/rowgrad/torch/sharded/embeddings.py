@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ...errors import refuse
-from ...raw_ops import OPS
 from ..bags import Bags
-from ..embeddings import Embeddings, Table, _check_tables, _Group, _joined
+from ..embeddings import Embeddings, Table, _check_tables, _Group, _joined, _stacked
 from .base import ShardedModule
 from .layout import Stack
 from .moving import gathered, take_rows
@@ -129,15 +128,3 @@ class RowShardedEmbeddings(ShardedModule):
         lines = [f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in self.tables]
         rank = f"rank {self.ranks.rank} of {self.ranks.size}"
         return "\n".join([*lines, f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}, {rank}"])
-
-
-def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
-    """A group's bags, sample by sample; ids numbered through its tables."""
-    if weights is not None and tuple(weights.shape) != tuple(ids.shape):
-        shapes = tuple(weights.shape), tuple(ids.shape)
-        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
-    sizes = group.sizes_on(ids.device)
-    stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
-    if weights is not None:
-        weights = OPS["GatherRows"](weights, positions, gradient="dense")
-    return Bags(stacked, segments, offsets.shape[0] - 1, weights)
