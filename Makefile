@@ -60,7 +60,7 @@ test-jax-versions: wheel   ## the tests of JAX with the oldest and the newest ja
 	done
 
 coverage: $(VENV)/.ready $(TOOLS)/.ready   ## lines of Python and branches of the kernels that tests reach; writes build/coverage
-	@$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10' 'gcovr>=8'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
 	$(BIN)/python tools/coverage_report.py --cmake $(TOOLS)/bin
 
 fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/fuzzing.md)

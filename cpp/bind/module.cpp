@@ -207,7 +207,7 @@ auto bytes_from(std::int64_t bytes) {
     void* memory;
     std::int64_t bytes;
   };
-  auto made = std::make_unique<Owned>(nullptr, bytes);
+  std::unique_ptr<Owned> made(new Owned{nullptr, bytes});  // not make_unique: Clang before 16 has no () for it
   made->memory = take(bytes);
   Owned* const owned = made.release();
   nb::capsule owner(owned, [](void* p) noexcept {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cpu_level.h"
 #include "row_table.h"
 
 namespace rowgrad {
@@ -29,14 +30,13 @@ const Chosen& chosen() {
 #ifdef ROWGRAD_X86_LEVELS
     const char* named = std::getenv("ROWGRAD_LEVEL");
     const std::string_view most = named ? named : "x86-64-v4";
-    __builtin_cpu_init();
-    if (most == "x86-64-v4" && __builtin_cpu_supports("x86-64-v4")) {
+    if (most == "x86-64-v4" && has_v4()) {
       fill_rows_v4(it.table);
       fill_updates_v4(it.table);
       it.level = "x86-64-v4";
       return it;
     }
-    if (most != "baseline" && __builtin_cpu_supports("x86-64-v3")) {
+    if (most != "baseline" && has_v3()) {
       fill_rows_v3(it.table);
       fill_updates_v3(it.table);
       it.level = "x86-64-v3";

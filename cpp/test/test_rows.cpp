@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "../kernels/cpu_level.h"
 #include "../kernels/row_table.h"
 #include "call.h"
 #include "naive.h"
@@ -63,9 +64,8 @@ std::vector<Level> make_levels() {
   fill_rows_naive(levels[0].table);
   fill_rows_baseline(levels[1].table);
 #ifdef ROWGRAD_X86_LEVELS
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v3")) fill_rows_v3(levels.emplace_back(Level{"x86-64-v3", {}}).table);
-  if (__builtin_cpu_supports("x86-64-v4")) fill_rows_v4(levels.emplace_back(Level{"x86-64-v4", {}}).table);
+  if (has_v3()) fill_rows_v3(levels.emplace_back(Level{"x86-64-v3", {}}).table);
+  if (has_v4()) fill_rows_v4(levels.emplace_back(Level{"x86-64-v4", {}}).table);
 #endif
   return levels;
 }

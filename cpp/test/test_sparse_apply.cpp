@@ -121,7 +121,7 @@ void naive_row(const Step& step, std::int64_t row, std::int64_t cols, T* w, Accu
   using A = Accumulator<T>;
   A number[6];
   for (int i = 0; i < 6; ++i) number[i] = A(step.numbers[i]);
-  const auto [lr, eps, decay, beta1, beta2, rate] = number;
+  const A lr = number[0], eps = number[1], decay = number[2], beta1 = number[3], beta2 = number[4], rate = number[5];
   auto gradient = [&](std::int64_t c) {
     const A g = load(grad[c]);
     return step.rule == Rule::adamw || decay == A(0) ? g : A(g + A(load(w[c]) * decay));
