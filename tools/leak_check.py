@@ -34,6 +34,7 @@ from rowgrad.spec import CATALOG
 from samples import sample
 
 LOOKS = 20
+ROUNDS = 10
 SHAPES = 5000  # more than a runner remembers judgements of
 RUNNERS = ("numpy", "torch", "jax")
 
@@ -153,7 +154,10 @@ def in_use() -> tuple[int, int]:
 
 
 def leavers(runner: str, times: int) -> list[str]:
-    """The calls that leave something behind every time. What is only kept for later is not kept three times over."""
+    """The calls that leave something behind every time.
+
+    What is only kept for later, as the interpreter's own notes on code that is new to it, ends after some rounds.
+    """
     calls = calls_of(runner)
     if runner == "numpy":
         calls.pop()  # judgements of shapes not seen before are kept, by the thousand
@@ -162,7 +166,7 @@ def leavers(runner: str, times: int) -> list[str]:
     for call in calls:
         for _ in range(times):
             call()
-        for _ in range(3):
+        for _ in range(ROUNDS):
             blocks, bytes_used = in_use()
             for _ in range(times):
                 call()
