@@ -20,7 +20,7 @@ import rowgrad as rg
 from golden_cases import same_bits
 from rowgrad import native, native_dense
 from rowgrad.graph import ClientSession, Scope, ops
-from rowgrad.raw_ops import OPS
+from rowgrad.raw_ops import OPS, OpTable
 
 THREADS = 32
 
@@ -123,6 +123,15 @@ def test_the_first_call_of_everything_by_all_threads() -> None:
     code = FIRST.format(path=[str(Path(__file__).parents[1])], modules=MODULES)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_an_op_is_one_function_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of results that are named tuples, two functions would make two types."""
+    for _ in range(20):
+        monkeypatch.setattr(ops, "_FUNCTIONS", {})
+        table = OpTable()
+        found = at_once(lambda k, t=table: (t["SparseSegmentSumGradV2"], ops.function_of("SparseSegmentSumGradV2")))
+        assert len(set(found)) == 1
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has a GIL")
