@@ -1,6 +1,6 @@
 """Many threads do a thing at the same moment, most of all for the first time: docs/threads_and_memory.md.
 
-What holds without a GIL holds with one, whose switches come as often here as Python lets them: so every Python runs these.
+What holds without a GIL holds with one, whose switches come as often here as Python allows: every Python runs these.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def test_an_op_is_one_function_whoever_asks_first(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has a GIL")
 def test_no_module_turns_the_gil_on() -> None:
     """Python turns it on for a module that does not say it is safe without."""
-    code = f"import importlib, sys; [importlib.import_module(m) for m in {MODULES[:-1]!r}]; print(sys._is_gil_enabled())"
+    code = (
+        f"import importlib, sys; [importlib.import_module(m) for m in {MODULES[:-1]!r}]; print(sys._is_gil_enabled())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
