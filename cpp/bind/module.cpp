@@ -129,7 +129,7 @@ Status guarded(Fn&& fn) {
 }
 
 // One call of one kernel, named by its place among kernels() and, after those, update_kernels(). measure() has run when
-// Python gets it; `fault` and `rows` say how that went.
+// Python gets it; `fault` and `rows` say how that went. It is one thread's: whoever makes it runs it, so it has no lock.
 class Job {
  public:
   Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes) : attrs_(std::move(attrs)) {

@@ -43,6 +43,22 @@ def host_value(array: Array) -> Any:
     return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
+def own_sizes(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with host inputs that nobody else can change.
+
+    They are read more than once: to judge the call, by its kernel, for later calls. All must read the same.
+    """
+    own = dict(arguments)
+    for arg in op.inputs:
+        if arg.host:
+            value = own[arg.name]
+            if isinstance(value, np.ndarray):
+                own[arg.name] = _copied(value, arg.name)
+            elif isinstance(value, list):
+                own[arg.name] = value.copy()
+    return own
+
+
 def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays as they are, Python numbers and lists in the dtype their neighbours give them.
 

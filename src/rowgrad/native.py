@@ -12,7 +12,7 @@ from . import native_dense
 from ._core import Job, dtypes, kernels
 from ._core import num_threads as _num_threads
 from ._core import set_num_threads as _set_num_threads
-from .arrays import NUMPY_DTYPE, Array, admit, aval_of, host_value
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of, host_value, own_sizes
 from .check import infer
 from .errors import OpError, refuse
 from .grad_buffer import GradBuffer
@@ -70,6 +70,8 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large after all
             if isinstance(error, OpError):
                 raise
+    arguments = own_sizes(op, arguments)
+    key = None if key is None else call_key(op, arguments, attrs)
     arrays = admit(op, arguments)
     avals = {name: aval_of(a) for name, a in arrays.items()}
     host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import NUMPY_DTYPE, Array, admit, avals_of, host_value
+from .arrays import NUMPY_DTYPE, Array, admit, avals_of, host_value, own_sizes
 from .check import infer
 from .dense import FUNCTIONS, handed_types
 from .results import check_size, into
@@ -165,6 +165,8 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         for i, value in prepared.host:
             given[i] = value
         return _run(prepared, given)
+    arguments = own_sizes(op, arguments)
+    key = None if key is None else _key(op, arguments, attrs)
     arrays = admit(op, arguments)
     avals = avals_of(op, arrays)
     host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host}

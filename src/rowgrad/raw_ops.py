@@ -56,7 +56,7 @@ class OpTable(Mapping[str, Callable[..., Any]]):
             if op is None or op.layer == "graph":
                 raise KeyError(name)
             function = _function(op) if op.name == name else self[op.name]
-            self._functions[name] = function
+            function = self._functions.setdefault(name, function)  # of two threads' the first, for both
         return function
 
     def __iter__(self) -> Iterator[str]:

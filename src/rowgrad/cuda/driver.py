@@ -54,6 +54,7 @@ class _Told(threading.local):
 
 
 _told = _Told()
+_allowing = threading.Lock()
 
 
 class Function:
@@ -69,8 +70,10 @@ class Function:
     def allow(self, shared: int) -> None:
         """So many bytes of shared memory."""
         if shared > self._shared:
-            ok(library().cuFuncSetAttribute(self.handle, _MAX_DYNAMIC_SHARED, shared))
-            self._shared = shared
+            with _allowing:  # of two threads, the one that asks for less must not be the last to ask
+                if shared > self._shared:
+                    ok(library().cuFuncSetAttribute(self.handle, _MAX_DYNAMIC_SHARED, shared))
+                    self._shared = shared
 
     def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
         """Queue it on a stream; the driver copies what it is told before this returns."""

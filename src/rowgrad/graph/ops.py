@@ -48,9 +48,7 @@ def function_of(name: str) -> Callable[..., Placed]:
     op = find_op(name)
     if op is None:
         raise AttributeError(f"no op named {name!r}; `rowgrad ops` lists them all")
-    if name not in _FUNCTIONS:
-        _FUNCTIONS[name] = _function(op)
-    return _FUNCTIONS[name]
+    return _FUNCTIONS.get(name) or _FUNCTIONS.setdefault(name, _function(op))
 
 
 def __getattr__(name: str) -> _Any:

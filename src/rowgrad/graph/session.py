@@ -255,17 +255,21 @@ class ClientSession:
     def variables(self) -> dict[str, Array]:
         """Every Variable's value, as it is between runs."""
         nodes = [n for n in self.graph.nodes if n.op.name == "Variable"]
-        return {n.name: self._out(self.state.value(n, self._first_value)) for n in nodes}
+        with self._one_run:  # all of one moment; and a first value never comes after a run's
+            return {n.name: self._out(self.state.value(n, self._first_value)) for n in nodes}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write Variables and the counters of random numbers into one file."""
-        self.variables  # noqa: B018  those no run has needed are worked out, so that the file is whole
-        self.state.save(path)
+        with self._one_run:
+            self.variables  # noqa: B018  those no run has needed are worked out, so that the file is whole
+            state = self.state.copy()
+        state.save(path)
 
     def restore(self, path: str | PathLike[str]) -> None:
         """Go on from what `save` wrote; results of runs before are forgotten."""
-        self.state.restore(path)
-        self._last.clear()
+        with self._one_run:
+            self.state.restore(path)
+            self._last.clear()
 
     def reset(self) -> None:
         """Variables have their initial values again, random numbers begin again, results are forgotten."""

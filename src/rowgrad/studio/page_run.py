@@ -210,7 +210,8 @@ class PageRun:
         run = None if opened is None else opened.run_of(block, pin, self.run)
         if opened is None or run is None or (run < self.run and not is_steady(opened.session, block, pin)):
             return {"run": run, "stale": True}
-        edited = self.latest is not None and self.latest.get(block) != opened.prepared.recipes.get(block)
+        latest = self.latest
+        edited = latest is not None and latest.get(block) != opened.prepared.recipes.get(block)
         return {"run": run, "stale": edited}
 
     def _alive(self) -> Work:

@@ -38,9 +38,9 @@ def _meet(index: int) -> Any:
 def _faults() -> Any:
     """`rowgrad.cuda.faults`, in the mode that was asked for before it was loaded; None where it is not loaded."""
     global _first_mode
-    module = sys.modules.get(_FAULTS)
-    if module is not None and _first_mode is not None:
-        module.validate(_first_mode)
+    module, mode = sys.modules.get(_FAULTS), _first_mode
+    if module is not None and mode is not None:
+        module.validate(mode)
         _first_mode = None
     return module
 
@@ -97,7 +97,7 @@ def validate(mode: str) -> str:
 
 def synchronize() -> None:
     """Wait for every GPU that rowgrad has used, and raise what its kernels have found."""
-    for index, device in _MET.items():
+    for index, device in list(_MET.items()):
         _wait(index)
         device.ledger.raise_told()
 
