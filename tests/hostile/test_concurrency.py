@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import threading
 import time
@@ -26,7 +27,10 @@ from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG
 from samples import sample
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+needs_fork = pytest.mark.skipif(
+    not hasattr(os, "fork") or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="no fork on this system, or a Python whose own dictionaries do not survive one while threads work",
+)
 quiet_fork = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
