@@ -34,9 +34,22 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     try:
         return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
     except RuntimeError as error:
-        if "can't allocate memory" not in str(error):
-            raise
-        raise refuse("out_of_memory_between") from None
+        if "can't allocate memory" in str(error):
+            raise refuse("out_of_memory_between") from None
+        _refuse_mixed(admitted, error)
+        raise
+
+
+def _refuse_mixed(admitted: Mapping[str, Any], error: RuntimeError) -> None:
+    """Torch takes some tensors of another device beside its own, such as scalars; where it does not, we say which."""
+    first: torch.Tensor | None = None
+    for name, value in admitted.items():
+        for item in value if isinstance(value, tuple) else (value,):
+            if not isinstance(item, torch.Tensor):
+                continue
+            if first is not None and item.device != first.device:
+                raise refuse("mixed_devices", argument=name, value=item.device, bound=first.device) from error
+            first = first if first is not None else item
 
 
 def _in_memory(admitted: Mapping[str, Any]) -> bool:
