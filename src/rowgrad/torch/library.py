@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 
-from ..check import check_attrs, infer
+from ..check import infer, settle_attrs
 from ..errors import OpError, refuse
 from ..spec import CATALOG, Arg, Aval, Derived, Op
 from .kept import Kept, is_float, refuse_tangents, wanted
@@ -89,7 +89,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
     def kernel(*args: Any) -> Any:
         arguments, attrs = _arguments(op, args)
         try:
-            check_attrs(op, attrs)
+            attrs = settle_attrs(op, attrs)
             outputs = launch(op, arguments, attrs)
         except OpError as error:
             raise error.in_call(op.name, None, "") from None
@@ -255,7 +255,7 @@ def _batching(op: Op) -> Callable[..., Any]:
 
         arguments, attrs = _arguments(op, args)
         try:
-            check_attrs(op, attrs)
+            attrs = settle_attrs(op, attrs)
             dims = in_dims[: len(op.inputs)]
             outputs, out_dims = batched(op, attrs, info.batch_size, tuple(arguments.values()), dims, call)
         except OpError as error:
