@@ -24,13 +24,14 @@ import rowgrad.jax
 import rowgrad.torch  # noqa: F401  both runners are loaded before anything is timed
 from jax_arrays import to_jax, x64
 from rowgrad import errors
-from rowgrad.arrays import aval_of, canonical
+from rowgrad.arrays import NUMPY_DTYPE, aval_of, canonical
 from rowgrad.errors import OpError
 from rowgrad.graph import Block, ClientSession, End, Page, check
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG, Op
 from rowgrad.studio import verbs
 from rowgrad.studio.studio import Studio
+from rowgrad.torch.tensors import NAME
 
 Arguments = dict[str, Any]
 _THE_BLOCK = "the_block"
@@ -161,6 +162,27 @@ def _recorded_on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -
         with suppress(OpError):
             torch.autograd.grad(smooth, leaves, [torch.ones_like(o) for o in smooth], allow_unused=True)
     return tuple(map(from_tensor, outputs))
+
+
+def _on_meta(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """Tensors that have shapes only: what torch is told of the results, as arrays without elements to speak of."""
+    outputs = several(OPS[op.name](**_without_elements(op, arguments), **attrs))
+    assert all(o.is_meta for o in outputs)
+    return tuple(np.broadcast_to(np.zeros((), NUMPY_DTYPE[NAME[o.dtype]]), tuple(o.shape)) for o in outputs)
+
+
+def _without_elements(op: Op, arguments: Arguments) -> Arguments:
+    hosts = {a.name: arguments[a.name] for a in op.inputs if a.host}
+    return formed(op, arguments, lambda v: v.to("meta") if isinstance(v := tensor_of(v), torch.Tensor) else v) | hosts
+
+
+def _has_meta(op: Op, arguments: Arguments) -> bool:
+    made = _without_elements(op, arguments)
+    return any(isinstance(v, torch.Tensor) and v.is_meta for x in made.values() for v in _items(x))
+
+
+def _items(value: Any) -> Any:
+    return value if isinstance(value, list) else (value,)
 
 
 def _leaf(value: Any) -> Any:
@@ -373,6 +395,7 @@ def studio_runner() -> Iterator[Runner]:
 NUMPY = Runner("numpy", _on_numpy, lambda op, arguments: True)
 TORCH = Runner("torch", _on_torch, _has(torch.Tensor, tensor_of))
 TORCH_RECORDED = Runner("torch_autograd", _recorded_on_torch, _has(torch.Tensor, tensor_of))
+TORCH_META = Runner("torch_meta", _on_meta, _has_meta)
 JAX = Runner("jax", _on_jax, _speaks_jax)
 JAX_JIT = Runner("jax_jit", _in_jit, _compiles_kernel)
 JAX_TRACED = Runner("jax_traced", _traced, _compiles)

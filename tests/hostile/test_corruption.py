@@ -25,6 +25,7 @@ from hostile_runners import (
     NUMPY,
     PAGE,
     TORCH,
+    TORCH_META,
     TORCH_RECORDED,
     Outcome,
     Refusal,
@@ -45,7 +46,8 @@ from rowgrad.spec import CATALOG, QUANTIZED, Op, spread
 
 OPS = computed_ops()
 KERNEL_OPS = [op for op in OPS if op.kernel is not None]
-ACROSS = (TORCH, TORCH_RECORDED, JAX, JAX_TRACED, JAX_32, PAGE, FED)
+ACROSS = (TORCH, TORCH_RECORDED, TORCH_META, JAX, JAX_TRACED, JAX_32, PAGE, FED)
+TRACED = (TORCH_META, JAX_TRACED)  # these see shapes, and no elements
 # Words about dtypes name what a library has, and one that has no strings refuses them sooner.
 ABOUT_DTYPES = re.compile(r" must be one of | must hold values of | must be (u?int|float|complex|bool|string)")
 OTHER_ARRAY = re.compile(r"got (Tensor|ArrayImpl)$")
@@ -144,16 +146,16 @@ def check_same(op: Op, arguments: Mapping[str, Any], runner: Runner, got: Outcom
             if (got.kind, OTHER_ARRAY.sub("got ndarray", got.message)) != (want.kind, want.message):
                 about_dtypes = ABOUT_DTYPES.search(got.message) and ABOUT_DTYPES.search(want.message)
                 # A compiler sees sizes and no ids, so an impossible size comes first; a kernel looks at the ids first.
-                about_sizes = runner in (JAX_TRACED, JAX_JIT) and got.message.startswith(SHARED)
+                about_sizes = runner in (*TRACED, JAX_JIT) and got.message.startswith(SHARED)
                 assert about_dtypes or about_sizes or is_foreign(op, arguments), f"{got}\nNumPy: {want}"
         else:
             assert is_foreign(op, arguments), f"refused by {runner.name} alone: {got}"
         return
     if isinstance(want, Refusal):
-        assert runner is JAX_TRACED, f"answered by {runner.name} alone; NumPy: {want}"  # data come later
+        assert runner in TRACED, f"answered by {runner.name} alone; NumPy: {want}"  # data come later
         return
     assert [(a.shape, a.dtype) for a in got] == [(b.shape, b.dtype) for b in want]
-    if runner is not JAX_TRACED:
+    if runner not in TRACED:
         for a, b in zip(got, want, strict=True):
             assert is_right(op, a, b), f"{a}\nNumPy: {b}"
 

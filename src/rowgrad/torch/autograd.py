@@ -24,7 +24,7 @@ from ..spec import CATALOG, Op
 from . import dense, devices, library
 from .kept import Kept, Like, is_float, is_plain, refuse_tangents, wanted
 from .launch import launch
-from .tensors import checked, plain_arguments, settled
+from .tensors import checked, settled
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
@@ -108,7 +108,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
             if value.requires_grad:
                 recorded = True
             if not value.is_cpu and value.is_meta:
-                return library.call(op, plain_arguments(op, arguments), attrs)
+                return library.call_on_meta(op, arguments, attrs)
             if not is_plain(kind):
                 for name, other in arguments.items():
                     if isinstance(other, Tensor):

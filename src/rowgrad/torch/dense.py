@@ -18,7 +18,7 @@ from torch._C._functorch import is_batchedtensor
 from ..dense import FUNCTIONS
 from ..native_dense import Namespace as NumPy
 from ..spec import COMPLEX, FLOATS, REALS, Op
-from .tensors import DTYPE, from_numpy
+from .tensors import DTYPE, NAME, from_numpy
 
 Axes = tuple[int, ...]
 _BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
@@ -205,8 +205,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
-    flat = (t for v in values for t in (v if isinstance(v, tuple) else (v,)))
-    device = next(t.device for t in flat if isinstance(t, Tensor))
+    flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
+    device = next((t.device for t in flat if t.is_meta), flat[0].device)
     arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op.name](NumPy, *arrays, **attrs)
@@ -217,6 +217,8 @@ def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any,
 def _array(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
+    if value.is_meta:  # only the shape of the result is asked for
+        return np.broadcast_to(np.zeros((), NumPy.dtype(NAME[value.dtype])), value.shape)
     value = value.detach().cpu()
     if value.dtype == torch.bfloat16:
         return value.view(torch.uint16).numpy().view(NumPy.dtype("bfloat16"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,35 +27,28 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     admitted = admit_tensors(op, arguments)
     host = {k: v.value for k, v in admitted.items() if isinstance(v, Host)}
     outputs = infer(op, avals_of(admitted), host, attrs)
-    if _in_memory(admitted):
-        for aval in outputs:
-            if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
-                check_size(aval)
+    tensors = list(_tensors(admitted))
+    elsewhere = any(not t.is_cpu for _, t in tensors)  # how large the memory of a device is, torch knows
+    for aval in outputs:
+        if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
+            check_size(aval, elsewhere)
+        elif None in aval.shape and elsewhere and any(t.is_meta for _, t in tensors):
+            raise refuse("size_traced", bound="call it on tensors that have elements")
     try:
         return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
     except RuntimeError as error:
         if "can't allocate memory" in str(error):
             raise refuse("out_of_memory_between") from None
-        _refuse_mixed(admitted, error)
+        # Torch takes some tensors of another device beside its own, such as scalars; where it does not, we say which.
+        for name, tensor in tensors:
+            first = tensors[0][1].device
+            if tensor.device != first:
+                raise refuse("mixed_devices", argument=name, value=tensor.device, bound=first) from error
         raise
 
 
-def _refuse_mixed(admitted: Mapping[str, Any], error: RuntimeError) -> None:
-    """Torch takes some tensors of another device beside its own, such as scalars; where it does not, we say which."""
-    first: torch.Tensor | None = None
+def _tensors(admitted: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in admitted.items():
         for item in value if isinstance(value, tuple) else (value,):
-            if not isinstance(item, torch.Tensor):
-                continue
-            if first is not None and item.device != first.device:
-                raise refuse("mixed_devices", argument=name, value=item.device, bound=first.device) from error
-            first = first if first is not None else item
-
-
-def _in_memory(admitted: Mapping[str, Any]) -> bool:
-    """Whether the tensors lie in the machine's memory; how large that of a device is, torch knows."""
-    for value in admitted.values():
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, torch.Tensor) and not item.is_cpu:
-                return False
-    return True
+            if isinstance(item, torch.Tensor):
+                yield name, item

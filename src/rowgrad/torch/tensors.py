@@ -119,11 +119,6 @@ def _is_freed(tensor: Tensor) -> bool:
         return False
 
 
-def plain_arguments(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors and sizes alone, for an operator of torch."""
-    return {k: v.value if isinstance(v, Host) else v for k, v in admit_tensors(op, arguments).items()}
-
-
 def _stand_in(tensor: Tensor) -> np.ndarray[Any, Any]:
     """An empty array of the tensor's dtype: what numbers beside it take theirs from."""
     return np.zeros((0,) * tensor.ndim, NUMPY_DTYPE[NAME[tensor.dtype]])
