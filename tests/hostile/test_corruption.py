@@ -271,6 +271,14 @@ def test_what_was_once_wrong(once: tuple[str, str, str]) -> None:
     judge(CATALOG[name], (Spoilt(argument, way),), ACROSS)
 
 
+def test_attributes_are_judged_before_arguments() -> None:
+    """Where both are wrong, every runner speaks of the same one."""
+    both = (Spoilt("indices", "thing_set"), Spoilt("sparse_gradient", "thing_none"))
+    found = judge(CATALOG["SparseSegmentSum"], both, ACROSS)
+    assert isinstance(found, Refusal)
+    assert found.argument == "sparse_gradient"
+
+
 def test_calls_that_are_equal_are_not_the_same() -> None:
     """Calls like an earlier one skip its judgement; equal attributes and other orders in memory are not alike."""
     x = np.zeros((2, 3), np.float32)
