@@ -152,7 +152,9 @@ def check_same(op: Op, arguments: Mapping[str, Any], runner: Runner, got: Outcom
             assert is_foreign(op, arguments), f"refused by {runner.name} alone: {got}"
         return
     if isinstance(want, Refusal):
-        assert runner in TRACED, f"answered by {runner.name} alone; NumPy: {want}"  # data come later
+        # Data come later; and XLA leaves out what has no elements, so that nobody looks at its ids.
+        nothing = runner is JAX_JIT and not any(a.size for a in got)
+        assert runner in TRACED or nothing, f"answered by {runner.name} alone; NumPy: {want}"
         return
     assert [(a.shape, a.dtype) for a in got] == [(b.shape, b.dtype) for b in want]
     if runner not in TRACED:

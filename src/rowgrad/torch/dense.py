@@ -18,10 +18,10 @@ from torch._C._functorch import is_batchedtensor
 from ..dense import FUNCTIONS
 from ..native_dense import Namespace as NumPy
 from ..spec import COMPLEX, FLOATS, REALS, Op
-from .tensors import DTYPE, NAME, from_numpy
+from .tensors import DTYPE, from_numpy
 
 Axes = tuple[int, ...]
-_BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
+BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 
 
 class Namespace:
@@ -197,7 +197,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     """A dense op on admitted tensors."""
     values = [tuple(v) if isinstance(v, list) else v for v in arguments.values()]
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
-    if any(t.dtype in _BY_NUMPY for t in flat):
+    if any(t.dtype in BY_NUMPY for t in flat):
         return _by_numpy(op, values, attrs)
     result = FUNCTIONS[op.name](Namespace, *values, **attrs)
     return result if isinstance(result, tuple) else (result,)
@@ -206,7 +206,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
-    device = next((t.device for t in flat if t.is_meta), flat[0].device)
+    device = flat[0].device
     arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op.name](NumPy, *arrays, **attrs)
@@ -217,8 +217,6 @@ def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any,
 def _array(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
-    if value.is_meta:  # only the shape of the result is asked for
-        return np.broadcast_to(np.zeros((), NumPy.dtype(NAME[value.dtype])), value.shape)
     value = value.detach().cpu()
     if value.dtype == torch.bfloat16:
         return value.view(torch.uint16).numpy().view(NumPy.dtype("bfloat16"))

@@ -13,7 +13,7 @@ from ..errors import refuse
 from ..results import check_size
 from ..spec import Op
 from . import autograd, dense
-from .tensors import Host, admit_tensors, avals_of
+from .tensors import DTYPE, Host, admit_tensors, avals_of
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
@@ -34,6 +34,8 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
             check_size(aval, elsewhere)
         elif None in aval.shape and elsewhere and any(t.is_meta for _, t in tensors):
             raise refuse("size_traced", bound="call it on tensors that have elements")
+    if elsewhere and any(t.is_meta for _, t in tensors) and any(t.dtype in dense.BY_NUMPY for _, t in tensors):
+        return tuple(torch.empty(o.shape, dtype=DTYPE[o.dtype], device="meta") for o in outputs)  # NumPy needs elements
     try:
         return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
     except RuntimeError as error:
