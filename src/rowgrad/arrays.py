@@ -109,7 +109,7 @@ def plain_array(value: Any, argument: str) -> Array:
 
 def is_aligned(array: Array) -> bool:
     """Whether kernels may read it in place. NumPy demands nothing of structures, so their address is looked at."""
-    return array.flags.aligned and (array.dtype.names is None or array.ctypes.data % array.itemsize == 0)
+    return array.flags.aligned and (array.dtype.names is None or array.ctypes.data % (array.itemsize or 1) == 0)
 
 
 def canonical(array: Array, argument: str) -> Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 from .errors import OpError, refuse
-from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread
+from .spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread, value_text
 
 
 def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
@@ -59,9 +60,57 @@ def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
     return bound
 
 
-def check_attrs(op: Op, attrs: Mapping[str, Any]) -> None:
-    """Attributes hold one of the values they may hold."""
-    for name, choices in op.choices.items():
-        value = attrs[name]
+def settle_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that hold one of the values they may hold, or else are of their default's kind.
+
+    Numbers become Python's own: calls are remembered by them, and there 0, 0.0 and False would be one.
+    """
+    return {name: _settled(op, name, attrs[name]) for name in op.attrs}
+
+
+def _settled(op: Op, name: str, value: Any) -> Any:
+    choices = op.choices.get(name)
+    if choices is not None:
         if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
-            raise refuse("attr_not_allowed", argument=name, value=repr(value), bound=", ".join(map(repr, choices)))
+            bound = ", ".join(map(repr, choices))
+            raise refuse("attr_not_allowed", argument=name, value=value_text(value), bound=bound)
+        return value
+    default = op.attrs[name]
+    if isinstance(default, bool | str):
+        if isinstance(value, type(default)):
+            return value
+    elif isinstance(default, int):
+        if _is_whole(value):
+            return _of_64_bits(name, value)
+    elif isinstance(default, float):
+        if _is_whole(value):
+            return int(value)
+        if isinstance(value, (float, numbers.Real)) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, numbers.Complex) and not isinstance(value, bool) and _is_complex(op):
+            return complex(value)
+    elif value is None:
+        return default
+    elif isinstance(value, (list, tuple)) and all(map(_is_whole, value)):
+        return tuple(_of_64_bits(name, v) for v in value)
+    kind = "a list of whole numbers" if default is None else _KINDS[type(default)]
+    raise refuse("attr_kind", argument=name, value=value_text(value), bound=kind)
+
+
+_KINDS = {bool: "bool", str: "str", int: "a whole number", float: "a number", tuple: "a list of whole numbers"}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, numbers.Integral)) and not isinstance(value, bool)
+
+
+def _of_64_bits(name: str, value: Any) -> int:
+    """No dimension is further away, and words about it can be written."""
+    if not -(1 << 63) <= value < 1 << 63:
+        raise refuse("integer_does_not_fit", argument=name, value=value_text(int(value)), bound="int64")
+    return int(value)
+
+
+def _is_complex(op: Op) -> bool:
+    """Whether an op has complex numbers at all."""
+    return any("complex64" in listed for listed in op.types.values() if not isinstance(listed, Derived))

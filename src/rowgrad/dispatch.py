@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from .check import check_attrs
+from .check import settle_attrs
 from .errors import OpError, ResourceExhaustedError, refuse
-from .spec import CATALOG, PLAN, Op, spread
+from .spec import CATALOG, PLAN, Op, spread, value_text
 
 NUMPY = "rowgrad.native"
 PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that brings its runner
@@ -35,7 +35,7 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
         arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
-            check_attrs(op, attrs)
+            attrs = settle_attrs(op, attrs)
         flat = spread(op, arguments)[1] if op.has_lists else arguments
         outputs: tuple[Any, ...] = _LOADED[choose_runner(flat)].call(op, arguments, attrs, out)
     except OpError as error:
@@ -158,8 +158,10 @@ def _find_runner(kind: type) -> str:
     own = getattr(kind, "__rowgrad_runner__", None)
     if isinstance(own, str):
         return own
-    root = kind.__module__.partition(".")[0]
-    if root not in PACKAGES:
+    # A class of somebody's own may be made of a tensor.
+    roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    root = next((r for r in roots if r in PACKAGES), None)
+    if root is None:
         return NUMPY
     for point in entry_points(group="rowgrad.runners"):
         if point.name == PACKAGES[root]:
@@ -178,17 +180,21 @@ def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> 
         else f"{k}={describe_value(v)}"
         for k, v in arguments.items()
     ]
-    parts += [f"{k}={_describe_attr(v)}" for k, v in attrs.items() if v != op.attrs[k]]
+    parts += [f"{k}={value_text(v)}" for k, v in attrs.items() if not _is_default(v, op.attrs[k])]
     return ", ".join(parts)
 
 
-def _describe_attr(value: Any) -> str:
-    return describe_value(value) if isinstance(value, int) else repr(value)
+def _is_default(value: Any, default: Any) -> bool:
+    """Arrays among attributes, which are refused, compare by element."""
+    return value is default or (type(value) is type(default) and bool(value == default))
 
 
 def describe_value(value: Any) -> str:
     """Dtype and shape of an array, or what else a value is."""
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    try:
+        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    except Exception:  # some tensors say so when they are asked for what they lack
+        return type(value).__name__
     if dtype is not None and isinstance(shape, tuple):
         return f"{dtype}[{','.join(map(str, shape))}]"
     if isinstance(value, int) and value.bit_length() > 128:

@@ -149,7 +149,7 @@ class Namespace:
 class _Prepared(NamedTuple):
     function: Callable[..., Any]
     host: tuple[tuple[int, Any], ...]  # inputs whose values the key holds, by position
-    named: Mapping[str, Any]
+    types: Mapping[str, Any]
 
 
 _PREPARED: dict[Any, _Prepared] = {}
@@ -164,7 +164,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         given = list(arguments.values())
         for i, value in prepared.host:
             given[i] = value
-        return _run(prepared, given)
+        return _run(prepared, given, attrs)
     arguments = own_sizes(op, arguments)
     key = None if key is None else _key(op, arguments, attrs)
     arrays = admit(op, arguments)
@@ -175,8 +175,8 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         check_size(aval)
     values = {**arrays, **host}
     places = tuple((i, host[a.name]) for i, a in enumerate(op.inputs) if a.host)
-    prepared = _Prepared(FUNCTIONS[op.name], places, {**attrs, **handed_types(op.name, outputs)})
-    results = _run(prepared, list(values.values()))
+    prepared = _Prepared(FUNCTIONS[op.name], places, handed_types(op.name, outputs))
+    results = _run(prepared, list(values.values()), attrs)
     if key is not None and all(d in _PLAIN for d in key if isinstance(d, np.dtype)):
         if len(_PREPARED) >= _MANY:
             _PREPARED.clear()
@@ -187,19 +187,25 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
 _PLAIN = frozenset(dtype for name, dtype in NUMPY_DTYPE.items() if name != "string")  # a list of strings is looked at
 
 
-def _run(prepared: _Prepared, values: list[Any]) -> tuple[Array, ...]:
+def _run(prepared: _Prepared, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
+    """Attributes are the call's own: 0.0 and -0.0 are judged alike, and are one key."""
     with np.errstate(all="ignore"):
-        result = prepared.function(Namespace, *values, **prepared.named)
+        result = prepared.function(Namespace, *values, **attrs, **prepared.types)
     if type(result) is tuple:
         return tuple([np.asarray(r, order="C") for r in result])
     return (np.asarray(result, order="C"),)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `admit` would give an array back as it is. NumPy's sums follow the order of memory: there is one."""
+    return type(value) is np.ndarray and value.flags.c_contiguous
 
 
 def _key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
     """What decides a call apart from its data, or None where an argument is no plain array or number."""
     key: list[Any] = [op.name]
     for arg, value in zip(op.inputs, arguments.values(), strict=True):
-        if type(value) is np.ndarray:
+        if _is_plain(value):
             key.append(value.dtype)
             key.append(value.shape)
             if arg.host:
@@ -208,7 +214,11 @@ def _key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
             key.append(value)
         elif arg.host and type(value) in (list, tuple) and all(type(v) is int for v in value):
             key.append(tuple(value))
-        elif arg.many and type(value) in (list, tuple) and all(type(v) is np.ndarray for v in value):
+        elif (
+            arg.many
+            and type(value) in (list, tuple)
+            and all(type(v) is np.ndarray and v.flags.c_contiguous for v in value)
+        ):
             key.append(len(value))
             for v in value:
                 key.append(v.dtype)
@@ -217,8 +227,4 @@ def _key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
             return None
     if attrs is not op.attrs:
         key += attrs.values()
-    try:
-        hash(made := tuple(key))
-    except TypeError:  # an attribute that is a list
-        return None
-    return made
+    return tuple(key)

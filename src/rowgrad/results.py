@@ -14,14 +14,19 @@ from .errors import OpError, refuse, shape_text
 from .shape import check_elements
 from .spec import TENSORFLOW_NAME, Aval, Op
 
+_ADDRESSES = (1 << 63) - 1
 
-def check_size(aval: Aval) -> None:
-    """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has."""
+
+def check_size(aval: Aval, elsewhere: bool = False) -> None:
+    """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has.
+
+    `elsewhere`: on a device, or nowhere at all; then as many bytes as addresses count.
+    """
     if None in aval.shape:
         return
     check_elements(aval.shape)
     elements = math.prod(d for d in aval.shape if d is not None)
-    if elements * NUMPY_DTYPE[aval.dtype].itemsize > memory_limit():
+    if elements * NUMPY_DTYPE[aval.dtype].itemsize > (_ADDRESSES if elsewhere else memory_limit()):
         raise too_large(aval)
 
 

@@ -172,14 +172,6 @@ def vector(x: Known, name: str) -> tuple[int, ...] | None:
     return x.host.get(name)
 
 
-def whole(x: Known, name: str) -> int:
-    """An attribute that is a whole number."""
-    value = x.attrs[name]
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse("attr_not_allowed", argument=name, value=repr(value), bound="whole numbers")
-    return value
-
-
 def axis_in(value: int, dims: int, argument: str, position: int = 0) -> int:
     """A dimension counted from the front; negative ones are counted from the end."""
     if not -dims <= value < dims:

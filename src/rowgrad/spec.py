@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -295,3 +296,16 @@ def catalog() -> list[dict[str, Any]]:
         }
         for op in CATALOG.values()
     ]
+
+
+def value_text(value: Any) -> str:
+    """A value in few words: what it is, where its own would be long or a place in memory, or it has none."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an int of {value.bit_length()} bits"
+    if value is None or isinstance(value, (numbers.Number, str, bytes, list, tuple)):
+        try:
+            return repr(value)[:80]
+        except Exception:  # of a list's items: they may be anything
+            pass
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,13 +1,16 @@
 """Ways to spoil one argument of a call, whatever the op: the record says what the argument is.
 
 `FORMS` are disguises: the values stay, so the answer must. `spoils_of` has everything else: wrong ranks and lengths,
-numbers out of bounds, dtypes nobody asked for, and things that are no arrays.
+numbers out of bounds, dtypes nobody asked for, and things that are no arrays. `LISTS` spoil a list of arrays as a list,
+`ATTRIBUTES` are what an attribute may be given.
 """
 
 from __future__ import annotations
 
 import array
 import decimal
+import fractions
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -30,14 +33,36 @@ def read_only(x: Array) -> Array:
     return np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape)
 
 
+def mapped(x: Array) -> Array:
+    """In a file, where it has elements to be written there."""
+    if x.ndim == 0 or x.size == 0 or x.dtype.hasobject:
+        return x
+    with tempfile.TemporaryFile() as file:
+        made = np.memmap(file, x.dtype, "w+", shape=x.shape)
+    made[...] = x
+    return made
+
+
+class Touchy(np.ndarray):
+    """An array that lets nobody compute with it."""
+
+    __array_ufunc__ = None
+
+    def __array_function__(self, *args: Any, **more: Any) -> Any:
+        raise RuntimeError("not with this one")
+
+
 FORMS: dict[str, Callable[[Array], Array]] = {
     "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x,
-    "fortran": np.asfortranarray,
+    "fortran": lambda x: np.asarray(x, order="F"),
     "reversed_twice": lambda x: x[::-1].copy()[::-1] if x.ndim else x,
     "broadcast": lambda x: np.broadcast_to(x, (2, *x.shape))[1],
     "unaligned": unaligned,
     "byte_swapped": lambda x: x.astype(x.dtype.newbyteorder()) if x.dtype.kind in "iufc" else x,
     "read_only": read_only,
+    "matrix": lambda x: x.view(np.matrix) if x.ndim == 2 else x,
+    "memory_mapped": mapped,
+    "subclass": lambda x: x.view(Touchy),
 }
 
 # -- numbers out of bounds -------------------------------------------------------------------------------------------
@@ -84,6 +109,8 @@ SHAPES: dict[str, Spoil] = {
     "huge_but_no_elements": lambda x, arg: np.zeros((2**40, 0), x.dtype),
     "many_dimensions": lambda x, arg: np.zeros((1,) * 33, x.dtype),
     "unsorted": lambda x, arg: x[::-1].copy() if x.ndim else x,
+    "reversed": lambda x, arg: x[..., ::-1] if x.ndim else x,
+    "zero_strides": lambda x, arg: np.broadcast_to(x.reshape(-1)[:1].reshape((1,) * x.ndim), x.shape) if x.size else x,
 }
 
 
@@ -108,6 +135,11 @@ DTYPES: dict[str, Spoil] = {
     "object_none": lambda x, arg: np.full(x.shape, None),
     "dates": lambda x, arg: np.zeros(x.shape, "M8[s]"),
     "structure": lambda x, arg: np.zeros(x.shape, [("a", "i4"), ("b", "f8")]),
+    "durations": lambda x, arg: np.zeros(x.shape, "m8[s]"),
+    "string_dtype": lambda x, arg: np.full(x.shape, "a", np.dtypes.StringDType()),
+    "void": lambda x, arg: np.zeros(x.shape, "V8"),
+    "structure_of_nothing": lambda x, arg: np.zeros(x.shape, []),
+    "masked_nothing": lambda x, arg: np.ma.MaskedArray(x),
     "qint8": lambda x, arg: np.zeros(x.shape, [("qint8", "i1")]),
 }  # fmt: skip
 
@@ -183,7 +215,7 @@ THINGS: dict[str, Callable[[], Any]] = {
     "function": lambda: len,
     "decimal": lambda: decimal.Decimal("1.5"),
     "masked": lambda: np.ma.MaskedArray([1.0, 2.0], [True, False]),
-    "matrix": lambda: np.ma.getdata(np.zeros((1, 1))).view(),
+    "matrix": lambda: np.zeros((1, 1)).view(np.matrix),
     "bytearray": lambda: bytearray(b"12345678"),
     "memoryview": lambda: memoryview(b"12345678"),
     "array_module": lambda: array.array("q", [1, 2]),
@@ -206,6 +238,68 @@ FLOATS: dict[str, Spoil] = {
     "a_negative_zero": _values(-0.0),
 }
 ALWAYS: dict[str, Spoil] = {**SHAPES, **DTYPES, **{f"thing_{k}": _thing(v) for k, v in THINGS.items()}}
+
+
+# -- lists of arrays -------------------------------------------------------------------------------------------------
+
+LISTS: dict[str, Callable[[list[Any]], Any]] = {
+    "list_of_nothing": lambda v: [],
+    "list_of_one": lambda v: v[:1],
+    "list_of_many": lambda v: v * 40,
+    "list_of_the_same": lambda v: [v[0]] * len(v),
+    "list_in_a_list": lambda v: [v],
+    "list_as_tuple": tuple,
+    "list_as_iterator": iter,
+    "list_as_dict": lambda v: dict(enumerate(v)),
+    "list_as_array": lambda v: np.zeros((2, 3), np.float32),
+    "list_is_its_first": lambda v: v[0],
+    "list_is_none": lambda v: None,
+    "list_is_a_word": lambda v: "ab",
+    "list_is_a_number": lambda v: 1,
+    "list_with_none": lambda v: [*v, None],
+    "list_with_a_word": lambda v: [*v, "a"],
+    "list_with_a_number": lambda v: [*v, 1],
+    "list_with_a_list": lambda v: [*v, [1.0, 2.0]],
+    "list_with_a_shorter_one": lambda v: [*v[:-1], v[-1][:-1]],
+    "list_with_another_rank": lambda v: [*v[:-1], v[-1][np.newaxis]],
+    "list_with_another_dtype": lambda v: [*v[:-1], v[-1].astype(np.int8)],
+    "list_with_an_empty_one": lambda v: [*v, np.zeros(0, np.float32)],
+}
+
+# -- attributes ------------------------------------------------------------------------------------------------------
+
+_GIVEN: dict[str, Any] = {str(n): n for n in (0, 2, 3, -2, -3, 7, *NUMBERS[5:], 2**63)} | {
+    repr(n): n for n in (0.0, -0.0, 0.5, 2.0, -1.5, 1e-310, 1e39, 1e308)
+}
+_GIVEN |= {
+    "enormous_integer": 10**5000,
+    "false": False,
+    "numpy_integer": np.int64(0),
+    "numpy_float": np.float32(1.5),
+    "numpy_nan": np.float64("nan"),
+    "numpy_true": np.True_,
+    "zero_d_array": np.array(0),
+    "array": np.array([0, 1]),
+    "fraction": fractions.Fraction(1, 3),
+    "dtype": np.dtype(np.int32),
+    "dtype_class": np.float32,
+    "dtype_name": "int32",
+    "dtype_unknown": "float7",
+    "wrong_case": "Sequential",
+    "long_word": "x" * 5000,
+    "half_a_character": "\ud800",
+    "list_of_zero": [0],
+    "tuple_of_zero": (0,),
+    "tuple_of_the_same": (0, 0),
+    "tuple_far_away": (5,),
+    "tuple_of_nan": (float("nan"),),
+    "tuple_of_word": ("a",),
+    "tuple_of_true": (True,),
+    "tuple_of_huge": (2**70,),
+    "tuple_of_numpy": (np.int64(-1),),
+}
+ATTRIBUTES: dict[str, Callable[[], Any]] = {f"thing_{k}": v for k, v in THINGS.items()}
+ATTRIBUTES |= {f"given_{k}": (lambda v=v: v) for k, v in _GIVEN.items()}  # type: ignore[misc]
 
 
 def spoils_of(arg: Arg, value: Array) -> dict[str, Spoil]:

@@ -24,13 +24,14 @@ import rowgrad.jax
 import rowgrad.torch  # noqa: F401  both runners are loaded before anything is timed
 from jax_arrays import to_jax, x64
 from rowgrad import errors
-from rowgrad.arrays import aval_of, canonical
+from rowgrad.arrays import NUMPY_DTYPE, aval_of, canonical
 from rowgrad.errors import OpError
 from rowgrad.graph import Block, ClientSession, End, Page, check
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG, Op
 from rowgrad.studio import verbs
 from rowgrad.studio.studio import Studio
+from rowgrad.torch.tensors import NAME
 
 Arguments = dict[str, Any]
 _THE_BLOCK = "the_block"
@@ -163,6 +164,27 @@ def _recorded_on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -
     return tuple(map(from_tensor, outputs))
 
 
+def _on_meta(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """Tensors that have shapes only: what torch is told of the results, as arrays without elements to speak of."""
+    outputs = several(OPS[op.name](**_without_elements(op, arguments), **attrs))
+    assert all(o.is_meta for o in outputs)
+    return tuple(np.broadcast_to(np.zeros((), NUMPY_DTYPE[NAME[o.dtype]]), tuple(o.shape)) for o in outputs)
+
+
+def _without_elements(op: Op, arguments: Arguments) -> Arguments:
+    hosts = {a.name: arguments[a.name] for a in op.inputs if a.host}
+    return formed(op, arguments, lambda v: v.to("meta") if isinstance(v := tensor_of(v), torch.Tensor) else v) | hosts
+
+
+def _has_meta(op: Op, arguments: Arguments) -> bool:
+    made = _without_elements(op, arguments)
+    return any(isinstance(v, torch.Tensor) and v.is_meta for x in made.values() for v in _items(x))
+
+
+def _items(value: Any) -> Any:
+    return value if isinstance(value, list) else (value,)
+
+
 def _leaf(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and (value.dtype.is_floating_point or value.dtype.is_complex):
         return value.detach().requires_grad_()
@@ -198,9 +220,9 @@ _WORDS_OF_XLA = re.compile(r"(\w+Error): (\w+): (.*?)(?: \[([^\[\]]*)\])?; got "
 def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
     """Compiled: sizes are known, all else is traced. What XLA reports is read back from its words."""
     with x64():
-        function, traced = _to_trace(op, arguments, attrs)
+        traced, others = _to_trace(op, arguments, attrs)
         try:
-            outputs = jax.jit(function)(traced)
+            outputs = jax.jit(lambda given: several(OPS[op.name](**given, **others)))(traced)
             return tuple(map(np.asarray, jax.block_until_ready(outputs)))
         except jax.errors.JaxRuntimeError as error:
             if str(error).startswith("RESOURCE_EXHAUSTED"):  # XLA finds memory for results before a kernel looks
@@ -214,19 +236,50 @@ def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
             return Refusal(kind, message, name, argument[1] if argument else None)
 
 
-def _to_trace(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> tuple[Callable[..., Any], Arguments]:
-    """The call as a function of the arrays that JAX traces."""
+def _to_trace(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> tuple[Arguments, Arguments]:
+    """The arrays that JAX traces, and all else."""
     arrays = {a.name: jax_of(arguments[a.name]) for a in op.inputs if not a.host and not a.many}
     traced = {k: v for k, v in arrays.items() if isinstance(v, jax.Array)}
-    others = {k: v for k, v in arguments.items() if k not in traced} | dict(attrs)
-    return (lambda given: several(OPS[op.name](**given, **others))), traced
+    return traced, {k: v for k, v in arguments.items() if k not in traced} | dict(attrs)
 
 
 def _traced(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """Only traced: what a compiler would be told of the results, as arrays without elements to speak of."""
+    """Only traced: what a compiler would be told of the results, as arrays without elements to speak of.
+
+    What is traced has no values, so calls that differ in those alone are one call, which is made once.
+    """
     with x64():
-        function, traced = _to_trace(op, arguments, attrs)
-        return tuple(np.broadcast_to(np.zeros((), o.dtype), o.shape) for o in jax.eval_shape(function, traced))
+        traced, others = _to_trace(op, arguments, attrs)
+        shapes = {k: jax.ShapeDtypeStruct(v.shape, v.dtype) for k, v in traced.items()}
+        try:
+            key = (op.name, *((k, v.shape, v.dtype) for k, v in traced.items()), *map(_frozen, others.items()))
+        except (TypeError, RecursionError):
+            return _shapes_of(op, shapes, others)
+        if key not in _TRACES:
+            try:
+                _TRACES[key] = _shapes_of(op, shapes, others)
+            except OpError as error:
+                _TRACES[key] = refusal_of(error)
+        return _TRACES[key]
+
+
+_TRACES: dict[Any, Outcome] = {}
+
+
+def _shapes_of(op: Op, shapes: Arguments, others: Arguments) -> Outcome:
+    outputs = jax.eval_shape(lambda given: several(OPS[op.name](**given, **others)), shapes)
+    return tuple(np.broadcast_to(np.zeros((), o.dtype), o.shape) for o in outputs)
+
+
+def _frozen(value: Any) -> Any:
+    """A value that is equal to another only if no op can tell them apart; a TypeError where nobody can say."""
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value.dtype.str, value.shape, value.tobytes()
+    if type(value) in (list, tuple):
+        return type(value), *map(_frozen, value)
+    if type(value) in (bool, int, float, str):
+        return type(value), repr(value) if type(value) is float else value
+    raise TypeError
 
 
 def _on_jax_32(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
@@ -295,9 +348,10 @@ def _dtype_fed(value: Any) -> str | None:
         return None
 
 
-def _no_missing(op: Op, arguments: Arguments) -> bool:
-    """A pin that is given None is a pin that is given nothing."""
-    return all(v is not None for v in arguments.values())
+def _pinned(op: Op, arguments: Arguments) -> bool:
+    """A pin that is given None is given nothing; one that takes a list and is given one thing has a list of one."""
+    lists = (arguments[a.name] for a in op.inputs if a.many)
+    return all(v is not None for v in arguments.values()) and all(isinstance(v, list | tuple) for v in lists)
 
 
 class StudioDesk:
@@ -333,7 +387,7 @@ def studio_runner() -> Iterator[Runner]:
     with tempfile.TemporaryDirectory() as folder:
         desk = StudioDesk(Path(folder))
         try:
-            yield Runner("studio", desk.call, _no_missing)
+            yield Runner("studio", desk.call, _pinned)
         finally:
             desk.studio.close()
 
@@ -341,12 +395,13 @@ def studio_runner() -> Iterator[Runner]:
 NUMPY = Runner("numpy", _on_numpy, lambda op, arguments: True)
 TORCH = Runner("torch", _on_torch, _has(torch.Tensor, tensor_of))
 TORCH_RECORDED = Runner("torch_autograd", _recorded_on_torch, _has(torch.Tensor, tensor_of))
+TORCH_META = Runner("torch_meta", _on_meta, _has_meta)
 JAX = Runner("jax", _on_jax, _speaks_jax)
 JAX_JIT = Runner("jax_jit", _in_jit, _compiles_kernel)
 JAX_TRACED = Runner("jax_traced", _traced, _compiles)
 JAX_32 = Runner("jax_32", _on_jax_32, _speaks_jax)
-PAGE = Runner("page", _on_a_page, _no_missing)
-FED = Runner("page_fed", _fed, _no_missing)
+PAGE = Runner("page", _on_a_page, _pinned)
+FED = Runner("page_fed", _fed, _pinned)
 IN_PROCESS = (NUMPY, TORCH, TORCH_RECORDED, JAX, PAGE, FED)
 
 

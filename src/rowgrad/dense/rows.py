@@ -8,6 +8,8 @@ from typing import Any
 from .arithmetic import div_no_nan
 from .words import column
 
+_LONG = 1 << 64
+
 
 def _scale_rows(xp: Any, rows: Any, scale: Any) -> Any:
     return xp.astype(xp.astype(rows, scale.dtype) * column(xp, scale, rows), rows.dtype)
@@ -19,8 +21,14 @@ def _div_rows(xp: Any, rows: Any, by: Any) -> Any:
     return xp.astype(div_no_nan(xp, wide, divisors), rows.dtype)
 
 
+def _full(xp: Any, x: Any, value: Any) -> Any:
+    """An attribute's number, as often as x has elements. Integers beyond 64 bits are floats: x is of such then."""
+    is_long = isinstance(value, int) and not -_LONG < value < _LONG
+    return xp.full_like(x, float(value) if is_long else value)
+
+
 def _at_least(xp: Any, x: Any, bound: float) -> Any:
-    bounds = xp.full_like(x, bound)
+    bounds = _full(xp, x, bound)
     return xp.where(x < bounds, bounds, x)
 
 
@@ -29,9 +37,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ScaleRows": _scale_rows,
     "DivRows": _div_rows,
     "MaskRows": lambda xp, rows, mask: xp.where(column(xp, mask, rows), xp.zeros_like(rows), rows),
-    "MaskBelow": lambda xp, x, bound: xp.astype(x >= xp.full_like(x, bound), x.dtype),
+    "MaskBelow": lambda xp, x, bound: xp.astype(x >= _full(xp, x, bound), x.dtype),
     "AtLeast": _at_least,
-    "FullLike": lambda xp, x, value: xp.full_like(x, value),
+    "FullLike": _full,
     "ConcatRows": lambda xp, x, y: xp.concat([x, y]),
     "SplitRows": lambda xp, rows, x, y: (xp.copy(rows[: x.shape[0]]), xp.copy(rows[x.shape[0] :])),
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import NUMPY_DTYPE, Array, admit, aval_of
-from ..check import check_attrs, infer, output_dtypes
+from ..check import infer, output_dtypes, settle_attrs
 from ..errors import refuse
 from ..spec import Arg, Aval, Op
 from .given import many_values, one_value
@@ -121,30 +121,7 @@ def judge(op: Op, known: Admitted, attrs: Mapping[str, Any]) -> list[tuple[str, 
 
 def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with their defaults, each of the kind its default is of."""
-    for name, value in attrs.items():
+    for name in attrs:
         if name not in op.attrs:
             raise refuse("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
-        default = op.attrs[name]
-        if name not in op.choices and not _is_of_kind(value, default):
-            wanted = (
-                "a list of whole numbers" if default is None or isinstance(default, tuple) else type(default).__name__
-            )
-            raise refuse("attr_kind", argument=name, bound=wanted, value=repr(value)[:80])
-    full = {k: _plain(attrs.get(k, default)) for k, default in op.attrs.items()}
-    check_attrs(op, full)
-    return full
-
-
-def _is_of_kind(value: Any, default: Any) -> bool:
-    if default is None or isinstance(default, tuple):
-        listed = value is None or isinstance(value, list | tuple)
-        return listed and all(isinstance(v, int) and not isinstance(v, bool) for v in value or ())
-    if isinstance(default, bool | str):
-        return isinstance(value, type(default))
-    if isinstance(default, float):
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return settle_attrs(op, {**op.attrs, **attrs})

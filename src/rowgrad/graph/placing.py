@@ -21,8 +21,8 @@ from .working_out import work_out
 def add_node(graph: Graph, op: Op, name: str, block: str, given: Mapping[str, Any], attrs: Mapping[str, Any]) -> Node:
     """A node of a kernel or dense op, or a refusal that names it."""
     try:
+        full = full_attrs(op, attrs)  # attributes first, as in a call
         known = admit_inputs(op, spread_sparse(op, given))
-        full = full_attrs(op, attrs)
         avals = judge(op, known, full)
     except OpError as error:
         raise error.in_call(op.name, block, describe_given(given)) from None

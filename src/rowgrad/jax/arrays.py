@@ -6,8 +6,9 @@ are, an array of int32 takes its place then, in and out; a number that does not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +16,11 @@ import numpy as np
 
 from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value
 from ..errors import refuse
+from ..results import too_large
+from ..shape import check_elements
 from ..spec import QUANTIZED, Arg, Aval, Op, regroup, spread
 
+_ELEMENTS = 1 << 59  # as many of 16 bytes as addresses count: XLA ends the process where there are more
 NAMES = tuple(n for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string"))
 _NAME = {NUMPY_DTYPE[n]: n for n in NAMES}
 
@@ -91,6 +95,16 @@ def canonical_aval(aval: Aval) -> Aval:
     return Aval(_NAME[canonical_dtype(aval.dtype)], aval.shape)
 
 
+def check_sizes(outputs: Sequence[Aval], advice: str) -> None:
+    """Sizes that are known when a call is traced, and that XLA can count."""
+    if any(d is None for o in outputs for d in o.shape):
+        raise refuse("size_traced", bound=advice)
+    for aval in outputs:
+        check_elements(aval.shape)
+        if prod(max(d, 1) for d in aval.shape if d is not None) >= _ELEMENTS:
+            raise too_large(aval)
+
+
 def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
     """Arrays and tracers as they are, all else as NumPy's runner would take it; host inputs by value."""
     inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
@@ -133,10 +147,17 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
 
 
 def _dtype(value: Any, argument: str) -> np.dtype[Any]:
+    _present(value, argument)
     dtype = np.dtype(value.dtype) if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended) else None
     if dtype not in _NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=value.dtype, bound=", ".join(NAMES))
     return dtype
+
+
+def _present(value: Any, argument: str) -> None:
+    """Arrays that were given away to a compiled call, or deleted, are refused."""
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.is_deleted():
+        raise refuse("no_memory", argument=argument)
 
 
 def _filled(value: Any) -> Any:
@@ -148,6 +169,7 @@ def _known(arg: Arg, value: Any) -> Any:
     """A host input by value, which a tracer has not."""
     if is_traced(value):
         raise refuse("host_traced", argument=arg.name)
+    _present(value, arg.name)
     return np.asarray(value) if isinstance(value, jax.Array) else value
 
 

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 
 from ..check import infer
 from ..dense import FUNCTIONS, handed_types
-from ..errors import refuse
 from ..spec import COMPLEX, FLOATS, REALS, Op
-from .arrays import admit_arrays, canonical_dtype
+from .arrays import admit_arrays, canonical_dtype, check_sizes
 
 Axes = tuple[int, ...]
 
@@ -181,8 +180,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     """A dense op of which JAX traces some argument."""
     given = admit_arrays(op, arguments)
     outputs = infer(op, given.avals, given.host_values, attrs)
-    if any(d is None for o in outputs for d in o.shape):
-        raise refuse("size_traced", bound="call it outside of jit, and pass its results in")
+    check_sizes(outputs, "call it outside of jit, and pass its results in")
     values = {**given.arrays, **given.host_values}
     lists = {a.name for a in op.inputs if a.many}
     ordered = [

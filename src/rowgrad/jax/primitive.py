@@ -7,21 +7,17 @@ arithmetic, are its parameters: a compiled call is one for these values. `gradie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from ..check import infer
-from ..errors import OpError, refuse
-from ..results import too_large
-from ..shape import check_elements
+from ..errors import OpError
 from ..spec import CATALOG, Aval, Op
 from . import custom_call, eager, portable, varying, vmap
-from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype
+from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype, check_sizes
 
-_ELEMENTS = 1 << 59  # as many of 16 bytes as addresses count: XLA ends the process where there are more
 Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …)
 
 
@@ -54,12 +50,7 @@ def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval,
     """The outputs as the op has them; a size that only data knows is refused, with the op that is told it."""
     host: dict[str, Host] = dict(params["host"])
     outputs = infer(op, avals, {name: h.value for name, h in host.items()}, dict(params["attrs"]))
-    if any(d is None for o in outputs for d in o.shape):
-        raise refuse("size_traced", bound=_advice(op))
-    for aval in outputs:
-        check_elements(aval.shape)
-        if prod(max(d, 1) for d in aval.shape if d is not None) >= _ELEMENTS:
-            raise too_large(aval)
+    check_sizes(outputs, _advice(op))
     return outputs
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..errors import refuse, shape_text
-from ..shape import axis_in, differ, scalar, whole
+from ..shape import axis_in, differ, scalar
 from ..spec import ALL_DTYPES, INDEX, Known, Shape
 from .broadcasting import dense, sizes
 
@@ -53,7 +53,7 @@ def _reshape_like(x: Known) -> tuple[Shape, ...]:
 
 
 def _merge(x: Known) -> tuple[Shape, ...]:
-    shape, count = x.shape("x"), whole(x, "count")
+    shape, count = x.shape("x"), x.attrs["count"]
     if not 0 <= count <= len(shape):
         raise refuse("rank_at_least", argument="x", value=shape_text(shape), bound=count)
     merged = None if None in shape[:count] else math.prod(n for n in shape[:count] if n is not None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import refuse
 from ..shape import broadcast, check_broadcasts_to, scalar, vector
-from ..spec import NUMBERS, Known, Op, Shape, declare
+from ..spec import NUMBERS, Known, Op, Shape, declare, value_text
 
 CATEGORY = "Arithmetic"
 
@@ -60,9 +60,7 @@ def check_number(x: Known, name: str, dtype: str) -> None:
     value = x.attrs[name]
     if isinstance(value, numbers.Complex) and _holds(dtype, value):
         return
-    is_long = isinstance(value, int) and value.bit_length() > 128
-    what = f"an int of {value.bit_length()} bits" if is_long else repr(value)
-    raise refuse("number_unfit", argument=name, value=what, bound=_range_text(dtype))
+    raise refuse("number_unfit", argument=name, value=value_text(value), bound=_range_text(dtype))
 
 
 def _holds(dtype: str, value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import refuse, shape_text
-from ..shape import axis_in, check_same, scalar, whole
+from ..shape import axis_in, check_same, scalar
 from ..spec import EVERYTHING, INDEX, NUMBERS, Call, Known, Shape
 from .broadcasting import dense
 
@@ -36,7 +36,7 @@ def _concat_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
 
 def _concat_part(x: Known) -> tuple[Shape, ...]:
     (whole_shape,) = _concat(x)
-    index, shapes = whole(x, "index"), x.shapes("values")
+    index, shapes = x.attrs["index"], x.shapes("values")
     check_same(x.shape("x"), whole_shape, "x")
     if not 0 <= index < len(shapes):
         raise refuse("index_outside", argument="index", value=index, bound=len(shapes))
@@ -82,7 +82,7 @@ def _pack(x: Known) -> tuple[Shape, ...]:
     first, *others = x.shapes("values")
     for k, shape in enumerate(others, 1):
         check_same(shape, first, f"values[{k}]")
-    at = axis_in(whole(x, "axis"), len(first) + 1, "axis")
+    at = axis_in(x.attrs["axis"], len(first) + 1, "axis")
     return ((*first[:at], 1 + len(others), *first[at:]),)
 
 
@@ -119,14 +119,14 @@ def _at(x: Known, name: str, axis: int, index: int) -> Shape:
 
 
 def _place_rule(x: Known) -> tuple[Shape, ...]:
-    check_same(x.shape("x"), _at(x, "like", whole(x, "axis"), whole(x, "index")), "x")
+    check_same(x.shape("x"), _at(x, "like", x.attrs["axis"], x.attrs["index"]), "x")
     return (x.shape("like"),)
 
 
 def _column(x: Known) -> tuple[Shape, ...]:
     if len(x.shape("x")) != 2:
         raise refuse("rank_exactly", argument="x", value=shape_text(x.shape("x")), bound=2)
-    return (_at(x, "x", 1, whole(x, "index")),)
+    return (_at(x, "x", 1, x.attrs["index"]),)
 
 
 _PART: dict[str, Any] = {
@@ -140,7 +140,7 @@ dense(
     "PartAt",
     "x: T -> output: T",
     attrs={"axis": 0, "index": 0},
-    shape=lambda x: (_at(x, "x", whole(x, "axis"), whole(x, "index")),),
+    shape=lambda x: (_at(x, "x", x.attrs["axis"], x.attrs["index"]),),
     adjoint=lambda ops, c, y: (ops["PlaceAt"](y, c.x, **c.attrs),),
     doc="The part of x at one index along a dimension, which is gone then.",
     example="PartAt(np.array([[1., 2.], [3., 4.]]), axis=1, index=1)",

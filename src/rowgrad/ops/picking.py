@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import refuse
-from ..shape import rank, size, whole
+from ..shape import rank, size
 from ..spec import EVERYTHING, INDEX, NUMBERS, Call, Known, Shape
 from .broadcasting import dense, summed
 
@@ -47,7 +47,7 @@ def _one_hot(x: Known) -> tuple[Shape, ...]:
     shape, depth = x.shape("indices"), size(x, "depth")
     for name in ("on_value", "off_value"):
         rank(x, name, 0, "should_be_scalar")
-    axis = whole(x, "axis")
+    axis = x.attrs["axis"]
     if not -1 <= axis <= len(shape):
         raise refuse("one_hot_axis", argument="axis", value=axis, bound=len(shape) + 1)
     at = len(shape) if axis == -1 else axis

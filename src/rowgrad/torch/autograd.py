@@ -24,7 +24,7 @@ from ..spec import CATALOG, Op
 from . import dense, devices, library
 from .kept import Kept, Like, is_float, is_plain, refuse_tangents, wanted
 from .launch import launch
-from .tensors import settled
+from .tensors import checked, settled
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
@@ -107,7 +107,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
         if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
             if value.requires_grad:
                 recorded = True
-            if (not value.is_cpu and value.is_meta) or not is_plain(kind):
+            if not value.is_cpu and value.is_meta:
+                return library.call_on_meta(op, arguments, attrs)
+            if not is_plain(kind):
+                for name, other in arguments.items():
+                    if isinstance(other, Tensor):
+                        checked(other, name)
                 return library.call(op, arguments, attrs)
         elif kind is not int:
             loose = True

@@ -21,7 +21,7 @@ from ..spec import COMPLEX, FLOATS, REALS, Op
 from .tensors import DTYPE, from_numpy
 
 Axes = tuple[int, ...]
-_BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
+BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 
 
 class Namespace:
@@ -197,7 +197,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     """A dense op on admitted tensors."""
     values = [tuple(v) if isinstance(v, list) else v for v in arguments.values()]
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
-    if any(t.dtype in _BY_NUMPY for t in flat):
+    if any(t.dtype in BY_NUMPY for t in flat):
         return _by_numpy(op, values, attrs)
     result = FUNCTIONS[op.name](Namespace, *values, **attrs)
     return result if isinstance(result, tuple) else (result,)
@@ -205,8 +205,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
-    flat = (t for v in values for t in (v if isinstance(v, tuple) else (v,)))
-    device = next(t.device for t in flat if isinstance(t, Tensor))
+    flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
+    device = flat[0].device
     arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op.name](NumPy, *arrays, **attrs)

@@ -125,8 +125,6 @@ def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
             first, device = value, own
         elif own is not device:
             raise refuse("mixed_devices", argument=arg.name, value=value.device, bound=first.device)
-        if value.data_ptr() == 0 and value.numel() and not value._is_zerotensor():
-            raise refuse("no_memory", argument=arg.name)
     return admitted, device
 
 

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 
-from ..check import check_attrs, infer
+from ..check import infer, settle_attrs
 from ..errors import OpError, refuse
+from ..results import check_size
 from ..spec import CATALOG, Arg, Aval, Derived, Op
 from .kept import Kept, is_float, refuse_tangents, wanted
 from .launch import launch
-from .tensors import DTYPE, NAME, is_size
+from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")
 _ATTR = {bool: "bool", str: "str"}
@@ -44,6 +45,24 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     """The op as torch traces it."""
     result = getattr(torch.ops.rowgrad, op.name)(*_traceable(op, arguments), *attrs.values())
     return result if isinstance(result, tuple) else (result,)
+
+
+def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The op on tensors that have shapes only. It is judged here: torch's operators take tensors and sizes alone."""
+    admitted = admit_tensors(op, arguments)
+    host = {name: v.value for name, v in admitted.items() if isinstance(v, Host)}
+    device = None
+    for name, value in admitted.items():
+        if isinstance(value, Tensor):
+            device = device or value.device
+            if value.device != device:
+                raise refuse("mixed_devices", argument=name, value=value.device, bound=device)
+    for aval in infer(op, avals_of(admitted), host, attrs):
+        if None in aval.shape:
+            raise refuse("size_traced", bound="call it on tensors that have elements")
+        if all(type(n) is int for n in aval.shape):
+            check_size(aval, elsewhere=True)
+    return call(op, {**admitted, **host}, attrs)
 
 
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
@@ -89,7 +108,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
     def kernel(*args: Any) -> Any:
         arguments, attrs = _arguments(op, args)
         try:
-            check_attrs(op, attrs)
+            attrs = settle_attrs(op, attrs)
             outputs = launch(op, arguments, attrs)
         except OpError as error:
             raise error.in_call(op.name, None, "") from None
@@ -255,7 +274,7 @@ def _batching(op: Op) -> Callable[..., Any]:
 
         arguments, attrs = _arguments(op, args)
         try:
-            check_attrs(op, attrs)
+            attrs = settle_attrs(op, attrs)
             dims = in_dims[: len(op.inputs)]
             outputs, out_dims = batched(op, attrs, info.batch_size, tuple(arguments.values()), dims, call)
         except OpError as error:

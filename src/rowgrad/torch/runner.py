@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from ..errors import refuse
 from ..results import check_size
 from ..spec import Op
 from . import autograd, dense
-from .tensors import Host, admit_tensors, avals_of
+from .tensors import DTYPE, Host, admit_tensors, avals_of
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
@@ -27,22 +27,30 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     admitted = admit_tensors(op, arguments)
     host = {k: v.value for k, v in admitted.items() if isinstance(v, Host)}
     outputs = infer(op, avals_of(admitted), host, attrs)
-    if _in_memory(admitted):
-        for aval in outputs:
-            if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
-                check_size(aval)
+    tensors = list(_tensors(admitted))
+    elsewhere = any(not t.is_cpu for _, t in tensors)  # how large the memory of a device is, torch knows
+    for aval in outputs:
+        if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
+            check_size(aval, elsewhere)
+        elif None in aval.shape and elsewhere and any(t.is_meta for _, t in tensors):
+            raise refuse("size_traced", bound="call it on tensors that have elements")
+    if elsewhere and any(t.is_meta for _, t in tensors) and any(t.dtype in dense.BY_NUMPY for _, t in tensors):
+        return tuple(torch.empty(o.shape, dtype=DTYPE[o.dtype], device="meta") for o in outputs)  # NumPy needs elements
     try:
         return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
     except RuntimeError as error:
-        if "can't allocate memory" not in str(error):
-            raise
-        raise refuse("out_of_memory_between") from None
+        if "can't allocate memory" in str(error):
+            raise refuse("out_of_memory_between") from None
+        # Torch takes some tensors of another device beside its own, such as scalars; where it does not, we say which.
+        for name, tensor in tensors:
+            first = tensors[0][1].device
+            if tensor.device != first:
+                raise refuse("mixed_devices", argument=name, value=tensor.device, bound=first) from error
+        raise
 
 
-def _in_memory(admitted: Mapping[str, Any]) -> bool:
-    """Whether the tensors lie in the machine's memory; how large that of a device is, torch knows."""
-    for value in admitted.values():
+def _tensors(admitted: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in admitted.items():
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, torch.Tensor) and not item.is_cpu:
-                return False
-    return True
+            if isinstance(item, torch.Tensor):
+                yield name, item

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from ..arrays import NUMPY_DTYPE, admit, fit
 from ..arrays import aval_of as array_aval
@@ -41,7 +42,7 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for arg in inputs:
         value = given[arg.name]
         if isinstance(value, Tensor):
-            admitted[arg.name] = _checked(value, arg.name)
+            admitted[arg.name] = checked(value, arg.name)
             others[arg.name] = _stand_in(value)
         elif arg.host and _are_sizes(value if isinstance(value, list | tuple) else (value,)):
             admitted[arg.name] = value if is_size(value) else tuple(value)
@@ -92,12 +93,30 @@ def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, **kept} if kept else arguments
 
 
-def _checked(tensor: Tensor, argument: str) -> Tensor:
+def checked(tensor: Tensor, argument: str) -> Tensor:
+    """A tensor that has elements side by side, of a dtype the catalogue names, in memory."""
+    if is_lazy(tensor):
+        raise refuse("not_an_array", argument=argument, value="a parameter that is not initialized yet")
+    if tensor.is_nested:
+        raise refuse("not_an_array", argument=argument, value="a nested tensor; pass its values and offsets")
     if tensor.layout != torch.strided:
         raise refuse("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
     if tensor.dtype not in NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(DTYPE))
-    return tensor
+    if _is_freed(tensor):
+        raise refuse("no_memory", argument=argument)
+    # Torch's zeros without memory are zeros whatever they meet: NaN and signs would be lost.
+    return tensor.clone() if tensor._is_zerotensor() else tensor
+
+
+def _is_freed(tensor: Tensor) -> bool:
+    """Whether a tensor's storage is gone: who reads it all the same ends the process."""
+    if not (tensor.is_cpu or tensor.is_cuda):
+        return False
+    try:
+        return tensor.data_ptr() == 0 and tensor.numel() > 0 and not tensor._is_zerotensor()
+    except RuntimeError:  # of a tracer, which has no memory to lose
+        return False
 
 
 def _stand_in(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -139,6 +158,8 @@ def _host(arg: Arg, value: Any, kind: str) -> Host:
         aval = Aval(fixed if fixed and name in _INTEGERS else name, tuple(value.shape))
         if name not in _INTEGERS:
             return Host(None, aval)  # refused for its dtype
+        if isinstance(value, Tensor) and value.is_meta:
+            raise refuse("host_traced", argument=arg.name)
         value = tuple(value.reshape(-1).tolist()) if len(aval.shape) else value.item()
     else:
         aval = Aval(fixed or kind, () if is_size(value) else (len(value),))
