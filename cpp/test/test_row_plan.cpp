@@ -162,7 +162,7 @@ void test_more_rows_than_ids(Rng& rng) {
     Batch b(rng, 300, 50, 10);
     b.wide_indices = wide;
     const Result plan = plan_of(b);
-    for (std::int64_t rows : {std::int64_t{1} << 31, std::int64_t{1} << 32, (std::int64_t{1} << 32) + 1, std::int64_t{1} << 40}) {
+    for (std::int64_t rows : {1LL << 31, 1LL << 32, (1LL << 32) + 1, 1LL << 40}) {
       b.rows = rows;
       const Where where("rows", {{"rows", rows}, {"wide", wide}});
       const Result same = plan_of(b);

@@ -130,7 +130,7 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
   EXPECT_OUTPUT(wide, 1, ids_of(named, b.wide_indices));
   Batch bad = b;
   bad.indices[0] = -1;
-  EXPECT_FAULT(padded(grad, bad, kind, b.data_rows, count, b.data_rows), Fault::index_not_in_output, 0, -1, b.data_rows);
+  EXPECT_FAULT(padded(grad, bad, kind, b.data_rows, count, 0), Fault::index_not_in_output, 0, -1, b.data_rows);
   const Result short_of_one = padded(grad, b, kind, b.data_rows, count - 1, b.data_rows);
   EXPECT_FAULT(short_of_one, Fault::rows_exceed_size, -1, count, count - 1);
 }
@@ -199,7 +199,7 @@ void test_choice() {
   EXPECT(!is_narrow(Order::sequential, most / 4, most, 2));
 }
 
-// What a kept output has to clear before the next call: the rows that were written, or all where the table is held whole.
+// What a kept output has to clear before the next call: the rows that were written, or all of a table held whole.
 void test_written(Rng& rng) {
   set_num_threads(2);
   for (std::int64_t n : {0, 40})

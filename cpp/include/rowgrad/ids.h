@@ -117,8 +117,8 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
 }
 
-// The first index that is out of its range, as this fault, or segment that is; of one id, the index comes first. There is
-// one.
+// The first index out of its range, as this fault, or segment out of its own; of one id, the index comes first. There
+// is one.
 inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
                             std::int64_t segment_bound) {
   std::int64_t i = 0;
