@@ -15,10 +15,10 @@ TESTS = ROOT / "build" / "coverage-tests"
 CORE = ROOT / "build" / "coverage-core"
 # Those that call kernels with all that is in the records; others call the same kernels by other ways.
 PYTHON_TESTS = (
-    "tests/conformance", "tests/test_bad_input.py", "tests/test_levels.py", "tests/test_orders.py", "tests/test_plan.py",
-    "tests/test_sparse.py", "tests/test_sparse_parallel.py", "tests/test_updates.py", "tests/test_embedding.py",
-    "tests/test_prepared_calls.py", "tests/test_threads.py", "tests/test_native.py", "tests/hostile/test_memory.py",
-    "tests/test_grad_buffer.py",
+    "tests/conformance", "tests/test_bad_input.py", "tests/test_levels.py", "tests/test_orders.py",
+    "tests/test_plan.py", "tests/test_sparse.py", "tests/test_sparse_parallel.py", "tests/test_updates.py",
+    "tests/test_embedding.py", "tests/test_prepared_calls.py", "tests/test_threads.py", "tests/test_native.py",
+    "tests/hostile/test_memory.py", "tests/test_grad_buffer.py",
 )  # fmt: skip
 
 Place = tuple[str, int, int]  # file, line, column
@@ -40,7 +40,8 @@ def branches(programs: Path) -> int:
 
 def _build(programs: Path) -> int:
     cmake, ninja = programs / "cmake", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"
-    nanobind = subprocess.run([sys.executable, "-m", "nanobind", "--cmake_dir"], capture_output=True, text=True, check=True)
+    asked = (sys.executable, "-m", "nanobind", "--cmake_dir")
+    nanobind = subprocess.run(asked, capture_output=True, text=True, check=True)
     common = ("-G", "Ninja", ninja, f"-DCMAKE_CXX_COMPILER={fuzz_clang.compiler()}", "-DROWGRAD_COVERAGE=ON")
     python = (f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind.stdout.strip()}")
     return (
