@@ -15,9 +15,10 @@ TESTS = ROOT / "build" / "coverage-tests"
 CORE = ROOT / "build" / "coverage-core"
 # Those that call kernels with all that is in the records; others call the same kernels by other ways.
 PYTHON_TESTS = (
-    "tests/conformance", "tests/test_bad_input.py", "tests/test_levels.py", "tests/test_orders.py", "tests/test_plan.py",
-    "tests/test_sparse.py", "tests/test_sparse_parallel.py", "tests/test_updates.py", "tests/test_embedding.py",
-    "tests/test_prepared_calls.py", "tests/test_threads.py", "tests/test_native.py", "tests/hostile/test_memory.py",
+    "tests/conformance", "tests/test_bad_input.py", "tests/test_levels.py", "tests/test_orders.py",
+    "tests/test_plan.py", "tests/test_sparse.py", "tests/test_sparse_parallel.py", "tests/test_updates.py",
+    "tests/test_embedding.py", "tests/test_prepared_calls.py", "tests/test_threads.py", "tests/test_native.py",
+    "tests/hostile/test_memory.py", "tests/test_grad_buffer.py",
 )  # fmt: skip
 
 Place = tuple[str, int, int]  # file, line, column
@@ -28,17 +29,19 @@ def branches(programs: Path) -> int:
     if failed := _build(programs) or _run(programs):
         return failed
     left, table = _left()
-    unknown = left.keys() - _explained()
+    explained = _explained()
+    unknown = [place for place in left if not any(_is_at(place, *one) for one in explained)]
     (OUT / "kernels.txt").write_text(table, encoding="utf-8")
     print(table)
-    for place in sorted(unknown):
+    for place in unknown:
         print(f"not in docs/coverage.md: {_text(place)} {left[place]}", file=sys.stderr)
     return int(bool(unknown))
 
 
 def _build(programs: Path) -> int:
     cmake, ninja = programs / "cmake", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"
-    nanobind = subprocess.run([sys.executable, "-m", "nanobind", "--cmake_dir"], capture_output=True, text=True, check=True)
+    asked = (sys.executable, "-m", "nanobind", "--cmake_dir")
+    nanobind = subprocess.run(asked, capture_output=True, text=True, check=True)
     common = ("-G", "Ninja", ninja, f"-DCMAKE_CXX_COMPILER={fuzz_clang.compiler()}", "-DROWGRAD_COVERAGE=ON")
     python = (f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind.stdout.strip()}")
     return (
@@ -116,9 +119,18 @@ def _text(place: Place) -> str:
     return "{}:{}:{}".format(*place)
 
 
-def _explained() -> set[Place]:
-    """Places that docs/coverage.md names."""
-    return set()
+def _explained() -> list[tuple[str, str]]:
+    """What docs/coverage.md names: files, and how a condition in them begins."""
+    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `([^`]+)`: `([^`]+)` \|", page, re.MULTILINE)
+
+
+def _is_at(place: Place, name: str, condition: str) -> bool:
+    """Whether a place is where this condition stands. Lines move; what they say does so less."""
+    path, line, column = place
+    if path != name:
+        return False
+    return (ROOT / path).read_text(encoding="utf-8").splitlines()[line - 1][column - 1 :].startswith(condition)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python tools/coverage_report.py [--only python|kernels] [--cmake build/tools/bin]
 
-Python: every test that needs no browser, in all processes that tests start. Kernels: the C++ tests, and the Python tests
-named here with an extension that counts. Writes build/coverage. What is not reached must stand in docs/coverage.md with
-a reason: fails where it does not, or where less than `[tool.coverage.report]` asks for is reached.
+Python: every test that needs no browser, in all processes that tests start. Kernels: the C++ tests, and the Python
+tests that coverage_kernels.py names, with an extension that counts. Writes build/coverage. What is not reached must
+stand in docs/coverage.md with a reason: fails where it does not, or where less than `[tool.coverage.report]` asks for
+is reached.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def python_lines() -> int:
     coverage = (sys.executable, "-m", "coverage")
     for old in OUT.glob("python*"):
         old.unlink()
-    tests = ("-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", "-p", "coverage_trace", "-m", "not slow and not browser")
-    failed = run(*coverage, "run", *tests, PYTHONPATH=str(ROOT / "tools"))
+    tests = ("-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", "-p", "coverage_trace")
+    those = ("-m", "not slow and not browser")
+    failed = run(*coverage, "run", *tests, *those, PYTHONPATH=str(ROOT / "tools"))
     run(*coverage, "combine", "-q")
     with (OUT / "python.txt").open("w", encoding="utf-8") as report:
         below = subprocess.run([*coverage, "report", "--show-missing"], cwd=ROOT, stdout=report).returncode

@@ -22,16 +22,11 @@ void for_column_blocks(std::int64_t cols, Fn&& fn) {
 }
 
 template <class A, class Row>
-inline void set(A* acc, std::int64_t width, Row row) {
-  for (std::int64_t c = 0; c < width; ++c) acc[c] = row(c);
-}
-
-template <class A, class Row>
 inline void add(A* acc, std::int64_t width, Row row) {
   for (std::int64_t c = 0; c < width; ++c) acc[c] = plus<A>(acc[c], row(c));
 }
 
-// One bag. `beyond` more ids may be looked at past its end, to fetch what comes next.
+// One bag of two ids or more. `beyond` more ids may be looked at past its end, to fetch what comes next.
 // The order of SparseSegment*: a first block of n mod 8 rows (0 → 8, 1 → 9), left to right; then blocks of eight,
 // each summed on its own and added to the total. Fewer than ten rows are scaled by the reciprocal.
 template <class T, class I>
@@ -49,7 +44,6 @@ template <class T, class I>
     Rows total, block;
     std::int64_t j = n & 7;
     if (j < 2) j += 8;
-    if (j > n) j = n;
     total.set(row(0));
     for (std::int64_t k = 1; k < j; ++k) total.add(row(k));
     for (; j < n; j += 8) {
@@ -150,10 +144,7 @@ inline void segment_sums(std::int64_t cols, std::int64_t n, Rows row, Finish fin
   const std::int64_t packed = n >= 16 ? cols / kPacket<A> * kPacket<A> : 0;
   auto part = [&](std::int64_t c0, auto width, auto sum) {
     A acc[kBlock];
-    if (n == 1)
-      set(acc, width, row(0, c0));
-    else
-      sum(acc, width, n, [&](std::int64_t j) { return row(j, c0); });
+    sum(acc, width, n, [&](std::int64_t j) { return row(j, c0); });
     finish(c0, width, acc);
   };
   for_column_blocks(packed, [&](std::int64_t c0, auto width) {

@@ -76,7 +76,7 @@ void give_scratch(void* memory, std::int64_t bytes) noexcept {
   const std::int64_t kept = rounded(bytes);
   Shelf& s = shelf();
   if (std::unique_lock lock(s.mutex, std::try_to_lock); lock && kept <= most_kept()) {
-    while (s.bytes + kept > most_kept() && !s.pieces.empty()) {  // the oldest goes first
+    while (s.bytes + kept > most_kept()) {  // the oldest goes first
       s.bytes -= s.pieces.front().bytes;
       release(s.pieces.front().memory, s.pieces.front().bytes);
       s.pieces.erase(s.pieces.begin());
@@ -96,7 +96,7 @@ void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::int
   constexpr std::uintptr_t page = 4096;  // what madvise wants its range to begin with
   const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + page - 1) / page * page;
   const auto end = (reinterpret_cast<std::uintptr_t>(memory) + static_cast<std::uintptr_t>(bytes)) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
 

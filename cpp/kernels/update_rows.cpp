@@ -26,7 +26,6 @@ inline Vector<A, N> root(Vector<A, N> v) {
 #if defined(__x86_64__) || defined(_M_X64)
     if constexpr (sizeof(V) == 16 && single) return reinterpret_cast<V>(_mm_sqrt_ps(reinterpret_cast<__m128>(v)));
     if constexpr (sizeof(V) == 16 && !single) return reinterpret_cast<V>(_mm_sqrt_pd(reinterpret_cast<__m128d>(v)));
-#endif
 #if defined(__AVX__)
     if constexpr (sizeof(V) == 32 && single) return reinterpret_cast<V>(_mm256_sqrt_ps(reinterpret_cast<__m256>(v)));
     if constexpr (sizeof(V) == 32 && !single) return reinterpret_cast<V>(_mm256_sqrt_pd(reinterpret_cast<__m256d>(v)));
@@ -37,8 +36,10 @@ inline Vector<A, N> root(Vector<A, N> v) {
     if constexpr (sizeof(V) == 64 && !single)
       return reinterpret_cast<V>(_mm512_maskz_sqrt_pd(0xff, reinterpret_cast<__m512d>(v)));
 #endif
+#else
     for (int i = 0; i < N; ++i) v[i] = root<A, 1>(v[i]);
     return v;
+#endif
   }
 }
 
@@ -144,7 +145,7 @@ inline void by_rule(const RowUpdate<T>& u, Fn&& fn) {
       return with.template operator()<Rule::row_wise_adagrad>();
     case Rule::adam:
       return with.template operator()<Rule::adam>();
-    case Rule::adamw:
+    default:
       return with.template operator()<Rule::adamw>();
   }
 }
@@ -155,7 +156,7 @@ void update_named(const RowUpdate<T>& update, const T* grad, const IdList& ids, 
   const RowUpdate<T> u = update;  // a copy, which no store to a table can change
   by_rule(u, [&]<Rule rule, bool random>() {
     with_type(ids, [&](auto* id) {
-      const std::int64_t limit = ahead > 0 ? ids.size - ahead : 0;
+      const std::int64_t limit = ids.size - ahead;
       for (std::int64_t i = begin; i < end; ++i, grad += u.cols) {
         if (i < limit) prefetch_row(u, id[i + ahead]);
         update_row<T, rule, true, random>(u, id[i], grad);

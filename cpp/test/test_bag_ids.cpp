@@ -83,7 +83,10 @@ void check_faults() {
   EXPECT_FAULT(stack({0}, {0, 1}, {-3}, {0}, false), Fault::feature_negative, 0, -3, 0);
   constexpr std::int64_t last = std::numeric_limits<std::int32_t>::max();
   EXPECT_FAULT(stack({0}, {0, 1}, {2}, {last}, false, false), Fault::feature_too_far, 0, last, last - 2);
+  EXPECT_FAULT(stack({0}, {0, 1}, {3}, {-2}, false), Fault::feature_negative, 0, -2, 0);
+  EXPECT_FAULT(stack({0, 0}, {0, 1}, {3}, {0}, false), Fault::offsets_end, 1, 1, 2);
   EXPECT_OUTPUT(stack({}, {0}, {4}, {0}, false), 0, ids_of({}));
+  EXPECT_OUTPUT(stack({}, {0}, {}, {}, true), 2, ids_of({}));  // no features
 }
 
 void check_roots(Rng& rng) {

@@ -5,6 +5,7 @@
 #include "expect.h"
 #include "random.h"
 #include "rowgrad/plan.h"
+#include "rowgrad/sorted_batch.h"
 
 using namespace rowgrad;
 using test::Rng;
@@ -57,6 +58,24 @@ void test_sort(Rng& rng) {
   std::reverse(entries.begin(), entries.end());
   check_sort(entries, 40001);
   check_sort(std::vector<Entry<P>>(40000, Entry<P>{4, 2}), 5);
+}
+
+// Numbers that 32 bits do not hold, on either side of an entry.
+void test_wide_batches() {
+  constexpr std::int64_t limit = std::int64_t{1} << 32;
+  for (auto [rows, sources] : {std::pair{limit, limit}, std::pair{limit + 1, limit}, std::pair{limit, limit + 1}}) {
+    const Where where("batch", {{"rows", rows}, {"sources", sources}});
+    const std::int64_t indices[] = {rows - 1, 0, rows - 1}, segments[] = {sources - 1, sources - 2, 0};
+    const auto batch = SortedBatch::by_segment(Ids(indices, 3, true), Ids(segments, 3, true), rows, sources);
+    batch.visit([&, rows = rows, sources = sources](const auto& entries) {
+      EXPECT_EQ(sizeof entries[0], rows > limit || sources > limit ? 16 : 8);
+      const std::int64_t row[] = {0, rows - 1, rows - 1}, from[] = {sources - 2, sources - 1, 0};
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(entries[i].row, row[i]);
+        EXPECT_EQ(entries[i].from, from[i]);
+      }
+    });
+  }
 }
 
 void test_row_starts(Rng& rng) {
@@ -138,6 +157,7 @@ int main() {
   Rng rng(2);
   test_sort<std::uint32_t>(rng);
   test_sort<std::uint64_t>(rng);
+  test_wide_batches();
   test_row_starts(rng);
   test_distinct_rows(rng);
   test_parallel_groups(rng);

@@ -144,8 +144,65 @@ void test_faults(Rng& rng, std::int64_t n) {
   EXPECT_FAULT(weighted(changed(3, middle, plan[3].as<std::int64_t>()[0])), Fault::none);  // some bag, but no crash
   EXPECT_EQ(int(ids_again(changed(3, middle, plan[3].as<std::int64_t>()[0]), b).status.fault),
             int(Fault::plan_positions));
+  // Two entries of one row, the later first.
+  std::int64_t second = 1;
+  while (plan[3].as<std::int64_t>()[second] < plan[3].as<std::int64_t>()[second - 1] ||
+         std::count(plan[1].as<std::int64_t>(), plan[1].as<std::int64_t>() + rows, second))
+    ++second;
+  auto swapped = changed(3, second - 1, plan[3].as<std::int64_t>()[second]);
+  swapped[3].copy(second, plan[3], second - 1);
+  EXPECT_FAULT(ids_again(swapped, b), Fault::plan_positions, second, swapped[3].as<std::int64_t>()[second], n);
   const std::int64_t count = plan[4].as<std::int64_t>()[3];
   EXPECT_FAULT(ids_again(changed(4, 3, count + 1), b), Fault::plan_counts, 3, count + 1, count);
+}
+
+// More rows than an id of 32 bits can name, or an entry of 32 bits can hold: the same plan.
+void test_more_rows_than_ids(Rng& rng) {
+  for (bool wide : {false, true}) {
+    Batch b(rng, 300, 50, 10);
+    b.wide_indices = wide;
+    const Result plan = plan_of(b);
+    for (std::int64_t rows : {1LL << 31, 1LL << 32, (1LL << 32) + 1, 1LL << 40}) {
+      b.rows = rows;
+      const Where where("rows", {{"rows", rows}, {"wide", wide}});
+      const Result same = plan_of(b);
+      for (std::size_t i = 0; i < 5; ++i) EXPECT_OUTPUT(same, i, plan.out[i]);
+      Batch bad = b;
+      bad.indices[7] = -1;
+      EXPECT_FAULT(plan_of(bad), Fault::index_not_in_output, 7, -1, rows);
+    }
+  }
+}
+
+// What a kernel says of itself, of an output that can or cannot be had as zeros of the system.
+template <class K>
+bool fills(const std::vector<Tensor>& in, bool fresh_zeros) {
+  std::vector<Array> views;
+  for (const Tensor& t : in) views.push_back(t.view());
+  const Numbers64 attrs{0, 0, 0};
+  K kernel;
+  kernel.in = views;
+  kernel.attr = attrs;
+  kernel.fresh_zeros = fresh_zeros;
+  EXPECT_EQ(kernel.measure().fault, 0);
+  return kernel.fills();
+}
+
+// Dense gradients up to kWrittenWhole are written whole; larger ones only into somebody's memory.
+void test_written_whole() {
+  const Tensor grad(DType::float32, {1, 16}), none = ids_of({}), weights(DType::float32, {0});
+  const std::vector<Tensor> plan{none, none, none, none, ids_of({0})};
+  constexpr std::int64_t most = kWrittenWhole / (16 * 4);
+  for (std::int64_t rows : {most, most + 1})
+    for (bool fresh_zeros : {false, true}) {
+      const Where where("written whole", {{"rows", rows}, {"fresh zeros", fresh_zeros}});
+      const bool whole = rows == most || !fresh_zeros;
+      const Tensor size = scalar_of(rows, false);
+      EXPECT_EQ(fills<SparseSegmentGrad>({grad, none, none, size}, fresh_zeros), whole);
+      EXPECT_EQ(fills<WeightedSegmentGrad>({grad, none, none, weights, size}, fresh_zeros), whole);
+      EXPECT_EQ(fills<PlannedSegmentGrad>(inputs({grad}, plan, rows), fresh_zeros), whole);
+      EXPECT_EQ(fills<PlannedWeightedGrad>(inputs({grad, weights}, plan, rows), fresh_zeros), whole);
+    }
 }
 
 }  // namespace
@@ -154,6 +211,8 @@ int main() {
   const FlushSubnormals flush;
   Rng rng(8);
   test_values(rng);
+  test_more_rows_than_ids(rng);
+  test_written_whole();
   for (std::int64_t n : {std::int64_t{400}, kLarge}) test_faults(rng, n);
   set_num_threads(1);
   return test::finish();

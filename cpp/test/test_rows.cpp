@@ -1,12 +1,16 @@
 // Row arithmetic of every level present against naive loops, for every type, width and number of rows.
 #include "rowgrad/rows.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <functional>
 
 #include "../kernels/cpu_level.h"
 #include "../kernels/row_table.h"
 #include "call.h"
 #include "naive.h"
+#include "rowgrad/ids.h"
 
 namespace rowgrad {
 void fill_rows_baseline(RowTable&);
@@ -240,6 +244,83 @@ void test_gradients(DType dtype, DType accumulator, const Case& x) {
   });
 }
 
+// Bags of one id and of many, with empty ones between, cut anywhere: of a table that is in the cache, and of one said to
+// be larger, whose rows are fetched ahead. No id is looked at past the last, as the address sanitizer sees.
+struct ManyBags {
+  std::int64_t cols, rows;
+  Tensor data, ids, segments, weights, totals;  // a weight for every id, a divisor for every row
+  naive::Groups groups;
+
+  ManyBags(Rng& rng, DType dtype, DType accumulator, std::int64_t cols_, const Numbers64& bags, std::int64_t bound)
+      : cols(cols_),
+        rows(bound + 2),  // two empty ones at the end
+        data(random_tensor(rng, dtype, {kTable, cols})),
+        ids(ids_of(random_ids(rng, std::int64_t(bags.size()), kTable))),
+        segments(ids_of(bags, rng.chance(2))),
+        weights(random_tensor(rng, accumulator, {ids.size()})),
+        totals(random_tensor(rng, accumulator, {rows})),
+        groups(bags, rows) {}
+
+  static IdList list(const Tensor& t) { return {t.as<void>(), t.size(), t.dtype == DType::int64}; }
+};
+
+// reduce(out, first id, ids) makes the row of one bag; run(table, out, data_rows, begin, end) those that begin there.
+template <class Reduce, class Run>
+void check_bags(const ManyBags& b, DType dtype, const Reduce& reduce, const Run& run) {
+  const std::int64_t n = b.ids.size();
+  Tensor expected(dtype, {b.rows, b.cols});
+  for (std::int64_t s = 0; s < b.rows; ++s)
+    if (b.groups.size(s)) reduce(expected.at(s * b.cols), s, b.groups.start[s], b.groups.size(s));
+  for (std::size_t i = 1; i < levels().size(); ++i)
+    for (const std::int64_t data_rows : {kTable, std::int64_t{1} << 30}) {
+      const Where where(levels()[i].name, {{"cols", b.cols}, {"n", n}, {"data rows", data_rows}});
+      Tensor out(dtype, {b.rows, b.cols});
+      std::fill(out.bytes.begin(), out.bytes.end(), std::byte(0xa5));
+      const std::int64_t cuts[] = {0, n / 3, n / 2, n};
+      for (int part = 0; part < 3; ++part) run(levels()[i].table, out, data_rows, cuts[part], cuts[part + 1]);
+      EXPECT_EQ(first_difference(out, expected), -1);
+    }
+}
+
+void check_bags(const ManyBags& b, DType dtype) {
+  const auto *ids = b.ids.as<const std::int64_t>(), *at = b.groups.at.data();
+  EXPECT(std::is_sorted(at, at + b.ids.size()));
+  visit(Reals{}, dtype, [&]<class T>(std::type_identity<T>) {
+    const auto kind = std::is_integral_v<T> || b.cols % 2 ? Reduce::sum : Reduce::mean;
+    check_bags(
+        b, dtype,
+        [&](void* out, std::int64_t, std::int64_t first, std::int64_t n) {
+          naive::reduce(static_cast<T*>(out), b.data.as<T>(), b.cols, ids + first, n, kind);
+        },
+        [&](const RowTable& table, const Tensor& out, std::int64_t data_rows, std::int64_t begin, std::int64_t end) {
+          const Bags<T> bags{out.as<T>(), b.rows,         b.data.as<T>(),   data_rows,
+                             b.cols,      b.list(b.ids), b.list(b.segments), kind};
+          std::get<SumOps<T>>(table.sum).reduce_runs(bags, begin, end);
+        });
+  });
+  visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) {
+    const auto *weights = b.weights.as<Accumulator<T>>(), *totals = b.totals.as<Accumulator<T>>();
+    check_bags(
+        b, dtype,
+        [&](void* out, std::int64_t s, std::int64_t first, std::int64_t n) {
+          naive::weighted_reduce(static_cast<T*>(out), b.data.as<T>(), b.cols, ids + first, weights + first, n,
+                                 totals + s);
+        },
+        [&](const RowTable& table, const Tensor& out, std::int64_t data_rows, std::int64_t begin, std::int64_t end) {
+          const WeightedBags<T> bags{out.as<T>(),  b.rows,         b.data.as<T>(),     data_rows, b.cols,
+                                     b.list(b.ids), b.list(b.segments), weights,           totals};
+          std::get<GradOps<T>>(table.grad).weighted_bags(bags, begin, end);
+        });
+  });
+}
+
+void test_bags(Rng& rng, DType dtype, DType accumulator) {
+  for (std::int64_t cols : {0, 1, 6, 67})
+    for (std::int64_t n : {1, 30, 120})
+      for (std::int64_t bags : {std::int64_t{1}, n / 2 + 1, 2 * n})
+        check_bags(ManyBags(rng, dtype, accumulator, cols, sorted_ids(rng, n, bags), bags), dtype);
+}
+
 void test_dtype(DType dtype) {
   Rng rng(3);
   const DType accumulator = width_of(dtype) == 2 ? DType::float32 : dtype;
@@ -251,6 +332,7 @@ void test_dtype(DType dtype) {
       visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) { test_sums<T>(dtype, x); });
       visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) { test_gradients<T>(dtype, accumulator, x); });
     }
+  if (dtype <= DType::uint64) test_bags(rng, dtype, accumulator);
   // Runs of 64, runs of runs, and a third level, at their edges.
   for (std::int64_t n : {64, 65, 128, 129, 4095, 4096, 4097, 8200, 64 * 64 * 64 + 1}) {
     if (kSanitized && n > 4097) break;
@@ -261,13 +343,88 @@ void test_dtype(DType dtype) {
   }
 }
 
+// Two lists in one pass: whether one is out of range, and whether the second falls.
+void check_scan(const Tensor& ids, std::int64_t bound, const Tensor& segments, std::int64_t segment_bound) {
+  const std::int64_t n = ids.size();
+  unsigned expected = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t id = Ids(ids.view())[i], s = Ids(segments.view())[i];
+    if (id < 0 || id >= bound || s < 0 || s >= segment_bound) expected |= kOutOfRange;
+    if (i > 0 && s < Ids(segments.view())[i - 1]) expected |= kFalls;
+  }
+  for (std::size_t i = 1; i < levels().size(); ++i) {
+    const Where where(levels()[i].name, {{"bound", bound}, {"segment bound", segment_bound}});
+    EXPECT_EQ(levels()[i].table.scan.scan(ManyBags::list(ids), bound, ManyBags::list(segments), segment_bound, 0, n),
+              expected);
+  }
+}
+
+// One number of a list, or all from some place on, at the edges of the list's bound and of its type. A bound may be more
+// than any number of that type.
+void test_scan() {
+  constexpr std::int64_t n = 1030, beyond = std::int64_t{INT32_MAX} + 1;  // more than is looked at at a time
+  const Tensor zeros = ids_of(Numbers64(n, 0));
+  for (std::int64_t bound : {std::int64_t{0}, std::int64_t{1}, std::int64_t{50}, beyond - 1, beyond, 2 * beyond,
+                             4 * beyond + 5, INT64_MAX + std::int64_t{0}})
+    for (std::int64_t at : {std::int64_t{0}, std::int64_t{1023}, std::int64_t{1024}, n - 1})
+      for (std::int64_t id : {std::int64_t{-1}, bound - 1, bound, -beyond, beyond - 1, INT64_MIN + bound})
+        for (bool wide : {false, true}) {
+          if (!wide && id != std::int32_t(id)) continue;
+          Numbers64 list(n, 0);
+          list[at] = id;
+          check_scan(ids_of(list, wide), bound, zeros, 1);
+          check_scan(zeros, 1, ids_of(list, wide), bound);
+          std::fill(list.begin() + at, list.end(), id);
+          check_scan(zeros, 1, ids_of(list, wide), bound);
+        }
+}
+
+// Runs that go on past where a part ends are its own, and those that began before it are not.
+void test_count_runs(Rng& rng) {
+  constexpr std::int64_t n = 4000;
+  for (std::int64_t bound : {1, 3, 2000}) {
+    const Numbers64 bags = sorted_ids(rng, n, bound);
+    const naive::Groups groups(bags, bound);
+    const Tensor segments = ids_of(bags, rng.chance(2));
+    for (std::size_t i = 1; i < levels().size(); ++i) {
+      const Where where(levels()[i].name, {{"bound", bound}});
+      Numbers64 count(static_cast<std::size_t>(bound));
+      for (std::int64_t begin = 0; begin < n; begin += n / 5)
+        levels()[i].table.scan.count_runs(ManyBags::list(segments), begin, begin + n / 5, count.data());
+      for (std::int64_t s = 0; s < bound; ++s) EXPECT_EQ(count[s], groups.size(s));
+    }
+  }
+}
+
+// ROWGRAD_LEVEL names the highest level to run. It is read once in a process: each of these has one of its own.
+void test_named_levels() {
+  const std::size_t last = levels().size() - 1;
+  const std::pair<const char*, std::size_t> named[] = {
+      {"baseline", 1}, {"x86-64-v3", 2}, {"x86-64-v4", 3}, {"another", 2}, {nullptr, 3}};
+  for (const auto& [name, level] : named) {
+    const Where where(name ? name : "none");
+    const pid_t child = fork();
+    if (child == 0) {
+      name ? setenv("ROWGRAD_LEVEL", name, 1) : unsetenv("ROWGRAD_LEVEL");
+      std::exit(std::string(row_level()) == levels()[std::min(level, last)].name ? 0 : 1);
+    }
+    int state = -1;
+    EXPECT_EQ(waitpid(child, &state, 0), child);
+    EXPECT_EQ(state, 0);
+  }
+}
+
 }  // namespace
 
 int main() {
+  test_named_levels();
   const FlushSubnormals flush;
   for (const Level& level : levels()) std::printf("level %s\n", level.name);
   EXPECT(std::string(row_level()) == levels().back().name);
   EXPECT(sum_ops<float>().reduce_i32 == std::get<SumOps<float>>(levels().back().table.sum).reduce_i32);
+  Rng rng(30);
+  test_scan();
+  test_count_runs(rng);
   for (DType dtype : Numbers::list()) test_dtype(dtype);
   return test::finish();
 }

@@ -311,6 +311,11 @@ void test_faults(Rng& rng) {
   expect_fault(bags({1, rows, 2}, {0, 1, 2}), state, Fault::index_not_in_output, 1, rows, rows);
   expect_fault(bags({1, 3, 2}, {0, 5, 2}), state, Fault::segment_not_in_grad, 1, 5, 3);
   expect_fault(bags({1, 3, 2}, {0, 1, 3}), state, Fault::segment_count, 2, 3, 3);
+  // A table without rows: nothing is looked at, as by a gradient.
+  const auto no_rows = random_state(rng, step.rule, DType::float32, 0, cols);
+  expect_state(update_same("apply_bags", step.attrs(0, {0, 0, 1, 0}),
+                           {grad, ids_of({1, 3, 2}), ids_of({0, 1, 2}), step.tensor()}, no_rows),
+               no_rows);
   auto planned = [&](const Numbers64& plan_rows, std::int64_t num_rows) {
     return update_same("apply_planned", step.attrs(rows, {0, 0, 1, 0}),
                        {grad, ids_of(plan_rows), ids_of({0, 1}), ids_of({0, 1}), ids_of({0, 1}), ids_of({1, 1, 0}),
@@ -339,6 +344,7 @@ int main() {
     }
   }
   check_bags(rng, DType::float32, kLarge / 4, 5000, 2000, 3, Rule::row_wise_adagrad);
+  check_bags(rng, DType::float64, 30, 20, 5, 520, Rule::sgd);  // rows that are not fetched whole
   check_rules(rng, DType::float32, kSanitized ? 2000 : 9000, 8);
   test_faults(rng);
   set_num_threads(1);

@@ -163,6 +163,22 @@ void test_faults(Rng& rng, std::int64_t n) {
   EXPECT_FAULT(fill(ids_of(ids), values, absurd, 0, fallback), Fault::row_not_in_shape, early, -1, absurd);
 }
 
+// What no machine has memory for is refused before any of it is asked for.
+void test_absurd_sizes() {
+  const Tensor value(DType::float32, {1}), no_values(DType::float32, {0}), fallback(DType::float32, {});
+  EXPECT_FAULT(fill(ids_of({}), no_values, -1, 0, fallback), Fault::out_of_memory, -1, -1, memory_limit());
+  EXPECT_FAULT(fill(ids_of({5}), value, -7, 0, fallback), Fault::out_of_memory, -1, -7, memory_limit());
+  // As many positions as the machine has bytes, none of which is looked at: their gaps are not even counted.
+  const Tensor map = ids_of({0, 1, 2});
+  const Shape shape{memory_limit()};
+  const std::vector<Array> in{map.view(), {nullptr, DType::int8, shape}};
+  FillEmptyRowsGrad kernel;
+  kernel.in = in;
+  const Status told = guarded([&] { return kernel.check(); });
+  EXPECT_EQ(told.fault, Fault::out_of_memory);
+  EXPECT_EQ(told.value, memory_limit());
+}
+
 }  // namespace
 
 int main() {
@@ -170,6 +186,7 @@ int main() {
   Rng rng(7);
   test_values(rng);
   test_named_once();
+  test_absurd_sizes();
   test_large(rng);
   for (std::int64_t n : {std::int64_t{7}, kLarge}) test_faults(rng, n);
   set_num_threads(1);

@@ -128,6 +128,9 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
   const Result wide = padded(grad, b, kind, b.data_rows, count + 3, b.data_rows + 2);
   EXPECT_OUTPUT(wide, 0, more);
   EXPECT_OUTPUT(wide, 1, ids_of(named, b.wide_indices));
+  Batch bad = b;
+  bad.indices[0] = -1;
+  EXPECT_FAULT(padded(grad, bad, kind, b.data_rows, count, 0), Fault::index_not_in_output, 0, -1, b.data_rows);
   const Result short_of_one = padded(grad, b, kind, b.data_rows, count - 1, b.data_rows);
   EXPECT_FAULT(short_of_one, Fault::rows_exceed_size, -1, count, count - 1);
 }
@@ -176,6 +179,68 @@ void test_narrow(Rng& rng) {
         for (std::int64_t& id : b.indices) id = rng.chance(8) ? id : id / 2000 * 7;
         check_gradient(random_tensor(rng, dtype, {b.segments, cols}), b, kind);
       }
+}
+
+// Both ways give the same bits: a wrong choice would cost nothing but time.
+void test_choice() {
+  auto is_narrow = [](Order order, std::int64_t ids, std::int64_t rows, std::int64_t cols) {
+    return choose_way(order, ids, rows, cols, 4) == Way::narrow;
+  };
+  constexpr std::int64_t most = (1 << 20) / 8;  // rows of two columns that a cache holds
+  set_num_threads(8);
+  EXPECT(is_narrow(Order::sequential, most / 4, most, 2));
+  EXPECT(!is_narrow(Order::sequential, most / 4 - 1, most, 2));
+  EXPECT(!is_narrow(Order::sequential, most, most + 1, 2));
+  EXPECT(!is_narrow(Order::blocked, most, most, 2));
+  EXPECT(is_narrow(Order::sequential, 9, 9, kNarrow));
+  EXPECT(!is_narrow(Order::sequential, 9, 9, kNarrow + 1));
+  EXPECT(!is_narrow(Order::sequential, 9, 9, 0));
+  set_num_threads(9);
+  EXPECT(!is_narrow(Order::sequential, most / 4, most, 2));
+}
+
+// What a kept output has to clear before the next call: the rows that were written, or all of a table held whole.
+void test_written(Rng& rng) {
+  set_num_threads(2);
+  for (std::int64_t n : {0, 40})
+    for (std::int64_t cols : {kNarrow, kNarrow + 1}) {
+      const Where where("written", {{"n", n}, {"cols", cols}});
+      const Batch b(rng, n, 50, 20, false);
+      auto in = b.with(random_tensor(rng, DType::float32, {20, cols}));
+      in.push_back(scalar_of(50, false));
+      const Tensor out(DType::float32, {50, cols});
+      const std::vector<Array> views{in[0].view(), in[1].view(), in[2].view(), in[3].view()}, outputs{out.view()};
+      const Numbers64 attrs{0, 0, std::int64_t(Order::sequential)};
+      SparseSegmentGrad kernel;
+      kernel.in = views;
+      kernel.attr = attrs;
+      EXPECT_EQ(kernel.measure().fault, 0);
+      EXPECT_EQ(kernel.check().fault, 0);
+      kernel.compute(outputs);
+      const bool all = n > 0 && cols == kNarrow;
+      EXPECT_EQ(kernel.wrote_all(), all);
+      const naive::Groups groups(b.indices, 50);
+      Numbers64 wanted;
+      for (std::int64_t r = 0; r < 50; ++r)
+        if (all || groups.size(r)) wanted.push_back(r);
+      const auto rows = std::get<std::vector<std::int32_t>>(kernel.written());
+      EXPECT(std::equal(rows.begin(), rows.end(), wanted.begin(), wanted.end()));
+    }
+}
+
+// Rows that are not the table's, in a list that somebody may have changed, are passed over.
+void test_clearing(Rng& rng) {
+  for (bool wide : {false, true}) {
+    Tensor table = random_tensor(rng, DType::float32, {16, 3}), expected = table;
+    const Tensor rows = ids_of({0, 15, 7, -1, 16, INT32_MIN, INT32_MAX}, wide), zeros(DType::float32, {3});
+    for (std::int64_t r : {0, 7, 15}) expected.copy(r * 3, zeros, 0, 3);
+    clear_rows(table.view(), rows.view());
+    EXPECT_EQ(first_difference(table, expected), -1);
+  }
+  const Tensor two = ids_of({0, 1});
+  EXPECT(is_mostly({two.view()}, Tensor(DType::float32, {16, 3}).view()));
+  EXPECT(!is_mostly({two.view()}, Tensor(DType::float32, {17, 3}).view()));
+  EXPECT(!is_mostly({}, Tensor(DType::float32, {0, 3}).view()));
 }
 
 // Rows whose ids add nothing but zeros are named all the same.
@@ -276,6 +341,9 @@ int main() {
   test_small(rng);
   test_large(rng);
   test_narrow(rng);
+  test_choice();
+  test_written(rng);
+  test_clearing(rng);
   test_rows_of_zeros(rng);
   for (std::int64_t n : {std::int64_t{7}, kLarge}) {
     test_forward_faults(rng, n);

@@ -250,6 +250,13 @@ void test_fill(Rng& rng, List list, const Numbers64& places) {
   EXPECT_FAULT(r, Fault::reverse_index_not_in_grad, size_of(beyond) - 1, 4 * kLarge, 4 * kLarge);
 }
 
+// Sums of fewer entries than a walk along long lists has parts.
+void test_short_sums(Rng& rng) {
+  const auto a = places_of(rng, List::distinct, kLong / 2), b = places_of(rng, List::distinct, kLong / 2);
+  for (const Numbers64& sum : {Numbers64{}, Numbers64{a[a.size() / 2]}, Numbers64{b[0], b.back()}})
+    check_add_grads(rng, a, b, sum, 2);
+}
+
 // A walk that adds up the numbers of its parts: every guess but the first is wrong, and one part gives up at first.
 void test_wrong_guesses() {
   for (int threads : {1, 3}) {
@@ -273,6 +280,7 @@ int main() {
   const FlushSubnormals flush;
   Rng rng(9);
   test_wrong_guesses();
+  test_short_sums(rng);
   for (List list : kLists) {
     const Where where("list", {{"kind", int(list)}});
     const auto a = places_of(rng, list, kLong);

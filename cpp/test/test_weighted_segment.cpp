@@ -154,6 +154,18 @@ void test_large(Rng& rng) {
   if (!kSanitized) check_batch(rng, DType::bfloat16, DType::float32, kLarge, 50, 60, 2);
 }
 
+// A segment that several threads' shares lie in is added up by the first of them alone.
+void test_one_segment(Rng& rng) {
+  const Tensor data = random_tensor(rng, DType::float64, {20, 1});
+  Batch b(rng, DType::float64, kLarge, 20, 2, true);
+  const std::int64_t alone = rng.below(30);
+  for (std::int64_t i = 0; i < kLarge; ++i) {
+    b.segment_ids[i] = i >= alone;
+    b.weights.as<double>()[i] = double(1 + i % 3);  // numbers, so that none is added twice unseen
+  }
+  EXPECT_OUTPUT(forward(data, b, Reduce::mean), 0, expected_forward(data, b, Reduce::mean, 2));
+}
+
 void test_faults(Rng& rng, std::int64_t n) {
   const std::int64_t rows = 20, segments = 30, middle = n / 2, late = n - 1;
   const Tensor data = random_tensor(rng, DType::float32, {rows, 2});
@@ -197,6 +209,7 @@ int main() {
   Rng rng(6);
   test_small(rng);
   test_large(rng);
+  test_one_segment(rng);
   for (std::int64_t n : {std::int64_t{7}, kLarge}) test_faults(rng, n);
   set_num_threads(1);
   return test::finish();

@@ -105,11 +105,11 @@ std::int64_t count_until(Coordinates list, const std::int64_t* x) {
 // A single thread would only be checking its own guesses.
 inline std::int64_t walk_parts(std::int64_t n) { return num_threads() > 1 ? pieces(n, kEntryGrain, 4) : 1; }
 
-// A walk along lists that pairs equal entries has passed the first `passed` of one list, the last of which reads `x` in
-// the other: how far has it come there? Right for sorted lists, also with repeats; for others a guess.
+// A walk along lists that pairs equal entries has passed the first `passed` of one list, some entries, the last of
+// which reads `x` in the other: how far has it come there? Right for sorted lists, also with repeats; for others a
+// guess.
 template <int R>
 std::int64_t guess_passed(Coordinates list, std::int64_t passed, Coordinates other, const std::int64_t* x) {
-  if (passed == 0) return 0;
   const std::int64_t repeats = passed - count_before<R>(list, list.row(passed - 1));
   return std::min(count_before<R>(other, x) + std::max<std::int64_t>(repeats, 0), count_until<R>(other, x));
 }

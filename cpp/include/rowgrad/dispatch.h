@@ -57,7 +57,7 @@ void visit_width(DType dtype, Fn&& fn) {
       return fn(std::type_identity<std::uint32_t>{});
     case 8:
       return fn(std::type_identity<Bytes8>{});
-    case 16:
+    default:  // 16
       return fn(std::type_identity<Bytes16>{});
   }
 }

@@ -128,15 +128,10 @@ static inline A plus(A a, A b) {
   }
 }
 
-inline constexpr std::int64_t width_of(DType dtype) {
-  switch (dtype) {
-#define ROWGRAD_WIDTH(name, type) \
-  case DType::name:               \
-    return sizeof(type);
-    ROWGRAD_DTYPES(ROWGRAD_WIDTH)
+#define ROWGRAD_WIDTH(name, type) sizeof(type),
+inline constexpr std::int64_t kWidthOf[] = {ROWGRAD_DTYPES(ROWGRAD_WIDTH)};
 #undef ROWGRAD_WIDTH
-  }
-  return 0;
-}
+
+inline constexpr std::int64_t width_of(DType dtype) { return kWidthOf[static_cast<std::size_t>(dtype)]; }
 
 }  // namespace rowgrad

@@ -117,6 +117,16 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
 }
 
+// The first index out of its range, as this fault, or segment out of its own; of one id, the index comes first. There
+// is one.
+inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
+                            std::int64_t segment_bound) {
+  std::int64_t i = 0;
+  while (is_below(indices[i], index_bound) && is_below(segments[i], segment_bound)) ++i;
+  if (!is_below(indices[i], index_bound)) return {bad_index, i, indices[i], index_bound};
+  return {Fault::segment_not_in_grad, i, segments[i], segment_bound};
+}
+
 // Starts of the runs of equal ids, closed by the length.
 inline std::vector<std::int64_t> run_starts(const Ids& ids) {
   std::vector<std::int64_t> starts;
@@ -135,7 +145,7 @@ inline Status check_runs(const Ids& indices, const Ids& segments, std::int64_t d
   const Scan found = scan(indices, data_rows, segments, out_rows);
   if (found.in_range && found.sorted) return {};
   const std::int64_t n = segments.size;
-  for (std::int64_t begin = 0, end; begin < n; begin = end) {
+  for (std::int64_t begin = 0, end;; begin = end) {  // there is one
     const std::int64_t id = segments[begin];
     for (end = begin + 1; end < n && segments[end] == id;) ++end;
     if (end < n && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
@@ -143,7 +153,6 @@ inline Status check_runs(const Ids& indices, const Ids& segments, std::int64_t d
     for (std::int64_t i = begin; i < end; ++i)
       if (!is_below(indices[i], data_rows)) return {bad_index, i, indices[i], data_rows};
   }
-  return {};
 }
 
 }  // namespace rowgrad

@@ -86,7 +86,7 @@ void give_scratch(void* memory, std::int64_t bytes) noexcept;
 void* take_zeros(std::int64_t bytes);
 void give_zeros(void* memory, std::int64_t bytes) noexcept;
 
-// Tells the system that memory which nobody has touched yet is better cleared in large pages.
+// Tells the system that memory which nobody has touched yet, some pages of it, is better cleared in large ones.
 void prefer_large_pages(void* memory, std::int64_t bytes) noexcept;
 
 // Workspace without zeros, for what is written before it is read.
@@ -113,9 +113,7 @@ class Scratch {
     if (data_) give_scratch(data_, bytes());
   }
 
-  void clear() {
-    if (size_ > 0) std::memset(static_cast<void*>(data_), 0, static_cast<std::size_t>(bytes()));
-  }
+  void clear() { std::memset(static_cast<void*>(data_), 0, static_cast<std::size_t>(bytes())); }
   T* data() { return data_; }
   const T* data() const { return data_; }
   std::int64_t size() const { return size_; }

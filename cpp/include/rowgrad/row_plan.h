@@ -19,10 +19,7 @@ class RowPlan : public Kernel {
     const Scan found = scan(indices, num_rows_, segments, num_segments);
     sorted_ = found.sorted;
     if (!found.in_range)
-      for (std::int64_t i = 0; i < indices.size; ++i) {
-        if (!is_below(indices[i], num_rows_)) return {Fault::index_not_in_output, i, indices[i], num_rows_};
-        if (!is_below(segments[i], num_segments)) return {Fault::segment_not_in_grad, i, segments[i], num_segments};
-      }
+      return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
     batch_ = SortedBatch::by_position(indices, num_rows_);
     const std::int64_t parts = work_parts(indices.size, 1);  // kept: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });

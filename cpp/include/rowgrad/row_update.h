@@ -53,7 +53,7 @@ template <class T>
 template <class T>
 struct UpdateOps {
   // Rows ids[begin], …, ids[end - 1], whose gradients are the rows of `grad` from its first on. While one is updated, the
-  // memory of the row `ahead` places further on in the list is asked for; 0: of none.
+  // memory of the row `ahead` places further on in the list is asked for.
   void (*named)(const RowUpdate<T>&, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
                 std::int64_t ahead);
   // Rows [first, last) of the table, whose gradients are the same rows of `grad`.

@@ -21,13 +21,12 @@ class SegmentSum : public Kernel {
   Status check() override {
     const Ids segments(in[1]);
     if (non_decreasing(segments) && all_below(segments, rows)) return {};
-    for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {
+    for (std::int64_t begin = 0, end;; begin = end) {  // there is one before the last run, whose id is in range
       const std::int64_t id = segments[begin];
-      for (end = begin + 1; end < segments.size && segments[end] == id;) ++end;
-      if (end < segments.size && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
+      for (end = begin + 1; segments[end] == id;) ++end;
+      if (segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
       if (!is_below(id, rows)) return {Fault::segment_not_in_output, begin, id, rows};
     }
-    return {};
   }
 
   bool fills() const override { return !fresh_zeros; }
@@ -161,11 +160,7 @@ class SparseSegmentDot : public Kernel {
     const Ids indices(in[2]), segments(in[3]);
     const std::int64_t data_rows = in[1].rows(), grad_rows = in[0].rows();
     if (all_below(indices, data_rows) && all_below(segments, grad_rows)) return {};
-    for (std::int64_t i = 0; i < indices.size; ++i) {
-      if (!is_below(indices[i], data_rows)) return {Fault::index_not_in_params, i, indices[i], data_rows};
-      if (!is_below(segments[i], grad_rows)) return {Fault::segment_not_in_grad, i, segments[i], grad_rows};
-    }
-    return {};
+    return first_outside(indices, data_rows, Fault::index_not_in_params, segments, grad_rows);
   }
 
   void compute(std::span<const Array> out) override {

@@ -82,15 +82,9 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   const Scan found = scan(indices, out_rows, segments, grad_rows);
   sorted = found.sorted;
   if (found.in_range) return {};
-  auto bad_segment = [&](std::int64_t i) { return Status{Fault::segment_not_in_grad, i, segments[i], grad_rows}; };
   if (segments_first)
-    for (std::int64_t i = 0; i < n; ++i)
-      if (!is_below(segments[i], grad_rows)) return bad_segment(i);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (!is_below(indices[i], out_rows)) return {Fault::index_not_in_output, i, indices[i], out_rows};
-    if (!is_below(segments[i], grad_rows)) return bad_segment(i);
-  }
-  return {};
+    if (const Status s = check_ids(segments, grad_rows, Fault::segment_not_in_grad)) return s;
+  return first_outside(indices, out_rows, Fault::index_not_in_output, segments, grad_rows);
 }
 
 // A dense gradient up to this size is written whole, zeros and all, into memory the process has already; beyond it,
@@ -272,11 +266,7 @@ class SparseSegmentGradGrad : public Kernel {
     const Ids indices(in[1]), segments(in[2]);
     const std::int64_t data_rows = in[0].rows();
     if (all_below(indices, data_rows) && all_below(segments, out_rows_)) return {};
-    for (std::int64_t i = 0; i < indices.size; ++i) {
-      if (!is_below(indices[i], data_rows)) return {Fault::index_not_in_data, i, indices[i], data_rows};
-      if (!is_below(segments[i], out_rows_)) return {Fault::segment_not_in_grad, i, segments[i], out_rows_};
-    }
-    return {};
+    return first_outside(indices, data_rows, Fault::index_not_in_data, segments, out_rows_);
   }
 
   bool fills() const override { return !fresh_zeros; }

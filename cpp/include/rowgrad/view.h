@@ -20,7 +20,7 @@ struct Array {
     for (std::size_t d = 1; d < shape.size(); ++d) n *= shape[d];
     return n;
   }
-  std::int64_t size() const { return shape.empty() ? 1 : rows() * row_size(); }
+  std::int64_t size() const { return rows() * row_size(); }
   std::int64_t bytes() const { return size() * width_of(dtype); }
 
   template <class T>
