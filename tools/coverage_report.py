@@ -37,9 +37,9 @@ def python_lines() -> int:
     coverage = (sys.executable, "-m", "coverage")
     for old in OUT.glob("python*"):
         old.unlink()
-    tests = ("-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", "-p", "coverage_trace")
+    tests = ("-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider")
     those = ("-m", "not slow and not browser")
-    failed = run(*coverage, "run", *tests, *those, PYTHONPATH=str(ROOT / "tools"))
+    failed = run(*coverage, "run", *tests, *those)
     run(*coverage, "combine", "-q")
     with (OUT / "python.txt").open("w", encoding="utf-8") as report:
         below = subprocess.run([*coverage, "report", "--show-missing"], cwd=ROOT, stdout=report).returncode

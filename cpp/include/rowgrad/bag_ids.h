@@ -32,11 +32,9 @@ class Offsets {
   Status check() const {
     if (list_.size == 0) return ids_ == 0 && !has_end_ ? Status{} : Status{Fault::offsets_end, -1, 0, ids_};
     if (list_[0] != 0) return {Fault::offsets_begin, 0, list_[0], 0};
-    if (!non_decreasing(list_)) {
-      std::int64_t i = 1;
-      while (list_[i] >= list_[i - 1]) ++i;
-      return {Fault::offsets_fall, i, list_[i], list_[i - 1]};
-    }
+    if (!non_decreasing(list_))
+      for (std::int64_t i = 1; i < list_.size; ++i)  // to the end: as in check_ids
+        if (list_[i] < list_[i - 1]) return {Fault::offsets_fall, i, list_[i], list_[i - 1]};
     const std::int64_t last = list_[list_.size - 1];
     if (last > ids_ || (has_end_ && last != ids_)) return {Fault::offsets_end, list_.size - 1, last, ids_};
     return {};

@@ -67,9 +67,9 @@ std::int64_t first_where(std::int64_t n, const Bad& bad) {
 // The first id outside [0, bound), as this fault.
 inline Status check_ids(const Ids& ids, std::int64_t bound, Fault fault) {
   if (all_below(ids, bound)) return {};
-  std::int64_t i = 0;
-  while (is_below(ids[i], bound)) ++i;
-  return {fault, i, ids[i], bound};
+  for (std::int64_t i = 0; i < ids.size; ++i)  // to the end: another thread may have mended the fault by now
+    if (const std::int64_t id = ids[i]; !is_below(id, bound)) return {fault, i, id, bound};
+  return {};
 }
 
 // Whether bad(the id before, it) holds for no id.
@@ -99,9 +99,9 @@ inline bool rises(const Ids& ids) {
 inline Status check_rising(const Ids& ids, std::int64_t bound, Fault fault) {
   const std::int64_t n = ids.size;
   if (n == 0 || (rises(ids) && ids[0] >= 0 && ids[n - 1] < bound)) return {};
-  std::int64_t i = 0;  // there is one
-  while (is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i])) ++i;
-  return {fault, i, ids[i], bound};
+  for (std::int64_t i = 0; i < n; ++i)  // to the end: as in check_ids
+    if (const std::int64_t id = ids[i]; !is_below(id, bound) || (i > 0 && id <= ids[i - 1])) return {fault, i, id, bound};
+  return {};
 }
 
 // Whether all ids are below their bounds, and whether the second list never falls: one pass over both.
@@ -117,14 +117,15 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
 }
 
-// The first index out of its range, as this fault, or segment out of its own; of one id, the index comes first. There
-// is one.
+// The first index out of its range, as this fault, or segment out of its own; of one id, the index comes first.
 inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
                             std::int64_t segment_bound) {
-  std::int64_t i = 0;
-  while (is_below(indices[i], index_bound) && is_below(segments[i], segment_bound)) ++i;
-  if (!is_below(indices[i], index_bound)) return {bad_index, i, indices[i], index_bound};
-  return {Fault::segment_not_in_grad, i, segments[i], segment_bound};
+  for (std::int64_t i = 0; i < indices.size; ++i) {  // to the end: as in check_ids
+    const std::int64_t index = indices[i], segment = segments[i];
+    if (!is_below(index, index_bound)) return {bad_index, i, index, index_bound};
+    if (!is_below(segment, segment_bound)) return {Fault::segment_not_in_grad, i, segment, segment_bound};
+  }
+  return {};
 }
 
 // Starts of the runs of equal ids, closed by the length.
@@ -145,7 +146,7 @@ inline Status check_runs(const Ids& indices, const Ids& segments, std::int64_t d
   const Scan found = scan(indices, data_rows, segments, out_rows);
   if (found.in_range && found.sorted) return {};
   const std::int64_t n = segments.size;
-  for (std::int64_t begin = 0, end;; begin = end) {  // there is one
+  for (std::int64_t begin = 0, end; begin < n; begin = end) {  // to the end: as in check_ids
     const std::int64_t id = segments[begin];
     for (end = begin + 1; end < n && segments[end] == id;) ++end;
     if (end < n && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
@@ -153,6 +154,7 @@ inline Status check_runs(const Ids& indices, const Ids& segments, std::int64_t d
     for (std::int64_t i = begin; i < end; ++i)
       if (!is_below(indices[i], data_rows)) return {bad_index, i, indices[i], data_rows};
   }
+  return {};
 }
 
 }  // namespace rowgrad

@@ -21,12 +21,13 @@ class SegmentSum : public Kernel {
   Status check() override {
     const Ids segments(in[1]);
     if (non_decreasing(segments) && all_below(segments, rows)) return {};
-    for (std::int64_t begin = 0, end;; begin = end) {  // there is one before the last run, whose id is in range
+    for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {  // to the end: as in check_ids
       const std::int64_t id = segments[begin];
-      for (end = begin + 1; segments[end] == id;) ++end;
-      if (segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
+      for (end = begin + 1; end < segments.size && segments[end] == id;) ++end;
+      if (end < segments.size && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
       if (!is_below(id, rows)) return {Fault::segment_not_in_output, begin, id, rows};
     }
+    return {};
   }
 
   bool fills() const override { return !fresh_zeros; }

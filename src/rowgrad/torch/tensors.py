@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import Parameter, is_lazy
 
 from ..arrays import NUMPY_DTYPE, admit, fit
 from ..arrays import aval_of as array_aval
@@ -110,12 +110,12 @@ def checked(tensor: Tensor, argument: str) -> Tensor:
 
 
 def _is_freed(tensor: Tensor) -> bool:
-    """Whether a tensor's storage is gone: who reads it all the same ends the process."""
-    if not (tensor.is_cpu or tensor.is_cuda):
+    """Whether a tensor's storage is gone: who reads it all the same ends the process. Tracers have none to lose."""
+    if type(tensor) not in (Tensor, Parameter) or not (tensor.is_cpu or tensor.is_cuda):
         return False
     try:
         return tensor.data_ptr() == 0 and tensor.numel() > 0 and not tensor._is_zerotensor()
-    except RuntimeError:  # of a tracer, which has no memory to lose
+    except RuntimeError:  # of a batch, as vmap has them
         return False
 
 
