@@ -6,6 +6,8 @@
 #include "rowgrad/kernel.h"
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/mman.h>
+#elif defined(_WIN32)
+#include <malloc.h>
 #endif
 
 namespace rowgrad {
@@ -34,9 +36,17 @@ Shelf& shelf() {
 // From this size on, memory comes from the system and on large pages: small ones cost a fault for every 4 KiB.
 constexpr std::int64_t kLarge = std::int64_t{4} << 20;
 
+#if defined(_WIN32)
+void* aligned(std::size_t bytes) { return _aligned_malloc(bytes, 64); }
+void free_aligned(void* memory) noexcept { _aligned_free(memory); }
+#else
+void* aligned(std::size_t bytes) { return std::aligned_alloc(64, bytes); }
+void free_aligned(void* memory) noexcept { std::free(memory); }
+#endif
+
 void* allocate(std::int64_t bytes) {
   if (bytes >= kLarge) return take_zeros(bytes);
-  void* memory = std::aligned_alloc(64, static_cast<std::size_t>(bytes));
+  void* memory = aligned(static_cast<std::size_t>(bytes));
   if (!memory) throw std::bad_alloc();
   return memory;
 }
@@ -45,7 +55,7 @@ void release(void* memory, std::int64_t bytes) noexcept {
   if (bytes >= kLarge)
     give_zeros(memory, bytes);
   else
-    std::free(memory);
+    free_aligned(memory);
 }
 
 // Sizes are rounded up to an eighth of their power of two, so that batches of about one size share pieces.
