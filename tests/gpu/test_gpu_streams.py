@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -93,6 +94,7 @@ def captured(op: str, held: dict[str, Any]) -> tuple[Any, Tensor]:
             call(op, held, **attrs_of(op))
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
+    gc.collect()  # a graph of another test must not be destroyed while this one is captured: CUDA forbids it
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         (out,) = call(op, held, **attrs_of(op))
