@@ -13,7 +13,7 @@ import torch
 import rowgrad as rg
 import rowgrad.torch as rgt
 from rowgrad import SparseTensor
-from rowgrad.torch import clip
+from rowgrad.torch import clip, optim
 
 T = torch.tensor
 IDS, STARTS = T([0, 1, 2]), T([0, 1])
@@ -219,3 +219,49 @@ def test_gradients_that_cannot_be_clipped() -> None:
         clip.clip_grad_norm_(bad, 1.0, error_if_nonfinite=True)
     assert bad.grad is not None
     assert bad.grad.tolist() == [[1.0, torch.inf]] * 3
+
+
+def test_steps_of_tables_that_are_not_dense() -> None:
+    made = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
+    words = "param must be dense; got a tensor of layout torch.sparse_coo"
+    assert refusal(lambda: optim.SGD([made], 0.1)) == (rg.errors.UnimplementedError, "param", words)
+
+
+KINDS = "float16, bfloat16, float32, float64, int32, int64"
+STEPS: list[tuple[dict[str, Any], str, str]] = [
+    ({"grad": torch.ones(1, 2, device="meta")}, "grad", "grad must be on the CPU; got a tensor on meta"),
+    ({"indices": T([0], device="meta")}, "indices", "indices must be on the CPU; got a tensor on meta"),
+    ({"indices": T([0], dtype=torch.int16)}, "indices", f"indices must be one of {KINDS}; got torch.int16"),
+    ({"weights": T([1j])}, "weights", f"weights must be one of {KINDS}; got torch.complex64"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "argument", "words"), STEPS)
+def test_bags_a_step_cannot_take(wrong: dict[str, Any], argument: str, words: str) -> None:
+    param = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = optim.Adagrad([param], 0.1)
+    given = {"grad": torch.ones(1, 2), "indices": T([0]), "segment_ids": T([0]), "combiner": "sum"} | wrong
+    assert refusal(lambda: optimizer.update_from_bags(param, **given))[1:] == (argument, words)
+    assert param.tolist() == [[1.0, 1.0]] * 3
+    assert optimizer.state[param]["sum"].count_nonzero() == 0
+
+
+def test_a_step_without_memory() -> None:
+    param = parameter(torch.ones(3, 2))
+    optimizer = optim.Adagrad([param], 0.1)
+    optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2, device="meta")}
+    assert refusal(optimizer.step)[1:] == ("sum", "sum must be on the CPU; got a tensor on meta")
+    assert param.tolist() == [[0.0, 0.0]] * 3
+    optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2)}
+    param.data.untyped_storage().resize_(0)
+    assert refusal(optimizer.step)[1:] == ("param", "param has no memory: its storage was given away or freed")
+
+
+def test_out_is_not_for_tensors() -> None:
+    words = "out for output must be absent for torch tensors; got an array"
+    out = np.zeros((1, 2), np.float32)
+    assert refusal(lambda: rg.raw_ops.SparseSegmentSum(torch.ones(3, 2), T([0]), T([0]), out=out))[1:] == (
+        "output",
+        words,
+    )
+    assert out.tolist() == [[0.0, 0.0]]
