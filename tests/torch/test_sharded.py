@@ -136,6 +136,8 @@ def test_groups_that_cannot_share_a_table() -> None:
         ({"device_mesh": line, "process_group": dist.group.WORLD}, "device_mesh",
          "device_mesh: got given beside process_group; wanted one of them"),
         ({"device_mesh": plane}, "device_mesh", "device_mesh: got 2 dimensions; wanted 1"),
+        ({"process_group": dist.GroupMember.NON_GROUP_MEMBER}, "process_group",
+         "process_group: got a group without this process; wanted its own"),
         ({"timeout": 0.0}, "timeout", "timeout must be 0.001 to 1e9 seconds; got 0.0"),
     ):  # fmt: skip
         with pytest.raises(rg.errors.InvalidArgumentError) as raised:
