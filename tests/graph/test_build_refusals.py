@@ -35,7 +35,7 @@ def test_wires_from_nowhere(end: End, words: str) -> None:
 
 
 def test_two_blocks_of_one_id() -> None:
-    with pytest.raises(PageError, match="^c: two blocks have this id$"):
+    with pytest.raises(PageError, match=r"^c: two blocks have this id$"):
         check(Page("p", [ONE, BOTH, ONE]))
 
 

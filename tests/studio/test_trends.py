@@ -160,4 +160,11 @@ def test_names_that_are_no_pins_have_points_alone() -> None:
     made.record(1, Nothing(), {"of no pin": np.array(2.0), "a.y": np.array(3.0)})  # type: ignore[arg-type]
     assert [s["label"] for s in made.series()] == ["a.y"]
     assert made.points(0)[0] == {"label": "of no pin", "points": [[1, 2.0]]}
-    assert made.points(0)[1] == {"label": "a.y", "block": "a", "pin": "y", "entry": None, "at": [], "points": [[1, 3.0]]}
+    assert made.points(0)[1] == {
+        "label": "a.y",
+        "block": "a",
+        "pin": "y",
+        "entry": None,
+        "at": [],
+        "points": [[1, 3.0]],
+    }
