@@ -251,3 +251,50 @@ def test_refused_before_anything_runs() -> None:
         sharded.shard_table(TABLE, MESH, "y")
     with pytest.raises(InvalidArgumentError, match="parts must have length 9"):
         sharded.gather_table(parts, MESH, "x", 9)
+
+
+def traced(part: Any, ids: Any, **how: Any) -> Any:
+    """The shape of a lookup on one device, of arrays that nobody has to hold."""
+    given = {"axis_name": "x", "num_rows": 7, **how}
+    return jax.eval_shape(partial(on_one, lambda part, ids: sharded.embedding_bag(part, ids, **given)), part, ids)
+
+
+def test_parts_and_weights_that_do_not_fit() -> None:
+    part, ids = jax.ShapeDtypeStruct((7, 2), jnp.float32), jax.ShapeDtypeStruct((3,), jnp.int32)
+    bags: Any = {"segment_ids": np.zeros(3, np.int32), "num_bags": 1}
+    assert traced(part, ids, **bags).shape == (1, 2)
+    for given, how, argument, words in (
+        ((jax.ShapeDtypeStruct((7, 2), jnp.int32), ids), bags, "part",
+         "a Table's part must be of floating-point numbers; got int32"),
+        ((part, ids), {**bags, "per_sample_weights": jnp.ones(2)}, "per_sample_weights",
+         "per_sample_weights must have shape (3,), got (2,)"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgumentError) as raised:
+            traced(*given, **how)
+        assert (raised.value.argument, raised.value.message) == (argument, words)
+
+
+def test_more_than_32_bits_number_is_refused() -> None:
+    most = 2**31 - 1
+    part, ids = jax.ShapeDtypeStruct((most, 1), jnp.float32), jax.ShapeDtypeStruct((2, 2**29), jnp.int32)
+    for given, rows, argument, words in (
+        ((part, ids), most, "num_rows", f"num_rows: got {most}; wanted less than 2**31 with what fills up"),
+        ((jax.ShapeDtypeStruct((7, 2), jnp.float32), ids), 7, "ids",
+         f"ids: got {2**30} ids; wanted less than 2**31 on all devices"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgumentError) as raised:
+            traced(*given, num_rows=rows)
+        assert (raised.value.argument, raised.value.message) == (argument, words)
+
+
+@pytest.mark.parametrize("weights", [None, jnp.ones(0)], ids=["plain", "weighted"])
+def test_bags_without_any_ids(weights: Any) -> None:
+    def look_up(part: Any) -> Any:
+        none = jnp.zeros(0, jnp.int32)
+        how: Any = {"segment_ids": none, "num_bags": 2, "per_sample_weights": weights, "combiner": "sum"}
+        return sharded.embedding_bag(part, none, axis_name="x", num_rows=7, **how)
+
+    parts = sharded.shard_table(TABLE, MESH, "x")
+    assert np.asarray(on_one(look_up, parts)).tolist() == [[0.0, 0.0]] * 2
+    gradient = on_one(jax.grad(lambda part: look_up(part).sum()), parts)
+    assert np.count_nonzero(gradient) == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import threading
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Page, PageError, Project, load, save
 from rowgrad.studio import names
 from rowgrad.studio.folder import Folder
+from rowgrad.studio.folder_listing import MOST_FILE, Listing
 from rowgrad.studio.pool import Pool
 
 
@@ -51,6 +54,17 @@ def test_pages_that_cannot_be_read_say_why(tmp_path: Path) -> None:
             folder.open(name)
     (tmp_path / "cut.json").write_text('{"format": "rowgrad-page", "version": 1, "name": "", "blocks": []}')
     assert "error" not in folder.info("cut")
+
+
+def test_files_that_are_too_large_no_files_or_gone(tmp_path: Path) -> None:
+    (tmp_path / "long.json").touch()
+    os.truncate(tmp_path / "long.json", MOST_FILE + 1)  # without a byte on the disk
+    os.mknod(tmp_path / "socket.json", stat.S_IFSOCK | 0o600)
+    assert {entry["name"]: entry["error"] for entry in folder_in(tmp_path).pages()} == {
+        "long": f"long.json: a page's file has at most {MOST_FILE} bytes",
+        "socket": f"socket.json: {os.strerror(errno.ENXIO)}",
+    }
+    assert Listing(tmp_path)._look("gone") is None
 
 
 def test_a_file_that_is_a_project(tmp_path: Path) -> None:

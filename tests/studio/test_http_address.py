@@ -12,6 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
+from rowgrad.studio import opening
 from rowgrad.studio.address_files import TOKEN, keep_port, kept_port, kept_token
 
 _MAIN = "import sys; from rowgrad.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -131,3 +134,27 @@ def test_a_port_that_is_none(tmp_path: Path, text: str) -> None:
     assert kept_port(tmp_path) == 8765
     (tmp_path / ".rowgrad" / "port").write_text(text)
     assert kept_port(tmp_path) is None
+
+
+def test_who_can_connect_to_a_host() -> None:
+    local = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost"]
+    assert all(map(opening.is_local, local))
+    assert not any(map(opening.is_local, ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org", ""]))
+
+
+def test_a_window_is_opened_where_there_is_a_browser_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BROWSER", raising=False)
+    monkeypatch.setattr(webbrowser, "_tryorder", [])
+    assert not opening.open_browser("http://127.0.0.1:1/")
+    of_the_terminal = webbrowser.GenericBrowser([sys.executable, "-c", "import sys; open(sys.argv[1], 'x')", "%s"])
+    monkeypatch.setattr(webbrowser, "_tryorder", ["w3m"])
+    monkeypatch.setattr(webbrowser, "_browsers", {"w3m": [None, of_the_terminal]})
+    assert not opening.open_browser(str(tmp_path / "not opened"))
+    monkeypatch.setenv("BROWSER", "w3m")
+    before = set(threading.enumerate())
+    assert opening.open_browser(str(tmp_path / "opened"))
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert os.listdir(tmp_path) == ["opened"]

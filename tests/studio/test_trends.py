@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from running_studio import Asking, asking, counting
 
+from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph.build import build
+from rowgrad.graph.page import Block, End, Page
+from rowgrad.graph.session import ClientSession
 from rowgrad.studio import trends
 from rowgrad.studio.trends import Trends
 
@@ -109,3 +113,58 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     made.go_back(2000)
     made.record(2001, Nothing(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
     assert made.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
+
+
+@pytest.mark.parametrize(
+    ("array", "at", "expected"),
+    [
+        (np.arange(6.0).reshape(2, 3), (1, 2), 5.0),
+        (np.arange(6.0).reshape(2, 3), (1,), math.nan),
+        (np.arange(6.0).reshape(2, 3), (1, 3), math.nan),
+        (np.arange(6.0).reshape(2, 3), (), math.nan),
+        (np.array([[7]]), (), 7.0),
+        (np.array(True), (), 1.0),
+        (np.array(2**64 - 1, np.uint64), (), 2.0**64),
+        (np.array([1.5], NUMPY_DTYPE["bfloat16"]), (0,), 1.5),
+        (np.array([(3,)], NUMPY_DTYPE["qint8"]), (0,), 3.0),
+        (np.array(1 + 2j), (), math.nan),
+        (np.array("1.5", object), (), math.nan),
+        (np.array("1.5", np.dtypes.StringDType()), (), math.nan),
+    ],
+)
+def test_an_element_as_a_number(array: Any, at: tuple[int, ...], expected: float) -> None:
+    assert np.array_equal(trends.number(array, at), expected, equal_nan=True)
+
+
+def test_entries_of_lists_and_pins_that_went() -> None:
+    constants = [Block(name, "Const", {"val": value}) for name, value in (("a", 3.0), ("b", 4.0))]
+    together = Block("l", "InputList", wires={"outputlist": [End("a", "output"), End("b", "output")]})
+    session = ClientSession(build(Page("p", [*constants, together])))
+    made = Trends()
+    watched = [trends.Watched("l", "output", entry) for entry in (None, 1, 2)]
+    made.watch([*watched, trends.Watched("gone", "output"), trends.Watched("a", "gone")])
+    made.record(1, session, {})  # before any run
+    session.run("l.output")
+    made.record(2, session, {})
+    assert {s["label"]: s["points"] for s in made.points(0)} == {
+        "l.output": [[1, None], [2, 3.0]],
+        "l.output[1]": [[1, None], [2, 4.0]],
+        "l.output[2]": [[1, None], [2, None]],
+        "gone.output": [[1, None], [2, None]],
+        "a.gone": [[1, None], [2, None]],
+    }
+
+
+def test_names_that_are_no_pins_have_points_alone() -> None:
+    made = Trends()
+    made.record(1, Nothing(), {"of no pin": np.array(2.0), "a.y": np.array(3.0)})  # type: ignore[arg-type]
+    assert [s["label"] for s in made.series()] == ["a.y"]
+    assert made.points(0)[0] == {"label": "of no pin", "points": [[1, 2.0]]}
+    assert made.points(0)[1] == {
+        "label": "a.y",
+        "block": "a",
+        "pin": "y",
+        "entry": None,
+        "at": [],
+        "points": [[1, 3.0]],
+    }

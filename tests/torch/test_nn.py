@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
 import rowgrad as rg
 import rowgrad.torch as rgt
+from checkpoint_files import write_tensors
 from golden_cases import FOLDER
 
 ROWS, COLS = 40, 7
@@ -255,6 +258,16 @@ def test_from_checkpoint() -> None:
     module = rgt.nn.EmbeddingBag.from_checkpoint(found[0], [name], combiner="sum")
     assert np.array_equal(module.weight.detach().numpy(), checkpoint.read(name))
     assert module.weight.requires_grad
+
+
+def test_from_a_checkpoint_of_16_bits(tmp_path: Path) -> None:
+    rows = np.array([[1.5, -2.0], [np.nan, 3e38]]).astype(ml_dtypes.bfloat16)
+    write_tensors(tmp_path / "model", {"table": rows, "names": np.array([[b"a"]], object)})
+    module = rgt.nn.EmbeddingBag.from_checkpoint(tmp_path / "model", "table")
+    assert module.weight.dtype == torch.bfloat16
+    assert module.weight.detach().view(torch.uint16).tolist() == rows.view(np.uint16).tolist()
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"^table must be one of float16, .*; got object"):
+        rgt.nn.EmbeddingBag.from_checkpoint(tmp_path / "model", "names")
 
 
 TABLES = [

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sharded_ranks
 import torch
+import torch.distributed as dist
 
+import rowgrad as rg
 from rowgrad.torch import sharded
+from rowgrad.torch.nn import Table
 from rowgrad.torch.sharded.layout import Part, Stack
 
 WORLD = sharded_ranks.WORLD
@@ -71,3 +76,89 @@ def test_places_of_stacked_tables(strategy: str) -> None:
 def test_a_process_group_is_needed() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         sharded.RowShardedEmbeddingBag(4, 2)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[None]:
+    """A world of this process only."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+IDS, BAGS = torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1])
+FLOATS = "torch.float16, torch.bfloat16, torch.float32, torch.float64"
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"ids": IDS.to("meta"), "segment_ids": BAGS.to("meta"), "num_bags": 2},
+        "ids",
+        "ids must be on cpu; got a tensor on meta",
+    ),
+    ({"segment_ids": BAGS[:2]}, "segment_ids", "segment_ids and indices should have same size."),
+    ({"ids": IDS + 1}, "ids", "Bad: indices[2] == 4 out of range [0, 4)"),
+    ({"segment_ids": BAGS.flip(0)}, "segment_ids", "segment ids are not increasing"),
+    (
+        {"num_bags": 1},
+        "segment_ids",
+        "Segment id 1 out of range [0, 1), possibly because 'segment_ids' input is not sorted.",
+    ),
+    ({"weights": IDS}, "per_sample_weights", f"per_sample_weights must be one of {FLOATS}; got torch.int64"),
+    (
+        {"weights": torch.ones(3, device="meta")},
+        "per_sample_weights",
+        "per_sample_weights must be on cpu; got a tensor on meta",
+    ),
+    ({"weights": torch.ones(2)}, "per_sample_weights", "per_sample_weights must have shape (3,), got (2,)"),
+]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("wrong", "argument", "words"), WRONG, ids=[words for *_, words in WRONG])
+def test_bags_are_refused_before_they_are_sent(wrong: dict[str, Any], argument: str, words: str) -> None:
+    module = sharded.RowShardedEmbeddingBag(4, 2)
+    given: dict[str, Any] = {"ids": IDS, "segment_ids": BAGS, "num_bags": None, "weights": None} | wrong
+    with pytest.raises(rg.errors.OpError) as raised:
+        module(
+            given["ids"],
+            per_sample_weights=given["weights"],
+            segment_ids=given["segment_ids"],
+            num_bags=given["num_bags"],
+        )
+    error = raised.value
+    assert (error.op, error.argument, error.message) == ("RowShardedEmbeddingBag", argument, words)
+    assert module.traffic.total == 0
+
+
+@pytest.mark.usefixtures("alone")
+def test_groups_that_cannot_share_a_table() -> None:
+    line, plane = dist.init_device_mesh("cpu", (1,)), dist.init_device_mesh("cpu", (1, 1))
+    for options, argument, words in (
+        ({"device_mesh": line, "process_group": dist.group.WORLD}, "device_mesh",
+         "device_mesh: got given beside process_group; wanted one of them"),
+        ({"device_mesh": plane}, "device_mesh", "device_mesh: got 2 dimensions; wanted 1"),
+        ({"process_group": dist.GroupMember.NON_GROUP_MEMBER}, "process_group",
+         "process_group: got a group without this process; wanted its own"),
+        ({"timeout": 0.0}, "timeout", "timeout must be 0.001 to 1e9 seconds; got 0.0"),
+    ):  # fmt: skip
+        with pytest.raises(rg.errors.InvalidArgumentError) as raised:
+            sharded.RowShardedEmbeddingBag(4, 2, **options)
+        assert (raised.value.argument, raised.value.message) == (argument, words)
+
+
+@pytest.mark.usefixtures("alone")
+def test_tables_of_sharded_embeddings() -> None:
+    tables = [Table("a", 4, 2), Table("wide", 4, 3)]
+    bound = "'features', or 'stacked' where all tables have one width and combiner"
+    for output in ("stacked", "rows"):
+        with pytest.raises(rg.errors.InvalidArgumentError) as raised:
+            sharded.RowShardedEmbeddings(tables, output=output)
+        assert raised.value.message == f"output: got {output!r}; wanted {bound}"
+    module = sharded.RowShardedEmbeddings(tables)
+    with pytest.raises(rg.errors.InvalidArgumentError) as raised:
+        module.weight("x")
+    assert raised.value.message == "table: got 'x'; wanted a, wide"
+    told = "a: 4 × 2, mean\n  wide: 4 × 3, mean\n  strategy='div', mode='exact', grad='rows', rank 0 of 1"
+    assert told in repr(module)
+    with pytest.raises(rg.errors.InvalidArgumentError) as raised:
+        module({"a": (IDS, BAGS[:1]), "wide": (IDS, BAGS[:2])})
+    assert raised.value.message == "feature wide: 2 bags, others have 1"

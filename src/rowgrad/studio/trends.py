@@ -54,14 +54,11 @@ def number(array: Array, at: Sequence[int]) -> float:
         at = (0,) * array.ndim
     if len(at) != array.ndim or any(i >= size for i, size in zip(at, array.shape, strict=True)):
         return math.nan
-    if array.dtype.kind in "cO":  # float would take the real part of one, and read the text of the other
+    if array.dtype.kind in "cOT":  # float would take the real part of one, and read the text of the others
         return math.nan
     if array.dtype.names is not None:
         array = array.view(array.dtype[0])
-    try:
-        return float(array[tuple(at)])
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+    return float(array[tuple(at)])
 
 
 def is_number(array: Array) -> bool:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..arrays import as_array
 from ..errors import refuse
-from ..plan import Plan
 from ..raw_ops import OPS
 from ..sparse_tensor import SparseTensor
+from .tensors import from_numpy
 
 _INTEGERS = (torch.int32, torch.int64)
 
@@ -35,26 +36,25 @@ def read_bags(
 ) -> Bags:
     """Bags out of any of the forms `EmbeddingBag` takes."""
     if isinstance(ids, SparseTensor):
-        return _of_sparse(ids, offsets, segment_ids, weights)
+        return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
     if not isinstance(ids, Tensor):
         raise TypeError(f"ids must be a tensor or a SparseTensor, got {type(ids).__name__}")
-    if isinstance(weights, SparseTensor):
-        weights = weights.values
+    weights = numbers(weights, ids.device)
     if ids.is_nested:
-        return _of_nested(ids, offsets, segment_ids, weights)
+        return _of_nested(ids, offsets, segment_ids, num_bags, weights)
     _check_integers(ids, "ids")
     if ids.ndim == 2:
-        if num_bags is not None and num_bags != ids.shape[0]:
-            raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{ids.shape[0]}, the rows of ids")
+        _check_count(num_bags, ids.shape[0], "the rows of ids")
         return _of_matrix(ids, offsets, segment_ids, weights)
     if ids.ndim != 1:
         raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
     if (offsets is None) == (segment_ids is None):
-        raise refuse("bags_unfit", argument="offsets", value="both or neither",
+        value = "none, and no segment_ids" if offsets is None else "segment_ids beside them"
+        raise refuse("bags_unfit", argument="offsets", value=value,
                      bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
     if segment_ids is None:
         return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
-    _check_integers(segment_ids, "segment_ids")
+    check_vector(segment_ids, "segment_ids")
     if num_bags is None:
         num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
     return Bags(ids, segment_ids, num_bags, weights)
@@ -67,16 +67,39 @@ def _check_integers(tensor: Any, argument: str) -> None:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound="int32, int64")
 
 
+def check_vector(tensor: Any, argument: str) -> None:
+    """Refuse all but integers in one dimension."""
+    _check_integers(tensor, argument)
+    if tensor.ndim != 1:
+        raise refuse("bags_unfit", argument=argument, value=f"{tensor.ndim} dimensions", bound="1")
+
+
+def _check_count(num_bags: Any, bags: Any, why: str) -> None:
+    if num_bags is not None and num_bags != bags:
+        raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
+
+
 def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
-    if offsets is not None or segment_ids is not None:
-        raise refuse("bags_unfit", argument="offsets", value="given", bound=f"absent: {what} says where its bags begin")
+    for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
+        if given is not None:
+            bound = f"absent: {what} says where its bags begin"
+            raise refuse("bags_unfit", argument=argument, value="given", bound=bound)
+
+
+def numbers(weights: Any, device: torch.device) -> Tensor | None:
+    """Weights as a tensor; lists and arrays go where the ids are."""
+    found = weights.values if isinstance(weights, SparseTensor) else weights
+    return None if found is None else _as_tensor(found, "per_sample_weights", device)
+
+
+def _as_tensor(found: Any, argument: str, device: torch.device | None) -> Tensor:
+    return found if isinstance(found, Tensor) else from_numpy(as_array(found, argument), argument).to(device)
 
 
 def _of_offsets(ids: Tensor, offsets: Any, closed: bool, num_bags: Any, weights: Any) -> Bags:
-    _check_integers(offsets, "offsets")
+    check_vector(offsets, "offsets")
     bags = offsets.shape[0] - (1 if closed else 0)
-    if num_bags is not None and num_bags != bags:
-        raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, as offsets say")
+    _check_count(num_bags, bags, "as offsets say")
     options = {"include_last_offset": True} if closed else {}
     segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], **options)
     return Bags(ids, segments, bags, weights)
@@ -93,7 +116,7 @@ def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bag
     return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
 
 
-def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a nested tensor")
     if ids.layout != torch.jagged:
         raise refuse(
@@ -104,18 +127,20 @@ def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bag
     values, starts = ids.values(), ids.offsets()
     if weights is not None and weights.is_nested:
         weights = weights.values()
-    return _of_offsets(values, starts, True, None, weights)
+    _check_integers(values, "ids")
+    return _of_offsets(values, starts, True, num_bags, weights)
 
 
-def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a SparseTensor")
     if len(ids.dense_shape) < 1:
         raise refuse("dense_shape_empty")
-    values = torch.as_tensor(ids.values)
+    bags = int(ids.dense_shape[0])
+    _check_count(num_bags, bags, "as dense_shape says")
+    values = _as_tensor(ids.values, "ids", None)
     rows = torch.from_numpy(ids.indices[:, 0].copy()).to(values.device)
     _check_integers(values, "ids")
-    found = weights.values if isinstance(weights, SparseTensor) else weights
-    return Bags(values, rows, int(ids.dense_shape[0]), None if found is None else torch.as_tensor(found))
+    return Bags(values, rows, bags, numbers(weights, values.device))
 
 
 def without_padding(bags: Bags, padding_idx: int) -> Bags:
@@ -137,8 +162,3 @@ def filled(bags: Bags, default_id: int) -> Bags:
         one = torch.ones((), dtype=weights.dtype, device=weights.device)
         weights = OPS["RaggedFillEmptyRows"](bags.segment_ids, weights, bags.num_bags, one).output_values
     return Bags(ids, rows, bags.num_bags, weights)
-
-
-def plan_of(bags: Bags, num_rows: int) -> Plan:
-    """The plan of these bags for a table of `num_rows` rows."""
-    return Plan(bags.indices, bags.segment_ids, num_rows, bags.num_bags)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import OpError, refuse
 from ..raw_ops import OPS
 from . import functional
-from .bags import Bags, read_bags
+from .bags import Bags, check_vector, numbers, read_bags
 from .fused import FusedWeight, fused_bags
 from .kept import is_traced
 from .tensors import new_table
@@ -137,7 +137,7 @@ class Embeddings(torch.nn.Module):
     def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
         """Combined rows of every feature's bags."""
         if isinstance(ids, Mapping):
-            parts = [_joined(g, ids, per_sample_weights, self.features) for g in self._groups]
+            parts = _joined(self._groups, ids, per_sample_weights)
         else:
             parts = self._cut(ids, offsets, per_sample_weights)
         results = [self._lookup(g, *part) for g, part in zip(self._groups, parts, strict=True)]
@@ -161,6 +161,9 @@ class Embeddings(torch.nn.Module):
         """One vector of ids, cut into the runs of features that belong to each group."""
         if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
             raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
+        check_vector(ids, "ids")
+        check_vector(offsets, "offsets")
+        weights = _fitting(weights, ids)
         if len(self._groups) == 1:
             return [(ids, offsets, weights)]
         total = len(self.features)
@@ -174,9 +177,6 @@ class Embeddings(torch.nn.Module):
             begin, end = int(cut[0]), int(cut[-1])
             parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
             start += len(group.features)
-        if weights is not None and tuple(weights.shape) != tuple(ids.shape):
-            shapes = tuple(weights.shape), tuple(ids.shape)
-            raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
         return parts
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -232,34 +232,51 @@ def _check_tables(tables: Sequence[Table]) -> None:
             raise refuse("bags_unfit", argument=what, value=f"{double!r} twice", bound="names that differ")
 
 
+def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
+    """Weights as a tensor, one for every id."""
+    found = numbers(weights, ids.device)
+    if found is not None and found.shape != ids.shape:
+        shapes = tuple(found.shape), tuple(ids.shape)
+        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
+    return found
+
+
 def _joined(
-    group: _Group, ids: Mapping[str, Any], weights: Any, features: Sequence[str]
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Ids given by feature as one vector, feature by feature, with the offsets of all bags."""
+    groups: Sequence[_Group], ids: Mapping[str, Any], weights: Any
+) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """Ids given by feature: for every group one vector, feature by feature, with the offsets of all bags."""
+    features = [f for group in groups for f in group.features]
     for argument, given in (("ids", ids), ("per_sample_weights", weights)):
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
             found = f"features {sorted(given)}" if isinstance(given, Mapping) else type(given).__name__
             raise refuse("bags_unfit", argument=argument, value=found, bound=f"features {sorted(features)}")
-    vectors, starts, numbers, start, bags = [], [], [], 0, None
-    for feature in group.features:
-        values, begin = _vector(feature, ids[feature], None if weights is None else weights[feature])
-        if bags is not None and begin.shape[0] != bags:
+    read = {f: _vector(f, ids[f], None if weights is None else weights[f]) for f in features}
+    bags = read[features[0]][1].shape[0]
+    for feature, (_, begin) in read.items():
+        if begin.shape[0] != bags:
             raise refuse("feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, others have {bags}")
-        bags = begin.shape[0]
+    for group in groups:
+        bare = [f for f in group.features if read[f][0].weights is None]
+        if 0 < len(bare) < len(group.features):
+            raise refuse("feature_unfit", argument=bare[0], value="no weights, but others looked up with it have them")
+    return [_in_a_row([read[f] for f in group.features]) for group in groups]
+
+
+def _in_a_row(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The bags of several features, each with where they begin, as one vector."""
+    vectors, starts, weighted, start = [], [], [], 0
+    for values, begin in features:
         vectors.append(values.indices)
         starts.append(begin + start)
         start += values.indices.shape[0]
         if values.weights is not None:
-            numbers.append(values.weights)
+            weighted.append(values.weights)
     end = torch.full((1,), start, dtype=starts[0].dtype, device=starts[0].device)
-    return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(numbers) if numbers else None
+    return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(weighted) if weighted else None
 
 
 def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
     """A group's bags, sample by sample; ids numbered through its tables."""
-    if weights is not None and tuple(weights.shape) != tuple(ids.shape):
-        shapes = tuple(weights.shape), tuple(ids.shape)
-        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
     sizes = group.sizes_on(ids.device)
     stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
     if weights is not None:
@@ -269,14 +286,14 @@ def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
 
 def _vector(feature: str, given: Any, weights: Any) -> tuple[Bags, Tensor]:
     """A feature's ids as a vector, and where its bags begin."""
-    ids, offsets = given if isinstance(given, tuple) else (given, None)
+    ids, offsets = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     try:
         bags = read_bags(ids, offsets, weights=weights)
-        if weights is not None and (bags.weights is None or bags.weights.shape != bags.indices.shape):
-            raise refuse("same_shape", argument="weights", value=tuple(weights.shape), bound=tuple(bags.indices.shape))
+        bags = bags._replace(weights=_fitting(bags.weights, bags.indices))
     except OpError as error:
-        error.argument = f"ids[{feature!r}]"
         raise refuse("feature_unfit", argument=feature, value=error.message) from error
+    except TypeError as error:
+        raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:
         return bags, offsets
     if isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_nested:

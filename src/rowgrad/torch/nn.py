@@ -14,7 +14,7 @@ from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
 from .fused import FusedWeight, fused_bags
-from .tensors import new_table
+from .tensors import from_numpy, new_table
 
 
 class EmbeddingBag(torch.nn.Module):
@@ -121,11 +121,7 @@ class EmbeddingBag(torch.nn.Module):
     def from_checkpoint(cls, path: Any, name: Any, freeze: bool = False, *, partition_strategy: str = "div",
                         **options: Any) -> Self:  # fmt: skip
         """A module with a table of a TensorFlow checkpoint; shards are joined. See `rowgrad.checkpoint.read_table`."""
-        array = read_table(path, name, partition_strategy=partition_strategy)
-        if array.dtype.name == "bfloat16":
-            table = torch.from_numpy(array.view("uint16")).view(torch.bfloat16)
-        else:
-            table = torch.from_numpy(array)
+        table = from_numpy(read_table(path, name, partition_strategy=partition_strategy), "table")
         return cls.from_pretrained(table, freeze, **options)
 
     def extra_repr(self) -> str:

@@ -59,13 +59,12 @@ def adopted(saved: Tensor, param: Tensor) -> Tensor:
 
 
 def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> None:
-    """One step with a gradient as autograd leaves it: dense, or sparse by rows, whose equal rows are added in order."""
+    """One step with a gradient as autograd leaves it: dense, or sparse by rows, whose equal rows are added in order.
+
+    Torch itself lets a dense parameter have no gradient of another layout.
+    """
     if grad.layout == torch.sparse_coo:
         return _step_with_sparse(rule, param, slots, grad, step)
-    if grad.layout != torch.strided:
-        raise refuse(
-            "not_here", argument="grad", value=f"a tensor of layout {grad.layout}", bound="dense or sparse_coo"
-        )
     grad = readable(grad.detach())
     with _lent(rule, param, slots) as (table, state):
         apply_all(rule, table, state, memory_of(grad, "grad", param.device), step)

@@ -77,7 +77,7 @@ class RowShardedEmbeddings(ShardedModule):
 
         def prepare() -> list[Bags]:
             if isinstance(ids, Mapping):
-                parts = [_joined(group, ids, per_sample_weights, self.features) for group in self._groups]
+                parts = _joined(self._groups, ids, per_sample_weights)
             else:
                 parts = Embeddings._cut(cast("Embeddings", self), ids, offsets, per_sample_weights)
             return [_stacked(group, *part) for group, part in zip(self._groups, parts, strict=True)]

@@ -66,9 +66,7 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
         )
 
 
-def _check_weights(weights: object, ids: Tensor) -> None:
-    if not isinstance(weights, Tensor):
-        raise TypeError(f"per_sample_weights must be a tensor, got {type(weights).__name__}")
+def _check_weights(weights: Tensor, ids: Tensor) -> None:
     facts: dict[str, Any] = {"argument": "per_sample_weights"}
     if weights.dtype not in _FLOATS:
         raise refuse("dtype_not_allowed", **facts, value=weights.dtype, bound=", ".join(map(str, _FLOATS)))

@@ -1,0 +1,274 @@
+"""What modules, clipping and steps refuse, in their exact words; and the small ways beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import rowgrad as rg
+import rowgrad.torch as rgt
+from rowgrad import SparseTensor
+from rowgrad.torch import clip, optim
+
+T = torch.tensor
+IDS, STARTS = T([0, 1, 2]), T([0, 1])
+NONE = T([], dtype=torch.int64)
+
+
+def jagged(*bags: Any) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.as_tensor(b) for b in bags], layout=torch.jagged)
+
+
+def sparse(values: Any, rows: tuple[int, ...] = (0, 2)) -> SparseTensor:
+    return SparseTensor(np.array([[r, 0] for r in rows]), values, np.array([3, 1]))
+
+
+def refusal(call: Callable[[], Any]) -> tuple[type[Exception], str | None, str]:
+    """The kind of an error, the argument it names, and its words."""
+    with pytest.raises((rg.errors.OpError, TypeError)) as raised:
+        call()
+    error: Any = raised.value
+    return type(error), getattr(error, "argument", None), getattr(error, "message", str(error))
+
+
+ALONE = "wanted absent: {} says where its bags begin"
+EITHER = "wanted either offsets or segment_ids beside ids of one dimension"
+BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
+    ((T(1),), {}, "ids", "ids: got 0 dimensions; wanted 1 or 2"),
+    ((IDS,), {}, "offsets", f"offsets: got none, and no segment_ids; {EITHER}"),
+    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got segment_ids beside them; {EITHER}"),
+    ((IDS, T(0)), {}, "offsets", "offsets: got 0 dimensions; wanted 1"),
+    ((IDS, T([0.0])), {}, "offsets", "offsets must be one of int32, int64; got torch.float32"),
+    ((IDS, STARTS), {"num_bags": 5}, "num_bags", "num_bags: got 5; wanted 2, as offsets say"),
+    ((IDS,), {"segment_ids": T(0)}, "segment_ids", "segment_ids: got 0 dimensions; wanted 1"),
+    ((IDS,), {"segment_ids": T([[0, 0, 1]])}, "segment_ids", "segment_ids: got 2 dimensions; wanted 1"),
+    ((IDS[None],), {"num_bags": 3}, "num_bags", "num_bags: got 3; wanted 1, the rows of ids"),
+    ((IDS[None],), {"segment_ids": IDS}, "segment_ids", "segment_ids: got given; " + ALONE.format("a matrix of ids")),
+    (
+        (IDS[None],),
+        {"per_sample_weights": torch.ones(3)},
+        "per_sample_weights",
+        "per_sample_weights must have shape (1, 3), got (3,)",
+    ),
+    ((jagged([1], [2]), STARTS), {}, "offsets", "offsets: got given; " + ALONE.format("a nested tensor")),
+    ((jagged([1], [2]),), {"num_bags": 7}, "num_bags", "num_bags: got 7; wanted 2, as offsets say"),
+    ((jagged([1.0], [2.0]),), {}, "ids", "ids must be one of int32, int64; got torch.float32"),
+    ((jagged([[1, 2]], [[2, 1]]),), {}, "ids", "ids: got a nested tensor of other form; wanted bags of ids, no holes"),
+    ((sparse(IDS[:2].numpy()), STARTS), {}, "offsets", "offsets: got given; " + ALONE.format("a SparseTensor")),
+    ((sparse(IDS[:2].numpy()),), {"num_bags": 9}, "num_bags", "num_bags: got 9; wanted 3, as dense_shape says"),
+    ((sparse(np.ones(2)),), {}, "ids", "ids must be one of int32, int64; got torch.float64"),
+    ((SparseTensor(np.zeros((1, 0), int), [1], []),), {}, "dense_shape", "Dense shape cannot be empty."),
+    (
+        (IDS, STARTS),
+        {"per_sample_weights": object()},
+        "per_sample_weights",
+        "per_sample_weights must be an array; got object",
+    ),
+]
+
+
+@pytest.mark.parametrize(("args", "options", "argument", "words"), BAGS, ids=[words for *_, words in BAGS])
+def test_bags_that_do_not_fit(args: tuple[Any, ...], options: dict[str, Any], argument: str, words: str) -> None:
+    module = rgt.nn.EmbeddingBag(5, 3)
+    assert refusal(lambda: module(*args, **options)) == (rg.errors.InvalidArgumentError, argument, words)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_of_the_old_layout() -> None:
+    old = torch.nested.nested_tensor([T([1, 2]), T([3])])
+    words = "ids: got a nested tensor of layout torch.strided; wanted torch.jagged"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(5, 3)(old))[1:] == ("ids", words)
+
+
+def test_what_is_no_tensor_is_named() -> None:
+    module = rgt.nn.EmbeddingBag(5, 3)
+    words = "ids must be a tensor or a SparseTensor, got list"
+    assert refusal(lambda: module([1])) == (TypeError, None, words)
+    assert refusal(lambda: module(IDS, [0])) == (TypeError, None, "offsets must be a tensor, got list")
+    many = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 3)])
+    assert refusal(lambda: many({"a": (IDS, STARTS, None)}))[2] == f"feature a: {words.replace('list', 'tuple')}"
+
+
+def test_bags_are_counted_by_their_last_id() -> None:
+    module = rgt.nn.EmbeddingBag(5, 3)
+    assert torch.equal(module(IDS, segment_ids=T([0, 0, 2])), module(IDS, T([0, 2, 2])))
+    assert module(NONE, segment_ids=NONE).shape == (0, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 1}, {"default_id": 1}], ids=str)
+def test_weights_come_in_any_form(options: dict[str, int]) -> None:
+    """Lists, arrays, sparse and jagged tensors of weights, beside ids of every form, are the tensor of the same."""
+    module = rgt.nn.EmbeddingBag(5, 3, **options)
+    w = [0.5, 2.0, 3.0]
+    expected = module(IDS, STARTS, T(w))
+    for given in (w, np.array(w), np.array(w, ml_dtypes.bfloat16), sparse(np.array(w, np.float32), (0, 1, 2))):
+        assert torch.equal(module(IDS, STARTS, given), expected)
+    for given in (w, jagged(w[:1], w[1:]), T(w)):
+        assert torch.equal(module(jagged([0], [1, 2]), None, given), expected)
+    assert torch.equal(module(IDS[None], None, [w]), module(IDS, STARTS[:1], T(w)))
+    ids = sparse(IDS.numpy(), (0, 1, 1))
+    assert torch.equal(module(ids, None, w)[:2], expected)
+
+
+A, B, WIDE = rgt.nn.Table("a", 5, 3), rgt.nn.Table("b", 5, 3), rgt.nn.Table("wide", 5, 4)
+PAIR = (IDS, T([0]))
+FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
+    ([A, WIDE], (IDS, T(0)), "offsets", "offsets: got 0 dimensions; wanted 1"),
+    ([A, WIDE], (T(1), STARTS), "ids", "ids: got 0 dimensions; wanted 1"),
+    ([A, WIDE], (IDS, STARTS), "offsets", "offsets must hold one more than a multiple of the 2 features, got 2"),
+    *(
+        (
+            tables,
+            (IDS, T([0, 1, 3]), torch.ones(2)),
+            "per_sample_weights",
+            "per_sample_weights must have shape (3,), got (2,)",
+        )
+        for tables in ([A], [A, WIDE])
+    ),
+    ([A], ({"a": IDS},), "a", f"feature a: offsets: got none, and no segment_ids; {EITHER}"),
+    *(
+        ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, others have 1")
+        for t in (B, WIDE)
+    ),
+    ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list; wanted features ['a']"),
+    (
+        [A],
+        ({"a": PAIR}, None, {"a": torch.ones(2)}),
+        "a",
+        "feature a: per_sample_weights must have shape (3,), got (2,)",
+    ),
+    (
+        [A, B],
+        ({"a": PAIR, "b": PAIR}, None, {"a": torch.ones(3), "b": None}),
+        "b",
+        "feature b: no weights, but others looked up with it have them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("tables", "args", "argument", "words"), FEATURES)
+def test_features_that_do_not_fit(tables: list[rgt.nn.Table], args: tuple[Any, ...], argument: str, words: str) -> None:
+    module = rgt.nn.Embeddings(tables)
+    assert refusal(lambda: module(*args)) == (rg.errors.InvalidArgumentError, argument, words)
+
+
+def test_ids_of_features_are_a_mapping_or_a_vector_with_offsets() -> None:
+    words = "ids must be a mapping by feature, or a vector with the offsets of all bags"
+    assert refusal(lambda: rgt.nn.Embeddings([A])(IDS)) == (TypeError, None, words)
+
+
+def test_features_in_every_form() -> None:
+    module = rgt.nn.Embeddings([A])
+    expected = module({"a": (IDS, T([0, 1, 1]))})["a"]
+    assert torch.equal(module({"a": jagged(IDS[:1], NONE, IDS[1:])})["a"], expected)
+    assert torch.equal(module({"a": sparse(IDS.numpy(), (0, 2, 2))})["a"], expected)
+    assert torch.equal(module({"a": IDS[:, None]})["a"], module.weight("a")[:3])
+
+
+def test_tables_of_embeddings() -> None:
+    assert refusal(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got none; wanted at least one")
+    words = "attribute output must be one of 'features', 'stacked'; got 'rows'"
+    assert refusal(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", words)
+    module = rgt.nn.Embeddings([A, WIDE])
+    with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
+        module.weight("x")
+    told = "Embeddings(\n  a: 5 × 3, mean\n  wide: 5 × 4, mean\n  grad='rows', fused=False\n)"
+    assert repr(module) == told
+
+
+def test_embeddings_on_meta_have_shapes() -> None:
+    module = rgt.nn.Embeddings([A, B], device="meta")
+    found = module({name: (IDS.to("meta"), STARTS.to("meta")) for name in "ab"})
+    assert {name: (rows.device.type, tuple(rows.shape)) for name, rows in found.items()} == {
+        "a": ("meta", (2, 3)),
+        "b": ("meta", (2, 3)),
+    }
+
+
+def test_options_that_contradict_each_other() -> None:
+    words = "_weight must have shape (2, 3), got (3, 2)"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, _weight=torch.zeros(3, 2)))[1:] == ("_weight", words)
+    words = "combiner: got 'mean', and mode says 'sum'; wanted one of them"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, mode="sum", combiner="mean"))[1:] == ("combiner", words)
+    words = "grad: got 'dense', and sparse says 'rows'; wanted one of them"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, sparse=True, grad="dense"))[1:] == ("grad", words)
+    words = "embeddings: got 1 dimensions; wanted 2"
+    assert refusal(lambda: rgt.nn.EmbeddingBag.from_pretrained(torch.ones(3)))[1:] == ("embeddings", words)
+
+
+def parameter(grad: torch.Tensor | None) -> torch.nn.Parameter:
+    made = torch.nn.Parameter(torch.zeros(3, 2))
+    made.grad = grad
+    return made
+
+
+def test_clipping() -> None:
+    assert clip.clip_grad_norm_([parameter(None)], 1.0) == 0
+    twice = torch.sparse_coo_tensor([[0, 0]], [[1.0, 2.0], [2.0, 2.0]], (3, 2), check_invariants=True)
+    rows, dense = parameter(twice), parameter(torch.full((3, 2), -9.0))
+    clip.clip_grad_value_([rows, dense, parameter(None)], 3.5)
+    assert rows.grad is not None
+    assert dense.grad is not None
+    assert rows.grad.to_dense().tolist() == [[3.0, 3.5], [0.0, 0.0], [0.0, 0.0]]
+    assert dense.grad.tolist() == [[-3.5, -3.5]] * 3
+    clip.clip_grad_value_(dense, 1.0)
+    assert dense.grad.tolist() == [[-1.0, -1.0]] * 3
+
+
+def test_gradients_that_cannot_be_clipped() -> None:
+    bad = parameter(torch.tensor([[1.0, torch.inf]] * 3))
+    with pytest.raises(RuntimeError, match=r"^the gradients' norm of order 2.0 is inf, so they cannot be clipped$"):
+        clip.clip_grad_norm_(bad, 1.0, error_if_nonfinite=True)
+    assert bad.grad is not None
+    assert bad.grad.tolist() == [[1.0, torch.inf]] * 3
+
+
+def test_steps_of_tables_that_are_not_dense() -> None:
+    made = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
+    words = "param must be dense; got a tensor of layout torch.sparse_coo"
+    assert refusal(lambda: optim.SGD([made], 0.1)) == (rg.errors.UnimplementedError, "param", words)
+
+
+KINDS = "float16, bfloat16, float32, float64, int32, int64"
+STEPS: list[tuple[dict[str, Any], str, str]] = [
+    ({"grad": torch.ones(1, 2, device="meta")}, "grad", "grad must be on the CPU; got a tensor on meta"),
+    ({"indices": T([0], device="meta")}, "indices", "indices must be on the CPU; got a tensor on meta"),
+    ({"indices": T([0], dtype=torch.int16)}, "indices", f"indices must be one of {KINDS}; got torch.int16"),
+    ({"weights": T([1j])}, "weights", f"weights must be one of {KINDS}; got torch.complex64"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "argument", "words"), STEPS)
+def test_bags_a_step_cannot_take(wrong: dict[str, Any], argument: str, words: str) -> None:
+    param = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = optim.Adagrad([param], 0.1)
+    given = {"grad": torch.ones(1, 2), "indices": T([0]), "segment_ids": T([0]), "combiner": "sum"} | wrong
+    assert refusal(lambda: optimizer.update_from_bags(param, **given))[1:] == (argument, words)
+    assert param.tolist() == [[1.0, 1.0]] * 3
+    assert optimizer.state[param]["sum"].count_nonzero() == 0
+
+
+def test_a_step_without_memory() -> None:
+    param = parameter(torch.ones(3, 2))
+    optimizer = optim.Adagrad([param], 0.1)
+    optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2, device="meta")}
+    assert refusal(optimizer.step)[1:] == ("sum", "sum must be on the CPU; got a tensor on meta")
+    assert param.tolist() == [[0.0, 0.0]] * 3
+    optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2)}
+    param.data.untyped_storage().resize_(0)
+    assert refusal(optimizer.step)[1:] == ("param", "param has no memory: its storage was given away or freed")
+
+
+def test_out_is_not_for_tensors() -> None:
+    words = "out for output must be absent for torch tensors; got an array"
+    out = np.zeros((1, 2), np.float32)
+    assert refusal(lambda: rg.raw_ops.SparseSegmentSum(torch.ones(3, 2), T([0]), T([0]), out=out))[1:] == (
+        "output",
+        words,
+    )
+    assert out.tolist() == [[0.0, 0.0]]
