@@ -198,7 +198,11 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
         ({"ids": [[0.5]]}, "ids must be one of int32, int64; got float64"),
         ({"ids": [0, 1]}, "either offsets or segment_ids"),
         ({"ids": [[[0]]]}, "got 3 dimensions; wanted 1 or 2"),
-        ({"ids": [[0]], "offsets": [0]}, "a matrix of ids says where its bags begin"),
+        (
+            {"ids": [[0]], "offsets": [0]},
+            "offsets: got given; wanted absent: a matrix of ids says where its bags begin",
+        ),
+        ({"ids": [[0]], "segment_ids": [0]}, "segment_ids: got given; wanted absent: a matrix of ids says where"),
         ({"ids": [[0]], "num_bags": 3}, "got 3; wanted 1, the rows of ids"),
         ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3; wanted 1, as offsets say"),
         ({"ids": SPARSE, "num_bags": 3}, "got 3; wanted 2, the rows of the SparseTensor"),

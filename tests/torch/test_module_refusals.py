@@ -135,6 +135,12 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, others have 1")
         for t in (B, WIDE)
     ),
+    (
+        [A],
+        ({"a": PAIR}, T([0])),
+        "offsets",
+        "offsets: got given; wanted absent: every feature says where its bags begin",
+    ),
     ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list; wanted features ['a']"),
     (
         [A],
@@ -174,6 +180,11 @@ def test_tables_of_embeddings() -> None:
     assert refusal(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got none; wanted at least one")
     words = "attribute output must be one of 'features', 'stacked'; got 'rows'"
     assert refusal(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", words)
+    for what, table in (("num_embeddings", rgt.nn.Table("a", -5, 3)), ("embedding_dim", rgt.nn.Table("a", 5, -3))):
+        size = getattr(table, what)
+        argument = f"{what} of table 'a'"
+        words = f"{argument}: got {size}; wanted 0 or more"
+        assert refusal(lambda given=table: rgt.nn.Embeddings([given]))[1:] == (argument, words)
     module = rgt.nn.Embeddings([A, WIDE])
     with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
         module.weight("x")

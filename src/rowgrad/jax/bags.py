@@ -102,8 +102,10 @@ def _check_count(num_bags: int | None, bags: int, why: str) -> None:
 
 
 def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
-    if offsets is not None or segment_ids is not None:
-        raise refuse("bags_unfit", argument="offsets", value="given", bound=f"absent: {what} says where its bags begin")
+    for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
+        if given is not None:
+            bound = f"absent: {what} says where its bags begin"
+            raise refuse("bags_unfit", argument=argument, value="given", bound=bound)
 
 
 def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weights: Any) -> Bags:

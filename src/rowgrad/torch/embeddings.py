@@ -136,10 +136,7 @@ class Embeddings(torch.nn.Module):
 
     def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
         """Combined rows of every feature's bags."""
-        if isinstance(ids, Mapping):
-            parts = _joined(self._groups, ids, per_sample_weights)
-        else:
-            parts = self._cut(ids, offsets, per_sample_weights)
+        parts = self._parts(ids, offsets, per_sample_weights)
         results = [self._lookup(g, *part) for g, part in zip(self._groups, parts, strict=True)]
         if self.output == "stacked":
             return results[0]
@@ -156,6 +153,15 @@ class Embeddings(torch.nn.Module):
         else:
             rows = functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
         return rows.view(-1, len(group.features), group.columns)
+
+    def _parts(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
+        """Ids, offsets and weights of each group."""
+        if not isinstance(ids, Mapping):
+            return Embeddings._cut(self, ids, offsets, weights)
+        if offsets is not None:
+            bound = "absent: every feature says where its bags begin"
+            raise refuse("bags_unfit", argument="offsets", value="given", bound=bound)
+        return _joined(self._groups, ids, weights)
 
     def _cut(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
         """One vector of ids, cut into the runs of features that belong to each group."""
@@ -230,6 +236,13 @@ def _check_tables(tables: Sequence[Table]) -> None:
         double = next((n for n in names if names.count(n) > 1), None)
         if double is not None:
             raise refuse("bags_unfit", argument=what, value=f"{double!r} twice", bound="names that differ")
+    for table in tables:
+        for what in ("num_embeddings", "embedding_dim"):
+            size = getattr(table, what)
+            if type(size) is not int or size < 0:
+                raise refuse(
+                    "bags_unfit", argument=f"{what} of table {table.name!r}", value=repr(size), bound="0 or more"
+                )
 
 
 def _fitting(weights: Any, ids: Tensor) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...errors import refuse
 from ..bags import Bags
-from ..embeddings import Embeddings, Table, _check_tables, _Group, _joined, _stacked
+from ..embeddings import Embeddings, Table, _check_tables, _Group, _stacked
 from .base import ShardedModule
 from .layout import Stack
 from .moving import gathered, take_rows
@@ -76,10 +76,7 @@ class RowShardedEmbeddings(ShardedModule):
         """Combined rows of this rank's bags. All ranks call it together."""
 
         def prepare() -> list[Bags]:
-            if isinstance(ids, Mapping):
-                parts = _joined(self._groups, ids, per_sample_weights)
-            else:
-                parts = Embeddings._cut(cast("Embeddings", self), ids, offsets, per_sample_weights)
+            parts = Embeddings._parts(cast("Embeddings", self), ids, offsets, per_sample_weights)
             return [_stacked(group, *part) for group, part in zip(self._groups, parts, strict=True)]
 
         tables = [getattr(self, group.key) for group in self._groups]
