@@ -159,6 +159,7 @@ def test_what_is_left_out_is_told(tmp_path: Path) -> None:
         "warning: C: the wire from A.result_output to C.y: there is no pin A.result_output; left out",
         "warning: C: Add has no pin w; what is typed there is left out: '5'",
         "warning: V: Variable has no attribute container; left out, with its value 'c'",
+        "warning: 1 of 6 blocks are left out: 'Nonsense' x1",
         "note: use of type trend: for display only, left out (2)",
         "note: script: for display only, left out (1)",
         "note: rect: for display only, left out (1)",

@@ -10,6 +10,10 @@ import pytest
 from enuspace_files import SAMPLES, Blocks, Drawn, Pin, stand_ins, svg, task
 
 from rowgrad.graph.enuspace import Imported, read_enuspace
+from rowgrad.graph.enuspace.binary import DataFile
+from rowgrad.graph.enuspace.drawn import Drawing, DrawnBlock, DrawnEnd, DrawnWire
+from rowgrad.graph.enuspace.report import Report
+from rowgrad.graph.enuspace.to_page import to_page
 from rowgrad.graph.page import PageError
 from rowgrad.spec import CATALOG
 
@@ -140,3 +144,63 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
             refused += 1
     assert time.process_time() - began < 10
     assert 200 < refused < 1800  # both happen
+
+
+# -- blocks that are not recognised --------------------------------------------------------------------------------
+
+
+def test_a_file_none_of_whose_blocks_is_read_is_an_error(tmp_path: Path) -> None:
+    """An empty page from a file full of blocks would look like a successful import."""
+    page = svg({"A": CONST, "B": CONST}, [])
+    with pytest.raises(PageError, match=r"none of its 2 blocks can be imported: 'Const' as use of type 'keras' x2"):
+        read(tmp_path, page.replace('type="tensorflow"', 'type="keras"'))
+    with pytest.raises(PageError, match="'Const' as use of type 'none' x2"):
+        read(tmp_path, page.replace('type="tensorflow"', ""))
+    with pytest.raises(PageError, match="none of its 2 blocks can be imported: 'Nonsense' x2"):
+        read(tmp_path, page.replace("#Const", "#Nonsense"))
+    with pytest.raises(PageError, match="none of its 1 blocks can be imported: 'Nonsense' x1"):
+        read(tmp_path, TASK.replace("#Const", "#Nonsense"))
+    inside = '<defs><use id="Z" type="tensorflow" href="#Const"/></defs>'
+    with pytest.raises(PageError, match="'Const' in defs or symbol x1"):
+        read(tmp_path, svg({}, [], inside=inside))
+
+
+def test_files_without_blocks_are_empty_pages(tmp_path: Path) -> None:
+    shown = '<use id="T" type="trend"/><text>hello</text>'
+    assert read(tmp_path, svg({}, [], inside=shown)).page.blocks == []
+    assert read(tmp_path, '{"object": []}').page.blocks == []
+
+
+def test_blocks_of_the_second_plugin_are_read_like_those_of_the_first(tmp_path: Path) -> None:
+    blocks = {"A": CONST, "B": CONST, "C": Drawn("Add", {"x": Pin(), "y": Pin()}, ("z",))}
+    wires = [("A", "output", "C", "x"), ("B", "output", "C", "y")]
+    page = svg(blocks, wires)
+    first, second = (read(tmp_path, page.replace('"tensorflow"', f'"{t}"')) for t in ("tensorflow", "enu_tensorflow2_0"))
+    assert [(b.id, b.op, b.wires, b.at) for b in first.page] == [(b.id, b.op, b.wires, b.at) for b in second.page]
+    assert len(second.page.blocks) == 3 and first.report == second.report
+    (extra,) = read(tmp_path, svg(blocks, wires, inside='<use id="Z" type="keras" href="#Add"/>')).report[:1]
+    assert str(extra) == "warning: 1 of 4 blocks are left out: 'Add' as use of type 'keras' x1"
+
+
+def test_the_import_of_unknown_blocks_grows_with_their_number(tmp_path: Path) -> None:
+    """Twice the blocks and wires take about twice the comparisons, whatever the ids are."""
+
+    class Counted(str):
+        seen = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.seen += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    def work(many: int) -> int:
+        ids = [Counted(f"\u00c4{chr(0x4E00 + k)}") for k in range(many)]
+        blocks = [DrawnBlock(name, "Nonsense", []) for name in ids]
+        wires = [DrawnWire(DrawnEnd(name, "output"), DrawnEnd(name, "x")) for name in ids]
+        drawing = Drawing([*blocks, DrawnBlock("A", "Const", [])], wires)
+        Counted.seen = 0
+        to_page("p", drawing, DataFile(tmp_path / "none.dat"), Report())
+        return Counted.seen
+
+    assert work(400) < 3 * work(200) + 100

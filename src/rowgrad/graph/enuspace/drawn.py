@@ -74,12 +74,16 @@ class DrawnWire:
 
 @dataclass(slots=True)
 class Drawing:
-    """All of a file. `display` are the ids of what only shows values, such as trends."""
+    """All of a file. `display` are the ids of what only shows values, such as trends.
+
+    `skipped` describes elements that name an op of the catalogue without being a block.
+    """
 
     blocks: list[DrawnBlock] = field(default_factory=list)
     wires: list[DrawnWire] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     display: set[str] = field(default_factory=set)
+    skipped: list[str] = field(default_factory=list)
 
 
 def plain_name(variable: str) -> str:

@@ -49,15 +49,18 @@ def legal(names: Iterable[str]) -> dict[str, str]:
     names = list(names)
     taken = {name for name in names if NAME.fullmatch(name)}
     chosen = {name: name for name in taken}
+    numbers: dict[str, int] = {}  # the last one tried, of each base
     for name in names:
         if name in chosen:
             continue
         base = "".join(c if NAME.fullmatch("_" + c) else "_" for c in name)
         base = base if NAME.fullmatch(base) else "_" + base
-        free, number = base, 1
+        number = numbers.get(base, 1)
+        free = base if number == 1 else f"{base}_{number}"
         while free in taken:
             number += 1
             free = f"{base}_{number}"
+        numbers[base] = number
         taken.add(free)
         chosen[name] = free
     return chosen

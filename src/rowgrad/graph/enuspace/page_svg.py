@@ -6,8 +6,10 @@ import math
 import re
 from xml.etree import ElementTree
 
+from ..literal_elements import shown
 from ..page import Note, PageError
 from .drawn import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, plain_name
+from .names import record_of
 from .report import Report
 from .task_json import offset_of
 
@@ -15,7 +17,8 @@ _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
 _COORDINATE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:px)?(?=[\s,]|\Z)", re.ASCII)
 _TRANSLATE = re.compile(r"translate\(([^()]*)\)")
 _HREF = "{http://www.w3.org/1999/xlink}href"
-_BLOCKS = "tensorflow"  # the type of a `use` that is a block
+# The type of a `use` that is a block: the plugin's name, "tensorflow" or "enu_tensorflow2_0". Their libraries are the same.
+_BLOCKS = re.compile("tensorflow", re.IGNORECASE)
 _NO_PLACE = "places on the page that are no numbers, taken as 0"
 _CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
 _PATTERNS = ("defs", "symbol")  # what is in these is drawn only where a `use` names it
@@ -47,12 +50,14 @@ def read_page(text: str, report: Report) -> Drawing:
     while waiting:
         element, origin, line = waiting.pop()
         kind = _local(element)
-        if kind == "use" and element.get("type") == _BLOCKS:
+        if _is_block(element):
             _use(element, origin, drawing, report)
             continue
         if element.get("id"):
             drawing.display.add(element.get("id", ""))
-        if kind == "use":
+        if kind == "use" and record_of(_symbol(element)) is not None:
+            drawing.skipped.append(f"{shown(_symbol(element))} as use of type {shown(element.get('type') or 'none')}")
+        elif kind == "use":
             report.count(f"use of type {element.get('type') or 'none'}: for display only, left out")
         elif kind == "text":
             written = "".join(element.itertext()).strip()
@@ -66,7 +71,17 @@ def read_page(text: str, report: Report) -> Drawing:
             waiting.extend((child, inner, around) for child in reversed(element))
         else:
             report.count(f"{kind}: for display only, left out")
+    if not drawing.blocks:  # blocks in patterns, which nothing draws
+        drawing.skipped += [f"{shown(_symbol(e))} in defs or symbol" for e in root.iter() if _is_block(e)]
     return drawing
+
+
+def _is_block(element: ElementTree.Element) -> bool:
+    return _local(element) == "use" and _BLOCKS.search(element.get("type", "")) is not None
+
+
+def _symbol(element: ElementTree.Element) -> str:
+    return (element.get(_HREF) or element.get("href") or "").removeprefix("#")
 
 
 def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
@@ -74,7 +89,7 @@ def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
     parents = {child: parent for parent in root.iter() for child in parent}
     holders: set[ElementTree.Element] = set()
     for element in root.iter():
-        if _local(element) == "pg-link" or (_local(element) == "use" and element.get("type") == _BLOCKS):
+        if _local(element) == "pg-link" or _is_block(element):
             above = parents.get(element)
             while above is not None and above not in holders:
                 holders.add(above)
@@ -84,7 +99,7 @@ def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
 
 def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Drawing, report: Report) -> None:
     block = element.get("id", "")
-    symbol = (element.get(_HREF) or element.get("href") or "").removeprefix("#")
+    symbol = _symbol(element)
     if not symbol:
         raise PageError(block, "a block that does not say of which kind it is: xlink:href is missing")
     pins = []

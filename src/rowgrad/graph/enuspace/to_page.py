@@ -14,6 +14,7 @@ from .names import NO_VALUE, legal, name_of, pin_of, record_of
 from .report import Report
 
 _CONSTANTS = ("Const", "Const_ex")
+_KINDS_NAMED = 8  # in a message about blocks that are left out
 
 
 def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page:
@@ -27,17 +28,31 @@ def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page
             report.note(new, f"the id {shown(old)} has characters that names do not allow")
     wires = _Wires(drawing, ids, report)
     page = Page(name, notes=drawing.notes)
+    wires_of = Counter(block for w in drawing.wires for block in {w.source.block, w.target.block})
     for drawn in drawing.blocks:
         op = wires.ops[drawn.id]
         if op is None:
-            lost = sum(drawn.id in (w.source.block, w.target.block) for w in drawing.wires)
+            lost = wires_of[drawn.id]
             report.warn(ids[drawn.id], f"no block named {drawn.symbol}; left out, and the {lost} wires to/from it")
             continue
         block = Block(ids[drawn.id], name_of(drawn.symbol), at=drawn.at)
         wires.connect(drawn.id, block)
         to_block(drawn, op, block, data, report)
         page.blocks.append(block)
+    unknown = [shown(drawn.symbol) for drawn in drawing.blocks if wires.ops[drawn.id] is None]
+    _check_read(Counter([*unknown, *drawing.skipped]), len(page.blocks), report)
     return page
+
+
+def _check_read(left_out: Counter[str], read: int, report: Report) -> None:
+    """Reject a file whose blocks were all left out, and warn where some were."""
+    if not left_out:
+        return
+    kinds = ", ".join(f"{kind} x{times}" for kind, times in left_out.most_common(_KINDS_NAMED))
+    kinds += ", ..." if len(left_out) > _KINDS_NAMED else ""
+    if not read:
+        raise PageError("", f"none of its {left_out.total()} blocks can be imported: {kinds}")
+    report.warn("", f"{left_out.total()} of {left_out.total() + read} blocks are left out: {kinds}")
 
 
 class _Wires:
