@@ -175,9 +175,11 @@ def test_blocks_of_the_second_plugin_are_read_like_those_of_the_first(tmp_path: 
     blocks = {"A": CONST, "B": CONST, "C": Drawn("Add", {"x": Pin(), "y": Pin()}, ("z",))}
     wires = [("A", "output", "C", "x"), ("B", "output", "C", "y")]
     page = svg(blocks, wires)
-    first, second = (read(tmp_path, page.replace('"tensorflow"', f'"{t}"')) for t in ("tensorflow", "enu_tensorflow2_0"))
+    kinds = ("tensorflow", "enu_tensorflow2_0")
+    first, second = (read(tmp_path, page.replace('"tensorflow"', f'"{kind}"')) for kind in kinds)
     assert [(b.id, b.op, b.wires, b.at) for b in first.page] == [(b.id, b.op, b.wires, b.at) for b in second.page]
-    assert len(second.page.blocks) == 3 and first.report == second.report
+    assert len(second.page.blocks) == 3
+    assert first.report == second.report
     (extra,) = read(tmp_path, svg(blocks, wires, inside='<use id="Z" type="keras" href="#Add"/>')).report[:1]
     assert str(extra) == "warning: 1 of 4 blocks are left out: 'Add' as use of type 'keras' x1"
 

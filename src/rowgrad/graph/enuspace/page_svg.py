@@ -17,7 +17,7 @@ _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
 _COORDINATE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:px)?(?=[\s,]|\Z)", re.ASCII)
 _TRANSLATE = re.compile(r"translate\(([^()]*)\)")
 _HREF = "{http://www.w3.org/1999/xlink}href"
-# The type of a `use` that is a block: the plugin's name, "tensorflow" or "enu_tensorflow2_0". Their libraries are the same.
+# The type of a `use` that is a block: the plugin's name, "tensorflow" or "enu_tensorflow2_0", of the same libraries.
 _BLOCKS = re.compile("tensorflow", re.IGNORECASE)
 _NO_PLACE = "places on the page that are no numbers, taken as 0"
 _CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
