@@ -74,6 +74,19 @@ def test_shards_give_the_bits_of_the_whole(combiner: str, strategy: str, weighte
             assert same_bits(rg.densify(part), expected_part)
 
 
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_gradients_of_shards_keep_negative_zero(strategy: str) -> None:
+    """TensorFlow's answer: −6e-8 / 3 rounds to −0 in float16, and the way to the shards does not change it."""
+    shards = [np.ones((3, 1), np.float16), np.ones((3, 1), np.float16)]
+    ids = rg.SparseTensor([[0, 0], [0, 1], [0, 2]], np.array([0, 1, 4]), [1, 3])
+    dy = np.array([[-6e-8]], np.float16)
+    options = {"combiner": "mean", "partition_strategy": strategy}
+    parts = rg.vjp(rg.embedding_lookup_sparse, (shards, ids), dy, **options)[0]
+    rows = [part.values.ravel().view(np.uint16).tolist() for part in parts]
+    assert sum(rows, []) == [0x8000] * 3
+    assert [part.indices.tolist() for part in parts] == ([[0, 1], [1]] if strategy == "div" else [[0, 2], [0]])
+
+
 @pytest.mark.parametrize(
     ("strategy", "bad", "message"),
     [

@@ -22,6 +22,7 @@ from .lookup_options import (
     is_float,
     read_combiner,
     shards_of,
+    smallest_positive,
 )
 from .parts import by_shard, inverse_of, locate
 from .raw_ops import OPS
@@ -105,7 +106,8 @@ def embedding_lookup_sparse(
     if whole and allow_fast_lookup:
         return _bags(f"WeightedSparseSegment{kind}", shards[0], ids, segments, weights, sparse_gradient=True)
     unique, place = _unique_in_order(ids)
-    rows = _gather(shards, unique, partition_strategy)
+    rows, order = _gather(shards, unique, partition_strategy)
+    place = place if order is None else inverse_of(order)[place]
     if max_norm is not None:
         rows = clip_rows(rows, max_norm)
     if weights is None:
@@ -208,10 +210,11 @@ def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **opti
 
 
 def _is_positive(value: Any) -> Array:
-    """Which numbers are greater than 0; the value may be recorded by a gradient."""
+    """Which weights are greater than 0 for TensorFlow; the value may be recorded by a gradient."""
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
         value = value.value
-    return np.asarray((value.detach().float() if hasattr(value, "detach") else value) > 0)
+    least = smallest_positive(dtype_name(value.dtype))
+    return np.asarray((value.detach().double() if hasattr(value, "detach") else value) >= least)
 
 
 def _real_weights(weights: Any, params: Any) -> Any:
@@ -231,14 +234,17 @@ def _unique_in_order(ids: Array) -> tuple[Array, Array]:
     return unique[order], place[inverse.reshape(-1)]
 
 
-def _gather(shards: list[Any], ids: Array, strategy: str) -> Any:
+def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | None]:
+    """The rows of distinct ids. Shards give theirs one shard after the other: then also the position of each in `ids`.
+
+    Bags look rows up by position, so nothing has to be moved back: a gradient keeps its bits on the way to the shards.
+    """
     if len(shards) == 1:
-        return OPS["GatherRows"](shards[0], ids)
+        return OPS["GatherRows"](shards[0], ids), None
     shard, row = locate(ids, sum(s.shape[0] for s in shards), len(shards), strategy)
     order, parts = by_shard(shard, len(shards))
     rows = [OPS["GatherRows"](s, row[part].astype(ids.dtype)) for s, part in zip(shards, parts, strict=True)]
-    together = functools.reduce(OPS["ConcatRows"], rows)
-    return OPS["GatherRows"](together, inverse_of(order), gradient="dense")
+    return functools.reduce(OPS["ConcatRows"], rows), order
 
 
 def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] = OPS) -> Any:

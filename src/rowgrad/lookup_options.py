@@ -43,6 +43,15 @@ def check_options(partition_strategy: str, lookup: str, accumulate: str) -> None
     check_strategy(partition_strategy)
 
 
+# Where TensorFlow compares weights with 0 it takes subnormal ones for 0, except in float16, which it widens first.
+_SMALLEST_POSITIVE = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+
+
+def smallest_positive(dtype: str) -> float:
+    """The smallest weight of a dtype that `safe_embedding_lookup_sparse` does not drop as zero."""
+    return _SMALLEST_POSITIVE.get(dtype, 1.0)
+
+
 def row_number(argument: str, row: int | None, rows: int) -> int | None:
     """A row given by its number; negative ones count from the end."""
     if row is None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Output, Scope, ops
 from rowgrad.spec import CATALOG, Op
@@ -177,6 +178,26 @@ def test_default_id_of_a_safe_lookup() -> None:
     ids = rg.SparseTensor([[0, 0], [2, 0]], [1, -3], [3, 1])
     out = ops.SafeEmbeddingLookupSparse(root, [[1.0], [2.0], [3.0]], ids, default_id=2)
     assert ClientSession(root).run(out).tolist() == [[2.0], [3.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight", "expected"),
+    [
+        ("float32", 1e-40, 3.0),
+        ("float64", 1e-310, 3.0),
+        ("bfloat16", 1e-40, 3.0),
+        ("float16", 6e-8, 2.0),
+        ("float64", 1e-50, 2.0),
+    ],
+)
+def test_subnormal_weights_of_a_safe_lookup(dtype: str, weight: float, expected: float) -> None:
+    """TensorFlow's answers: subnormal weights count as 0, so their ids are dropped; in float16 they do not."""
+    root = Scope.new_root_scope()
+    table, weights = (np.array(x, NUMPY_DTYPE[dtype]) for x in ([[1], [2], [3]], [weight]))
+    ids = rg.SparseTensor([[0, 0]], [1], [1, 1])
+    for combiner in ("mean", "sqrtn"):
+        out = ops.SafeEmbeddingLookupSparse(root, table, ids, weights, combiner=combiner, default_id=2)
+        assert ClientSession(root).run(out).astype(float).tolist() == [[expected]]
 
 
 @pytest.mark.parametrize("block", ["EmbeddingLookupSparse", "SafeEmbeddingLookupSparse"])

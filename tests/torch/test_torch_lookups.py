@@ -78,3 +78,11 @@ def test_vjp_names_the_tape_of_tensors() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
     with pytest.raises(TypeError, match=r"vjp: .* got torch.Tensor; torch.autograd"):
         rg.vjp(rg.safe_embedding_lookup_sparse, (torch.ones(4, 2), ids), np.ones((1, 2), np.float32))
+
+
+def test_safe_lookup_keeps_float64_weights_that_float32_cannot_hold() -> None:
+    table = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
+    weights = torch.tensor([1e-50], dtype=torch.float64)
+    ids = rg.SparseTensor([[0, 0]], torch.tensor([1]), [1, 1])
+    found = rg.safe_embedding_lookup_sparse(table, ids, rg.SparseTensor([[0, 0]], weights, [1, 1]), default_id=2)
+    assert found.tolist() == [[2.0]]

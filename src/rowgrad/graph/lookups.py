@@ -6,7 +6,7 @@ from typing import Any
 
 from ..embedding import clip_rows
 from ..errors import refuse, shape_text
-from ..lookup_options import COMBINERS
+from ..lookup_options import COMBINERS, smallest_positive
 from .blocks import wire
 from .given import as_sparse, is_sparse, kind_of, one_value
 from .nodes import Output
@@ -26,7 +26,8 @@ def _safe_lookup_block(p: Placing) -> dict[str, Any]:
     weights = _weights(p, ids)
     kept = ops["Flatnonzero"](ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
     if weights is not None and p.attrs["combiner"] != "sum":
-        positive = ops["Greater"](weights, ops["FullLike"](weights, value=0.0))
+        least = ops["FullLike"](weights, value=smallest_positive(weights.dtype))
+        positive = ops["GreaterEqual"](weights, least)
         fine = ops["LogicalAnd"](positive, ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
         kept = ops["Flatnonzero"](fine)
     indices, ids = (ops["GatherRows"](x, kept, gradient="dense") for x in (indices, ids))

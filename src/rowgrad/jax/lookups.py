@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import refuse
-from ..lookup_options import check_default_id, check_rows_are_vectors, flat_shape
+from ..lookup_options import check_default_id, check_rows_are_vectors, flat_shape, smallest_positive
 from ..sparse_tensor import SparseTensor
 from . import masked
 from .bags import Bags, integers, to_jax
@@ -34,7 +34,7 @@ def lookup_traced(
         if weights.shape != ids.shape:
             raise ValueError(f"Dimensions {ids.shape[0]} and {weights.shape[0]} are not compatible")
         if kind != "Sum":
-            kept &= weights > 0
+            kept &= weights >= smallest_positive(weights.dtype.name)
     if default_id is None:
         check_rows_are_vectors(shards[0])
     bags = masked.leave_out(Bags(ids, _rows(sparse_ids), num_rows, weights), kept)
