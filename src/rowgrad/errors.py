@@ -454,6 +454,18 @@ WORDS: dict[str, Words] = {
         UnimplementedError,
     ),
     "table_unfit": Words("a Table's {argument} must be {bound}; got {value}"),
+    "table_in_parts": Words(
+        "the table is split into parts, whose rows are not numbered like ids; use rowgrad.jax.sharded.embedding_bag"
+        " inside shard_map",
+        ("table",),
+        UnimplementedError,
+    ),
+    "part_without_layout": Words(
+        "{argument} must be a ShardedTable, which knows how its rows are split; got {value}; split the table with"
+        " shard_table, or state the layout of parts once with ShardedTable(parts, Layout(num_rows, devices, axis,"
+        " strategy))"
+    ),
+    "layout_differs": Words("{argument}: got {value}, but the table was split with {bound}"),
     "table_tapped": Words(
         "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
         " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables"

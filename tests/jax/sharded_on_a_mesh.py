@@ -5,6 +5,7 @@ It says what it has found to be so, a line each, and ends with "done".
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -40,13 +41,13 @@ def ids_with_gaps(seed: int) -> Any:
 IDS = ids_with_gaps(1)
 
 
-def mapped(f: Any, inputs: Any, outputs: Any) -> Any:
+def mapped(f: Any, inputs: Any, outputs: Any, mesh: Any = MESH) -> Any:
     """`f` on every device, compiled."""
     if hasattr(jax, "shard_map"):
-        return jax.jit(jax.shard_map(f, mesh=MESH, in_specs=inputs, out_specs=outputs))
+        return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=inputs, out_specs=outputs))
     from jax.experimental.shard_map import shard_map
 
-    return jax.jit(shard_map(f, mesh=MESH, in_specs=inputs, out_specs=outputs, check_rep=False))
+    return jax.jit(shard_map(f, mesh=mesh, in_specs=inputs, out_specs=outputs, check_rep=False))
 
 
 def same(a: Any, b: Any) -> None:
@@ -58,7 +59,12 @@ def same(a: Any, b: Any) -> None:
 
 
 def whole(parts: Any, strategy: str) -> Any:
-    return sharded.gather_table(parts, MESH, "x", ROWS, strategy)
+    layout = sharded.Layout(ROWS, DEVICES, "x", strategy)
+    if isinstance(parts, sharded.ShardedTable):
+        assert parts.layout == layout  # it came through jit, shard_map and grad
+    else:
+        parts = sharded.ShardedTable(parts, layout)
+    return sharded.gather_table(parts)
 
 
 # -- one lookup, every way --------------------------------------------------------------------------------------------
@@ -89,7 +95,7 @@ def test_lookups() -> None:
             return (out * upstream.astype(dtype)).sum(), out
 
         grads, out = jax.grad(loss, argnums=(0, 1), has_aux=True)(part, weights.astype(dtype))
-        rows = rgj.value_and_rows(lambda t: loss(t, weights.astype(dtype)), has_aux=True)(rgj.Table(part))[1].rows
+        rows = rgj.value_and_rows(lambda t: loss(t, weights.astype(dtype)), has_aux=True)(part)[1].rows
         return out, *grads, rows.indices, rows.values
 
     found = mapped(each, SPLIT, SPLIT)(tables, IDS, FEW, WEIGHTS, UPSTREAM)
@@ -151,7 +157,7 @@ def test_fewer_rows_than_devices() -> None:
 
     expected, expected_out = jax.grad(one, has_aux=True)(jnp.asarray(TABLE[:2]))
     same(out, expected_out)
-    same(sharded.gather_table(gradient, MESH, "x", 2), expected)
+    same(sharded.gather_table(gradient), expected)
     print("two rows on four devices, ids left out and put in")
 
 
@@ -189,17 +195,46 @@ def test_training() -> None:
     longer = rgj.Table(jnp.asarray(np.pad(TABLE, ((0, 1), (0, 0)))))
     state = optim.row_wise_adagrad().init(longer)
     one, one_state = jax.jit(lambda *x: steps(*x, here))(longer, state, (ids, labels))
-    parts = rgj.Table(sharded.shard_table(TABLE, MESH, "x", "mod"))
+    parts = sharded.shard_table(TABLE, MESH, "x", "mod")
     state = optim.row_wise_adagrad().init(parts)
     spec = jax.tree_util.tree_map(lambda x: SPLIT if x.ndim else PartitionSpec(), state)
     batches = PartitionSpec(None, "x")
     all_steps = mapped(lambda *x: steps(*x, there), (SPLIT, spec, batches), (SPLIT, spec))
     found, found_state = all_steps(parts, state, (ids, labels))
-    same(whole(found.array, "mod"), one.array[:ROWS])
+    same(whole(found, "mod"), one.array[:ROWS])
     assert (np.asarray(one.array[:ROWS]) != TABLE).all()
     for name, slot in one_state.slots.items():
-        same(whole(found_state.slots[name].array, "mod"), slot.array[:ROWS])
+        same(whole(found_state.slots[name], "mod"), slot.array[:ROWS])
     print("fifty steps of row-wise Adagrad")
+
+
+def test_two_axes() -> None:
+    """A table split over both axes of a mesh, in either order of them."""
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+    ids = np.where(IDS < 0, 0, IDS)
+    for axis, strategy in ((("data", "model"), "div"), (("model", "data"), "mod")):
+        parts = sharded.shard_table(TABLE, mesh, axis, strategy)
+        assert parts.spec == PartitionSpec(axis)
+
+        def gradient(part: Any, ids: Any, upstream: Any) -> Any:
+            def loss(part: Any) -> Any:
+                out = sharded.embedding_bag(part, ids, combiner="sqrtn")
+                return (out * upstream).sum(), out
+
+            return jax.grad(loss, has_aux=True)(part)
+
+        found, out = mapped(gradient, PartitionSpec(axis), PartitionSpec(axis), mesh)(parts, ids, UPSTREAM)
+
+        def one(table: Any) -> Any:
+            out = rgj.embedding_bag(table, ids, combiner="sqrtn")
+            return (out * UPSTREAM).sum(), out
+
+        expected, expected_out = jax.grad(one, has_aux=True)(jnp.asarray(TABLE))
+        same(out, expected_out)
+        same(sharded.gather_table(found), expected)
+        other = mapped(partial(sharded.embedding_bag, axis_name=axis[::-1]), parts.spec, parts.spec, mesh)
+        assert "but the table was split with" in said(lambda other=other, parts=parts: other(parts, ids))
+    print("a table split over two axes")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -248,5 +283,6 @@ def test_refusals() -> None:
 test_lookups()
 test_fewer_rows_than_devices()
 test_training()
+test_two_axes()
 test_refusals()
 print("done")

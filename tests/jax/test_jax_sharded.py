@@ -38,6 +38,7 @@ def test_four_devices_have_the_bits_of_one() -> None:
         "forward and gradients: every combiner, weighted and not, empty bags, an empty device, 16 bits",
         "two rows on four devices, ids left out and put in",
         "fifty steps of row-wise Adagrad",
+        "a table split over two axes",
         "refusals on all devices, and then going on",
         "done",
     ]
@@ -119,7 +120,7 @@ def test_too_little_room_is_named_with_what_is_needed() -> None:
         assert f"[argument {argument}, value {value}, bound {bound}]" in said
         assert f"got {argument}={value}, but a device asks {bound} {what} of one owner" in said
     # Other kernels have their own words still.
-    assert "SparseSegmentMean" in refused(lambda part, ids: rgj.embedding_bag(part, ids), parts, ids + 7)
+    assert "SparseSegmentMean" in refused(lambda part, ids: rgj.embedding_bag(part.array, ids), parts, ids + 7)
 
 
 def test_numbers_of_64_bits_are_not_cut() -> None:
@@ -145,7 +146,7 @@ def test_gradients_of_gradients_are_refused() -> None:
         return sum((g**2).sum() for g in jax.tree_util.tree_leaves(wanted))
 
     def by_rows(part: Any, weights: Any, ids: Any) -> Any:
-        return rgj.value_and_rows(lambda t: cubes(t, weights, ids))(Table(part))[1].rows.values
+        return rgj.value_and_rows(lambda t: cubes(t, weights, ids))(part)[1].rows.values
 
     for first, second in ((jax.grad(cubes), 0), (jax.grad(cubes), 1), (jax.grad(cubes, 1), 0), (by_rows, 0)):
 
@@ -172,7 +173,7 @@ def test_by_rows_there_is_no_sum_over_further_axes() -> None:
         def loss(table: Any) -> Any:
             return sharded.embedding_bag(table, ids, axis_name="x", num_rows=7).sum()
 
-        return rgj.value_and_rows(loss)(Table(part))[1].rows.values
+        return rgj.value_and_rows(loss)(part)[1].rows.values
 
     given = sharded.shard_table(TABLE, mesh, "x"), np.array([[1, 2], [3, 3]])
     with pytest.raises(UnimplementedError, match="part must be different over copies as well"):
@@ -235,8 +236,8 @@ def test_refused_before_anything_runs() -> None:
 
     for how, words in (
         ({"axis_name": "y"}, "axis_name: got 'y'"),
-        ({"num_rows": 9}, r"part: got \(7, 2\); wanted \(9, …\): 9 rows on 1 devices"),
-        ({"num_rows": 0}, "num_rows must be a whole number of at least 1; got 0"),
+        ({"num_rows": 9}, "num_rows: got 9, but the table was split with 7"),
+        ({"num_rows": 0}, "num_rows: got 0, but the table was split with 7"),
         ({"capacity": 0}, "capacity must be a whole number of at least 1; got 0"),
         ({"capacity": True}, "capacity must be a whole number of at least 1; got True"),
         ({"id_capacity": 2.5}, "id_capacity must be a whole number"),
@@ -249,14 +250,63 @@ def test_refused_before_anything_runs() -> None:
         call(strategy="chunk")
     with pytest.raises(InvalidArgumentError, match="axis: got 'y'"):
         sharded.shard_table(TABLE, MESH, "y")
-    with pytest.raises(InvalidArgumentError, match="parts must have length 9"):
-        sharded.gather_table(parts, MESH, "x", 9)
+    halves = sharded.ShardedTable(TABLE, sharded.Layout(14, 2, "x"))
+    with pytest.raises(InvalidArgumentError, match="table must have length 14"):
+        sharded.gather_table(halves)
+    for layout in (sharded.Layout(9, 1, "x"), sharded.Layout(7, 2, "x")):
+        with pytest.raises(InvalidArgumentError, match=r"array: got \(7, 2\); wanted"):
+            sharded.ShardedTable(TABLE, layout)
+    with pytest.raises(InvalidArgumentError, match=r"axis: got .*; wanted a mesh axis, or several different ones"):
+        sharded.ShardedTable(TABLE, sharded.Layout(7, 1, ("x", "x")))
+    with pytest.raises(ValueError, match="partition strategy"):
+        sharded.ShardedTable(TABLE, sharded.Layout(7, 1, "x", "chunk"))
+    with pytest.raises(InvalidArgumentError, match=r"a Table's table must be an array; pass table.array"):
+        sharded.shard_table(parts, MESH, "x")
+
+
+def test_the_layout_travels_with_the_parts() -> None:
+    """Parts are looked up by the rows, strategy, axis and number of parts they were split with, or not at all."""
+    layout = sharded.Layout(7, 1, "x", "mod")
+    parts, ids = sharded.shard_table(TABLE, MESH, "x", "mod"), np.array([[1, 2], [3, 3]])
+    assert (parts.layout, parts.spec) == (layout, SPLIT)
+    assert repr(parts) == "ShardedTable(float32[7,2], 7 rows in 1 parts over 'x' by 'mod')"
+    assert jax.tree_util.tree_map(lambda x: 2 * x, parts).layout == layout
+    assert jax.jit(lambda t: t)(parts).layout == layout
+    gradient = jax.grad(lambda t: on_one(sharded.embedding_bag, t, ids).sum())(parts)
+    assert sharded.gather_table(gradient)[:4, 0].tolist() == [0.0, 0.5, 0.5, 1.0]
+    state = optim.row_wise_adagrad().init({"items": parts})
+    assert [s["items"].layout for s in state.slots.values()] == [layout]
+    for how, words in (
+        ({"num_rows": 6}, "num_rows: got 6, but the table was split with 7"),
+        ({"strategy": "div"}, "strategy: got 'div', but the table was split with 'mod'"),
+        ({"axis_name": ("x", "y")}, r"axis_name: got \('x', 'y'\), but the table was split with 'x'"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            on_one(partial(sharded.embedding_bag, **how), parts, ids)
+    halves = sharded.ShardedTable(np.zeros((7, 2), np.float32), sharded.Layout(14, 2, "x"))
+    with pytest.raises(InvalidArgumentError, match="devices: got 1, but the table was split with 2"):
+        on_one(sharded.embedding_bag, halves, ids)
+    for part in (parts.array, Table(parts.array), TABLE):
+        with pytest.raises(InvalidArgumentError, match="part must be a ShardedTable, which knows how its rows are"):
+            on_one(partial(sharded.embedding_bag, axis_name="x", num_rows=7), part, ids)
+    with pytest.raises(InvalidArgumentError, match="table must be a ShardedTable"):
+        sharded.gather_table(parts.array)
+
+
+def test_parts_are_not_looked_up_as_a_table() -> None:
+    parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.array([1, 2])
+    with pytest.raises(UnimplementedError, match=r"use rowgrad.jax.sharded.embedding_bag inside shard_map"):
+        rgj.embedding_bag(parts, ids[None])
+    with pytest.raises(UnimplementedError, match="the table is split into parts"):
+        rgj.value_and_rows(lambda t: rgj.embedding_bag(t, ids[None]).sum())(parts)
+    with pytest.raises(UnimplementedError, match="the table is split into parts"):
+        parts.bags(ids, ids, num_bags=3)
 
 
 def traced(part: Any, ids: Any, **how: Any) -> Any:
     """The shape of a lookup on one device, of arrays that nobody has to hold."""
-    given = {"axis_name": "x", "num_rows": 7, **how}
-    return jax.eval_shape(partial(on_one, lambda part, ids: sharded.embedding_bag(part, ids, **given)), part, ids)
+    part = sharded.ShardedTable(part, sharded.Layout(part.shape[0], 1, "x"))
+    return jax.eval_shape(partial(on_one, lambda part, ids: sharded.embedding_bag(part, ids, **how)), part, ids)
 
 
 def test_parts_and_weights_that_do_not_fit() -> None:
@@ -277,13 +327,13 @@ def test_parts_and_weights_that_do_not_fit() -> None:
 def test_more_than_32_bits_number_is_refused() -> None:
     most = 2**31 - 1
     part, ids = jax.ShapeDtypeStruct((most, 1), jnp.float32), jax.ShapeDtypeStruct((2, 2**29), jnp.int32)
-    for given, rows, argument, words in (
-        ((part, ids), most, "num_rows", f"num_rows: got {most}; wanted less than 2**31 with what fills up"),
-        ((jax.ShapeDtypeStruct((7, 2), jnp.float32), ids), 7, "ids",
+    for given, argument, words in (
+        ((part, ids), "num_rows", f"num_rows: got {most}; wanted less than 2**31 with what fills up"),
+        ((jax.ShapeDtypeStruct((7, 2), jnp.float32), ids), "ids",
          f"ids: got {2**30} ids; wanted less than 2**31 on all devices"),
     ):  # fmt: skip
         with pytest.raises(InvalidArgumentError) as raised:
-            traced(*given, num_rows=rows)
+            traced(*given)
         assert (raised.value.argument, raised.value.message) == (argument, words)
 
 
@@ -297,4 +347,4 @@ def test_bags_without_any_ids(weights: Any) -> None:
     parts = sharded.shard_table(TABLE, MESH, "x")
     assert np.asarray(on_one(look_up, parts)).tolist() == [[0.0, 0.0]] * 2
     gradient = on_one(jax.grad(lambda part: look_up(part).sum()), parts)
-    assert np.count_nonzero(gradient) == 0
+    assert np.count_nonzero(gradient.array) == 0

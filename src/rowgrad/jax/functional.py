@@ -76,6 +76,8 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
     """The array of a table, or what stands in for it where its lookups are watched."""
     if not isinstance(table, Table):
         return table if is_jax(table) else jnp.asarray(table)
+    if table.is_split:
+        raise refuse("table_in_parts")
     if not table.is_tapped:
         return table.array
     if max_norm is not None or plan is not None:

@@ -100,7 +100,7 @@ class Parts:
         """The tree with these in place of the trained arrays and inside the tables."""
         each, table = iter(trained), iter(held)
         leaves = [
-            Table.holding(next(table)) if _is_table(x) else next(each) if _is_trained(x) else other(x)
+            x.with_held(next(table)) if _is_table(x) else next(each) if _is_trained(x) else other(x)
             for x in self.leaves
         ]
         return self.tree.unflatten(leaves)

@@ -44,6 +44,10 @@ class Table:
         table._held = held
         return table
 
+    def with_held(self, held: Any) -> Table:
+        """A Table like this one of anything."""
+        return Table.holding(held)
+
     @property
     def held(self) -> Any:
         """What it holds: an array; in a tree of gradients, IndexedRows; in trees made of such, whatever they hold."""
@@ -53,6 +57,11 @@ class Table:
     def is_tapped(self) -> bool:
         """Whether `value_and_rows` is looking at the table's lookups."""
         return isinstance(self._held, Tap)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it has the parts of a table, which `rowgrad.jax.sharded` looks up."""
+        return False
 
     @property
     def array(self) -> Any:

@@ -6,6 +6,8 @@ gradients are added up by the owners, with the bits of one device that has the w
 
 from __future__ import annotations
 
+from .layout import Layout as Layout
+from .layout import ShardedTable as ShardedTable
 from .layout import gather_table as gather_table
 from .layout import needed_capacity as needed_capacity
 from .layout import part_rows as part_rows

@@ -5,6 +5,7 @@ Where the devices do not divide the rows, the parts that are a row short end wit
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +16,100 @@ from ...errors import refuse
 from ...lookup_options import row_number
 from ...parts import check_strategy, shard_sizes
 from ..bags import integers
+from ..table import Table
 
 Array = np.ndarray[Any, Any]
+Axis = str | tuple[str, ...]
+
+
+class Layout(NamedTuple):
+    """How the rows of a table are split: `num_rows` rows into `devices` parts, over mesh axis `axis`, by `strategy`.
+
+    `axis` is a name, or several, in the order in which `PartitionSpec` and collectives count their devices.
+    """
+
+    num_rows: int
+    devices: int
+    axis: Axis
+    strategy: str = "div"
+
+    @property
+    def part_rows(self) -> int:
+        """The number of rows of every part."""
+        return part_rows(self.num_rows, self.devices)
+
+    @property
+    def spec(self) -> jax.sharding.PartitionSpec:
+        """The `PartitionSpec` of the parts, for `in_specs` and `out_specs` of `shard_map`."""
+        return jax.sharding.PartitionSpec(self.axis)
+
+
+class ShardedTable(Table):
+    """The parts of a table together with their `Layout`: all of them or, inside `shard_map`, this device's part.
+
+    A pytree with the array as its only leaf. The layout is static, so it survives `jit`, `shard_map`, `grad` and
+    `tree.map`, and `sharded.embedding_bag` checks it. `shard_table` returns one; for parts that were made in another
+    way, state the layout once: `ShardedTable(parts, Layout(num_rows, devices, axis, strategy))`.
+    """
+
+    __slots__ = ("_layout",)
+
+    def __init__(self, array: Any, layout: Layout) -> None:
+        check_strategy(layout.strategy)
+        self._held = array if hasattr(array, "shape") and hasattr(array, "dtype") else jnp.asarray(array)
+        self._layout = layout = layout._replace(axis=as_axis(layout.axis))
+        each = layout.part_rows
+        if self.shape[:1] not in ((each,), (each * layout.devices,)):
+            bound = f"({each}, …) for one part or ({each * layout.devices}, …) for all of {layout.num_rows} rows"
+            raise refuse("bags_unfit", argument="array", value=self.shape, bound=bound)
+
+    @property
+    def layout(self) -> Layout:
+        """How the rows are split."""
+        return self._layout
+
+    @property
+    def spec(self) -> jax.sharding.PartitionSpec:
+        """The `PartitionSpec` of the parts, for `in_specs` and `out_specs` of `shard_map`."""
+        return self._layout.spec
+
+    @property
+    def is_split(self) -> bool:
+        """True: its rows are in parts."""
+        return True
+
+    def with_held(self, held: Any) -> ShardedTable:
+        """The same layout around another array, or around a row-sparse gradient."""
+        return _unflatten(self._layout, held)
+
+    def bags(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: ids of the whole table are not rows of a part; see `rowgrad.jax.sharded.embedding_bag`."""
+        raise refuse("table_in_parts")
+
+    def __repr__(self) -> str:
+        parts = f"{self._layout.devices} parts over {self._layout.axis!r} by {self._layout.strategy!r}"
+        return f"Sharded{super().__repr__()[:-1]}, {self._layout.num_rows} rows in {parts})"
+
+
+jax.tree_util.register_pytree_with_keys(
+    ShardedTable,
+    lambda table: ([(jax.tree_util.GetAttrKey("array"), table.held)], table.layout),
+    lambda layout, held: _unflatten(layout, held[0]),
+)
+
+
+def _unflatten(layout: Layout, held: Any) -> ShardedTable:
+    table = object.__new__(ShardedTable)
+    table._held, table._layout = held, layout
+    return table
+
+
+def as_axis(axis: Any) -> Axis:
+    """A mesh axis: a name, or a tuple of two or more."""
+    names = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    if not names or len(set(names)) != len(names):
+        raise refuse("bags_unfit", argument="axis", value=repr(axis), bound="a mesh axis, or several different ones")
+    return names[0] if len(names) == 1 else names
 
 
 class Capacity(NamedTuple):
@@ -52,36 +145,51 @@ def places_of(num_rows: int, devices: int, strategy: str) -> Array:
     return places
 
 
-def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: str, strategy: str = "div") -> Any:
-    """A table, or anything with a row for each of its rows, split over an axis of a mesh.
+def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = "div") -> ShardedTable:
+    """Split a table, or an optimizer slot with a row for each of its rows, over an axis of a mesh, or over several.
 
-    The result has `part_rows` rows for each device along `axis`, one part after the other, sharded `P(axis)`: inside of
-    `shard_map` with that spec every device has its part. By "div" a device has a run of rows, the first (rows mod
-    devices) of them one row more; by "mod" row i is on device i mod devices. Rows that only fill up are zeros.
+    The array of the result has `part_rows` rows for each device along `axis`, one part after the other, sharded
+    `P(axis)`: inside `shard_map` with that spec, the result's `spec`, every device has its part. "div" gives each
+    device a run of rows, the first (rows mod devices) of them one row more; "mod" puts row i on device i mod devices.
+    Parts that are a row short end with a row of zeros.
+
+    Args:
+        table: An array of rank 1 or more, rows first.
+        mesh: The mesh.
+        axis: The name of a mesh axis, or a tuple of names.
+        strategy: "div" or "mod".
     """
     check_strategy(strategy)
+    axis = as_axis(axis)
     devices = _devices(mesh, axis)
+    if isinstance(table, Table):
+        raise refuse("table_unfit", argument="table", value=type(table).__name__, bound="an array; pass table.array")
     whole = np.asarray(table)
     if not whole.ndim:
         raise refuse("table_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
-    rows, each = whole.shape[0], part_rows(whole.shape[0], devices)
-    firsts = np.cumsum([0, *shard_sizes(rows, devices)])
+    rows = whole.shape[0]
+    layout = Layout(rows, devices, axis, strategy)
+    each, firsts = layout.part_rows, np.cumsum([0, *shard_sizes(rows, devices)])
 
     def part(index: tuple[slice, ...]) -> Array:
         device = (index[0].start or 0) // each
         own = whole[device::devices] if strategy == "mod" else whole[firsts[device] : firsts[device + 1]]
         return np.concatenate([own, np.zeros((each - len(own), *own.shape[1:]), own.dtype)])
 
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axis))
-    return jax.make_array_from_callback((devices * each, *whole.shape[1:]), sharding, part)
+    sharding = jax.sharding.NamedSharding(mesh, layout.spec)
+    parts = jax.make_array_from_callback((devices * each, *whole.shape[1:]), sharding, part)
+    return ShardedTable(parts, layout)
 
 
-def gather_table(parts: Any, mesh: jax.sharding.Mesh, axis: str, num_rows: int, strategy: str = "div") -> Array:
-    """What `shard_table` split, as one NumPy array in the order of ids: a table, or a slot of an optimizer."""
-    devices = _devices(mesh, axis)
-    wanted = devices * part_rows(num_rows, devices)
+def gather_table(table: ShardedTable) -> Array:
+    """Join what `shard_table` split into one NumPy array in the order of ids: a table, a gradient, a slot."""
+    if not isinstance(table, ShardedTable):
+        raise refuse("part_without_layout", argument="table", value=type(table).__name__)
+    num_rows, devices, _, strategy = layout = table.layout
+    wanted = devices * layout.part_rows
+    parts = table.array
     if parts.shape[:1] != (wanted,):
-        raise refuse("lengths_match", argument="parts", value=tuple(parts.shape), bound=wanted)
+        raise refuse("lengths_match", argument="table", value=tuple(parts.shape), bound=wanted)
     found: Array = np.asarray(parts)[places_of(num_rows, devices, strategy)]
     return found
 
@@ -133,7 +241,9 @@ def _empty_bags(kept: Array, devices: int, segment_ids: Any, num_bags: int | Non
     return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(kept, devices), strict=True)]
 
 
-def _devices(mesh: jax.sharding.Mesh, axis: str) -> int:
-    if axis not in mesh.shape:
-        raise refuse("bags_unfit", argument="axis", value=repr(axis), bound=f"one of {tuple(mesh.shape)}")
-    return int(mesh.shape[axis])
+def _devices(mesh: jax.sharding.Mesh, axis: Axis) -> int:
+    names = axis if isinstance(axis, tuple) else (axis,)
+    for name in names:
+        if name not in mesh.shape:
+            raise refuse("bags_unfit", argument="axis", value=repr(name), bound=f"one of {tuple(mesh.shape)}")
+    return math.prod(int(mesh.shape[name]) for name in names)

@@ -15,11 +15,11 @@ from ...raw_ops import OPS
 from .. import masked
 from ..arrays import is_jax
 from ..bags import Bags, read_bags, to_jax
-from ..table import Table, Tap
+from ..table import Tap
 from ..varying import shared_by, widen
 from . import guard
 from .gradient import anchored, owned, way_of
-from .layout import part_rows
+from .layout import Layout, ShardedTable, as_axis
 from .routes import Split, route
 
 
@@ -27,9 +27,9 @@ def embedding_bag(
     part: Any,
     ids: Any,
     *,
-    axis_name: Any,
-    num_rows: int,
-    strategy: str = "div",
+    axis_name: Any = None,
+    num_rows: int | None = None,
+    strategy: str | None = None,
     capacity: int | None = None,
     id_capacity: int | None = None,
     segment_ids: Any = None,
@@ -39,20 +39,31 @@ def embedding_bag(
     padding_idx: int | None = None,
     default_id: int | None = None,
 ) -> Any:
-    """This device's bags of a table that is split over the axis `axis_name`: for use inside of `shard_map`.
+    """Look up this device's bags in a table split over mesh axes: for use inside `shard_map`.
 
-    `part` are this device's rows of a table of `num_rows`, as `shard_table` lays them out, or a `Table` of them. Ids
-    are those of the whole table, and -1 where there is none: a matrix, a bag per row; a vector with `segment_ids` and
-    `num_bags`; or a SparseTensor. The rest is as in `rowgrad.jax.embedding_bag`.
+    Args:
+        part: This device's part of the table, a `ShardedTable` as `shard_table` returns it.
+        ids: Ids of the whole table, and -1 where there is none: a matrix, a bag per row; a vector with `segment_ids`
+            and `num_bags`; or a SparseTensor.
+        axis_name, num_rows, strategy: The layout of the table. They travel with `part`; if given, they are checked.
+        capacity: How many distinct rows a device may request from one owner.
+        id_capacity: How many ids may name them. Both are sizes of buffers that are always sent; more is an error. By
+            default all ids fit.
+        segment_ids, num_bags, per_sample_weights, combiner, padding_idx, default_id: As in
+            `rowgrad.jax.embedding_bag`.
 
-    `capacity` is how many distinct rows a device may ask of one owner, `id_capacity` how many ids may name them. Both
-    are sizes of buffers that are always sent; more than that is an error. By default there is room for everything.
+    Returns:
+        [bags, …]. On CPUs outputs, and gradients for the part in reverse mode, have the bits of one device on the
+        batches of all.
 
-    On CPUs outputs, and gradients for the part in reverse mode, have the bits of one device on the batches of all.
+    Raises:
+        InvalidArgumentError: `part` has no layout, or one that differs from the arguments or from the mesh.
     """
     kind = kind_of(combiner)
+    layout = _layout_of(part, axis_name, num_rows, strategy)
     part = _array_of(part)
-    split = _split(part, axis_name, num_rows, strategy)
+    split = _split(part, layout)
+    num_rows, axis_name = layout.num_rows, layout.axis
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
     bags = read_bags(ids, None, segment_ids, num_bags, per_sample_weights, False)
@@ -86,24 +97,42 @@ def embedding_bag(
     return anchored(result, part, owned(sent, split), sent, split)
 
 
-def _array_of(part: Any) -> Any:
+def _layout_of(part: Any, axis: Any, num_rows: Any, strategy: Any) -> Layout:
+    """The layout of a part, once it is what the caller says."""
+    if strategy is not None:
+        check_strategy(strategy)
+    if not isinstance(part, ShardedTable):
+        raise refuse("part_without_layout", argument="part", value=type(part).__name__)
+    layout = part.layout
+    axis = None if axis is None else as_axis(axis)
+    for argument, value, bound in (
+        ("num_rows", num_rows, layout.num_rows),
+        ("strategy", strategy, layout.strategy),
+        ("axis_name", axis, layout.axis),
+    ):
+        if value is not None and value != bound:
+            raise refuse("layout_differs", argument=argument, value=repr(value), bound=repr(bound))
+    return layout
+
+
+def _array_of(part: ShardedTable) -> Any:
     """The rows of a part, or what stands in for them where lookups are watched."""
-    if isinstance(part, Table):
-        return part.held if part.is_tapped else part.array
-    part = part if is_jax(part) else jnp.asarray(part)
-    if not jnp.issubdtype(part.dtype, jnp.floating):
-        raise refuse("table_unfit", argument="part", value=str(part.dtype), bound="of floating-point numbers")
-    return part
+    array = part.held if part.is_tapped else part.array
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise refuse("table_unfit", argument="part", value=str(array.dtype), bound="of floating-point numbers")
+    return array if part.is_tapped or is_jax(array) else jnp.asarray(array)
 
 
-def _split(part: Any, axis: Any, num_rows: int, strategy: str) -> Split:
-    check_strategy(strategy)
+def _split(part: Any, layout: Layout) -> Split:
+    num_rows, devices, axis, strategy = layout
     try:
-        devices = int(jax.lax.psum(1, axis))
+        found = int(jax.lax.psum(1, axis))
     except NameError:
         raise refuse("bags_unfit", argument="axis_name", value=repr(axis),
                      bound="an axis of the mesh, inside of shard_map") from None  # fmt: skip
-    each = part_rows(num_rows, devices)
+    if found != devices:
+        raise refuse("layout_differs", argument="devices", value=found, bound=devices)
+    each = layout.part_rows
     if part.shape[:1] != (each,):
         wanted = f"({each}, …): {num_rows} rows on {devices} devices"
         raise refuse("bags_unfit", argument="part", value=tuple(part.shape), bound=wanted)
