@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,9 +98,15 @@ def _strong(value: Any, argument: str) -> Array:
     return canonical(plain_array(value, argument), argument)
 
 
+def is_masked(value: Any) -> bool:
+    """Whether a value is a masked array: only where `numpy.ma` is loaded, which is slow and not loaded here."""
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and isinstance(value, masked)
+
+
 def plain_array(value: Any, argument: str) -> Array:
     """NumPy's array of a value, or the refusal that says it is none."""
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     try:
         return np.asarray(value)

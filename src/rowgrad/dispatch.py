@@ -8,6 +8,8 @@ of the group `rowgrad.runners`. Nothing here imports one before it is needed.
 from __future__ import annotations
 
 import importlib
+import os
+import threading
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
@@ -128,13 +130,26 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
 _LOADED: dict[str, Any] = {}
 _RUNNER_OF: dict[type, str] = {}
 
+# Calls import modules under this lock, and a fork takes it first: a child forked in the middle of an import inherits a
+# locked module without the thread that would unlock it, and waits forever.
+_IMPORTS = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_IMPORTS.acquire, after_in_parent=_IMPORTS.release, after_in_child=_IMPORTS.release)
+
+
+def import_module(name: str) -> Any:
+    """Import a module during a call, so that a fork in another thread waits until the import is complete."""
+    with _IMPORTS:
+        return importlib.import_module(name)
+
 
 def runner_of(kind: type) -> str:
     """The runner for values of one type; it is loaded then."""
     runner = _RUNNER_OF.get(kind)
     if runner is None:
-        runner = _find_runner(kind)
-        _LOADED[runner] = importlib.import_module(runner)
+        with _IMPORTS:  # reading entry points imports, too
+            runner = _find_runner(kind)
+            _LOADED[runner] = importlib.import_module(runner)
         _RUNNER_OF[kind] = runner
     return runner
 

@@ -7,7 +7,6 @@ function `open_engine(device)`; `torch:cuda` asks the one named `torch` for the 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays import Array, canonical
-from ..dispatch import load_runner
+from ..dispatch import import_module, load_runner
 from ..errors import refuse
 from ..spec import Op
 
@@ -93,7 +92,7 @@ def open_engine(name: str | Engine) -> Engine:
     for point in entry_points(group="rowgrad.engines"):
         if point.name == kind:
             try:
-                module = importlib.import_module(point.value)
+                module = import_module(point.value)
             except ImportError as error:
                 why = f"{error}; pip install 'rowgrad[{kind}]' brings what it needs"
                 raise refuse("engine_unfit", argument="engine", value=repr(name), why=why) from error

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value
+from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked
 from ..errors import refuse
 from ..results import too_large
 from ..shape import check_elements
@@ -175,7 +175,7 @@ def _known(arg: Arg, value: Any) -> Any:
 
 def _narrowed(value: Any, argument: str) -> Any:
     """A NumPy array in the dtype JAX would give it."""
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         return value  # refused with NumPy's words: its mask would be lost
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype in _NAME:
         array = np.asarray(value)

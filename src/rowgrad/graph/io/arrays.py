@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_inexact
+from ...arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_inexact, is_masked
 from ...errors import InvalidArgumentError
 from ..page import PageError
 from . import array_files, elements, fields
@@ -97,7 +97,7 @@ def strings_text(array: Array) -> str:
 
 def admitted(array: Array, place: str) -> Array:
     """The array as the catalogue has it, strings as objects."""
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise PageError(place, "a masked array cannot be written: its mask would be lost")
     try:
         made = canonical(np.asarray(array), place)
