@@ -10,6 +10,7 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
+from rowgrad.graph import Scope, ops
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG
 from samples import sample
@@ -95,6 +96,48 @@ def test_python_integer_that_does_not_fit() -> None:
 def test_empty_python_lists() -> None:
     assert rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), [], []).shape == (0, 2)
     assert rg.raw_ops.SparseSegmentSumGrad(np.ones((0, 2)), [], [], 3).tolist() == [[0, 0]] * 3
+
+
+# Empty lists, and the dtypes of what TensorFlow answered: an empty list is float32, or int32 where only integers fit.
+NO_ENTRIES = np.zeros((0, 2), np.int64)
+EMPTY_LISTS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("RaggedFillEmptyRows", {"value_rowids": [], "values": [], "nrows": 2, "default_value": 1.5},
+     ["int64", "float32", "bool", "int64"]),
+    ("RaggedFillEmptyRows", {"value_rowids": [], "values": [], "nrows": 2, "default_value": 1},
+     ["int64", "float32", "bool", "int64"]),
+    ("SparseFillEmptyRows", {"indices": NO_ENTRIES, "values": [], "dense_shape": [2, 2], "default_value": 1},
+     ["int64", "float32", "bool", "int64"]),
+    ("SparseFillEmptyRowsGrad", {"reverse_index_map": [], "grad_values": []}, ["float32", "float32"]),
+    ("SparseSegmentMean", {"data": [[]], "indices": [0], "segment_ids": [0]}, ["float32"]),
+    ("SparseSegmentSum", {"data": [[]], "indices": [], "segment_ids": []}, ["float32"]),
+    ("SparseSegmentSumGrad", {"grad": [[]], "indices": [], "segment_ids": [], "output_dim0": 2}, ["float32"]),
+    ("SparseSegmentSumGradV2", {"grad": [[]], "indices": [], "segment_ids": [], "dense_output_dim0": 2},
+     ["float32", "int32"]),
+    ("SparseSlice", {"indices": NO_ENTRIES, "values": [], "shape": [2, 2], "start": [0, 0], "size": [1, 1]},
+     ["int64", "float32", "int64"]),
+    ("SparseAdd",
+     {"a_indices": NO_ENTRIES, "a_values": [], "a_shape": [2, 2], "b_indices": [[0, 0]], "b_values": [1],
+      "b_shape": [2, 2], "thresh": 0}, ["int64", "float32", "int64"]),
+    ("SparseAddGrad",
+     {"backprop_val_grad": [], "a_indices": NO_ENTRIES, "b_indices": NO_ENTRIES, "sum_indices": NO_ENTRIES},
+     ["float32", "float32"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "arguments", "dtypes"), EMPTY_LISTS)
+def test_empty_lists_are_float32_or_int32(op: str, arguments: dict[str, Any], dtypes: list[str]) -> None:
+    found = getattr(rg.raw_ops, op)(**arguments)
+    assert [str(x.dtype) for x in (found if isinstance(found, tuple) else (found,))] == dtypes
+    root = Scope.new_root_scope()
+    block = getattr(ops, op)(root, **arguments)
+    assert [pin.dtype for pin in block.pins.values()] == dtypes
+
+
+def test_empty_lists_beside_arrays_take_their_dtype() -> None:
+    for default in (np.float64(1), np.array(1, np.int16), np.array(1, ml_dtypes.bfloat16), np.array("a", object)):
+        filled = rg.raw_ops.RaggedFillEmptyRows([], [], 2, default)
+        assert filled.output_values.dtype == default.dtype
+        assert filled.output_values.tolist() == [default.tolist()] * 2
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint8, np.uint16, np.int32, np.uint32, np.int64, np.uint64])

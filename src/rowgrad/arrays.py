@@ -83,7 +83,8 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
             wanted = arg.type if listed is None else bound.get(arg.type)
             if wanted is None and isinstance(listed, Derived) and listed.of in bound:
                 wanted = listed[bound[listed.of]]
-            arrays[arg.name] = array = _weak(given[arg.name], arg.name, wanted)
+            empty = "float32" if wanted is not None or "float32" in op.dtypes_of(arg.type) else "int32"
+            arrays[arg.name] = array = _weak(given[arg.name], arg.name, wanted, empty)
             bound.setdefault(arg.type, aval_of(array).dtype)
         if arg.type not in op.types:
             arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
@@ -150,8 +151,11 @@ def _copied(array: Array, argument: str) -> Array:
         raise refuse("argument_memory", argument=argument, value=array.nbytes) from None
 
 
-def _weak(value: Any, argument: str, wanted: str | None) -> Array:
-    """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow."""
+def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
+    """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow.
+
+    `empty` is the dtype of a list without numbers where `wanted` does not say one.
+    """
     try:
         array = np.asarray(value)
         if array.dtype.kind in "SUfO" and not _holds_arrays(value):
@@ -160,8 +164,8 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
         raise
     except Exception as error:  # of a list's items: they may be anything
         raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
-    if array.size == 0 and array.dtype == np.float64:
-        array = array.astype(NUMPY_DTYPE[wanted] if wanted in _PLAIN else np.int32 if wanted is None else np.float32)
+    if array.size == 0 and not _holds_arrays(value):
+        return np.zeros(array.shape, NUMPY_DTYPE.get(wanted or empty, NUMPY_DTYPE[empty]))
     kind = array.dtype.kind
     if _holds_arrays(value) or kind in "OSUb":
         return canonical(array, argument)
@@ -180,10 +184,10 @@ def _weak(value: Any, argument: str, wanted: str | None) -> Array:
         return canonical(array.astype(target), argument)
 
 
-def as_array(value: Any, argument: str, wanted: str | None = None) -> Array:
+def as_array(value: Any, argument: str, wanted: str | None = None, empty: str = "float32") -> Array:
     """One value: arrays as they are, Python numbers in the dtype that is wanted where they can have it."""
     is_weak = isinstance(value, _PYTHON) and not isinstance(value, np.generic)
-    return _weak(value, argument, wanted) if is_weak else _strong(value, argument)
+    return _weak(value, argument, wanted, empty) if is_weak else _strong(value, argument)
 
 
 def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Array:

@@ -126,7 +126,7 @@ def _integers(value: Any, argument: str) -> Array:
     """An argument as an array of NumPy, of one of the two dtypes that ids have."""
     if is_traced(value):
         raise refuse("size_traced", argument=argument, bound=f"{argument} must be an array that has its values")
-    array = as_array(_host(value), argument)
+    array = as_array(_host(value), argument, empty="int32")
     if array.dtype not in _IDS:
         raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
     return array

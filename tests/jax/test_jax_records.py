@@ -116,3 +116,21 @@ def test_compiled_calls_have_the_bits_of_eager_ones() -> None:
     for name, a, b in zip(names, eager, compiled, strict=True):
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
             assert same_bits(np.asarray(x), np.asarray(y)), name
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_empty_lists_beside_arrays_are_float32(compiled: bool) -> None:
+    """TensorFlow's dtype of an empty list; ids that are an empty list are integers."""
+
+    def bags(ids: Any) -> Any:
+        return rg.raw_ops.SparseSegmentMeanWithNumSegments([[]], ids, [0], 1)
+
+    def gradient(ids: Any) -> Any:
+        return rg.raw_ops.SparseSegmentSumGrad([[]], ids[:0], [], 1)
+
+    def fill(ids: Any) -> Any:
+        return rg.raw_ops.SparseFillEmptyRowsGrad(ids[:0], [])[1]
+
+    for function in (bags, gradient, fill):
+        found = (jax.jit(function) if compiled else function)(jax.numpy.zeros(1, jax.numpy.int32))
+        assert found.dtype == jax.numpy.float32

@@ -14,6 +14,7 @@ from golden_cases import same_bits
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG, Op
 from samples import sample
+from test_arrays import EMPTY_LISTS
 from torch_arrays import floats, split, to_numpy
 
 KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None]
@@ -118,3 +119,18 @@ def test_the_same_gradients_as_vjp(op: Op) -> None:
             np.testing.assert_allclose(to_numpy(dense), wanted, rtol=2e-6, atol=1e-6, err_msg=name)
         else:
             assert same_bits(to_numpy(dense), wanted), name
+
+
+@pytest.mark.parametrize(("op", "arguments", "dtypes"), EMPTY_LISTS)
+def test_empty_lists_beside_tensors_are_float32(op: str, arguments: dict[str, Any], dtypes: list[str]) -> None:
+    record = CATALOG[op]
+    tensors = {
+        a.name: torch.tensor(arguments[a.name], dtype=torch.int64).reshape(np.shape(arguments[a.name]))
+        for a in record.inputs
+        if a.type == "int64" and not a.host
+    }
+    if not tensors:
+        tensors = {"segment_ids": torch.tensor(arguments["segment_ids"], dtype=torch.int64)}
+    found = OPS[op](**{**arguments, **tensors})
+    several = found if isinstance(found, tuple) else (found,)
+    assert [str(x.dtype).removeprefix("torch.") for x in several] == dtypes
