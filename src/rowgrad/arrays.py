@@ -110,9 +110,27 @@ def plain_array(value: Any, argument: str) -> Array:
     if is_masked(value):
         raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray) and hasattr(value, "untyped_storage"):
+            _check_storage(array, value.untyped_storage(), argument)
+        return array
+    except OpError:
+        raise
     except Exception as error:  # its own code says what it is: whatever that raises, it is no array
         raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
+
+
+def _check_storage(array: Array, storage: Any, argument: str) -> None:
+    """Raise if a torch tensor's elements are not all inside its storage, which may have been resized since."""
+    if array.size:
+        end = (
+            array.ctypes.data
+            - storage.data_ptr()
+            + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+        )
+        extent = end + array.itemsize
+        if extent > storage.nbytes():
+            raise refuse("storage_too_small", argument=argument, value=extent, bound=storage.nbytes())
 
 
 def is_aligned(array: Array) -> bool:

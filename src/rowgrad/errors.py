@@ -425,6 +425,10 @@ WORDS: dict[str, Words] = {
     "rank_unknown": Words("{argument}: its rank must be known here; give the Placeholder a shape (-1 for open sizes)"),
     # elsewhere
     "no_memory": Words("{argument} has no memory: its storage was given away or freed"),
+    "storage_too_small": Words(
+        "{argument} spans {value} bytes of its storage, which holds {bound}: the storage was resized after the tensor"
+        " was made"
+    ),
     "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),
     "fused_waiting": Words(
         "a fused table is looked up again while an earlier lookup still waits for its backward pass; look it up once a"

@@ -22,9 +22,9 @@ from torch.nn import Parameter
 
 from ..spec import CATALOG, Op
 from . import dense, devices, library
-from .kept import Kept, Like, is_float, is_plain, refuse_tangents, wanted
+from .kept import Kept, Like, is_float, refuse_tangents, wanted
 from .launch import launch
-from .tensors import checked, settled
+from .tensors import check_storage, checked, is_plain, settled
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
@@ -142,7 +142,7 @@ def _table(run: Run) -> dict[str, Any]:
 
 
 def _function(op: Op, run: Run) -> Any:
-    run = dense.call if op.kernel is None else run
+    run = _dense if op.kernel is None else run
     names, several, ordered = op.input_names, len(op.outputs) > 1, "order" in op.attrs
 
     def function(*args: Any, **attrs: Any) -> Any:
@@ -155,6 +155,14 @@ def _function(op: Op, run: Run) -> Any:
         return outputs if several else outputs[0]
 
     return function
+
+
+def _dense(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A dense op of an adjoint: torch's own operations do not notice storages resized since the forward pass."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            check_storage(value, name)
+    return dense.call(op, arguments, attrs)
 
 
 TABLE = _table(call)

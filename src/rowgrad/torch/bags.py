@@ -11,7 +11,7 @@ from ..arrays import as_array
 from ..errors import refuse
 from ..raw_ops import OPS
 from ..sparse_tensor import SparseTensor
-from .tensors import from_numpy
+from .tensors import check_storage, from_numpy
 
 _INTEGERS = (torch.int32, torch.int64)
 
@@ -56,6 +56,7 @@ def read_bags(
         return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
     check_vector(segment_ids, "segment_ids")
     if num_bags is None:
+        check_storage(segment_ids, "segment_ids")
         num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
     return Bags(ids, segment_ids, num_bags, weights)
 
@@ -107,9 +108,12 @@ def _of_offsets(ids: Tensor, offsets: Any, closed: bool, num_bags: Any, weights:
 
 def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a matrix of ids")
+    check_storage(ids, "ids")
     bags, length = ids.shape
     if weights is not None and tuple(weights.shape) != (bags, length):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
+    if weights is not None:
+        check_storage(weights, "per_sample_weights")
     segments = torch.arange(bags, dtype=ids.dtype, device=ids.device).repeat_interleave(
         length, output_size=bags * length
     )
@@ -143,11 +147,20 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any,
     return Bags(values, rows, bags, numbers(weights, values.device))
 
 
+def check_storages(bags: Bags) -> None:
+    """Raise where a storage was resized, before torch's own operations read it: they do not notice."""
+    check_storage(bags.indices, "ids")
+    check_storage(bags.segment_ids, "segment_ids")
+    if bags.weights is not None:
+        check_storage(bags.weights, "per_sample_weights")
+
+
 def without_padding(bags: Bags, padding_idx: int) -> Bags:
     """The bags without the ids that only fill space."""
     if bags.weights is not None and bags.weights.shape != bags.indices.shape:
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
+    check_storages(bags)
     kept = bags.indices != padding_idx
     weights = None if bags.weights is None else bags.weights[kept]
     return Bags(bags.indices[kept], bags.segment_ids[kept], bags.num_bags, weights)

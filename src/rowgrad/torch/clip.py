@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from .tensors import check_storage
+
 
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
@@ -45,8 +47,11 @@ def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
         if p.grad is None:
             continue
         if p.grad.is_sparse:
+            check_storage(p.grad._indices(), "grad")
+            check_storage(p.grad._values(), "grad")
             p.grad = p.grad.coalesce()
             found.append(p.grad.values())
         else:
+            check_storage(p.grad, "grad")
             found.append(p.grad)
     return found

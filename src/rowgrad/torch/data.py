@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 
 from ..errors import refuse
 from ..plan import Plan
+from .tensors import check_storage
 
 
 class BagBatch(NamedTuple):
@@ -91,6 +92,9 @@ class Collate:
         name = self.weights.get(key)
         if name is None:
             return None
+        for sample in samples:
+            if isinstance(sample[name], Tensor):
+                check_storage(sample[name], name)
         numbers = [torch.as_tensor(sample[name], dtype=torch.float32).reshape(-1) for sample in samples]
         for k, (found, wanted) in enumerate(zip(numbers, lengths.tolist(), strict=True)):
             if found.shape[0] != wanted:
@@ -100,6 +104,8 @@ class Collate:
 
 def _ids(key: str, sample: int, value: Any) -> Tensor:
     """A sample's ids as a vector of int64; what is no whole number is refused."""
+    if isinstance(value, Tensor):
+        check_storage(value, key)
     ids = torch.as_tensor(value, device="cpu").reshape(-1)
     if ids.numel() == 0:
         return torch.zeros(0, dtype=torch.int64, device="cpu")

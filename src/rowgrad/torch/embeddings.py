@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import OpError, refuse
 from ..raw_ops import OPS
 from . import functional
-from .bags import Bags, check_vector, numbers, read_bags
+from .bags import Bags, check_storages, check_vector, numbers, read_bags
 from .fused import FusedWeight, fused_bags
 from .kept import is_traced
 from .tensors import new_table
@@ -303,6 +303,7 @@ def _vector(feature: str, given: Any, weights: Any) -> tuple[Bags, Tensor]:
     try:
         bags = read_bags(ids, offsets, weights=weights)
         bags = bags._replace(weights=_fitting(bags.weights, bags.indices))
+        check_storages(bags)
     except OpError as error:
         raise refuse("feature_unfit", argument=feature, value=error.message) from error
     except TypeError as error:

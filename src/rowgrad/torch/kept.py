@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from ..errors import refuse
 from ..rows import IndexedRows
 from ..spec import CATALOG, Call, Op
-from .launch import PLAIN
+from .tensors import check_storage, is_plain
 
 
 class Like:
@@ -131,14 +131,6 @@ def is_traced(values: Iterable[Any]) -> bool:
     return any(isinstance(v, Tensor) and (not is_plain(type(v)) or v.is_meta) for v in values)
 
 
-def is_plain(kind: type) -> bool:
-    """Whether tensors of this type are what they seem: no subclass that takes calls over."""
-    return kind in PLAIN or getattr(kind, "__torch_dispatch__", None) is _NOT_TAKEN_OVER
-
-
-_NOT_TAKEN_OVER = Tensor.__torch_dispatch__
-
-
 def refuse_tangents(values: Iterable[Any]) -> None:
     """Forward-mode differentiation would go on without tangents, and nobody would know.
 
@@ -162,6 +154,8 @@ def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
 
 def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool) -> Tensor:
     """A sparse COO tensor with these rows; `unique` ones are coalesced already."""
+    check_storage(values, "values")
+    check_storage(indices, "indices")
     return torch.sparse_coo_tensor(
         indices.unsqueeze(0).to(torch.int64), values, (num_rows, *values.shape[1:]), is_coalesced=unique,
         check_invariants=False,

@@ -21,9 +21,8 @@ from ..native import CODE, CODE_NAME, KERNEL, constants_of, raise_fault
 from ..results import check_size, too_large
 from ..spec import Aval, Op
 from . import devices
-from .tensors import DTYPE, Host, admit_tensors, aval_of, new_tensor
+from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 
-PLAIN = (Tensor, torch.nn.Parameter)
 _SMALL = 1 << 20  # bytes up to which torch's own memory serves
 
 
@@ -61,13 +60,16 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
             if kind is int:
                 key.append(value)
                 raw.append(None)
-            elif (
-                kind in PLAIN and value.is_cpu and value.is_contiguous() and not value.is_neg() and not value.is_conj()
-            ):
-                shape = value.shape
-                key.append(value.dtype)
+            elif kind in PLAIN and value.is_cpu and value.is_contiguous() and not value.is_neg():
+                dtype, shape, address, storage = value.dtype, value.shape, value.data_ptr(), value.untyped_storage()
+                if (
+                    address + value.nbytes > storage.data_ptr() + storage.nbytes()  # the storage may have been resized
+                    or (dtype.is_complex and value.is_conj())
+                ):
+                    return _launch_first(op, arguments, attrs, None)
+                key.append(dtype)
                 key.append(shape)
-                raw.append((value.data_ptr(), *shape))
+                raw.append((address, *shape))
             else:
                 return _launch_first(op, arguments, attrs, None)
         if attrs is not op.attrs:
@@ -228,13 +230,14 @@ def _launch_on_device(
                 continue
             if kind not in PLAIN or devices.device_for(value) is not device:
                 return _launch_first(op, arguments, attrs, None)
-            dtype, address = value.dtype, value.data_ptr()
+            dtype, address, storage = value.dtype, value.data_ptr(), value.untyped_storage()
             if (
                 not value.is_contiguous()
                 or value.is_neg()
-                or value.is_conj()
+                or (dtype.is_complex and value.is_conj())
                 or address % dtype.itemsize
                 or not (address or value.numel() == 0)
+                or address + value.nbytes > storage.data_ptr() + storage.nbytes()  # the storage may have been resized
             ):
                 return _launch_first(op, arguments, attrs, None)
             key.append(dtype)

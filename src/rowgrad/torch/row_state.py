@@ -14,7 +14,7 @@ from ..spec import FLOATS, INDEX, PLAN
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
 from . import devices
 from .launch import readable
-from .tensors import DTYPE
+from .tensors import DTYPE, check_storage
 
 Tensor = Any  # torch's own types say too little to be of help
 _DTYPE = {name: DTYPE[name] for name in (*FLOATS, *INDEX)}  # tables, gradients and slots; ids
@@ -30,6 +30,27 @@ def check_param(param: Tensor) -> None:
     if not param.dtype.is_floating_point or param.dtype not in _NAME:
         bound = "float16, bfloat16, float32, float64"
         raise refuse("dtype_not_allowed", argument="param", value=param.dtype, bound=bound)
+    if not param.is_contiguous() and _may_overlap(param):
+        value = f"a view of strides {param.stride()}, some of whose elements share memory"
+        raise refuse(
+            "not_here", argument="param", value=value, bound="a tensor whose elements have memory of their own"
+        )
+
+
+def _may_overlap(tensor: Tensor) -> bool:
+    """Whether two elements may share memory: no step along a dimension passes all that the smaller steps reach."""
+    reach = 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and step <= reach:
+            return tensor.numel() > 0
+        reach += step * (size - 1)
+    return False
+
+
+def _read(tensor: Tensor, argument: str) -> Tensor:
+    """The tensor as kernels read it; a copy where it has to be."""
+    check_storage(tensor, argument)
+    return readable(tensor.detach())
 
 
 def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
@@ -39,8 +60,7 @@ def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
         raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound=bound)
     if tensor.dtype not in _NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
-    if tensor.data_ptr() == 0 and tensor.numel():
-        raise refuse("no_memory", argument=argument)
+    check_storage(tensor, argument)
     shaped = tensor if tensor.dim() else tensor.reshape(1)
     return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(shaped.shape), devices.device_for(tensor), shaped)
 
@@ -65,7 +85,7 @@ def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: 
     """
     if grad.layout == torch.sparse_coo:
         return _step_with_sparse(rule, param, slots, grad, step)
-    grad = readable(grad.detach())
+    grad = _read(grad, "grad")
     with _lent(rule, param, slots) as (table, state):
         apply_all(rule, table, state, memory_of(grad, "grad", param.device), step)
     return None
@@ -75,7 +95,7 @@ def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], gra
     if grad.sparse_dim() != 1:
         value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
         raise refuse("not_here", argument="grad", value=value, bound="sparse in its rows alone")
-    ids, values = grad._indices()[0].contiguous(), readable(grad._values().detach())
+    ids, values = _read(grad._indices(), "grad")[0], _read(grad._values(), "grad")
     with _lent(rule, param, slots) as (table, state):
         memories = memory_of(values, "grad", param.device), memory_of(ids, "grad", param.device)
         if grad.is_coalesced():
@@ -96,15 +116,15 @@ def step_with_bags(
     **how: Any,
 ) -> None:
     """One step with the gradient of bags; `ids` are indices and segment ids, or a Plan."""
-    grad = readable(grad.detach())
+    grad = _read(grad, "grad")
     if weights is not None:
-        weights = readable(weights.detach())
+        weights = _read(weights, "weights")
         how["weights"] = memory_of(weights, "weights", param.device)
     with _lent(rule, param, slots) as (table, state):
         if not isinstance(ids, tuple):
             plan = ids if table.device is None else _lent_plan(ids, param.device)
             return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), plan, step, **how)
-        indices, segment_ids = (i.contiguous() for i in ids)
+        indices, segment_ids = _read(ids[0], "indices"), _read(ids[1], "segment_ids")
         named = (
             memory_of(indices, "indices", param.device),
             memory_of(segment_ids, "segment_ids", param.device),
@@ -116,7 +136,7 @@ def _lent_plan(plan: Any, device: torch.device) -> Any:
     """A plan whose arrays are lent as they lie, on the parameter's device."""
     if any(not isinstance(getattr(plan, name, None), torch.Tensor) for name in PLAN[:-1]):
         return plan  # it is refused by whoever takes it
-    arrays = (memory_of(getattr(plan, name).contiguous(), name, device) for name in PLAN[:-1])
+    arrays = (memory_of(_read(getattr(plan, name), name), name, device) for name in PLAN[:-1])
     return Plan.of(*arrays, plan.num_rows)
 
 
@@ -124,8 +144,14 @@ def _lent_plan(plan: Any, device: torch.device) -> Any:
 def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tuple[Memory, Sequence[Memory]]]:
     """The memory of a parameter and its slots. One that is not contiguous is worked on as a copy and written back."""
     check_param(param)
-    table = param.detach().contiguous()
-    lent = [memory_of(slots[s.name], s.name, param.device) for s in RULES[rule].slots]
+    table = _read(param, "param")
+    lent = []
+    for slot in RULES[rule].slots:
+        tensor = slots[slot.name]
+        if not tensor.is_contiguous() or tensor.is_neg():
+            value = f"a view of strides {tensor.stride()}"
+            raise refuse("not_here", argument=slot.name, value=value, bound="contiguous")
+        lent.append(memory_of(tensor, slot.name, param.device))
     with devices.made_current(table):
         yield memory_of(table, "param", param.device), lent
     if table.data_ptr() != param.data_ptr():

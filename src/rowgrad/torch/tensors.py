@@ -23,6 +23,7 @@ DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n 
 NAME: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPE.items()}
 _INT32 = np.iinfo(np.int32)
 _BEYOND = 1 << 63
+PLAIN = (Tensor, Parameter)
 _LARGE = 1 << 20  # bytes from which rowgrad's own pages are cheaper than torch's
 
 
@@ -103,20 +104,40 @@ def checked(tensor: Tensor, argument: str) -> Tensor:
         raise refuse("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
     if tensor.dtype not in NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(DTYPE))
-    if _is_freed(tensor):
-        raise refuse("no_memory", argument=argument)
+    check_storage(tensor, argument)
     # Torch's zeros without memory are zeros whatever they meet: NaN and signs would be lost.
     return tensor.clone() if tensor._is_zerotensor() else tensor
 
 
-def _is_freed(tensor: Tensor) -> bool:
-    """Whether a tensor's storage is gone: who reads it all the same ends the process. Tracers have none to lose."""
-    if type(tensor) not in (Tensor, Parameter) or not (tensor.is_cpu or tensor.is_cuda):
-        return False
+def check_storage(tensor: Tensor, argument: str) -> None:
+    """Raise if a tensor's elements are not all inside its storage, which may be resized or freed at any time.
+
+    Torch itself reads and writes beyond the end. Traced and batched tensors have no storage of their own to check.
+    """
+    if torch.compiler.is_compiling() or not is_plain(type(tensor)) or not (tensor.is_cpu or tensor.is_cuda):
+        return
     try:
-        return tensor.data_ptr() == 0 and tensor.numel() > 0 and not tensor._is_zerotensor()
-    except RuntimeError:  # of a batch, as vmap has them
-        return False
+        address, held = tensor.data_ptr(), tensor.untyped_storage().nbytes()
+    except RuntimeError:  # a wrapper of torch.func, whose content is checked by itself; a sparse tensor
+        return
+    if tensor.is_contiguous():
+        length = tensor.nbytes
+    else:
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        length = (last + 1) * tensor.element_size() if tensor.numel() else 0
+    extent = tensor.storage_offset() * tensor.element_size() + length
+    if (extent > held or address == 0) and length and not tensor._is_zerotensor():
+        if held == 0 or address == 0:
+            raise refuse("no_memory", argument=argument)
+        raise refuse("storage_too_small", argument=argument, value=extent, bound=held)
+
+
+def is_plain(kind: type) -> bool:
+    """Whether tensors of this type are what they seem: no subclass that takes calls over."""
+    return kind in PLAIN or getattr(kind, "__torch_dispatch__", None) is _NOT_TAKEN_OVER
+
+
+_NOT_TAKEN_OVER = Tensor.__torch_dispatch__
 
 
 def _stand_in(tensor: Tensor) -> np.ndarray[Any, Any]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ...errors import OpError, refuse
-from ..bags import Bags
+from ..bags import Bags, check_storages
 from ..fused import FusedWeight, _refuse_surroundings
-from ..tensors import new_table
+from ..tensors import check_storage, new_table
 from .agreement import EITHER, PLAIN, WEIGHTED, Asked, agree, call_number, meet
 from .layout import Stack
 from .lookup import Exchange, Options, Wanted
@@ -110,6 +110,8 @@ class ShardedModule(torch.nn.Module):
                 check_waiting(tables)
             bags = prepare()
             for b, stack, table in zip(bags, stacks, tables, strict=True):
+                check_storages(b)
+                check_storage(table, "weight")
                 check_bags(b, stack.rows, table.device)
             routes = [route(b, s, k, t.dtype) for b, s, k, t in zip(bags, stacks, kinds, tables, strict=True)]
         except Exception as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...errors import refuse
+from ...errors import OpError, refuse
+from ..tensors import check_storage
 from .agreement import call_number, meet
 from .layout import Part
 from .parcels import Parcel, Section
@@ -45,9 +46,16 @@ def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
     wanted = (num_rows, *mine.shape[1:])
     if tuple(table.shape) != wanted:
         raise refuse("same_shape", argument="table", value=tuple(table.shape), bound=wanted)
+    check_storage(table, "table")
+    check_storage(mine, "weight")
     mine.copy_(table[ids.to(table.device)])
 
 
 def _meet(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
     kind = str(rows.dtype), *rows.shape[1:]
-    meet(ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind))
+    refusal: Exception | None = None
+    try:
+        check_storage(rows, "weight")
+    except OpError as error:  # all ranks have to know
+        refusal = error
+    meet(ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), refusal)
