@@ -474,6 +474,13 @@ WORDS: dict[str, Words] = {
         "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
         " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables"
     ),
+    "rows_unchecked": Words(
+        "value_and_rows: JAX does not track here which arrays differ over {value}, so every device would update a table"
+        " that all of them share by its own rows alone; use shard_map without check_vma=False, jax.value_and_grad with"
+        " jax.lax.psum, or a table split by rowgrad.jax.sharded",
+        ("table",),
+        UnimplementedError,
+    ),
     "lookup_unfit": Words(
         "inside value_and_rows a lookup takes no {argument}: its gradient by rows is that of its ids"
     ),

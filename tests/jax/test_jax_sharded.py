@@ -26,6 +26,7 @@ from rowgrad.update_rules import RULES
 
 MESH = Mesh(np.array(jax.devices()[:1]), ("x",))
 SPLIT = PartitionSpec("x")
+PAD: Any = {"ignore_id": -1}
 TABLE = np.arange(14, dtype=np.float32).reshape(7, 2)
 
 
@@ -71,20 +72,20 @@ def test_more_devices_than_rows() -> None:
 
 def test_capacity_is_the_most_of_all_devices() -> None:
     ids = np.array([[0, 0, 0, 1], [5, 6, -1, 0]])  # of 7 rows the first device of two has 4
-    assert sharded.needed_capacity(ids, 7, 2) == (2, 4)
-    assert sharded.needed_capacity(ids, 7, 2, "mod") == (2, 3)
-    assert sharded.needed_capacity(ids, 7, 2, padding_idx=0) == (2, 2)
-    assert sharded.needed_capacity(np.full((4, 2), -1), 7, 2) == (1, 1)  # what embedding_bag takes at least
+    assert sharded.needed_capacity(ids, 7, 2, **PAD) == (2, 4)
+    assert sharded.needed_capacity(ids, 7, 2, "mod", **PAD) == (2, 3)
+    assert sharded.needed_capacity(ids, 7, 2, padding_idx=0, **PAD) == (2, 2)
+    assert sharded.needed_capacity(np.full((4, 2), -1), 7, 2, **PAD) == (1, 1)  # what embedding_bag takes at least
 
 
 def test_capacity_counts_what_fills_empty_bags() -> None:
     ids = np.array([[0, 6], [-1, -1], [2, -1], [2, 2]])  # of two devices; row 6 is the second's
-    assert sharded.needed_capacity(ids, 7, 2) == (1, 3)
-    assert sharded.needed_capacity(ids, 7, 2, default_id=6) == (1, 3)
-    assert sharded.needed_capacity(ids, 7, 2, default_id=1) == (2, 3)
-    assert sharded.needed_capacity(ids, 7, 2, default_id=1, padding_idx=2) == (2, 2)
+    assert sharded.needed_capacity(ids, 7, 2, **PAD) == (1, 3)
+    assert sharded.needed_capacity(ids, 7, 2, default_id=6, **PAD) == (1, 3)
+    assert sharded.needed_capacity(ids, 7, 2, default_id=1, **PAD) == (2, 3)
+    assert sharded.needed_capacity(ids, 7, 2, default_id=1, padding_idx=2, **PAD) == (2, 2)
     bags = np.array([0, 0, 1, 1, 0, 0, 2, 2])
-    given: Any = {"segment_ids": bags, "num_bags": 4, "default_id": -1}
+    given: Any = {"segment_ids": bags, "num_bags": 4, "default_id": -1, **PAD}
     assert sharded.needed_capacity(ids.reshape(-1), 7, 2, **given) == (1, 4)
 
 
@@ -98,9 +99,9 @@ def test_capacity_of_what_is_no_batch_is_refused() -> None:
         ([[1]], 0, "devices must be a whole number of at least 1; got 0"),
     ):
         with pytest.raises(InvalidArgumentError, match=words):
-            sharded.needed_capacity(ids, 7, devices)
+            sharded.needed_capacity(ids, 7, devices, **PAD)
     with pytest.raises(InvalidArgumentError, match="segment_ids and num_bags beside ids of one dimension"):
-        sharded.needed_capacity([1, -1], 7, 1, default_id=0)
+        sharded.needed_capacity([1, -1], 7, 1, default_id=0, **PAD)
 
 
 def refused(f: Any, *given: Any) -> str:
@@ -111,10 +112,10 @@ def refused(f: Any, *given: Any) -> str:
 
 def test_too_little_room_is_named_with_what_is_needed() -> None:
     parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.array([[1, 2, 1], [3, 3, -1]])
-    needed = sharded.needed_capacity(ids, 7, 1)
+    needed = sharded.needed_capacity(ids, 7, 1, **PAD)
     assert needed == (3, 5)
     for argument, value, bound, what in (("capacity", 2, 3, "distinct rows"), ("id_capacity", 4, 5, "ids")):
-        how: Any = {"axis_name": "x", "num_rows": 7, argument: np.int64(value)}
+        how: Any = {**PAD, "axis_name": "x", "num_rows": 7, argument: np.int64(value)}
         said = refused(partial(sharded.embedding_bag, **how), parts, ids)
         assert f"InvalidArgumentError: sharded.embedding_bag: {argument}: got {value}; wanted {bound} [" in said
         assert f"[argument {argument}, value {value}, bound {bound}]" in said
@@ -195,7 +196,7 @@ def test_padding_and_defaults() -> None:
     how: dict[str, Any] = {"num_bags": 4, "padding_idx": 2, "default_id": 5, "combiner": "sqrtn"}
 
     def look_up(part: Any, ids: Any, bags: Any) -> Any:
-        return sharded.embedding_bag(part, ids, segment_ids=bags, axis_name="x", num_rows=7, **how)
+        return sharded.embedding_bag(part, ids, segment_ids=bags, axis_name="x", num_rows=7, **PAD, **how)
 
     found = on_one(look_up, sharded.shard_table(TABLE, MESH, "x"), ids, bags)
     kept = ids != -1

@@ -64,12 +64,21 @@ def read_bags(
 
 def integers(given: Any, argument: str) -> Any:
     """An array of int32 or int64: NumPy's, or one that is traced."""
-    array = jnp.asarray(given) if is_traced(given) else np.asarray(given)  # a list may hold numbers that are traced
+    array = jnp.asarray(_fitted(given, argument)) if is_traced(given) else np.asarray(given)
     if isinstance(given, list | tuple) and not array.size:
         array = array.astype(np.int64)  # an empty list says nothing of its dtype
     if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
     return array
+
+
+def _fitted(given: Any, argument: str) -> Any:
+    """A list some of whose items are traced, with the others in JAX's dtypes: JAX would drop bits that do not fit."""
+    if isinstance(given, list | tuple):
+        return [_fitted(item, argument) for item in given]
+    if is_jax(given) or np.asarray(given).dtype.kind not in "iu":
+        return given
+    return to_jax(np.asarray(given), argument)
 
 
 def to_jax(array: Any, argument: str) -> Any:
@@ -142,11 +151,35 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: int 
     return Bags(integers(ids.values, "ids"), rows, bags, _numbers(weights))
 
 
-def without_padding(bags: Bags, padding_idx: int) -> Bags:
-    """The bags, of ids that are there, without those that only fill space."""
-    kept = np.flatnonzero(bags.indices != padding_idx)
-    weights = None if bags.weights is None else OPS["GatherRows"](bags.weights, kept, gradient="dense")
-    return Bags(bags.indices[kept], bags.segment_ids[kept], bags.num_bags, weights)
+def read_ignore_id(ignore_id: Any, rows: int, dtype: Any) -> int | None:
+    """An id that marks an empty place: an int that ids can hold and that is not a row of the table."""
+    if ignore_id is None:
+        return None
+    if isinstance(ignore_id, bool) or not isinstance(ignore_id, int | np.integer):
+        raise refuse("number_unfit", argument="ignore_id", value=repr(ignore_id), bound="None or an int")
+    if 0 <= ignore_id < rows:
+        bound = f"not a row of a table of {rows} rows; padding_idx ignores a row"
+        raise refuse("number_unfit", argument="ignore_id", value=ignore_id, bound=bound)
+    limits = np.iinfo(dtype)
+    if not limits.min <= ignore_id <= limits.max:
+        raise refuse("integer_does_not_fit", argument="ignore_id", value=ignore_id, bound=dtype)
+    return int(ignore_id)
+
+
+def ids_kept(ids: Any, ignored: tuple[int | None, ...]) -> Any:
+    """Which ids count: those that differ from all of `ignored`; None where there is nothing to ignore."""
+    kept = None
+    for number in ignored:
+        if number is not None:
+            kept = ids != number if kept is None else kept & (ids != number)
+    return kept
+
+
+def without_padding(bags: Bags, kept: Any) -> Bags:
+    """The bags, of concrete ids, with the kept ids only."""
+    at = np.flatnonzero(kept)
+    weights = None if bags.weights is None else OPS["GatherRows"](bags.weights, at, gradient="dense")
+    return Bags(bags.indices[at], bags.segment_ids[at], bags.num_bags, weights)
 
 
 def filled(bags: Bags, default_id: int) -> Bags:

@@ -14,7 +14,7 @@ from ..plan import Plan
 from ..raw_ops import OPS
 from . import masked
 from .arrays import is_jax
-from .bags import Bags, filled, read_bags, to_jax, without_padding
+from .bags import Bags, filled, ids_kept, read_bags, read_ignore_id, to_jax, without_padding
 from .table import Table, bags_of
 
 
@@ -30,6 +30,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
     default_id: int | None = None,
+    ignore_id: int | None = None,
     max_norm: float | None = None,
     plan: Plan | None = None,
 ) -> Any:
@@ -37,9 +38,10 @@ def embedding_bag(
 
     Ids come as a vector with `offsets` (where each bag begins) or `segment_ids` (ascending, with `num_bags`), as a
     matrix (a bag per row), or as a rowgrad SparseTensor. `combiner` is "sum", "mean" or "sqrtn"; with
-    `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². Ids equal to `padding_idx` do not count. An empty bag gives
-    zeros, or the row `default_id`. Sums of 16-bit rows are held in float32. `max_norm` shortens longer rows for this
-    lookup; gradients pass through. `plan` is the Plan of exactly these ids, for a backward pass without a sort.
+    `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². Ids equal to `padding_idx`, a row, do not count, nor do
+    ids equal to `ignore_id`, which is not a row: -1, say. An empty bag gives zeros, or the row `default_id`. Sums of
+    16-bit rows are held in float32. `max_norm` shortens longer rows for this lookup; gradients pass through. `plan` is
+    the Plan of exactly these ids, for a backward pass without a sort.
 
     `table` may be a `Table`: inside of `value_and_rows` its gradient comes by rows, and neither `max_norm` nor `plan`
     may be given.
@@ -52,17 +54,21 @@ def embedding_bag(
     default_id = row_number("default_id", default_id, table.shape[0])
     if plan is not None and not (padding_idx is None and default_id is None):
         raise refuse("plan_of_other_ids", bound="padding_idx or default_id")
+    if plan is not None and ignore_id is not None:
+        raise refuse("plan_of_other_ids", bound="ignore_id")
     if plan is not None and max_norm is not None:
         raise refuse("plan_of_other_ids", bound="max_norm")
     bags = read_bags(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset)
-    weights, whole = bags.weights, padding_idx is None and default_id is None
+    ignore_id = read_ignore_id(ignore_id, table.shape[0], bags.indices.dtype)
+    kept = ids_kept(bags.indices, (padding_idx, ignore_id))
+    weights, whole = bags.weights, kept is None and default_id is None
     if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
     if bags.traced:
-        return _traced(table, bags, kind, padding_idx, default_id, max_norm, plan)
-    if padding_idx is not None:
-        bags = without_padding(bags, padding_idx)
+        return _traced(table, bags, kind, kept, default_id, max_norm, plan)
+    if kept is not None:
+        bags = without_padding(bags, kept)
     if default_id is not None:
         bags = filled(bags, default_id)
     if max_norm is not None:
@@ -86,14 +92,13 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
 
 
 def _traced(
-    table: Any, bags: Bags, kind: str, padding_idx: int | None, default_id: int | None, max_norm: Any, plan: Plan | None
+    table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None, max_norm: Any, plan: Plan | None
 ) -> Any:
-    if padding_idx is None and default_id is None:
+    if kept is None and default_id is None:
         if max_norm is not None:
             table, bags = masked.shortened(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
         return _look_up(table, bags, kind, plan)
-    kept = jnp.asarray(True) if padding_idx is None else bags.indices != padding_idx
-    bags = masked.leave_out(bags, kept)
+    bags = masked.leave_out(bags, jnp.asarray(True) if kept is None else kept)
     if default_id is not None:
         bags = masked.in_order(masked.fill(bags, default_id))
     return masked.look_up(table, bags, kind, max_norm)

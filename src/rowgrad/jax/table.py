@@ -12,7 +12,7 @@ from ..errors import refuse
 from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
-from .varying import axes_of
+from .varying import axes_of, unchecked_axes
 
 
 class Table:
@@ -178,6 +178,8 @@ class Tap:
     def bags(self, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any, ordered: bool) -> Any:
         """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient."""
         self._log.check()
+        if axes := unchecked_axes():
+            raise refuse("rows_unchecked", value=", ".join(sorted(map(str, axes))))
         output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
         given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
         if not ordered:

@@ -26,6 +26,16 @@ def axes_of(x: Any) -> frozenset[Any]:
     return axes
 
 
+def unchecked_axes() -> frozenset[Any]:
+    """The manual mesh axes over which JAX does not track what differs: `check_vma=False`, `pmap`, older versions."""
+    mesh_here = getattr(jax.sharding, "get_abstract_mesh", None)
+    if mesh_here is None:
+        names: Any = getattr(jax.core, "unsafe_get_axis_names_DO_NOT_USE", tuple)()
+    else:
+        names = getattr(mesh_here(), "manual_axes", ())
+    return frozenset(name for name in names if not axes_of(jax.lax.axis_index(name)))
+
+
 def widen(x: Any, axes: frozenset[Any]) -> Any:
     """An array that counts as different over these axes too."""
     missing = tuple(axes - axes_of(x)) if axes else ()

@@ -22,7 +22,7 @@ from ...errors import refuse
 from ...raw_ops import OPS
 from ..bags import Bags
 from ..table import Tap
-from ..varying import axes_of, widen
+from ..varying import axes_of, unchecked_axes, widen
 from .routes import Route, Split
 
 
@@ -81,7 +81,8 @@ def anchored(result: Any, part: Any, pairs: Owned, way: Way, split: Split) -> An
     dtype = part.dtype if way.divisors is None else way.divisors.dtype
     axes = axes_of(result)
     if isinstance(part, Tap):
-        _refuse_further_axes(axes - axes_of(part.table))
+        names = frozenset(split.axis if isinstance(split.axis, tuple) else (split.axis,))
+        _refuse_further_axes((axes - axes_of(part.table)) | (unchecked_axes() - names))
         zeros = widen(jnp.zeros(shape, dtype), axes)
         anchor = part.enter("Sum", tuple(pairs), zeros, spared=True)
     else:
@@ -94,7 +95,7 @@ def _refuse_further_axes(axes: frozenset[Any]) -> None:
     if axes:
         names = ", ".join(sorted(map(str, axes)))
         bound = f"different over {names} as well (jax.lax.pcast), because gradients by rows are not added up there"
-        raise refuse("not_here", argument="part", value=f"bags that differ over {names}", bound=bound)
+        raise refuse("not_here", argument="part", value=f"bags that may differ over {names}", bound=bound)
 
 
 # -- what travels -----------------------------------------------------------------------------------------------------

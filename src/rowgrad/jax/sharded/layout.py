@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import refuse
 from ...lookup_options import row_number
 from ...parts import check_strategy, shard_sizes
-from ..bags import integers
+from ..bags import ids_kept, integers, read_ignore_id
 from ..table import Table
 
 Array = np.ndarray[Any, Any]
@@ -203,6 +203,7 @@ def needed_capacity(
     default_id: int | None = None,
     segment_ids: Any = None,
     num_bags: int | None = None,
+    ignore_id: int | None = None,
 ) -> Capacity:
     """The `capacity` and `id_capacity` that a batch needs: the most any of its devices asks of any owner; at least 1.
 
@@ -215,7 +216,8 @@ def needed_capacity(
         raise refuse("bags_unfit", argument="ids", value=given.shape, bound=f"a multiple of {devices} in front")
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
-    kept = (given != -1) & (given != (-1 if padding_idx is None else padding_idx))
+    kept = ids_kept(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
+    kept = np.ones(given.shape, bool) if kept is None else kept
     bad = np.flatnonzero(kept & ((given < 0) | (given >= num_rows)))
     if len(bad):
         at = int(bad[0])

@@ -14,7 +14,7 @@ from ...parts import check_strategy
 from ...raw_ops import OPS
 from .. import masked
 from ..arrays import is_jax
-from ..bags import Bags, read_bags, to_jax
+from ..bags import Bags, ids_kept, read_bags, read_ignore_id, to_jax
 from ..table import Tap
 from ..varying import shared_by, widen
 from . import guard
@@ -38,19 +38,20 @@ def embedding_bag(
     combiner: str = "mean",
     padding_idx: int | None = None,
     default_id: int | None = None,
+    ignore_id: int | None = None,
 ) -> Any:
     """Look up this device's bags in a table split over mesh axes: for use inside `shard_map`.
 
     Args:
         part: This device's part of the table, a `ShardedTable` as `shard_table` returns it.
-        ids: Ids of the whole table, and -1 where there is none: a matrix, a bag per row; a vector with `segment_ids`
-            and `num_bags`; or a SparseTensor.
+        ids: Ids of the whole table: a matrix, a bag per row; a vector with `segment_ids` and `num_bags`; or a
+            SparseTensor.
         axis_name, num_rows, strategy: The layout of the table. They travel with `part`; if given, they are checked.
         capacity: How many distinct rows a device may request from one owner.
         id_capacity: How many ids may name them. Both are sizes of buffers that are always sent; more is an error. By
             default all ids fit.
-        segment_ids, num_bags, per_sample_weights, combiner, padding_idx, default_id: As in
-            `rowgrad.jax.embedding_bag`.
+        segment_ids, num_bags, per_sample_weights, combiner, padding_idx, default_id, ignore_id: As in
+            `rowgrad.jax.embedding_bag`. Pad ids with `ignore_id=-1` where devices have different numbers of them.
 
     Returns:
         [bags, …]. On CPUs outputs, and gradients for the part in reverse mode, have the bits of one device on the
@@ -67,7 +68,8 @@ def embedding_bag(
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
     bags = read_bags(ids, None, segment_ids, num_bags, per_sample_weights, False)
-    bags, kept = _counted(bags, split, padding_idx)
+    ignore_id = read_ignore_id(ignore_id, num_rows, bags.indices.dtype)
+    bags, kept = _counted(bags, split, (padding_idx, ignore_id))
     given, faults = bags.indices.shape[0], guard.first_faults(bags, kept, num_rows)
     bags = masked.leave_out(_narrowed(bags), kept)
     if default_id is not None:
@@ -149,18 +151,17 @@ def _room(argument: str, given: int | None, most: int) -> int:
     return min(int(given), most)
 
 
-def _counted(bags: Bags, split: Split, padding_idx: int | None) -> tuple[Bags, Any]:
+def _counted(bags: Bags, split: Split, ignored: tuple[int | None, ...]) -> tuple[Bags, Any]:
     """The bags, of at least one id, all of them different by device; and which ids count."""
     ids, segments, num_bags, weights = bags
     ids, segments = to_jax(ids, "ids"), to_jax(segments, "segment_ids")
     if weights is not None and tuple(weights.shape) != tuple(ids.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=tuple(ids.shape))
+    kept = ids_kept(ids, ignored)
     if not ids.shape[0]:
-        ids, segments = jnp.full(1, -1, ids.dtype), jnp.zeros(1, segments.dtype)
+        ids, segments, kept = jnp.zeros(1, ids.dtype), jnp.zeros(1, segments.dtype), jnp.zeros(1, bool)
         weights = None if weights is None else jnp.ones(1, weights.dtype)
-    kept = ids != -1
-    if padding_idx is not None:
-        kept &= ids != padding_idx
+    kept = jnp.ones(ids.shape, bool) if kept is None else kept
     axes = shared_by([ids, segments, *(() if weights is None else (weights,))]) | _names(split.axis)
     weights = None if weights is None else widen(weights, axes)
     return Bags(widen(ids, axes), widen(segments, axes), num_bags, weights), widen(kept, axes)
