@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 HERE = Path(__file__).parent
 SCRIPTS = Path(sysconfig.get_path("scripts"))
@@ -181,16 +180,16 @@ def studio() -> str:
     """The server on a port of its own: its page, a page of the gallery run through its verbs, and its end."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [str(SCRIPTS / "rowgrad"), "studio", folder, "--no-browser"],
+            [str(SCRIPTS / "rowgrad"), "studio", folder, "--no-browser", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         try:
             assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            assert url.startswith("http://127.0.0.1:"), url + process.communicate()[1]
-            served = Asking(url)
+            line = process.stdout.readline()
+            assert '"url": "http://127.0.0.1:' in line, line + process.communicate()[1]
+            served = Asking(line)
             size = served.page()
             cells = served.gallery_page()
             process.send_signal(signal.SIGTERM)
@@ -206,10 +205,9 @@ def studio() -> str:
 class Asking:
     """A client of the server at an address."""
 
-    def __init__(self, url: str) -> None:
-        at = urlsplit(url)
-        self.host, self.port = at.hostname or "", at.port or 0
-        self.token = parse_qs(at.query)["token"][0]
+    def __init__(self, line: str) -> None:
+        told = json.loads(line)
+        self.host, self.port, self.token = told["host"], told["port"], told["token"]
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=20)

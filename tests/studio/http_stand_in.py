@@ -85,19 +85,21 @@ def fail(studio: Any, given: Asked) -> Any:
 
 
 def main() -> None:
+    from rowgrad.studio.access import Access
     from rowgrad.studio.opening import hosts_of, listen, serve
 
     told = json.loads(sys.argv[1])
-    host, token = "127.0.0.1", told["token"]
+    host = "127.0.0.1"
     listening = listen(host, 0)
     port = listening.getsockname()[1]
+    access = Access(port, told["token"])
     studio: Any = StandIn()
 
     def started() -> None:
-        print(json.dumps({"port": port}), flush=True)
+        print(json.dumps({"port": port, "launch": access.new_launch(), "control": access.control}), flush=True)
 
     limits = Limits(**told["limits"])
-    serve(studio, listening, hosts_of(host, port), token, started, limits, static=Path(told["static"]))
+    serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(told["static"]))
 
 
 if __name__ == "__main__":

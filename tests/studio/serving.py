@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from signal_defaults import restored
+
 TOKEN = "a-token-for-tests-0123456789"
 # So that the C library gives large blocks back at once, and a process's size is what it holds.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144"}
@@ -43,8 +45,8 @@ class Answer(NamedTuple):
 class Served:
     """A running server."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
-        self.process, self.port = process, port
+    def __init__(self, process: subprocess.Popen[str], port: int, launch: str = "", control: str = "") -> None:
+        self.process, self.port, self.launch, self.control = process, port, launch, control
 
     def ask(self, method: str, path: str, headers: dict[str, str] | None = None, body: Any = None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
@@ -124,7 +126,7 @@ def serving(**limits: Any) -> Iterator[Served]:
         given = json.dumps({"token": TOKEN, "static": folder, "limits": limits})
         script = str(Path(__file__).with_name("http_stand_in.py"))
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", script, given],
+            restored([sys.executable, "-W", "error", script, given]),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -134,7 +136,7 @@ def serving(**limits: Any) -> Iterator[Served]:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line, process.communicate()[1]
-            yield Served(process, json.loads(line)["port"])
+            yield Served(process, **json.loads(line))
         finally:
             if process.poll() is None:
                 process.kill()

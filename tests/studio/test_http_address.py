@@ -1,4 +1,4 @@
-"""A studio that is started again has the address it had, and believes no files that came from elsewhere."""
+"""A studio that is started again has the port it had, and the token if asked to; files from elsewhere are ignored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 def asks(told: dict[str, Any]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", told["port"], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", told["port"], timeout=300)
     headers = {"X-Rowgrad-Token": told["token"], "Content-Type": "application/json"}
     connection.request("POST", "/api/hello", b"{}", headers)
     status = connection.getresponse().status
@@ -61,16 +61,30 @@ def nobodys_port() -> int:
 def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> None:
     port = nobodys_port()
     keep_port(tmp_path, port)
-    with started(tmp_path) as (_, first):
+    with started(tmp_path, "--keep-token") as (_, first):
         assert first["port"] == port
         assert asks(first) == 200
-    with started(tmp_path) as (_, again):
-        assert again == first
+    with started(tmp_path, "--keep-token") as (_, again):
+        assert again == first | {"url": again["url"]}
+        assert again["url"] != first["url"]
         assert asks(first) == 200
-        with started(tmp_path) as (_, beside):  # the port is taken, the token is the project's
+        with started(tmp_path, "--keep-token") as (_, beside):  # the port is taken, the token is the project's
             assert beside["port"] != first["port"]
             assert beside["token"] == first["token"]
             assert asks(beside) == 200
+
+
+def test_every_start_has_a_token_of_its_own(tmp_path: Path) -> None:
+    tokens = set()
+    for _ in range(2):
+        with started(tmp_path) as (_, told):
+            assert asks(told) == 200
+            tokens.add(told["token"])
+            stale = told
+    assert len(tokens) == 2
+    assert not (tmp_path / ".rowgrad" / "token").exists()
+    with started(tmp_path, "--port", str(stale["port"])) as (_, told):
+        assert asks(told | {"token": stale["token"]}) == 401
 
 
 def test_a_token_that_was_given_is_not_kept(tmp_path: Path) -> None:

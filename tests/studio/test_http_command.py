@@ -5,23 +5,27 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from urllib.request import url2pathname
 
 import pytest
+
+from signal_defaults import restored
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
+LONG = 300  # seconds, for what takes one; only a failure waits so long
 # The command itself, on a studio of a few made-up verbs.
 START = f"""
 import sys, types
@@ -35,7 +39,8 @@ sys.exit(main(sys.argv[1:]))
 
 def start(*words: str, **settings: Any) -> subprocess.Popen[str]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-W", "error", "-c", START, "studio", *words], **(pipes | settings))
+    command = [sys.executable, "-W", "error", "-c", START, "studio", *words]
+    return subprocess.Popen(restored(command), **(pipes | settings))
 
 
 @contextmanager
@@ -55,31 +60,58 @@ def started(*words: str, **settings: Any) -> Iterator[tuple[subprocess.Popen[str
 
 def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
     process.send_signal(number)
-    return process.communicate(timeout=20)[1]
+    return process.communicate(timeout=LONG)[1]
+
+
+def link(*words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `--link`."""
+    process = start(*words, "--link")
+    told = process.communicate(timeout=LONG)
+    return process.returncode, told[0].strip(), told[1]
 
 
 def refusal(*words: str, **settings: Any) -> tuple[int, str]:
     process = start("--no-browser", *words, **settings)
-    told = process.communicate(timeout=20)[1]
+    told = process.communicate(timeout=LONG)[1]
     return process.returncode, told
 
 
-def hello(url: str, host: str | None = None) -> int:
+def post(url: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], Any]:
+    """Status, headers and document of an answer."""
     at = urlsplit(url)
-    connection = http.client.HTTPConnection(at.hostname or "", at.port or 0, timeout=10)
-    told = {"X-Rowgrad-Token": parse_qs(at.query)["token"][0], "Content-Type": "application/json"}
-    connection.request("POST", "/api/echo", b"{}", told | ({} if host is None else {"Host": host}))
-    status = connection.getresponse().status
+    connection = http.client.HTTPConnection(at.hostname or "", at.port or 0, timeout=LONG)
+    connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, json.loads(answer.read())
     connection.close()
-    return status
+    return found
+
+
+def launch_of(url: str) -> str:
+    return parse_qs(urlsplit(url).fragment)["launch"][0]
+
+
+def enter(url: str) -> dict[str, str]:
+    """The headers of a window that has opened this address."""
+    status, headers, document = post(url, "/api/enter", X_Rowgrad_Launch=launch_of(url))
+    assert status == 200, document
+    cookie = headers["set-cookie"].partition(";")[0]
+    return {"Cookie": cookie, "X_Rowgrad_Page": document["key"], "Content_Type": "application/json"}
+
+
+def hello(url: str, session: dict[str, str], **headers: str) -> int:
+    return post(url, "/api/echo", b"{}", **(session | headers))[0]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_from_start_to_end(tmp_path: Path, number: int, code: int) -> None:
     with started(str(tmp_path)) as (process, url):
         assert url.startswith("http://127.0.0.1:")
-        assert len(parse_qs(urlsplit(url).query)["token"][0]) == 43  # 32 bytes
-        assert hello(url) == 200
+        assert len(launch_of(url)) == 43  # 32 bytes
+        assert urlsplit(url).query == ""
+        session = enter(url)
+        assert (hello(url, session), hello(url, session)) == (200, 200)
+        assert post(url, "/api/enter", X_Rowgrad_Launch=launch_of(url))[0] == 401
         told = end(process, number)
     assert process.returncode == code
     lines = told.splitlines()
@@ -89,7 +121,9 @@ def test_from_start_to_end(tmp_path: Path, number: int, code: int) -> None:
 def test_the_first_free_port_is_taken(tmp_path: Path) -> None:
     with started(str(tmp_path)) as (_, first), started(str(tmp_path)) as (_, second):
         assert urlsplit(first).port != urlsplit(second).port
-        assert (hello(first), hello(second)) == (200, 200)
+        sessions = enter(first), enter(second)
+        assert (hello(first, sessions[0]), hello(second, sessions[1])) == (200, 200)
+        assert (hello(first, sessions[1]), hello(second, sessions[0])) == (401, 401)
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
@@ -105,8 +139,10 @@ def test_for_programs(tmp_path: Path) -> None:
         found = json.loads(line)
         assert found["token"] == "0123456789abcdef"
         assert found["project"] == str(tmp_path)
-        assert found["url"] == f"http://127.0.0.1:{found['port']}/?token=0123456789abcdef"
-        assert hello(found["url"]) == 200
+        assert found["url"].startswith(f"http://127.0.0.1:{found['port']}/#launch=")
+        assert found["token"] not in found["url"]
+        program = {"X_Rowgrad_Token": found["token"], "Content_Type": "application/json"}
+        assert (hello(found["url"], program), hello(found["url"], enter(found["url"]))) == (200, 200)
 
 
 def test_a_page_opens_its_folder(tmp_path: Path) -> None:
@@ -148,13 +184,14 @@ def test_a_gallery_goes_unless_a_page_was_kept() -> None:
 def test_another_host_is_warned_of(tmp_path: Path) -> None:
     with started(str(tmp_path), "--host", "0.0.0.0") as (process, url):
         port = urlsplit(url).port
-        assert [hello(url, h) for h in (f"10.1.2.3:{port}", f"[fe80::1]:{port}", f"evil.example:{port}")] == [
-            200,
-            200,
-            403,
-        ]
+        session = enter(url)
+        hosts = (f"10.1.2.3:{port}", f"[fe80::1]:{port}", f"evil.example:{port}")
+        assert [hello(url, session, Host=host) for host in hosts] == [200, 200, 403]
+        again = link(str(tmp_path))[1]
+        assert urlsplit(again).netloc == f"127.0.0.1:{port}"
+        assert hello(again, enter(again)) == 200
         told = end(process)
-    assert "the token is the only lock" in told
+    assert "others can connect through 0.0.0.0; nothing that they or you send is encrypted" in told
 
 
 @pytest.mark.parametrize(
@@ -166,6 +203,8 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
         (["--port", "http"], "argument --port: 'http' is not a port"),
         (["--without", "A b"], "--without: 'A b' is no name"),
         (["--gallery", "."], "leave out PROJECT"),
+        (["--link", "--new"], "--link takes PROJECT, --port and --json only"),
+        (["--link", "--host", "0.0.0.0"], "--link takes PROJECT"),
         (["--host", "203.0.113.7"], "--host 203.0.113.7: this machine has no such address"),
         ([__file__], "is no folder and no page .json"),
     ],
@@ -185,19 +224,83 @@ def test_without_the_packages(missing: str) -> None:
     assert done.stderr == "rowgrad studio: the studio needs packages of its own: pip install 'rowgrad[studio]'\n"
 
 
-def test_a_browser_is_opened(tmp_path: Path) -> None:
-    """`BROWSER` names a program; it is handed the address."""
-    script = tmp_path / "browser"
-    script.write_text(f'#!/bin/sh\necho "$1" > "{tmp_path}/opened"\n')
+def test_a_browser_gets_a_file_and_no_secret(tmp_path: Path) -> None:
+    """`BROWSER` names a program. Others can read its command line, which names a file that only the owner can read."""
+    script, opened = tmp_path / "browser", tmp_path / "opened"
+    os.mkfifo(opened)
+    script.write_text(f'#!/bin/sh\necho "$1" > "{opened}"\n')
     script.chmod(0o755)
     process = start(str(tmp_path), env=os.environ | {"BROWSER": f"{script} %s &"})
     try:
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        for _ in range(100):
-            if (tmp_path / "opened").exists() and (tmp_path / "opened").read_text():
-                break
-            time.sleep(0.05)
-        assert (tmp_path / "opened").read_text().strip() == url
+        printed = process.stdout.readline().strip()
+        handed = opened.read_text().strip()  # waits for the writer
+        path = Path(url2pathname(urlsplit(handed).path))
+        assert (urlsplit(handed).scheme, path.parent) == ("file", tmp_path / ".rowgrad")
+        assert path.stat().st_mode & 0o777 == 0o600
+        url = re.findall(r"url=(http://[^\"]+)", path.read_text())[0]
+        assert launch_of(url) not in (handed, launch_of(printed))
+        assert hello(url, enter(url)) == 200
+        assert not path.exists()  # it was used
+        assert hello(printed, enter(printed)) == 200
     finally:
         end(process)
+
+
+def test_a_link_opens_a_studio_that_runs(tmp_path: Path) -> None:
+    page = tmp_path / "my page.json"
+    page.write_text('{"format": "rowgrad-page", "version": 1, "blocks": []}')
+    with started(str(tmp_path), "--json") as (process, line):
+        told = json.loads(line)
+        code, url, _ = link(str(tmp_path))
+        assert code == 0
+        assert urlsplit(url).port == told["port"]
+        assert launch_of(url) != launch_of(told["url"])
+        assert hello(url, enter(url)) == 200
+        code, url, _ = link(str(page), "--port", str(told["port"]))
+        assert parse_qs(urlsplit(url).query) == {"page": ["my page"]}
+        assert hello(url, enter(url)) == 200
+        again = json.loads(link(str(tmp_path), "--json")[1])
+        assert again == told | {"url": again["url"]}
+        code, url, error = link(str(tmp_path), "--port", "1")
+        assert (code, url) == (3, "")
+        assert "no studio runs on port 1 here; `rowgrad studio` starts one" in error
+        (control,) = (tmp_path / ".rowgrad").glob("studio-*")
+        assert control.stat().st_mode & 0o777 == 0o600
+        assert told["token"] not in control.read_text()
+        end(process)
+    assert not list((tmp_path / ".rowgrad").glob("studio-*"))
+    assert not list((tmp_path / ".rowgrad").glob("open-*"))
+    assert "no studio runs here" in link(str(tmp_path))[2]
+
+
+def test_a_killed_studio_has_no_link(tmp_path: Path) -> None:
+    with started(str(tmp_path)) as (process, _):
+        process.kill()
+        process.communicate()
+        assert list((tmp_path / ".rowgrad").glob("studio-*"))
+        assert link(str(tmp_path))[0] == 3
+
+
+def test_with_sigint_ignored_sigterm_stops_it(tmp_path: Path) -> None:
+    """As in the background of a shell script, where Ctrl-C is for another."""
+    ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{START}"
+    command = restored([sys.executable, "-c", ignoring, "studio", str(tmp_path), "--no-browser"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        process.send_signal(signal.SIGINT)
+        assert hello(url, enter(url)) == 200
+        end(process)
+        assert process.returncode == 143
+
+
+def test_where_sigint_was_ignored_children_of_tests_still_stop_by_it(tmp_path: Path) -> None:
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    handler = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    child = [sys.executable, "-c", handler]
+    for command, answer in ((child, "False"), (restored(child), "True")):
+        done = subprocess.run([sys.executable, "-c", ignoring, *command], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == answer

@@ -80,10 +80,16 @@ def test_what_the_browser_says_of_who_asks(served: Served, site: str, status: in
     assert served.ask("GET", "/", {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}).status == status
 
 
-def test_a_link_on_another_port_of_this_machine_may_be_followed(served: Served) -> None:
-    told = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}
+@pytest.mark.parametrize("site", ["same-site", "cross-site"])
+def test_links_and_files_may_open_the_page_in_a_window_of_its_own(served: Served, site: str) -> None:
+    told = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert served.ask("GET", "/", told).status == 200
-    assert served.ask("GET", "/", told | {"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert served.ask("GET", "/studio.js", told).status == 403
+    assert served.ask("GET", "/", told | {"Sec-Fetch-Dest": "iframe"}).status == 403
+    assert served.ask("GET", "/", told | {"Sec-Fetch-Mode": "no-cors"}).status == 403
+    assert served.ask("GET", "/", told | {"Sec-Fetch-Site": "x"}).status == 403
+    events = served.ask("GET", "/api/events?window=a", told | {"X-Rowgrad-Token": TOKEN})
+    assert (events.status, events.kind) == (403, "OriginRefused")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_without_the_token_nothing_is_answered(served: Served, token: str | None
     method = "GET" if "events" in path else "POST"
     told = {"Content-Type": "application/json"} | ({} if token is None else {"X-Rowgrad-Token": token})
     answer = served.ask(method, path, told, None if method == "GET" else b"{}")
-    assert (answer.status, answer.kind) == (401, "TokenRefused")
+    assert (answer.status, answer.kind) == (401, "AccessRefused")
     answer = served.ask(method, f"{path}{'&' if '?' in path else '?'}token={TOKEN}", told, b"")
     assert answer.status == 401  # an address is no place for it
 

@@ -21,6 +21,7 @@ from rowgrad.cli.studio import _features
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, End, Page, PageError
 from rowgrad.studio import verbs
+from rowgrad.studio.access import Access
 from rowgrad.studio.features import FEATURES
 from rowgrad.studio.guard import Hosts
 from rowgrad.studio.json_body import parse_object
@@ -60,7 +61,7 @@ def ask(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("path", ["/api%2Fevents", "/ap%69/events", "/%61pi/events", "/api/event%73", "/api%2fhello"])
 @pytest.mark.anyio
 async def test_nobody_comes_in_under_another_spelling(tmp_path: Path, path: str) -> None:
-    app = make_app(Studio(tmp_path), Hosts(8832), TOKEN)
+    app = make_app(Studio(tmp_path), Hosts(8832), Access(8832, TOKEN))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8832") as client:
         with anyio.fail_after(10):  # a stream would not end

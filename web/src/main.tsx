@@ -1,10 +1,10 @@
-// One bundle, two homes: a page of its own, where the token stands in the address, and a cell of a notebook.
+// One bundle, two homes: a page of its own, opened by an address with a launch secret, and a cell of a notebook.
 
 import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";
 import { connect } from "./state/documents";
-import { set } from "./state/store";
-import { HttpTransport } from "./transport/http";
+import { get, set } from "./state/store";
+import { HttpTransport, takeLaunch } from "./transport/http";
 import type { KernelModel } from "./transport/kernel";
 import { KernelTransport } from "./transport/kernel";
 import { App } from "./view/App";
@@ -15,7 +15,13 @@ const home = document.getElementById("studio");
 if (home) {
   const asked = new URLSearchParams(location.search);
   createRoot(home).render(<Fallback><App /></Fallback>);
-  void connect(new HttpTransport(new URL("./", location.href).href, asked.get("token") ?? ""), asked.get("page"));
+  const transport = new HttpTransport(new URL("./", location.href).href, takeLaunch());
+  void connect(transport, asked.get("page"));
+  // An address pasted into this window changes the fragment only, and loads nothing.
+  window.addEventListener("hashchange", () => {
+    const launch = takeLaunch();
+    if (launch !== null) void transport.enter(launch).then(() => get().failure && location.reload());
+  });
 }
 
 /** What a notebook calls for each view of the widget. */

@@ -139,8 +139,13 @@ def _studio_options(parser: Parser) -> None:
     where.add_argument("--port", metavar="N", type=_port, default=0, help=text)
     text = "an address of this machine (default: 127.0.0.1, which only this machine reaches)"
     where.add_argument("--host", metavar="HOST", default="127.0.0.1", help=text)
-    text = "16 to 128 letters, digits, - and _ (default: random, kept for the project); others here may see it"
-    where.add_argument("--token", metavar="TOKEN", help=text)
+    access = parser.add_argument_group("access")
+    text = "print a new address for the studio that runs on PROJECT, instead of starting one"
+    access.add_argument("--link", action="store_true", help=text)
+    text = "use the token of this project's last start with this option, so that open windows stay signed in"
+    access.add_argument("--keep-token", action="store_true", help=text)
+    text = "the token for programs, 16 to 128 letters, digits, - and _ (default: random); other users here may see it"
+    access.add_argument("--token", metavar="TOKEN", help=text)
 
 
 def _reshard_options(parser: Parser) -> None:

@@ -25,22 +25,23 @@ if TYPE_CHECKING:
     from ..studio.studio import Studio
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_HOST = "127.0.0.1"
 _NEEDED = ("starlette", "uvicorn", "h11", "anyio")
 _tell = partial(say, "studio")
 
 
 def command(chosen: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal comes, or print an address of a studio that runs."""
     if chosen.token is not None and not _TOKEN.fullmatch(chosen.token):
         raise UsageError("--token must be 16 to 128 letters, digits, - or _")
     without = _features(chosen.without)
     _check_installed()
+    if chosen.link:
+        return _link(chosen)
     with _project(chosen) as (folder, shown), _listening(chosen.host, chosen.port, folder) as listening:
-        from ..studio.address_files import kept_token
         from ..studio.studio import Studio
 
-        token = chosen.token or kept_token(folder)
-        number = _serve(chosen, Studio(folder, without), folder, listening, token, shown)
+        number = _serve(chosen, Studio(folder, without), folder, listening, shown)
     if number is None:
         return OK
     _tell("stopped")
@@ -48,31 +49,62 @@ def command(chosen: argparse.Namespace) -> int:
 
 
 def _serve(
-    chosen: argparse.Namespace,
-    studio: Studio,
-    folder: Path,
-    listening: socket.socket,
-    token: str,
-    shown: dict[str, str],
+    chosen: argparse.Namespace, studio: Studio, folder: Path, listening: socket.socket, shown: dict[str, str]
 ) -> int | None:
+    from ..graph.io import files
+    from ..studio.access import Access
+    from ..studio.address_files import Running, kept_token, redirect_path, running_file, write_redirect
     from ..studio.opening import address_of, hosts_of, is_local, open_browser, serve
 
     port = listening.getsockname()[1]
-    address = address_of(chosen.host, port, token, **shown)
+    access = Access(port, chosen.token or (kept_token(folder) if chosen.keep_token else None))
+
+    def open_window() -> bool:
+        """With a secret of its own, so that the printed address can be used as well."""
+        path = redirect_path(folder, port)
+        launch = access.new_launch(partial(files.remove, path))
+        address = address_of(chosen.host, port, launch, **shown)
+        return open_browser(write_redirect(path, address) or address) or not access.use_launch(launch)
 
     def started() -> None:
         if not is_local(chosen.host):
-            _tell(f"others can connect through {chosen.host}: the token is the only lock, and it travels unencrypted")
-        if chosen.json:
-            emit({"url": address, "token": token, "host": chosen.host, "port": port, "project": str(folder)})
-        else:
-            print(address)
-        sys.stdout.flush()
+            _tell(f"others can connect through {chosen.host}; nothing that they or you send is encrypted")
+        _print_address(chosen, folder, port, access.new_launch(), access.token, shown)
         _tell(f"project {folder}; Ctrl-C stops")
-        if not chosen.no_browser and not open_browser(address):
+        if not chosen.no_browser and not open_window():
             _tell("there is no browser to open here; open the address in one")
 
-    return serve(studio, listening, hosts_of(chosen.host, port), token, started, debug=chosen.debug)
+    with running_file(folder, Running(chosen.host, port, access.control)):
+        return serve(studio, listening, hosts_of(chosen.host, port), access, started, debug=chosen.debug)
+
+
+def _print_address(
+    chosen: argparse.Namespace, folder: Path, port: int, launch: str, token: str, shown: dict[str, str]
+) -> None:
+    from ..studio.opening import address_of
+
+    address = address_of(chosen.host, port, launch, **shown)
+    if chosen.json:
+        emit({"url": address, "token": token, "host": chosen.host, "port": port, "project": str(folder)})
+    else:
+        print(address)
+    sys.stdout.flush()
+
+
+def _link(chosen: argparse.Namespace) -> int:
+    from ..studio.address_files import running_studios
+    from ..studio.opening import new_launch
+
+    if chosen.new or chosen.gallery or chosen.without or chosen.token or chosen.keep_token or chosen.host != _HOST:
+        raise UsageError("--link takes PROJECT, --port and --json only")
+    with _project(chosen) as (folder, shown):
+        for running in running_studios(folder):
+            if chosen.port in (0, running.port) and (found := new_launch(running)) is not None:
+                chosen.host = running.host
+                _print_address(chosen, folder, running.port, *found, shown)
+                return OK
+    where = f" on port {chosen.port}" if chosen.port else ""
+    raise FileNotFoundError(errno.ENOENT, f"no studio runs{where} here; `rowgrad studio` starts one", str(folder))
 
 
 def _check_installed() -> None:

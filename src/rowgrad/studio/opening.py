@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import http.client
 import ipaddress
+import json
 import logging
 import os
 import signal
@@ -19,8 +21,10 @@ from urllib.parse import urlencode
 import uvicorn
 
 from . import verbs
+from .access import Access
+from .address_files import Running
 from .connections import protocol_with
-from .guard import Hosts
+from .guard import CONTROL_HEADER, LINK, Hosts
 from .limits import LIMITS, Limits
 from .server import make_app
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 FIRST_PORT = 8765
 _TRIED = 100  # ports from there on
+_LINK_SECONDS, _LINK_BYTES = 20.0, 4096  # for the answer to `--link`
 
 
 def listen(host: str, port: int, before: int | None = None) -> socket.socket:
@@ -65,10 +70,29 @@ def hosts_of(host: str, port: int) -> Hosts:
     return Hosts(port, [_written(host)])
 
 
-def address_of(host: str, port: int, token: str, **shown: str) -> str:
-    """What to open in a browser."""
-    name = _written("127.0.0.1" if _is_every(host) else host)
-    return f"http://{name}:{port}/?{urlencode({'token': token} | shown)}"
+def address_of(host: str, port: int, launch: str, **shown: str) -> str:
+    """What to open in a browser. The secret is in the fragment, which browsers send to nobody."""
+    query = f"?{urlencode(shown)}" if shown else ""
+    return f"http://{_written(reached_at(host))}:{port}/{query}#launch={launch}"
+
+
+def reached_at(host: str) -> str:
+    """Where this machine itself reaches a server on this host."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def new_launch(running: Running) -> tuple[str, str] | None:
+    """A launch secret of a studio that runs, and its token; None where it does not answer, or is another one."""
+    connection = http.client.HTTPConnection(reached_at(running.host), running.port, timeout=_LINK_SECONDS)
+    try:
+        connection.request("POST", LINK, b"", {CONTROL_HEADER: running.control})
+        answer = connection.getresponse()
+        found = json.loads(answer.read(_LINK_BYTES)) if answer.status == 200 else {}
+        return str(found["launch"]), str(found["token"])
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 def _is_every(host: str) -> bool:
@@ -83,7 +107,7 @@ def serve(
     studio: Studio,
     listening: socket.socket,
     hosts: Hosts,
-    token: str,
+    access: Access,
     started: Callable[[], None],
     limits: Limits = LIMITS,
     **settings: Any,
@@ -91,7 +115,7 @@ def serve(
     """Answer until a signal comes; its number. `started` is called once requests are answered. Closes the studio."""
     with contextlib.suppress(verbs.UnknownVerbError):
         verbs.find("hello")  # what verbs need is loaded now, not while the first window waits
-    app = make_app(studio, hosts, token, limits, **settings)
+    app = make_app(studio, hosts, access, limits, **settings)
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what it has to say is told by `server`
     config = uvicorn.Config(
         app,
@@ -114,6 +138,7 @@ def serve(
         server.run([listening])
     finally:
         listening.close()
+        access.close()
         studio.close()
     return server.signal_number
 

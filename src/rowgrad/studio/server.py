@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from ..errors import OpError
 from . import verbs
+from .access import Access
 from .bodies import Body, Held
 from .events_stream import EventsStream
 from .guard import Guard, Hosts
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def make_app(
-    studio: Studio, hosts: Hosts, token: str, limits: Limits = LIMITS, static: Path = FOLDER, debug: bool = False
+    studio: Studio, hosts: Hosts, access: Access, limits: Limits = LIMITS, static: Path = FOLDER, debug: bool = False
 ) -> ASGIApp:
     """The whole application, its guard in front."""
     files, events, answers = StaticFiles(static), EventsStream(studio, limits), _Verbs(studio, limits, debug)
@@ -62,7 +63,7 @@ def make_app(
         },
     )
     app.router.redirect_slashes = False
-    return Guard(app, hosts, token, limits)
+    return Guard(app, hosts, access, limits)
 
 
 class _Verbs:

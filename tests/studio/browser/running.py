@@ -13,6 +13,9 @@ from typing import IO, Any
 
 import launcher
 
+from rowgrad.studio.address_files import running_studios
+from rowgrad.studio.opening import address_of, new_launch
+
 TOKEN = "a-token-for-tests-0123456789"
 # Servers are forked from a process that has imported what they need, which takes longer than to start one.
 SERVERS = multiprocessing.get_context("forkserver")
@@ -31,12 +34,13 @@ class Studio:
         self._told: IO[str] | None = None
         self.port = 0
 
-    def start(self, without: Sequence[str] = ()) -> Studio:
-        """A server without these features; after a `kill` it is found at the same address."""
+    def start(self, without: Sequence[str] = (), token: str | None = TOKEN) -> Studio:
+        """A server without these features; after a `kill` it has the same port, and the same token if one is given."""
         assert self._process is None, "the server is running"
         self._without = list(without)
         off = ",".join([*self._always_without, *self._without])
-        words = ["studio", str(self.folder), "--new", "--no-browser", "--json", "--token", TOKEN]
+        words = ["studio", str(self.folder), "--new", "--no-browser", "--json"]
+        words += ["--token", token] if token else []
         words += ["--port", str(self.port)] * bool(self.port) + ["--without", off] * bool(off)
         reading, writing = SERVERS.Pipe(duplex=False)
         given = (words, self.broken, writing, str(self._log))
@@ -53,10 +57,17 @@ class Studio:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
+        """A new address, which opens the studio once."""
+        return self._address()
 
     def page_url(self, name: str) -> str:
-        return f"{self.url}&page={name}"
+        return self._address(page=name)
+
+    def _address(self, **shown: str) -> str:
+        (running,) = [found for found in running_studios(self.folder) if found.port == self.port]
+        found = new_launch(running)
+        assert found is not None, self.log()
+        return address_of("127.0.0.1", self.port, found[0], **shown)
 
     def kill(self) -> None:
         """End it with no chance to save or say anything."""

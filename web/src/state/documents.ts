@@ -23,9 +23,9 @@ export async function connect(transport: Transport, first: string | null): Promi
   set({ transport, theme: keptTheme() });
   let began = false;
   // Heard before it is asked what there is, so that nothing falls between.
-  const leave = transport.listen(hear, (connected) => {
+  const leave = transport.listen(hear, (connected, signedOut = false) => {
     const was = get().connected;
-    set({ connected });
+    set({ connected, signedOut });
     if (began && connected && !was) void catchUp();
   });
   try {

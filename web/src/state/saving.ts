@@ -111,9 +111,9 @@ async function send(name: string, page: Page, base: string): Promise<void> {
   if (now) keepDoc(now);
 }
 
-/** No answer, or one that says to come again: nothing is wrong with the page. */
+/** No answer, or one that says to come again, perhaps with access: nothing is wrong with the page. */
 function isPassing(error: Refusal): boolean {
-  return ["ConnectionError", "Busy", "TooSlow"].includes(error.fault.kind);
+  return ["ConnectionError", "AccessRefused", "Busy", "TooSlow"].includes(error.fault.kind);
 }
 
 /** What the other window wrote stands; what was done here is a page of its own now. */

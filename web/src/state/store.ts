@@ -78,6 +78,7 @@ export interface StudioState {
   docs: Record<string, Doc>;
   start: boolean; // the start screen with the gallery
   connected: boolean;
+  signedOut: boolean; // the studio was started again, and this browser has no access to it yet
   failure: string | null; // why nothing can be shown at all
   drag: Drag | null;
   dialog: Dialog | null;
@@ -108,6 +109,7 @@ export const useStudio = create<StudioState>(() => ({
   docs: {},
   start: false,
   connected: true,
+  signedOut: false,
   failure: null,
   drag: null,
   dialog: null,

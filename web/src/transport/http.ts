@@ -1,4 +1,6 @@
-// Verbs over HTTP: one POST each, events as a stream of lines. The token stands in the page's address.
+// Verbs over HTTP: one POST each, events as a stream of lines. A window has access by a cookie, which scripts cannot
+// read, and a key that is stored for this origin and sent as a header. It gets both for the secret in the address that
+// opened it, which works once.
 
 import type { Fault, StudioEvent, Transport } from "./protocol";
 import { Refusal, windowName } from "./protocol";
@@ -6,13 +8,49 @@ import { Refusal, windowName } from "./protocol";
 const RETRY = 1000; // milliseconds until a lost connection is tried again
 const SILENCE = 25_000; // milliseconds without a beat after which a connection is taken for lost
 
+const KEY = "rowgrad:key";
+
+/** Take the launch secret out of the window's address, so that neither it nor the history keeps it. */
+export function takeLaunch(): string | null {
+  const found = new URLSearchParams(location.hash.slice(1)).get("launch");
+  if (found !== null) history.replaceState(history.state, "", location.pathname + location.search);
+  return found;
+}
+
 export class HttpTransport implements Transport {
   readonly window = windowName();
+  private key = ""; // for browsers that store nothing
+  private readonly entered: Promise<string | null>; // null, or why the launch secret was not accepted
 
   constructor(
     private readonly base: string,
-    private readonly token: string,
-  ) {}
+    launch: string | null,
+  ) {
+    this.entered = launch === null ? Promise.resolve(null) : this.enter(launch);
+  }
+
+  /** Exchange the launch secret. Where that fails, the window may have access all the same, from before. */
+  async enter(launch: string): Promise<string | null> {
+    try {
+      const reply = await fetch(`${this.base}api/enter`, { method: "POST", headers: { "X-Rowgrad-Launch": launch } });
+      const told = (await reply.json()) as { key?: string; error?: Fault };
+      if (!reply.ok) return told.error?.message ?? `the server answered ${reply.status}`;
+      this.key = told.key ?? "";
+      localStorage.setItem(KEY, this.key);
+    } catch {
+      // No storage, or no server: the next request tells.
+    }
+    return null;
+  }
+
+  /** Read each time: another window may have got access to a studio that was started again. */
+  private headers(): Record<string, string> {
+    try {
+      return { "X-Rowgrad-Page": localStorage.getItem(KEY) ?? this.key };
+    } catch {
+      return { "X-Rowgrad-Page": this.key };
+    }
+  }
 
   async ask<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
     return this.post(verb, "", JSON.stringify(given), "application/json");
@@ -23,12 +61,13 @@ export class HttpTransport implements Transport {
   }
 
   private async post<T>(verb: string, query: string, body: BodyInit, type: string): Promise<T> {
+    const refused = await this.entered;
     let reply: Response;
     try {
       reply = await fetch(`${this.base}api/${verb}${query}`, {
         method: "POST",
         body,
-        headers: { "Content-Type": type, "X-Rowgrad-Token": this.token },
+        headers: { "Content-Type": type, ...this.headers() },
       });
     } catch {
       throw new Refusal(lost("the server does not answer; what you do is kept here until it does"));
@@ -40,22 +79,26 @@ export class HttpTransport implements Transport {
     } catch {
       fault = lost(`the server answered ${reply.status}`);
     }
+    if (reply.status === 401 && refused !== null) fault = { ...fault, message: refused, text: refused };
     throw new Refusal(fault);
   }
 
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean) => void): () => void {
+  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean, signedOut?: boolean) => void): () => void {
     const stop = new AbortController();
     const again = async () => {
+      await this.entered;
       while (!stop.signal.aborted) {
         const one = new AbortController();
         const end = () => one.abort();
         stop.signal.addEventListener("abort", end);
         let quiet = setTimeout(end, SILENCE);
+        let signedOut = false;
         try {
           const reply = await fetch(`${this.base}api/events?window=${this.window}`, {
-            headers: { "X-Rowgrad-Token": this.token },
+            headers: this.headers(),
             signal: one.signal,
           });
+          signedOut = reply.status === 401;
           if (reply.ok && reply.body) {
             changed(true);
             await lines(reply.body, (line) => {
@@ -70,7 +113,7 @@ export class HttpTransport implements Transport {
         clearTimeout(quiet);
         stop.signal.removeEventListener("abort", end);
         if (stop.signal.aborted) return;
-        changed(false);
+        changed(false, signedOut);
         await new Promise((done) => setTimeout(done, RETRY));
       }
     };

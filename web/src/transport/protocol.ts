@@ -246,5 +246,5 @@ export interface Transport {
   readonly window: string;
   ask<T>(verb: string, given?: Record<string, unknown>): Promise<T>;
   send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T>;
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean) => void): () => void;
+  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean, signedOut?: boolean) => void): () => void;
 }

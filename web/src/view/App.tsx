@@ -73,7 +73,7 @@ function Failure({ text }: { text: string }) {
     <main className="studio failure" data-theme="system">
       <h1>rowgrad Studio</h1>
       <p role="alert">{text}</p>
-      <p>Open the address that <code>rowgrad studio</code> printed: it holds the key to this server.</p>
+      <p>Every address that <code>rowgrad studio</code> prints opens the studio once. <code>rowgrad studio --link</code> prints a new one.</p>
     </main>
   );
 }

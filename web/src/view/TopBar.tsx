@@ -9,6 +9,7 @@ import { CommandButton } from "./CommandButton";
 
 export function TopBar() {
   const connected = useStudio((state) => state.connected);
+  const signedOut = useStudio((state) => state.signedOut);
   const project = useStudio((state) => state.hello?.project.name ?? "");
   return (
     <header className="top-bar">
@@ -18,7 +19,12 @@ export function TopBar() {
       <Tabs />
       <div className="top-tools">
         <SaveState />
-        {!connected && <span className="offline" role="status">not connected; edits are kept here</span>}
+        {!connected && (
+          <span className="offline" role="status">
+            not connected; edits are kept here
+            {signedOut && <>: run <code>rowgrad studio --link</code> and open its address in this browser</>}
+          </span>
+        )}
         <CommandButton id="undo" text="↶" />
         <CommandButton id="redo" text="↷" />
         <CommandButton id="commands" text="Search" />

@@ -1,0 +1,25 @@
+"""Child processes with default signals, even where the tests were started with some ignored (nohup, `make test &`).
+
+A signal that is ignored stays ignored in child processes. `python signal_defaults.py COMMAND…` restores the defaults
+and becomes the command; `restored(command)` puts that before a command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
+
+
+def restored(command: Sequence[str]) -> list[str]:
+    """The command, to be started with none of these signals ignored."""
+    return [sys.executable, "-S", "-E", __file__, *command]
+
+
+if __name__ == "__main__":
+    for name in NAMES:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    os.execvp(sys.argv[1], sys.argv[1:])
