@@ -48,11 +48,12 @@ def _text(value: Any) -> str:
 
 
 def _faults(checked: Checked) -> Iterator[str]:
-    order = [b.id for b in checked.page.blocks]
-    for block in sorted(checked.errors, key=order.index):
+    blocks = {b.id: b for b in checked.page.blocks}
+    order = {name: k for k, name in enumerate(blocks)}
+    for block in sorted(checked.errors, key=order.__getitem__):
         yield f"error: {_sentence(block, checked.errors[block])}"
-    for block in sorted(checked.waiting, key=order.index):
-        yield f"waiting: {block} ({checked.page[block].op}) needs a block with an error"
+    for block in sorted(checked.waiting, key=order.__getitem__):
+        yield f"waiting: {block} ({blocks[block].op}) needs a block with an error"
     wrong, all_ = len(checked.errors), len(checked.page.blocks)
     yield f"{wrong} of {all_} blocks are wrong, {len(checked.waiting)} wait for them"
 

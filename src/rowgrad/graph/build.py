@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..spec import CATALOG, Op, find_op
 from . import ops as _ops  # noqa: F401  importing it says what blocks become
+from .io.fields import nearest
 from .nodes import Graph, Operation, Scope, Sparse
 from .ordering import circle_error, ends_of, ordered
 from .page import Block, End, Page, PageError
 from .placing import place
+
+_SUGGESTED = 20  # faulty blocks whose errors suggest the names of others
 
 
 @dataclass(slots=True)
@@ -46,8 +49,11 @@ def check(page: Page) -> Checked:
     found = Checked(page, Scope.new_root_scope(page.name))
     blocks = {b.id: b for b in page.blocks}
     if len(blocks) < len(page.blocks):
-        twice = next(b.id for k, b in enumerate(page.blocks) if any(o.id == b.id for o in page.blocks[:k]))
-        raise PageError(twice, "two blocks have this id")
+        seen: set[str] = set()
+        for block in page.blocks:
+            if block.id in seen:
+                raise PageError(block.id, "two blocks have this id")
+            seen.add(block.id)
     order = ordered(page)
     found.errors = {circle[0]: circle_error(circle) for circle in order.circles}
     found.waiting = [*order.waiting, *(name for circle in order.circles for name in circle[1:])]
@@ -58,7 +64,7 @@ def check(page: Page) -> Checked:
             found.waiting.append(block.id)
             continue
         try:
-            _place(found.scope, block)
+            _place(found.scope, block, len(found.errors) < _SUGGESTED)
         except OpError as error:
             failed.add(block.id)
             found.errors[block.id] = error
@@ -66,11 +72,16 @@ def check(page: Page) -> Checked:
     return found
 
 
-def _place(scope: Scope, block: Block) -> None:
+@lru_cache(1000)
+def _meant_op(name: str) -> str:
+    return nearest(name, CATALOG)
+
+
+def _place(scope: Scope, block: Block, suggests: bool) -> None:
+    """Put a block into the scope; `suggests`: errors name blocks that may have been meant, which takes time."""
     op = find_op(block.op)
     if op is None:
-        near = get_close_matches(block.op, list(CATALOG), 1)
-        raise PageError(block.id, f"there is no block {block.op!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise PageError(block.id, f"there is no block {block.op!r}{_meant_op(block.op)}")
     for pin in (*block.wires, *block.values):
         if pin not in op.input_names:
             raise PageError(
@@ -81,7 +92,7 @@ def _place(scope: Scope, block: Block) -> None:
     given: dict[str, Any] = {}
     for arg in op.inputs:
         if arg.name in block.wires:
-            found = [_value(scope, block, op, arg.name, end) for end in block.wires[arg.name]]
+            found = [_value(scope, block, op, arg.name, end, suggests) for end in block.wires[arg.name]]
             if not arg.many and len(found) != 1:
                 raise PageError(f"{block.id}.{arg.name}", f"it takes one wire, got {len(found)}")
             given[arg.name] = found if arg.many else found[0]
@@ -115,13 +126,13 @@ def _fetch_names(scope: Scope, block: Block) -> list[str]:
     return names
 
 
-def _value(scope: Scope, block: Block, op: Op, pin: str, end: End) -> Any:
+def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: bool) -> Any:
     """What comes along a wire."""
     place_ = f"{block.id}.{pin}"
     source = scope.graph.blocks.get(end.block)
     if source is None:
-        near = get_close_matches(end.block, list(scope.graph.blocks), 1)
-        raise PageError(place_, f"there is no block {end.block!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        meant = nearest(end.block, scope.graph.blocks) if suggests else ""
+        raise PageError(place_, f"there is no block {end.block!r}{meant}")
     if end.pin not in source.pins:
         known = ", ".join(source.pins) or "none"
         raise PageError(place_, f"{end.block} ({source.op.name}) has no output {end.pin!r}; it has {known}")

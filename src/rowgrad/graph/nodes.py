@@ -217,8 +217,8 @@ class Graph:
         """Take back what was put in since."""
         nodes, names = mark
         del self.nodes[nodes:]
-        for name in list(self._names)[names:]:
-            del self._names[name]
+        while len(self._names) > names:
+            self._names.popitem()  # the latest
 
     def owns(self, node: Node) -> bool:
         """Whether a node is one of this graph's."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from .page import Block, End, Page, PageError
+
+_SHOWN = 20  # blocks of a circle that its error names
 
 
 @dataclass(slots=True)
@@ -34,7 +37,8 @@ def in_order(page: Page) -> list[Block]:
 
 def circle_error(circle: list[str]) -> PageError:
     """What is wrong with wires that lead back to where they began."""
-    return PageError(circle[0], f"its wires lead back to itself: {' → '.join([*circle, circle[0]])}")
+    shown = circle if len(circle) <= _SHOWN else [*circle[: _SHOWN - 1], f"({len(circle) - _SHOWN} more)", circle[-1]]
+    return PageError(circle[0], f"its wires lead back to itself: {' → '.join([*shown, circle[0]])}")
 
 
 def ordered(page: Page) -> Ordered:
@@ -56,30 +60,48 @@ def ordered(page: Page) -> Ordered:
             missing[reader] -= 1
             if missing[reader] == 0:
                 heapq.heappush(ready, place[reader])
-    _find_circles(found, sources, {name for name, count in missing.items() if count > 0})
+    _find_circles(found, sources, readers, [name for name in sources if missing[name] > 0])
     return found
 
 
-def _find_circles(found: Ordered, sources: dict[str, set[str]], stuck: set[str]) -> None:
-    """Circle after circle is taken out; what is left then only waits."""
-    stuck_in_order = [name for name in sources if name in stuck]
-    while stuck_in_order:
-        left = set(stuck_in_order)
-        free = [name for name in stuck_in_order if not sources[name] & left]
-        if free:
-            found.waiting += free
-        else:
-            free = _circle(stuck_in_order[0], sources, left)
-            first = min(range(len(free)), key=lambda k: stuck_in_order.index(free[k]))
+def _find_circles(
+    found: Ordered, sources: dict[str, set[str]], readers: dict[str, list[str]], stuck: list[str]
+) -> None:
+    """Take out one circle after the other; blocks that are then free of them only wait. Each wire is followed once."""
+    place = {name: k for k, name in enumerate(stuck)}
+    missing = {name: sum(source in place for source in sources[name]) for name in stuck}
+    left = set(stuck)
+    ahead = {name: sorted((s for s in sources[name] if s in left), reverse=True) for name in stuck}
+    path: dict[str, None] = {}  # the walk against the wires
+    for start in stuck:
+        while start in left:
+            while path and next(reversed(path)) not in left:
+                path.popitem()
+            path = path or {start: None}
+            free = _walk(path, ahead, left)
+            first = min(range(len(free)), key=lambda k: place[free[k]])
             found.circles.append([*free[first:], *free[:first]])
-        stuck_in_order = [name for name in stuck_in_order if name not in free]
+            while free:
+                left.difference_update(free)
+                freed = []
+                for name in free:
+                    for reader in readers.get(name, ()):
+                        if reader in left:
+                            missing[reader] -= 1
+                            if missing[reader] == 0:
+                                freed.append(reader)
+                free = sorted(freed, key=place.__getitem__)
+                found.waiting += free
 
 
-def _circle(start: str, sources: dict[str, set[str]], left: set[str]) -> list[str]:
-    """Walk against the wires until a block comes up again."""
-    path = [start]
+def _walk(path: dict[str, None], ahead: dict[str, list[str]], left: set[str]) -> list[str]:
+    """Go on against the wires until a block comes up again; the circle, in the direction of its wires."""
+    last = next(reversed(path))
     while True:
-        before = min(sources[path[-1]] & left)
+        while ahead[last][-1] not in left:
+            ahead[last].pop()
+        before = ahead[last][-1]
         if before in path:
-            return path[path.index(before) :][::-1]
-        path.append(before)
+            return [*takewhile(lambda name: name != before, reversed(path)), before]
+        path[before] = None
+        last = before

@@ -11,9 +11,10 @@ def to_dot(page: Page) -> str:
     lines = [f"digraph {_quoted(page.name)} {{", "  rankdir=LR;", '  node [shape=record, fontname="sans-serif"];']
     lines += [f"  {_quoted(b.id)} [label={_label_quoted(_label(b))}];" for b in page.blocks]
     for block in page.blocks:
+        hidden = set(block.hidden)
         for pin, ends in block.wires.items():
             for end in ends:
-                style = " [style=dashed]" if pin in block.hidden else ""
+                style = " [style=dashed]" if pin in hidden else ""
                 ends_at = f"{_quoted(block.id)}:{_quoted('in_' + pin)}"
                 lines.append(f"  {_quoted(end.block)}:{_quoted('out_' + end.pin)} -> {ends_at}{style};")
     return "\n".join([*lines, "}", ""])

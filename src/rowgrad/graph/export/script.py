@@ -105,11 +105,15 @@ def _names(page: Page) -> dict[str, str]:
     """A Python name for every block, near its id."""
     names: dict[str, str] = {}
     taken = set(_TAKEN)
+    numbers: dict[str, int] = {}  # the last one tried, of each name that several blocks want
     for block in page.blocks:
         plain = re.sub(r"\W", "_", block.id)
         name = plain if plain.isidentifier() and not plain.startswith("__") else f"block_{plain}"
-        while name in taken or keyword.iskeyword(name):
-            name += "_"
+        if name in taken or keyword.iskeyword(name):
+            wanted, name = name, f"{name}_"
+            while name in taken:
+                numbers[wanted] = numbers.get(wanted, 1) + 1
+                name = f"{wanted}_{numbers[wanted]}"
         taken.add(name)
         names[block.id] = name
     return names

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from xml.sax.saxutils import escape as _escaped
 from xml.sax.saxutils import quoteattr
 
 from ...spec import find_op
+from ..ordering import ends_of
 from ..page import Block, Page
 from .layout import PIN, ROW, WIDTH, height_of, positions, within
 
@@ -32,7 +34,7 @@ def escape(text: str) -> str:
 
 def to_svg(page: Page) -> str:
     """The page as the text of an SVG file."""
-    pins = {b.id: _pins(b, page) for b in page.blocks}
+    pins = _pins(page)
     heights = {name: height_of(max(len(i), len(o))) for name, (i, o) in pins.items()}
     at = positions(page, heights)
     parts = [_block(b, at[b.id], heights[b.id], *pins[b.id]) for b in page.blocks]
@@ -40,9 +42,10 @@ def to_svg(page: Page) -> str:
         _wire(
             _pin_at(at[e.block], pins[e.block][1], e.pin, WIDTH),
             _pin_at(at[b.id], pins[b.id][0], pin, 0.0),
-            pin in b.hidden,
+            pin in hidden,
         )
         for b in page.blocks
+        for hidden in (set(b.hidden),)
         for pin, ends in b.wires.items()
         for e in ends
         if e.block in at
@@ -82,17 +85,31 @@ def _frame(text: str, x: float, y: float, width: float, height: float) -> str:
     return f'{rect} fill="{_COLOURS["frame"]}" fill-opacity="0.08" stroke="{_COLOURS["frame"]}"/>{words}'
 
 
-def _pins(block: Block, page: Page) -> tuple[list[str], list[str]]:
-    """Input and output pins: those of the record, and whatever wires speak of besides."""
-    op = find_op(block.op)
-    inputs = list(op.input_names) if op else []
-    outputs = [o.name for o in op.outputs] if op else []
-    inputs += [p for p in block.wires if p not in inputs]
-    spoken = {e.pin for b in page.blocks for ends in b.wires.values() for e in ends if e.block == block.id}
-    return inputs, outputs + sorted(spoken.difference(outputs))
+_Rows = dict[str, int]  # the pins of one side of a block, each with its row
 
 
-def _block(block: Block, at: tuple[float, float], height: float, inputs: list[str], outputs: list[str]) -> str:
+def _pins(page: Page) -> dict[str, tuple[_Rows, _Rows]]:
+    """Input and output pins of every block: those of its op, then those that only wires name."""
+    wired: dict[str, set[str]] = {b.id: set() for b in page.blocks}
+    for block in page.blocks:
+        for end in ends_of(block):
+            if end.block in wired:
+                wired[end.block].add(end.pin)
+    found = {}
+    for block in page.blocks:
+        op = find_op(block.op)
+        inputs = dict.fromkeys([*(op.input_names if op else ()), *block.wires])
+        outputs = dict.fromkeys([*(o.name for o in op.outputs)] if op else ())
+        outputs |= dict.fromkeys(sorted(wired[block.id].difference(outputs)))
+        found[block.id] = _rows(inputs), _rows(outputs)
+    return found
+
+
+def _rows(names: Iterable[str]) -> _Rows:
+    return {name: row for row, name in enumerate(names)}
+
+
+def _block(block: Block, at: tuple[float, float], height: float, inputs: _Rows, outputs: _Rows) -> str:
     x, y = at
     parts = [
         f'<g id={quoteattr(block.id)} transform="translate({x:g} {y:g})">',
@@ -111,8 +128,8 @@ def _block(block: Block, at: tuple[float, float], height: float, inputs: list[st
     return "".join(parts)
 
 
-def _pin_at(at: tuple[float, float], names: list[str], pin: str, side: float) -> tuple[float, float]:
-    k = names.index(pin) if pin in names else 0
+def _pin_at(at: tuple[float, float], rows: _Rows, pin: str, side: float) -> tuple[float, float]:
+    k = rows.get(pin, 0)
     return at[0] + side, at[1] + ROW + PIN * (k + 0.5)
 
 
