@@ -102,6 +102,6 @@ def _walk(path: dict[str, None], ahead: dict[str, list[str]], left: set[str]) ->
             ahead[last].pop()
         before = ahead[last][-1]
         if before in path:
-            return [*takewhile(lambda name: name != before, reversed(path)), before]
+            return [*takewhile(before.__ne__, reversed(path)), before]
         path[before] = None
         last = before
