@@ -268,6 +268,31 @@ def test_numbers_are_judged_and_decay_needs_parameters() -> None:
         optim.adamw().update(jnp.ones(2), optim.adamw().init(jnp.ones(2)))
 
 
+def test_state_made_in_the_same_program_changes_no_bit() -> None:
+    """A compiler that knows the step number must not compute anything otherwise."""
+    optimizers = [getattr(optim, rule)(0.1, weight_decay=0.05, **numbers) for rule, numbers in RULES.items()]
+    table, grad = (jnp.asarray(random.standard_normal((33, 5)), jnp.float32) for _ in range(2))
+    grads = grad, rg.IndexedRows(grad, jnp.arange(33), 33, is_unique=True)
+
+    def steps(params: Any, states: Any, grads: Any) -> Any:
+        found = []
+        for o, p, state in zip(optimizers, params, states, strict=True):
+            for _ in range(2):
+                update, state = o.update(grads, state, p)
+                p = optim.apply_updates(p, update)
+                found.append((update, p, state))
+        return found
+
+    def init(params: Any) -> list[Any]:
+        return [o.init(p) for o, p in zip(optimizers, params, strict=True)]
+
+    params = [(table, table) for _ in optimizers]
+    within = jax.jit(lambda params, grads: steps(params, init(params), grads))(params, grads)
+    outside = jax.jit(steps)(params, init(params), grads)
+    for a, b in zip(*map(jax.tree.leaves, (within, outside)), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
 def test_a_step_leaves_tables_where_they_are() -> None:
     """Given away to XLA, neither tables nor slots are copied, and what comes out lies where they lay."""
     rows, optimizers = 5000, (optim.adam(), optim.row_wise_adagrad())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Numbers(NamedTuple):
@@ -21,9 +22,9 @@ class Numbers(NamedTuple):
     betas: tuple[float, float] = (0.9, 0.999)
 
     def rate(self) -> Any:
-        """lr·√(1 − β₂ᵗ) / (1 − β₁ᵗ): as 1 − exp(t·log β), which loses nothing where β is near 1."""
+        """lr·(√(1 − β₂ᵗ) / (1 − β₁ᵗ)), of sums and products alone: see `_one_less_power`."""
         b1, b2 = (_one_less_power(b, self.step) for b in self.betas)
-        return jnp.asarray(self.lr).astype(_widest()) * jnp.sqrt(b2) / b1
+        return jnp.asarray(self.lr).astype(_widest()) * (jnp.sqrt(b2) / b1)
 
 
 def _widest() -> Any:
@@ -32,13 +33,23 @@ def _widest() -> Any:
 
 
 def _one_less_power(beta: float, step: Any) -> Any:
+    """1 − βᵗ, which loses nothing where β is near 1: t is a sum of powers of two, and 1 − ab is (1 − a) + (1 − b)·a.
+
+    The compiler evaluates JAX's own expm1 differently where it knows the step number than where it does not.
+    """
     if beta == 0.0:
-        return 1.0
-    return -jnp.expm1(step.astype(_widest()) * math.log(beta))
+        return jnp.ones((), _widest())
+    places = np.arange(32)  # a step number has 31 bits
+    parts = jnp.asarray(-np.expm1(2.0**places * math.log(beta)), _widest())
+    parts = jnp.where((step >> jnp.asarray(places, step.dtype)) & 1 == 1, parts, 0)
+    while parts.shape[0] > 1:
+        a, b = jnp.split(parts, 2)
+        parts = a + _rounded(b * (1 - a))
+    return parts[0]
 
 
 def _decayed(n: Numbers, g: Any, w: Any) -> Any:
-    return g + _rounded(n, w * as_type(n.weight_decay, g)) if n.decays else g
+    return g + _rounded(w * as_type(n.weight_decay, g)) if n.decays else g
 
 
 def as_type(number: Any, like: Any) -> Any:
@@ -46,15 +57,36 @@ def as_type(number: Any, like: Any) -> Any:
     return jnp.asarray(number).astype(like.dtype)
 
 
-def _rounded(n: Numbers, x: Any) -> Any:
-    """A product, rounded before something is added to it.
+@jax.custom_jvp
+def _rounded(x: Any) -> Any:
+    """A product, rounded before something is added to it. Its derivative is that of the identity.
 
-    XLA would make both one step that rounds once, or not, depending on how many rows there are: a part of a table would
-    have other bits than the whole. It does not see that no bit is flipped here.
+    XLA would contract both into one multiply-add that rounds once, or not, depending on how many rows there are: a part
+    of a table would have other bits than the whole. The bits of one NaN are replaced by those of another, which no
+    compiler may leave out.
     """
     bits = jax.lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
-    none = jnp.minimum(jnp.asarray(n.step), 0).astype(bits.dtype)  # steps count from 1
-    return jax.lax.bitcast_convert_type(bits ^ none, x.dtype)
+    nan = jnp.asarray(jnp.nan, x.dtype)
+    quiet = jax.lax.bitcast_convert_type(nan, bits.dtype)
+    return jax.lax.bitcast_convert_type(jnp.where(bits == quiet + 1, quiet, bits), x.dtype)
+
+
+@_rounded.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return _rounded(*primals), tangents[0]
+
+
+@jax.custom_jvp
+def _root(x: Any) -> Any:
+    """√x, whose derivative at 0 is 0: there the gradient is 0 too, and the step does not depend on the root."""
+    return jnp.sqrt(x)
+
+
+@_root.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    (x,), (tangent,) = primals, tangents
+    slope = 0.5 / _root(jnp.where(x == 0, 1, x))
+    return _root(x), jnp.where(x == 0, 0, slope * tangent)
 
 
 def _total(rows: Any) -> Any:
@@ -69,22 +101,22 @@ def _total(rows: Any) -> Any:
 
 
 def _sgd(n: Numbers, g: Any, w: Any) -> tuple[Any, ...]:
-    return (_rounded(n, -(_decayed(n, g, w) * as_type(n.lr, g))),)
+    return (_rounded(-(_decayed(n, g, w) * as_type(n.lr, g))),)
 
 
 def _adagrad(n: Numbers, g: Any, w: Any, a: Any) -> tuple[Any, ...]:
     g = _decayed(n, g, w)
-    a = a + _rounded(n, g * g)
-    return -(g * as_type(n.lr, g) / (jnp.sqrt(a) + as_type(n.eps, g))), a
+    a = a + _rounded(g * g)
+    return -(g * as_type(n.lr, g) / (_root(a) + as_type(n.eps, g))), a
 
 
 def _row_wise_adagrad(n: Numbers, g: Any, w: Any, a: Any) -> tuple[Any, ...]:
     g = _decayed(n, g, w)
     columns = math.prod(g.shape[1:])
     rows = g.reshape(a.shape[0], columns)
-    a = a + _rounded(n, _total(_rounded(n, rows * rows)) / max(columns, 1))
-    factor = as_type(n.lr, g) / (jnp.sqrt(a) + as_type(n.eps, g))
-    return _rounded(n, -(rows * factor[:, None])).reshape(g.shape), a
+    a = a + _rounded(_total(_rounded(rows * rows)) / max(columns, 1))
+    factor = as_type(n.lr, g) / (_root(a) + as_type(n.eps, g))
+    return _rounded(-(rows * factor[:, None])).reshape(g.shape), a
 
 
 def _adam(n: Numbers, g: Any, w: Any, m: Any, v: Any) -> tuple[Any, ...]:
@@ -94,16 +126,16 @@ def _adam(n: Numbers, g: Any, w: Any, m: Any, v: Any) -> tuple[Any, ...]:
 def _adamw(n: Numbers, g: Any, w: Any, m: Any, v: Any) -> tuple[Any, ...]:
     update, m, v = _moments(n, g, m, v)
     if n.decays:
-        update = update - _rounded(n, w * (as_type(n.lr, g) * as_type(n.weight_decay, g)))
+        update = update - _rounded(w * (as_type(n.lr, g) * as_type(n.weight_decay, g)))
     return update, m, v
 
 
 def _moments(n: Numbers, g: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
     b1, b2 = (as_type(b, g) for b in n.betas)
     one = as_type(1.0, g)
-    m = _rounded(n, m * b1) + _rounded(n, g * (one - b1))
-    v = _rounded(n, v * b2) + _rounded(n, (g * g) * (one - b2))
-    return -(m * as_type(n.rate(), g) / (jnp.sqrt(v) + as_type(n.eps, g))), m, v
+    m = _rounded(m * b1) + _rounded(g * (one - b1))
+    v = _rounded(v * b2) + _rounded((g * g) * (one - b2))
+    return -(m * as_type(n.rate(), g) / (_root(v) + as_type(n.eps, g))), m, v
 
 
 STEPS: dict[str, Callable[..., tuple[Any, ...]]] = {
