@@ -106,13 +106,47 @@ def test_weights_come_in_any_form(options: dict[str, int]) -> None:
     module = rgt.nn.EmbeddingBag(5, 3, **options)
     w = [0.5, 2.0, 3.0]
     expected = module(IDS, STARTS, T(w))
-    for given in (w, np.array(w), np.array(w, ml_dtypes.bfloat16), sparse(np.array(w, np.float32), (0, 1, 2))):
+    placed = SparseTensor([[0, 0], [1, 0], [1, 1]], np.array(w, np.float32), [2, 2])
+    for given in (w, np.array(w), np.array(w, ml_dtypes.bfloat16), placed):
         assert torch.equal(module(IDS, STARTS, given), expected)
     for given in (w, jagged(w[:1], w[1:]), T(w)):
         assert torch.equal(module(jagged([0], [1, 2]), None, given), expected)
     assert torch.equal(module(IDS[None], None, [w]), module(IDS, STARTS[:1], T(w)))
     ids = sparse(IDS.numpy(), (0, 1, 1))
     assert torch.equal(module(ids, None, w)[:2], expected)
+
+
+W = [0.5, 2.0, 3.0]
+CUT = "per_sample_weights: got {}; wanted the bags of ids"
+PLACED = SparseTensor([[0, 0], [1, 0], [1, 1]], IDS.numpy(), [2, 2])
+
+
+def placed(rows: Any, shape: Any = (2, 2)) -> SparseTensor:
+    return SparseTensor(rows, np.array(W), shape)
+
+
+@pytest.mark.parametrize(
+    ("ids", "weights", "words"),
+    [
+        ((jagged([0], [1, 2]),), jagged(W[:2], W[2:]), CUT.format("2 in bag 0, ids have 1")),
+        ((jagged([0], [1, 2]),), jagged(W[:1], W[1:2], W[2:]), CUT.format("3 bags, ids have 2")),
+        ((jagged([0], [1, 2]),), jagged([W[:1]], [W[1:2], W[2:]]), CUT.format("a nested tensor of other form")),
+        ((IDS, STARTS), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
+        ((IDS, STARTS), placed([[0, 0], [1, 0], [1, 1]], (3, 2)), CUT.format("a SparseTensor of other rows")),
+        ((jagged([0], [1, 2]),), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
+        *(
+            ((PLACED,), other, "per_sample_weights: got a SparseTensor of other indices; wanted the indices of ids")
+            for other in (placed([[0, 0], [0, 1], [1, 0]]), placed([[0, 0], [1, 0], [1, 1]], (2, 3)))
+        ),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"padding_idx": 1}], ids=str)
+def test_weights_cut_otherwise_than_the_ids(ids: Any, weights: Any, words: str, options: dict[str, Any]) -> None:
+    module = rgt.nn.EmbeddingBag(5, 3, **options)
+    assert refusal(lambda: module(*ids, per_sample_weights=weights))[1:] == ("per_sample_weights", words)
+    many = rgt.nn.Embeddings([A])
+    given = ids if len(ids) == 2 else ids[0]
+    assert refusal(lambda: many({"a": given}, per_sample_weights={"a": weights}))[2] == f"feature a: {words}"
 
 
 A, B, WIDE = rgt.nn.Table("a", 5, 3), rgt.nn.Table("b", 5, 3), rgt.nn.Table("wide", 5, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +36,11 @@ def read_bags(
     include_last_offset: bool = False,
 ) -> Bags:
     """Bags out of any of the forms `EmbeddingBag` takes."""
+    if isinstance(weights, SparseTensor):
+        bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=weights.values,
+                         include_last_offset=include_last_offset)  # fmt: skip
+        _check_alike(weights, ids, bags)
+        return bags
     if isinstance(ids, SparseTensor):
         return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
     if not isinstance(ids, Tensor):
@@ -89,8 +95,7 @@ def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
 
 def numbers(weights: Any, device: torch.device) -> Tensor | None:
     """Weights as a tensor; lists and arrays go where the ids are."""
-    found = weights.values if isinstance(weights, SparseTensor) else weights
-    return None if found is None else _as_tensor(found, "per_sample_weights", device)
+    return None if weights is None else _as_tensor(weights, "per_sample_weights", device)
 
 
 def _as_tensor(found: Any, argument: str, device: torch.device | None) -> Tensor:
@@ -130,9 +135,32 @@ def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weigh
         raise refuse("bags_unfit", argument="ids", value="a nested tensor of other form", bound="bags of ids, no holes")
     values, starts = ids.values(), ids.offsets()
     if weights is not None and weights.is_nested:
-        weights = weights.values()
+        weights = _values_alike(weights, starts)
     _check_integers(values, "ids")
     return _of_offsets(values, starts, True, num_bags, weights)
+
+
+def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
+    """The values of nested weights whose bags begin where those of the ids do."""
+    facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the bags of ids"}
+    if weights.layout != torch.jagged or weights.ndim != 2 or weights._lengths is not None:
+        raise refuse("bags_unfit", value="a nested tensor of other form", **facts)
+    own = weights.offsets()
+    if own is starts:
+        return weights.values()
+    if own.shape != starts.shape:
+        raise refuse("bags_unfit", value=f"{own.shape[0] - 1} bags, ids have {starts.shape[0] - 1}", **facts)
+    if torch.compiler.is_compiling():
+        torch._assert_async((own == starts).all(), "per_sample_weights: its bags have other lengths than those of ids")
+        return weights.values()
+    check_storage(own, "per_sample_weights")
+    check_storage(starts, "ids")
+    differ = torch.nonzero(own != starts)
+    if len(differ):
+        bag = int(differ[0]) - 1
+        lengths = [int(o[bag + 1] - o[bag]) for o in (own, starts)]
+        raise refuse("bags_unfit", value=f"{lengths[0]} in bag {bag}, ids have {lengths[1]}", **facts)
+    return weights.values()
 
 
 def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
@@ -153,6 +181,23 @@ def check_storages(bags: Bags) -> None:
     check_storage(bags.segment_ids, "segment_ids")
     if bags.weights is not None:
         check_storage(bags.weights, "per_sample_weights")
+
+
+def _check_alike(weights: SparseTensor, ids: Any, bags: Bags) -> None:
+    """Weights in a SparseTensor stand where the ids do: at the same places, or at least in the same bags."""
+    facts: dict[str, Any] = {
+        "argument": "per_sample_weights",
+        "value": "a SparseTensor of other rows",
+        "bound": "the bags of ids",
+    }
+    if isinstance(ids, SparseTensor):
+        alike = np.array_equal(weights.dense_shape, ids.dense_shape) and np.array_equal(weights.indices, ids.indices)
+        facts |= {"value": "a SparseTensor of other indices", "bound": "the indices of ids"}
+    else:
+        rows = bags.segment_ids.cpu().numpy()
+        alike = weights.shape[:1] == (bags.num_bags,) and np.array_equal(weights.indices[:, 0], rows)
+    if not alike:
+        raise refuse("bags_unfit", **facts)
 
 
 def without_padding(bags: Bags, padding_idx: int) -> Bags:
