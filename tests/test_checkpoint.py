@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -528,6 +529,60 @@ def test_indices_that_lie(tmp_path: Path, case: str) -> None:
     with pytest.raises(CheckpointError, match=words) as caught:
         Checkpoint(tmp_path / "m")
     assert str(tmp_path / "m.index") in caught.value.message
+
+
+# -- compressed indices that unfold to too much ----------------------------------------------------------------------
+
+
+def copies(size: int) -> bytes:
+    """Snappy's densest form: one byte, then copies of 64 bytes of it."""
+    times, rest = divmod(size - 1, 64)
+    return varint(size) + b"\0a" + bytes([63 << 2 | 2, 1, 0]) * times + bytes([0, 97]) * rest
+
+
+@pytest.mark.usefixtures("_watched")
+def test_compressed_indices_are_bounded_before_they_unfold(tmp_path: Path) -> None:
+    tracemalloc.reset_peak()
+    (tmp_path / "m.index").write_bytes(index_of([(copies((1 << 25) + 65), 1)]))
+    with pytest.raises(CheckpointError, match="it unfolds to 33554497 bytes; compressed blocks of one index may"):
+        Checkpoint(tmp_path / "m")
+    assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY / 4
+    with pytest.raises(CheckpointError, match="44 bytes are more than Snappy makes of 9"):
+        decompress(varint(9) + b"\0a" * 9 + b"\0" * 25, "x")
+
+
+def test_all_compressed_blocks_of_an_index_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowgrad.checkpoint.index_file._MOST_FROM_SNAPPY", 100)
+    plain = [block([(b"", header())]), block([(b"t", b"x" * 60)])]
+    squeezed = [varint(len(p)) + bytes([60 << 2, len(p) - 1]) + p for p in plain]
+    (tmp_path / "m.index").write_bytes(index_of([(s, 1) for s in squeezed]))
+    assert len(Checkpoint(tmp_path / "m")) == 1
+    monkeypatch.setattr("rowgrad.checkpoint.index_file._MOST_FROM_SNAPPY", 80)
+    with pytest.raises(CheckpointError, match="compressed blocks of one index may unfold to"):
+        Checkpoint(tmp_path / "m")
+
+
+def test_copies_from_far_back_take_their_own_length_of_work() -> None:
+    """A copy of 64 bytes from a megabyte back does not copy the megabyte."""
+    size = 1 << 20
+    literal = bytes([62 << 2]) + (size - 1).to_bytes(3, "little") + bytes(size)
+    many = 2000
+    tail = (bytes([63 << 2 | 3]) + (size).to_bytes(4, "little")) * many
+    began = time.process_time()
+    assert len(decompress(varint(size + 64 * many) + literal + tail, "x")) == size + 64 * many
+    taken = time.process_time() - began
+    began = time.process_time()
+    for _ in range(200):  # a tenth of the copies, each of a megabyte
+        bytes(bytearray(size))
+    assert taken < 10 * (time.process_time() - began) + 0.1
+
+
+def test_keys_of_an_index_are_bounded_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowgrad.checkpoint.index_file._MOST_UNFOLDED", 50_000)
+    names = [(b"", header()), *((f"{k:05}".encode(), b"") for k in range(300))]
+    (tmp_path / "m.index").write_bytes(index_of([(block(names), 0)]))
+    with pytest.raises(CheckpointError, match="size of all keys and values in memory is more than 50000 bytes"):
+        Checkpoint(tmp_path / "m")
 
 
 # -- random damage ---------------------------------------------------------------------------------------------------

@@ -277,6 +277,11 @@ WORDS: dict[str, Words] = {
     ),
     "dtype_expected": Words("{argument} must be {bound}{why}; got {value}"),
     "number_does_not_fit": Words("{argument} must hold numbers that {bound} reaches; got {value}"),
+    "session_memory": Words(
+        "OOM: its values need {value} bytes, and {why} of the session's {bound} bytes are left",
+        (),
+        ResourceExhaustedError,
+    ),
     "fed_twice": Words("{value} is fed twice"),
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
     "argument_memory": Words(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import save_arrays
 from rowgrad.spec import ALL_DTYPES, QUANTIZED
+from rowgrad.studio import uploads
 
 __all__ = ["asking"]
 GRID = {"rows": [0, 1], "columns": [0, 1]}
@@ -298,3 +302,45 @@ def test_files_that_unpack_to_too_much_are_refused(asking: Asking, monkeypatch: 
     assert sent(asking, "a.npz", made.getvalue()).keys() == {"a", "b"}
     with pytest.raises(InvalidArgumentError, match=r"t\.csv: it has 17001 bytes; allowed are 17000"):
         asking.ask("upload", {"name": "t.csv"}, b"1" * 17_001)
+
+
+def archive(members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    made = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(made, "w", method) as packed:
+        warnings.simplefilter("ignore")  # about names that are there twice
+        for name, body in members:
+            packed.writestr(name, body)
+    return made.getvalue()
+
+
+def test_archives_are_bounded_before_they_are_unpacked(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = npy(np.zeros(1))
+    bomb = archive([("a.npy", bytes(300 << 20))])
+    assert len(bomb) < 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgumentError, match="unpack to more than 268435456 bytes"):
+            asking.ask("upload", {"name": "a.npz"}, bomb)
+        with pytest.raises(InvalidArgumentError, match="it has more than 1000 members"):
+            asking.ask("upload", {"name": "a.npz"}, archive([(f"{k}.txt", b"") for k in range(1001)]))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(InvalidArgumentError, match=r"'a\.npy': two members have this name"):
+        asking.ask("upload", {"name": "a.npz"}, archive([("a.npy", one), ("a.npy", npy(np.ones(1)))]))
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with pytest.raises(InvalidArgumentError, match=f"it is packed by method {method}; NumPy has 0 and 8"):
+            asking.ask("upload", {"name": "a.npz"}, archive([("a.npy", one)], method))
+    monkeypatch.setattr("rowgrad.studio.uploads.MOST_CELLS", 3)
+    with pytest.raises(InvalidArgumentError, match=r"it has about 4 cells, allowed are 3; save it as a \.npy file"):
+        asking.ask("upload", {"name": "t.csv"}, b"1,2\n3,4\n")
+
+
+def test_files_are_unpacked_one_at_a_time(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the bound of one file is the bound of all."""
+    seen = []
+    monkeypatch.setattr(
+        "rowgrad.studio.value_verbs.arrays_of", lambda *_: seen.append(uploads.unpacking.locked()) or {}
+    )
+    asking.ask("upload", {"name": "a.npy"}, npy(np.zeros(1)))
+    assert seen == [True]

@@ -7,12 +7,16 @@ from .wire import Cursor
 _MOST_FROM_A_BYTE = 64  # no element gives more for each byte it takes
 
 
-def decompress(data: bytes, where: str) -> bytes:
-    """The plain bytes: runs of literals, and copies of what came before."""
+def decompress(data: bytes, where: str, most: int = 1 << 25) -> bytes:
+    """The plain bytes, at most so many: runs of literals, and copies of what came before."""
     cursor = Cursor(data, where)
     size = cursor.varint()
     if size > _MOST_FROM_A_BYTE * len(data):
         raise cursor.fault(f"{len(data)} bytes cannot unfold to {size}")
+    if size > most:
+        raise cursor.fault(f"it unfolds to {size} bytes; compressed blocks of one index may unfold to {most} more")
+    if len(data) > size + size // 6 + 32:
+        raise cursor.fault(f"{len(data)} bytes are more than Snappy makes of {size}")
     plain = bytearray()
     while cursor.left:
         tag = cursor.take(1)[0]
@@ -34,5 +38,6 @@ def decompress(data: bytes, where: str) -> bytes:
 def _copy(plain: bytearray, back: int, length: int, cursor: Cursor) -> None:
     if not 0 < back <= len(plain):
         raise cursor.fault(f"a copy from {back} bytes back, where {len(plain)} bytes are")
-    run = bytes(plain[-back:][:length])
+    begin = len(plain) - back
+    run = bytes(plain[begin : begin + length])
     plain += (run * (length // len(run) + 1))[:length]  # a copy longer than its distance repeats itself

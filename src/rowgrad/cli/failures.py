@@ -37,7 +37,7 @@ def status_of(error: BaseException) -> int:
     # A page's array file that cannot be read is told as the page's error, with the file's behind it.
     if isinstance(error, OSError) or (isinstance(error, OpError) and isinstance(error.__cause__, OSError)):
         return FILES
-    return REFUSED if isinstance(error, OpError) else UNEXPECTED
+    return REFUSED if isinstance(error, OpError | MemoryError) else UNEXPECTED
 
 
 def sentence(error: BaseException) -> str:
@@ -47,6 +47,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, OpError):
         text = error.strerror or str(error) or type(error).__name__
         text = f"{error.filename}: {text}" if error.filename else text
+    elif isinstance(error, MemoryError) and not isinstance(error, OpError):
+        text = f"out of memory: {error}" if str(error) else "out of memory"
     elif status_of(error) == UNEXPECTED:
         text = f"{type(error).__name__}: {error}"
     else:

@@ -70,7 +70,8 @@ def open_runs(chosen: argparse.Namespace, pages: list[Page], tell: Callable[[str
     """Pages with their sessions, and to each what it knows of the names that were given."""
     engine = _engine(chosen.engine)
     names = [*chosen.session, *chosen.fetch]
-    runs = [PageRun(page, ClientSession(scope_of(page, names, tell), engine)) for page in pages]
+    memory = None if chosen.memory is None else chosen.memory << 20
+    runs = [PageRun(page, ClientSession(scope_of(page, names, tell), engine, memory=memory)) for page in pages]
     for name in chosen.session:
         _offer(name, runs, lambda run, name: run.blocks.append(run.session.block(name).name))
     for name in chosen.fetch:
@@ -80,8 +81,8 @@ def open_runs(chosen: argparse.Namespace, pages: list[Page], tell: Callable[[str
             run.blocks = [b.id for b in run.page.blocks if b.id in run.session.graph.sessions]
     else:
         for run in runs:
-            order = [b.id for b in run.page.blocks]
-            run.blocks = sorted(set(run.blocks), key=order.index)
+            wanted = set(run.blocks)
+            run.blocks = [b.id for b in run.page.blocks if b.id in wanted]
     _feed(chosen, runs)
     return runs
 

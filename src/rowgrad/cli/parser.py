@@ -100,6 +100,8 @@ def _run_options(parser: Parser) -> None:
     how.add_argument("--steps", metavar="N", type=_count, help="how often (default 1, or as many as there are batches)")
     how.add_argument("--rate", metavar="HZ", type=_rate, help="steps per second (default: as fast as it goes)")
     how.add_argument("--engine", metavar="ENGINE", default="numpy", help="numpy (the default), torch, torch:cuda, …")
+    text = "of all values of a page's session (default: three quarters of this machine's)"
+    how.add_argument("--memory", metavar="MIB", type=_count, help=text)
     how.add_argument("--quiet", action="store_true", help="no progress and no remarks on stderr")
     result = parser.add_argument_group("what is kept")
     text = "Variables and random counters: read if it is there, written at the end, on Ctrl-C or where a step fails"

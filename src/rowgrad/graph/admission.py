@@ -93,6 +93,11 @@ def _aval(arg: Arg, op: Op, value: Any) -> Aval:
     return Aval(dtype, value.shape)  # type: ignore[arg-type]
 
 
+def admitted_aval(arg: Arg, op: Op, value: Any, shape: tuple[int, ...]) -> Aval:
+    """What an op is given in a run: the dtype is known before, the shape is that of the array."""
+    return Aval(_aval(arg, op, value).dtype, shape)
+
+
 def is_integer(dtype: str) -> bool:
     """Whether a dtype is of whole numbers."""
     return dtype.startswith(("int", "uint"))

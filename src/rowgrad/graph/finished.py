@@ -16,6 +16,7 @@ class Done(NamedTuple):
     number: int
     values: list[Any]
     seconds: dict[Node, float]
+    bytes: int
 
 
 class Finished:
@@ -28,6 +29,21 @@ class Finished:
 
     def __len__(self) -> int:
         return len(self._last)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all values that are held."""
+        return sum(done.bytes for done in self._last.values())
+
+    def make_room(self, size: int) -> int:
+        """Forget runs, the oldest first, until so many bytes are free; how many are."""
+        free = 0
+        for program, done in self._last.items():
+            if free >= size:
+                break
+            free += done.bytes
+            self.forget(program)
+        return free
 
     def add(self, program: Program, done: Done) -> None:
         """A run has been finished."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,8 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import NUMPY_DTYPE
+from ..check import infer
 from ..dispatch import describe
-from ..errors import OpError, refuse
+from ..errors import OpError, ResourceExhaustedError, refuse
+from .admission import admitted_aval, each, host_value
 from .engine import Engine
 from .nodes import Graph, Node, Output
 from .updates import variable_of
@@ -64,8 +69,21 @@ class Program:
         self.slots: dict[Output, int] = {}
         self.settled: dict[Node, float] = {}  # seconds of the steady nodes, where somebody watches
         self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
+        # Nodes with an output whose size only a run knows; what it was found to be, and for which arguments.
+        self.open: dict[Node, tuple[Any, int]] = {}
+        self.bytes = 0  # of all values whose size is known
+        # Shapes of feeds, and the bytes of all values that follow from them; None until a run has found them.
+        self.measured: tuple[tuple[Any, ...], int] | None = None
+        self.is_data_dependent = False  # whether sizes depend on more than the shapes of feeds
         for node in self.nodes:
             self._add(node)
+            self.bytes += known_bytes(node)
+            if any(_is_open(output) for output in node.outputs):
+                self.open[node] = (None, 0)
+                for arg, value in zip(node.op.inputs, node.inputs, strict=True):
+                    sources = value if isinstance(value, tuple) else (value,)
+                    if arg.host and not all(s.node.steady for s in sources if isinstance(s, Output)):
+                        self.is_data_dependent = True
         _refuse_two_updates(self.updates)
 
     def _add(self, node: Node) -> None:
@@ -155,6 +173,78 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
             values[place] = value
 
 
+def known_bytes(node: Node) -> int:
+    """The bytes of a node's outputs, as far as their shapes are known. An Assign returns the value it is given."""
+    if node.op.name == "Assign":
+        return 0
+    return sum(_bytes_in(o.dtype, o.shape) for o in node.outputs)
+
+
+def _is_open(output: Output) -> bool:
+    return output.shape is None or None in output.shape
+
+
+def _bytes_in(dtype: str, shape: tuple[int | None, ...] | None) -> int:
+    """The bytes of an array; 0 where its shape is open."""
+    if shape is None or None in shape:
+        return 0
+    return math.prod(d or 0 for d in shape) * int(NUMPY_DTYPE[dtype].itemsize)
+
+
+def over_budget(node: Node, size: int, left: int, most: int) -> OpError:
+    """The error of a block whose values do not fit the memory of a session."""
+    error = refuse("session_memory", value=size, why=max(left, 0), bound=most)
+    return error.in_call(node.op.name, node.block, ", ".join(map(repr, node.outputs)))
+
+
+def run_measured(
+    program: Program,
+    steps: list[Step],
+    values: list[Any],
+    reserve: Callable[[Node, int], None],
+    seconds: dict[Node, float] | None = None,
+) -> None:
+    """Do the work of a program with open shapes: before each such node, `reserve` gets the size of its results."""
+    for step in steps:
+        node = step.node
+        if node in program.open:
+            ahead = _bytes_ahead(program, step, values)
+            reserve(node, ahead)
+        if seconds is None:
+            run_steps([step], values)
+        else:
+            time_steps([step], values, seconds)
+        if node in program.open:
+            found = sum(_bytes_of(values[p]) for p, o in zip(step.results, node.outputs, strict=True) if _is_open(o))
+            if found != ahead:
+                program.is_data_dependent = True
+                reserve(node, found - ahead)
+
+
+def _bytes_ahead(program: Program, step: Step, values: list[Any]) -> int:
+    """The bytes of a node's open outputs, from its arguments; 0 for what depends on the elements of those."""
+    node, op = step.node, step.node.op
+    avals: dict[str, Any] = {}
+    host: dict[str, Any] = {}
+    for arg, place, source in zip(op.inputs, step.arguments, node.inputs, strict=True):
+        if isinstance(place, tuple):
+            pairs = zip(place, source, strict=True)
+            avals[arg.name] = tuple(admitted_aval(arg, op, s, tuple(values[p].shape)) for p, s in pairs)
+        else:
+            avals[arg.name] = admitted_aval(arg, op, source, tuple(values[place].shape))
+        if arg.host:
+            host[arg.name] = each(place, lambda p: host_value(program.engine.get(values[p])))
+    key = (tuple(avals.values()), tuple(map(repr, host.values())))
+    known, size = program.open[node]
+    if key != known:
+        size = 0
+        with contextlib.suppress(OpError):  # the call itself says what is wrong
+            for output, aval in zip(node.outputs, infer(op, avals, host, node.attrs), strict=True):
+                size += _bytes_in(aval.dtype, aval.shape) if _is_open(output) else 0
+        program.open[node] = key, size
+    return size
+
+
 def time_steps(steps: list[Step], values: list[Any], seconds: dict[Node, float]) -> None:
     """The same work, with the seconds each node takes."""
     for step in steps:
@@ -193,5 +283,8 @@ def _named(error: Exception, node: Node, values: list[Any], arguments: Slots) ->
         found = [values[i] if isinstance(i, int) else [values[j] for j in i] for i in arguments]
         given = dict(zip(node.op.input_names, found, strict=True))
         return error.in_call(node.op.name, node.block, describe(node.op, given, node.attrs))
+    if isinstance(error, MemoryError):  # of an array library, which says how much it asked for
+        exhausted = ResourceExhaustedError(f"OOM: {error}")
+        return exhausted.in_call(node.op.name, node.block, ", ".join(map(repr, node.outputs)))
     error.add_note(f"in block {node.block} ({node.op.name} {node.name})")
     return error

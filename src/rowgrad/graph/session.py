@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from collections.abc import Container, Iterable, Iterator, Mapping
 from os import PathLike
@@ -9,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from .._core import memory_limit
 from ..arrays import Array, aval_of
 from ..check import infer
-from ..errors import OpError, refuse
+from ..errors import OpError, ResourceExhaustedError, refuse
 from ..results import check_size
 from ..spec import Aval
 from .blocks import fed_value
@@ -21,7 +24,7 @@ from .naming import collect, find, in_form, operation_of, output_of, pin_name
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
 from .random import advance, random_array
-from .schedule import Cost, Program, run_steps, time_steps
+from .schedule import Cost, Program, Step, known_bytes, over_budget, run_measured, run_steps, time_steps
 from .state import State
 
 _MANY = 256  # programs that are kept, with the values they computed last
@@ -32,7 +35,10 @@ class ClientSession:
 
     A run sees every Variable as it was when the run began; updates take effect together when it ends, and not at all
     if anything fails. Values come back as NumPy arrays, whatever the engine. `runs` counts the runs that were finished;
-    with `watch_costs` every run notes what each block takes, for `costs`.
+    with `watch_costs` every run notes what each block takes, for `costs`. `memory` bounds the bytes of all values that
+    the session holds, results of earlier runs included: a run that needs more raises ResourceExhaustedError, naming the
+    block, before it allocates; results of earlier runs are forgotten first. The default is three quarters of the
+    machine's memory, and no bound for engines on other devices.
 
     >>> from rowgrad.graph import Const, Scope, ops
     >>> root = Scope.new_root_scope()
@@ -41,15 +47,21 @@ class ClientSession:
     [[19.0], [-3.0]]
     """
 
-    def __init__(self, scope: Scope, engine: str | Engine = "numpy", watch_costs: bool = False) -> None:
+    def __init__(
+        self, scope: Scope, engine: str | Engine = "numpy", watch_costs: bool = False, memory: int | None = None
+    ) -> None:
         self.graph: Graph = scope.graph
         self.engine = open_engine(engine)
         self.state = State(self.graph, self.engine)
         self.watch_costs = watch_costs
+        self.memory = _memory(self.engine) if memory is None else memory
+        if isinstance(memory, bool) or not isinstance(self.memory, int) or self.memory <= 0:
+            raise ValueError(f"memory must be a positive number of bytes, or None; got {memory!r}")
         self.runs = 0
         self._programs: dict[Any, Program] = {}
         self._last = Finished(self.graph, self.engine)
         self._counters: dict[str, int] = {}  # of the run in progress
+        self._used = 0  # bytes of its values
         self._one_run = threading.RLock()  # threads that share a session take turns
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -107,9 +119,15 @@ class ClientSession:
 
     def _run(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
         with self._one_run:
-            return self._run_alone(program, feeds)
+            try:
+                return self._run_alone(program, feeds)
+            except OpError:
+                raise
+            except MemoryError as error:  # outside of a block: a feed, or the copy of a result
+                raise ResourceExhaustedError(f"OOM: {error}") from error
 
     def _run_alone(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
+        self._reserve(program)
         self._settle(program)
         values = program.start.copy()
         self._feed(program, values, feeds)
@@ -117,10 +135,7 @@ class ClientSession:
             values[slot] = self.state.value(node, self._first_value)
         self._counters = {}
         seconds: dict[Node, float] = {}
-        if self.watch_costs:
-            time_steps(program.each, values, seconds)
-        else:
-            run_steps(program.each, values)
+        self._work(program, program.each, values, seconds)
         kept = {}
         for variable, slot, by in program.updates:
             try:
@@ -132,21 +147,61 @@ class ClientSession:
         self.state.values.update(kept)
         self.state.counters.update(self._counters)
         self.runs += 1
-        self._last.add(program, Done(self.runs, values, seconds))
+        self._last.add(program, Done(self.runs, values, seconds, self._used))
         return results
 
     def _settle(self, program: Program) -> None:
         """Values that are the same in every run are worked out in the first, and kept."""
         if not program.once:
             return
-        if self.watch_costs:
-            time_steps(program.once, program.start, program.settled)
-        else:
-            run_steps(program.once, program.start)
+        self._work(program, program.once, program.start, program.settled)
+        program.bytes = self._used  # those found now are as good as known
         for step in program.once:
             for slot in step.results:
                 program.start[slot] = self.engine.keep(program.start[slot])
         program.once = []
+
+    def _reserve(self, program: Program) -> None:
+        """Make sure that the values whose size is known fit, and forget earlier results where they do not."""
+        if program.bytes > self.memory:
+            used = 0
+            for node in program.nodes:
+                size = known_bytes(node)
+                if used + size > self.memory:
+                    raise over_budget(node, size, self.memory - used, self.memory)
+                used += size
+        self._used = 0
+        self._take(program.bytes)
+
+    def _reserve_more(self, node: Node, size: int) -> None:
+        """The same for values whose size the run has found."""
+        if not self._take(size):
+            raise over_budget(node, size, self.memory - self._used, self.memory)
+
+    def _take(self, size: int) -> bool:
+        over = self._used + size + self._last.bytes - self.memory
+        if over > 0 and self._last.make_room(over) < over:
+            return False
+        self._used += size
+        return True
+
+    def _work(self, program: Program, steps: list[Step], values: list[Any], seconds: dict[Node, float]) -> None:
+        """Do steps; where sizes are open, work them out from the arguments, once for all feeds of the same shapes."""
+        shapes: tuple[Any, ...] = ()
+        is_open = bool(program.open) and self.memory < sys.maxsize
+        if is_open:
+            fed = [values[slot] for _, slot in program.placeholders] if steps is program.each else []
+            shapes = tuple(value.shape for value in fed)
+            known, used = program.measured or (None, 0)
+            is_open = known != shapes or steps is program.once or not self._take(used - self._used)
+        if is_open:
+            run_measured(program, steps, values, self._reserve_more, seconds if self.watch_costs else None)
+            if steps is program.each and not program.is_data_dependent:
+                program.measured = shapes, self._used
+        elif self.watch_costs:
+            time_steps(steps, values, seconds)
+        else:
+            run_steps(steps, values)
 
     def _feed(self, program: Program, values: list[Any], feeds: Mapping[Any, Any]) -> None:
         given: dict[Output, Any] = {}
@@ -171,9 +226,12 @@ class ClientSession:
         """A Variable's initial value; random nodes in it begin at their seeds."""
         (source,) = variable.inputs
         program = Program(self.graph, self.engine, self._draw_first, [source], [])
+        used = self._used
+        self._reserve(program)
         self._settle(program)
         values = program.start.copy()
-        run_steps(program.each, values)
+        self._work(program, program.each, values, {})
+        self._used = used
         value = values[program.slots[source]]
         self.state.check_new(variable, value)
         return self.engine.keep(value)
@@ -289,6 +347,17 @@ class ClientSession:
         with self._one_run:
             self.runs = max(self.runs, runs)
             return self.state.adopt(state, unless)
+
+
+def _memory(engine: Engine) -> int:
+    """Three quarters of what the machine has, or the container it is in; on other devices no bound."""
+    device = engine.name.partition(":")[2]
+    if device not in ("", "cpu"):
+        return sys.maxsize
+    most = memory_limit()
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+        most = min(most, int(file.read()))  # "max" where there is no limit
+    return most * 3 // 4
 
 
 def _batches(feeds: Any) -> Iterator[Mapping[Any, Any]]:

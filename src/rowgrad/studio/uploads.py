@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 import warnings
 import zipfile
 from itertools import pairwise
@@ -14,14 +15,17 @@ import numpy as np
 from ..arrays import NUMPY_DTYPE, Array
 from ..errors import InvalidArgumentError, OpError
 from ..graph.io.arrays import admitted
-from ..graph.literal_elements import parse_words
+from ..graph.literal_elements import parse_words, shown
 from ..graph.page import PageError
 from ..spec import QUANTIZED
 from .literals import rows_of
 
 ENDINGS = (".npy", ".npz", ".csv", ".tsv")
-MOST_BYTES = 1 << 30  # of all arrays of one file, unpacked
+MOST_BYTES = 1 << 28  # of all arrays of one file, unpacked: as much as all requests may hold
 MOST_MEMBERS = 1000
+MOST_CELLS = 4_000_000  # of a table; each takes many times its length in memory
+_MEMBER = b"PK\x01\x02"  # what a member's entry in an archive's directory begins with
+unpacking = threading.Lock()  # files are unpacked one at a time, so that MOST_BYTES bounds all of them together
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -71,6 +75,8 @@ def _npy(raw: bytes, told: str | None = None) -> Array:
 
 
 def _npz(raw: bytes) -> dict[str, Array]:
+    if raw.count(_MEMBER) > MOST_MEMBERS:  # before the directory is read into memory
+        raise PageError("", f"it has more than {MOST_MEMBERS} members")
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
@@ -78,8 +84,15 @@ def _npz(raw: bytes) -> dict[str, Array]:
         raise PageError("", "this is no .npz file") from None
     if not infos:
         raise PageError("", "there is no .npy member in it")
-    if len(infos) > MOST_MEMBERS:
-        raise PageError("", f"it has {len(infos)} members, and {MOST_MEMBERS} are allowed")
+    names = [info.filename for info in infos]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PageError("", f"{shown(twice)}: two members have this name")
+    for info in infos:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack beyond what is read
+            raise PageError(
+                "", f"{shown(info.filename)}: it is packed by method {info.compress_type}; NumPy has 0 and 8"
+            )
     if sum(info.file_size for info in infos) > MOST_BYTES:
         raise PageError("", f"its members unpack to more than {MOST_BYTES} bytes")
     members: dict[str, bytes] = {}
@@ -88,7 +101,7 @@ def _npz(raw: bytes) -> dict[str, Array]:
             with archive.open(info) as member:
                 members[info.filename.removesuffix(".npy")] = member.read(info.file_size + 1)
         except Exception as error:
-            raise PageError("", f"{info.filename}: damaged: {error}") from None
+            raise PageError("", f"{shown(info.filename)}: damaged: {error}") from None
     found: dict[str, Array] = {}
     for name, data in members.items():
         if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
@@ -122,6 +135,9 @@ def _table(raw: bytes, separator: str | None, dtype: str | None) -> Array:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise PageError("", f"it is no UTF-8 text: byte {error.start}") from None
+    cells = text.count("\n") + sum(text.count(c) for c in ((separator,) if separator else ",;\t "))
+    if cells > MOST_CELLS:
+        raise PageError("", f"it has about {cells} cells, allowed are {MOST_CELLS}; save it as a .npy file")
     rows = rows_of(text, separator)
     if not rows:
         raise PageError("", "there are no cells in it")

@@ -11,7 +11,7 @@ from .asked import Asked
 from .literals import parse_value, value_of_words
 from .short_texts import array_of, as_written, is_weak, short_text
 from .sparse_grid import sparse_entries, sparse_parts, sparse_window
-from .uploads import arrays_of
+from .uploads import arrays_of, unpacking
 from .verbs import Json, verb
 from .windows import MOST_CELLS, info_of, texts_of
 
@@ -51,13 +51,14 @@ def describe(studio: Studio, given: Asked) -> Json:
 @verb("upload", takes_file=True)
 def upload(studio: Studio, given: Asked) -> Json:
     """The arrays of a file, put into the pool."""
-    found = arrays_of(given.text("name", most=1000), given.body, _dtype(given))
-    return {
-        "arrays": [
-            {"name": name, "value": studio.pool.write_value(array), "info": info_of(array)}
-            for name, array in found.items()
-        ]
-    }
+    with unpacking:
+        found = arrays_of(given.text("name", most=1000), given.body, _dtype(given))
+        return {
+            "arrays": [
+                {"name": name, "value": studio.pool.write_value(array), "info": info_of(array)}
+                for name, array in found.items()
+            ]
+        }
 
 
 @verb("sparse")

@@ -1,0 +1,167 @@
+"""A session's values stay within its memory: what does not fit is an error that names the block, before it is made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rowgrad.cli import main
+from rowgrad.errors import ResourceExhaustedError
+from rowgrad.graph import ClientSession, Const, Page, Scope, build, ops
+from rowgrad.graph.io import save
+from rowgrad.graph.page import Block, End
+
+MIB = 1 << 20
+
+
+def doubling(times: int, shape: list[int] | None = None) -> Page:
+    """A block, and blocks that each join two of the one before."""
+    first = Block("c0", "Const", {"val": np.zeros(1024, np.float64)})
+    if shape is not None:
+        first = Block("c0", "Placeholder", attrs={"dtype": "float64", "shape": shape})
+    blocks = [first]
+    for k in range(times):
+        ends = [End(f"c{k}", "output")] * 2
+        blocks.append(Block(f"c{k + 1}", "Concat", {"axis": 0}, {"values": ends}))
+    fetch = Block("run", "ClientSession", wires={"fetch_outputs": [End(f"c{times}", "output")]})
+    return Page("doubling", [*blocks, fetch])
+
+
+def no_block_runs(session: ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bind(*_: Any) -> Any:
+        def run(_: Any) -> Any:
+            raise AssertionError("a block has run")
+
+        return run
+
+    monkeypatch.setattr(session.engine, "bind", bind)
+
+
+def test_known_shapes_are_added_up_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ClientSession(build(doubling(30)), memory=64 * MIB)
+    no_block_runs(session, monkeypatch)
+    with pytest.raises(
+        ResourceExhaustedError, match="need 67108864 bytes, and 8192 of the session's 67108864"
+    ) as caught:
+        session.run_block()
+    assert caught.value.name == "c13"
+    exact = ClientSession(build(doubling(3)), memory=15 * 8192)
+    assert exact.run_block()["c3.output"].shape == exact.run_block()["c3.output"].shape
+    assert ClientSession(build(doubling(3)), memory=MIB).run_block()["c3.output"].shape == (8192,)
+
+
+def test_the_default_is_a_part_of_the_machine() -> None:
+    session = ClientSession(build(doubling(40)))
+    assert session.memory < 1 << 50
+    with pytest.raises(ResourceExhaustedError, match="its values need"):
+        session.run_block()
+
+
+@pytest.mark.parametrize("watch_costs", [False, True])
+def test_open_shapes_are_worked_out_from_what_is_fed(watch_costs: bool) -> None:
+    session = ClientSession(build(doubling(20, [-1])), watch_costs=watch_costs, memory=MIB)
+    with pytest.raises(ResourceExhaustedError, match="its values need 1048576 bytes") as caught:
+        session.run_block(feeds={"c0": np.zeros(1024)})
+    assert caught.value.name == "c7"
+    small = ClientSession(build(doubling(3, [-1])), watch_costs=watch_costs, memory=MIB)
+    for _ in range(3):  # also where shapes are known from the run before
+        assert small.run_block(feeds={"c0": np.zeros(1024)})["c3.output"].shape == (8192,)
+    with pytest.raises(ResourceExhaustedError):
+        small.run_block(feeds={"c0": np.zeros(1 << 16)})
+    assert small.run_block(feeds={"c0": np.zeros(1)})["c3.output"].shape == (8,)
+
+
+@pytest.mark.parametrize("op", ["Fill", "OneHot", "Range"])
+def test_sizes_that_are_fed_are_looked_at_before_the_block_runs(op: str) -> None:
+    root = Scope.new_root_scope()
+    size = ops.Placeholder(root.with_op_name("n"), dtype="int32", shape=[1] if op == "Fill" else [])
+    if op == "Fill":
+        made = ops.Fill(root.with_op_name("big"), size, 1.0)
+    elif op == "Range":
+        made = ops.Range(root.with_op_name("big"), 0, size, 1)
+    else:
+        made = ops.OneHot(root.with_op_name("big"), Const(root, [0, 1, 2]), size, 1.0, 0.0)
+    session = ClientSession(root, memory=MIB)
+    feed = {size: np.array([5] if op == "Fill" else 5, np.int32)}
+    assert 5 in session.run(made, feed).shape
+    feed = {size: np.array([1 << 30] if op == "Fill" else 1 << 30, np.int32)}
+    with pytest.raises(ResourceExhaustedError, match="of the session's 1048576 bytes are left") as caught:
+        session.run(made, feed)
+    assert caught.value.name == "big"
+
+
+def test_first_values_of_variables_are_counted() -> None:
+    root = Scope.new_root_scope()
+    table = ops.Variable(root.with_op_name("v"), 0.0, shape=[1 << 20, 1 << 6], dtype="float32")
+    with pytest.raises(ResourceExhaustedError, match="its values need"):
+        ClientSession(root, memory=MIB).run(table)
+
+
+def test_earlier_results_are_forgotten_before_a_run_is_refused() -> None:
+    root = Scope.new_root_scope()
+    x = ops.Placeholder(root.with_op_name("x"), dtype="float64", shape=[1 << 15])
+    one, other = ops.Neg(root.with_op_name("one"), x), ops.Neg(root.with_op_name("other"), x)
+    feed = {x: np.zeros(1 << 15)}
+    session = ClientSession(root, memory=MIB)  # each run holds half of it
+    session.run(one, feed)
+    session.run(other, feed)
+    assert session.result("one", "y") is not None
+    session.run([one, other], feed)
+    assert session.result("one", "y") is not None
+    assert session._last.bytes <= MIB
+    roomy = ClientSession(root)
+    for _ in range(3):
+        roomy.run(one, feed)
+    assert roomy._last.bytes == 1 << 19
+
+
+def test_memory_has_to_be_a_number_of_bytes() -> None:
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(ValueError, match="memory must be a positive number of bytes"):
+            ClientSession(Scope.new_root_scope(), memory=wrong)  # type: ignore[arg-type]
+
+
+def test_memory_that_is_not_there_names_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ClientSession(build(doubling(1)))
+
+    def bind(*_: Any) -> Any:
+        def run(_: Any) -> Any:
+            raise MemoryError("Unable to allocate 16 GiB")
+
+        return run
+
+    monkeypatch.setattr(session.engine, "bind", bind)
+    with pytest.raises(ResourceExhaustedError, match="OOM: Unable to allocate 16 GiB") as caught:
+        session.run_block()
+    assert caught.value.name == "c1"
+    session = ClientSession(build(doubling(1)))
+    monkeypatch.setattr(session, "_out", lambda _: (_ for _ in ()).throw(MemoryError("no copy")))
+    with pytest.raises(ResourceExhaustedError, match="OOM: no copy"):
+        session.run_block()
+
+
+def test_the_command_has_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(doubling(12), tmp_path / "page.json")
+    assert main(["run", str(tmp_path / "page.json"), "--memory", "8"]) == 1
+    assert "OOM: its values need" in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "page.json"), "--memory", "8", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert (told["type"], told["block"]) == ("ResourceExhaustedError", "c10")
+    assert main(["run", str(tmp_path / "page.json"), "--memory", "80"]) == 0
+
+
+def test_the_command_calls_missing_memory_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(doubling(1), tmp_path / "page.json")
+
+    def load(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("rowgrad.cli.reading.load", load)
+    assert main(["run", str(tmp_path / "page.json")]) == 1
+    assert capsys.readouterr().err == "rowgrad run: out of memory\n"
