@@ -87,6 +87,26 @@ def test_gradients_of_shards_keep_negative_zero(strategy: str) -> None:
     assert [part.indices.tolist() for part in parts] == ([[0, 1], [1]] if strategy == "div" else [[0, 2], [0]])
 
 
+@pytest.mark.parametrize("bad", [7, -1])
+@pytest.mark.parametrize(
+    ("options", "shards", "message"),
+    [
+        ({}, 1, "Bad: indices[0] == {bad} out of range [0, 3)"),
+        ({"partition_strategy": "div"}, 2, "partitions[0] = {shard} is not in [0, 2)"),
+        # TensorFlow accepts the next ones: where rows have no columns it gathers nothing and checks nothing.
+        ({"max_norm": 1.0}, 1, "indices[0] = {bad} is not in [0, 3)"),
+        ({"partition_strategy": "mod"}, 2, "indices[0] = {row} is not in [0, 3)"),
+    ],
+)
+def test_ids_of_a_table_without_columns(bad: int, options: dict[str, Any], shards: int, message: str) -> None:
+    table: Any = np.ones((3, 0), np.float32)
+    ids = rg.SparseTensor([[0, 0]], np.array([bad]), [1, 1])
+    facts = {"bad": bad, "shard": 2 if bad > 0 else -1, "row": bad // 2}
+    with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+        rg.embedding_lookup_sparse([table] * shards if shards > 1 else table, ids, None, "sum", **options)
+    assert caught.value.message == message.format(**facts)
+
+
 @pytest.mark.parametrize(
     ("strategy", "bad", "message"),
     [

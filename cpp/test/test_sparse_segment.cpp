@@ -291,6 +291,10 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   b.wide_indices = b.wide_segments = true;
   b.segment_ids[late] = INT64_MAX;
   EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::last_segment_too_big, late, INT64_MAX, INT64_MAX);
+  b.wide_indices = false;
+  b.segment_ids = {-(std::int64_t{1} << 32) + 1};  // + 1, in 32 bits: two rows
+  b.indices = {0};
+  EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::segment_not_in_output, 0, b.segment_ids[0], 2);
   EXPECT_FAULT(forward(data, good, Reduce::sum, rows - 1), Fault::num_segments_too_small, late, rows - 1, rows - 1);
   const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is refused
   EXPECT_FAULT(forward(data, good, Reduce::sum, high), Fault::num_segments_too_big, -1, high, INT32_MAX);

@@ -270,7 +270,7 @@ for _kind in ("Sum", "Mean", "SqrtN"):
     OPS[f"{_op}WithPlan"] = ([*IDS, *SAME_IDS, *PLAN, *PLAN_OF_TABLE], partial(sparse_segment, _kind))
     OPS[f"{_op}GradGrad"] = ([*NUM_SEGMENTS, *IDS, *SAME_IDS, *DATA], partial(sparse_segment_grad_grad, _kind))
     for _suffix, _size in (("Grad", "output_dim0"), ("GradV2", "dense_output_dim0")):
-        _checks = [*IDS, *scalar(_size), *SAME_IDS, *non_negative(_size), *GRAD, *no_overflow(_size, "*grad.shape[1:]")]
+        _checks = [*IDS, *scalar(_size), *SAME_IDS, *GRAD, *non_negative(_size), *no_overflow(_size, "*grad.shape[1:]")]
         OPS[_op + _suffix] = (_checks, partial(sparse_segment_grad, _kind))
     _checks = [*_checks, *scalar("size"), *scalar("fill_id"), *non_negative("size"), *FILL]
     _checks += no_overflow("size", "*grad.shape[1:]")

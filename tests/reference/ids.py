@@ -128,10 +128,12 @@ def sorted_segments(segments: list[int], rows: int) -> Iterator[tuple[int, list[
 
 
 def forward_rows(segment_ids: Array, limit: int, num_segments: int | None = None) -> int:
+    """How many rows a forward has. They are counted in the type of the indices, whose largest number is `limit`."""
     n, last = len(segment_ids), int(segment_ids[-1]) if len(segment_ids) else 0
     if last >= limit:
         raise Refusal(f"Last segment id must be < kintmax, got {last} limit {limit}")
-    rows = needed = wrap(last + 1, 8 * segment_ids.itemsize) if n else 0
+    needed = wrap(last + 1, 8 * segment_ids.itemsize) if n else 0
+    rows = wrap(needed, 32 if limit == INT32_MAX else 64)
     if num_segments is not None:
         rows = wrap(num_segments, 32)
         if rows < needed:

@@ -15,6 +15,7 @@ namespace rowgrad {
 
 // How many rows a forward has: the last segment id + 1, or num_segments. Only the low half of an int64
 // num_segments reaches TensorFlow's comparison; where it would act on a truncated number, we refuse.
+// TensorFlow counts rows in the type of the indices, so a segment id far below zero may give a positive number of rows.
 inline Status forward_rows(const Ids& segments, bool wide_indices, const std::int64_t* num_segments,
                            std::int64_t& rows) {
   const std::int64_t n = segments.size, last = n ? segments[n - 1] : 0;
@@ -29,7 +30,7 @@ inline Status forward_rows(const Ids& segments, bool wide_indices, const std::in
     if (*num_segments != low) return {Fault::num_segments_too_big, -1, *num_segments, int32_max};
     rows = low;
   } else {
-    rows = needed;
+    rows = wide_indices ? needed : std::int64_t(std::int32_t(std::uint32_t(std::uint64_t(needed))));
   }
   if (rows < 0 || (n && rows == 0)) return {Fault::segment_negative, n - 1, last, 0};
   return {};
@@ -45,7 +46,10 @@ class SparseSegment : public Kernel {
       value = Ids(in[3])[0];
       num_segments = &value;
     }
-    return forward_rows(Ids(in[2]), in[1].dtype == DType::int64, num_segments, rows);
+    const Ids segments(in[2]);
+    if (const Status s = forward_rows(segments, in[1].dtype == DType::int64, num_segments, rows)) return s;
+    // A negative last id is a fault whatever the other ids are: no output of its many rows is needed to say so.
+    return !num_segments && segments.size && segments[segments.size - 1] < 0 ? check() : Status{};
   }
 
   Status check() override {

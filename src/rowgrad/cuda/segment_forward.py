@@ -80,18 +80,23 @@ def forward_rows(call: Call, segments: Tensor, wide_indices: bool, num_segments:
     if last >= limit:
         raise refuse("last_segment_too_big", call.op.input_names, position=size - 1, value=last, bound=limit)
     needed = last + 1 if size else 0
-    if segments.dtype == torch.int32 and needed > _INT32:
-        needed -= 1 << 32
+    if segments.dtype == torch.int32:
+        needed = _low_half(needed)
     if num_segments is not None:
-        low = (num_segments + (1 << 31)) % (1 << 32) - (1 << 31)
-        if low < needed:
+        if _low_half(num_segments) < needed:
             raise refuse(
                 "num_segments_too_small", call.op.input_names, position=size - 1, value=last, bound=num_segments
             )
         raise refuse("num_segments_too_big", call.op.input_names, position=-1, value=num_segments, bound=_INT32)
-    if needed < 0 or (size and needed == 0):
+    rows = needed if wide_indices else _low_half(needed)
+    if rows < 0 or (size and rows == 0):
         raise refuse("segment_negative", call.op.input_names, position=size - 1, value=last, bound=0)
-    return needed
+    return rows
+
+
+def _low_half(number: int) -> int:
+    """The low 32 bits of a number, as an int32."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 @runs("sparse_segment")

@@ -51,12 +51,12 @@ def _gradient(size: str) -> Callable[[Known], Shape]:
         _ids(x)
         rank(x, size, 0, "should_be_scalar")
         _same_length(x)
-        rows = x.host[size]
-        if rows is not None and rows < 0:
-            raise refuse("size_negative", argument=size, value=rows, bound=0)
         grad = x.shape("grad")
         if not grad:
             raise refuse("grad_rank")
+        rows = x.host[size]
+        if rows is not None and rows < 0:
+            raise refuse("size_negative", argument=size, value=rows, bound=0)
         shape = (rows, *grad[1:])
         check_elements(shape)
         return shape
