@@ -161,15 +161,13 @@ WORDS: dict[str, Words] = {
     "plan_of_other_ids": Words(
         "a plan is made of the ids as they are looked up, so it cannot go with {bound}", ("plan",)
     ),
-    "fused_unfit": Words("a fused table is updated inside backward, which cannot go with {value}; use fused=False"),
+    "fused_unfit": Words("a fused table does not support {value}; use fused=False"),
     "fused_no_optimizer": Words(
-        "a fused table is updated inside backward, but no rowgrad optimizer holds it: make one with its parameters"
+        "a fused table needs a rowgrad optimizer, but no rowgrad optimizer holds it: make one with its parameters"
     ),
-    "fused_twice": Words(
-        "a fused table got a second gradient before optimizer.step(): gradients cannot accumulate; use fused=False"
-    ),
-    "fused_gradient": Words(
-        "a fused table has no gradient to read, clip or set: backward has used it up; use fused=False"
+    "fused_overwritten": Words(
+        "a fused table's gradient is used by step(), but its ids, its weights or the gradient of its bags were"
+        " overwritten in place after backward; overwrite them after step(), or use fused=False"
     ),
     "ids_of_sample": Words("sample {position}: {argument} holds numbers of dtype {value}; ids are whole numbers"),
     "feature_unfit": Words("feature {argument}: {value}"),
@@ -435,10 +433,6 @@ WORDS: dict[str, Words] = {
         " was made"
     ),
     "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),
-    "fused_waiting": Words(
-        "a fused table is looked up again while an earlier lookup still waits for its backward pass; look it up once a"
-        " step, evaluate under torch.no_grad(), or use fused=False"
-    ),
     "fused_changed": Words(
         "a fused table was changed between forward and backward, so the gradient of per_sample_weights is lost"
     ),

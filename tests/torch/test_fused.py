@@ -1,13 +1,16 @@
-"""Updates inside backward: the bits of the unfused step, and what is refused there."""
+"""Fused tables: the bits of the unfused step, whatever happens between backward and step."""
 
 from __future__ import annotations
 
 import copy
 import os
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from test_nn import ROWS, bags
 
 import rowgrad as rg
@@ -54,7 +57,8 @@ def test_the_bits_of_the_unfused_step(make: Any, dtype: torch.dtype, way: str) -
             out.backward(y)
         if weights is not None:
             assert torch.equal(weights.grad, twin.grad)
-        assert not torch.equal(plain.weight, fused.weight), "the fused table has changed already"
+        assert torch.equal(plain.weight, fused.weight), "nothing changes before step()"
+        assert len(fused.weight.rowgrad_pending) == 1
         first.step()
         second.step()
         first.zero_grad()
@@ -88,33 +92,378 @@ def fresh() -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
     return module, rgt.optim.SGD(module.parameters(), lr=0.1), *bags()
 
 
-def test_accumulation_is_refused() -> None:
+def train_both(
+    train: Callable[[Any, Any], None], make: Any = rgt.optim.Adagrad, dtype: torch.dtype = torch.float32
+) -> tuple[Any, Any]:
+    """Run the same training on an unfused and a fused module; every bit of tables and state must agree."""
+    plain, first, fused, second = pair(make, dtype)
+    before = plain.weight.detach().clone()
+    for module, optimizer in ((plain, first), (fused, second)):
+        train(module, optimizer)
+    assert torch.equal(plain.weight, fused.weight)
+    assert not torch.equal(plain.weight, before), "the training did something"
+    states = [o.state_dict()["state"][0] for o in (first, second)]
+    assert states[0].keys() == states[1].keys()
+    for name, value in states[0].items():
+        assert torch.equal(torch.as_tensor(value), torch.as_tensor(states[1][name])), name
+    return plain, fused
+
+
+def loss_of(module: Any, seed: int = 0) -> torch.Tensor:
+    out = module(*bags(seed))
+    return (out * out).mean()
+
+
+@pytest.mark.parametrize("make", [rgt.optim.SGD, rgt.optim.Adagrad, rgt.optim.Adam])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grad_scaler(make: Any, dtype: torch.dtype) -> None:
+    def train(module: Any, optimizer: Any) -> None:
+        scaler = torch.amp.GradScaler("cpu")
+        for seed in range(3):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(module, seed)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    plain, _ = train_both(train, make, dtype)
+    unscaled = rgt.nn.EmbeddingBag(ROWS, 9, grad="rows", dtype=dtype)
+    assert plain.weight.isfinite().all()
+    assert (plain.weight - unscaled.weight).abs().max() < 100
+
+
+def test_grad_scaler_skips_steps_with_infinite_gradients() -> None:
     module, optimizer, ids, offsets = fresh()
-    module(ids, offsets).sum().backward()
     before = module.weight.detach().clone()
-    with pytest.raises(rg.errors.OpError, match="gradients cannot accumulate"):
-        module(ids, offsets).sum().backward()
-    assert torch.equal(before, module.weight)
-    optimizer.step()
-    module(ids, offsets).sum().backward()
-
-
-def test_clipping_is_refused() -> None:
-    module, optimizer, ids, offsets = fresh()
-    module(ids, offsets).sum().backward()
-    for clip in (torch.nn.utils.clip_grad_norm_, rgt.clip.clip_grad_norm_, rgt.clip.clip_grad_value_):
-        with pytest.raises(rg.errors.OpError, match="no gradient to read, clip or set"):
-            clip(module.parameters(), 1.0)
-    optimizer.step()
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(module(ids, offsets).sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(module.weight, before)
+    assert scaler.get_scale() == 2.0**15
+    optimizer.zero_grad()
     assert module.weight.grad is None
-    with pytest.raises(rg.errors.OpError, match="no gradient to read, clip or set"):
-        module.weight.grad = torch.zeros(ROWS, 9)
 
 
-def test_create_graph_is_refused() -> None:
+def test_clipping_between_backward_and_step() -> None:
+    def by_norm(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        assert rgt.clip.clip_grad_norm_(module.parameters(), 1e-3) > 1e-3
+        optimizer.step()
+
+    def by_value(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        rgt.clip.clip_grad_value_(module.parameters(), 1e-4)
+        optimizer.step()
+
+    def under_a_scaler(module: Any, optimizer: Any) -> None:
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(loss_of(module)).backward()
+        scaler.unscale_(optimizer)
+        rgt.clip.clip_grad_norm_(module.parameters(), 1e-3)
+        scaler.step(optimizer)
+
+    for train in (by_norm, by_value, under_a_scaler):
+        train_both(train)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_gradients_accumulate(dtype: torch.dtype) -> None:
+    def backwards(module: Any, optimizer: Any) -> None:
+        for seed in range(3):
+            loss_of(module, seed).backward()
+        optimizer.step()
+
+    def lookups_first(module: Any, optimizer: Any) -> None:
+        losses = [loss_of(module, seed) for seed in range(2)]
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+
+    def in_one_loss(module: Any, optimizer: Any) -> None:
+        sum(loss_of(module, seed) for seed in range(2)).backward()
+        optimizer.step()
+
+    def twice_through_one_graph(module: Any, optimizer: Any) -> None:
+        loss = loss_of(module)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+
+    def read_between(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        assert module.weight.grad.is_sparse
+        loss_of(module, 1).backward()
+        optimizer.step()
+
+    def dropped(module: Any, optimizer: Any) -> None:
+        for seed, zero in ((0, optimizer.zero_grad), (1, module.zero_grad), (2, None)):
+            loss_of(module, seed).backward()
+            if zero is not None:
+                zero()
+        optimizer.step()
+
+    def zeroed(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        optimizer.zero_grad(set_to_none=False)
+        loss_of(module, 1).backward()
+        optimizer.step()
+
+    for train in (backwards, lookups_first, in_one_loss, twice_through_one_graph, read_between, dropped, zeroed):
+        train_both(train, dtype=dtype)
+
+
+def test_float16_gradients_accumulate() -> None:
+    """torch itself does not add sparse tensors of float16 on CPUs."""
+    plain, first, fused, second = pair(rgt.optim.SGD, torch.float16)
+    found = []
+    for seed in range(3):
+        loss_of(fused, seed).backward()
+        loss_of(plain, seed).backward()
+        found.append(plain.weight.grad)
+        plain.weight.grad = None
+    ids = torch.cat([g.indices() for g in found], 1)
+    values = torch.cat([g.values() for g in found])
+    plain.weight.grad = torch.sparse_coo_tensor(ids, values, plain.weight.shape, check_invariants=True)
+    first.step()
+    second.step()
+    assert torch.equal(plain.weight, fused.weight)
+
+
+def test_gradients_that_are_read_have_the_bits_of_unfused_ones() -> None:
+    plain, _, fused, _ = pair(rgt.optim.SGD)
+    for module in (plain, fused):
+        loss_of(module).backward()
+    assert fused.weight.grad.is_coalesced()
+    assert torch.equal(plain.weight.grad.indices(), fused.weight.grad.indices())
+    assert torch.equal(plain.weight.grad.values(), fused.weight.grad.values())
+    assert not fused.weight.rowgrad_pending
+
+
+def test_a_step_uses_the_gradient_up() -> None:
+    for read in (False, True):
+        module, optimizer, ids, offsets = fresh()
+        module(ids, offsets).sum().backward()
+        assert not read or module.weight.grad is not None
+        optimizer.step()
+        assert module.weight.grad is None
+        after = module.weight.detach().clone()
+        optimizer.step()
+        assert torch.equal(module.weight, after)
+
+
+def test_only_backward_passes_for_the_table_update_it() -> None:
+    plain, first, fused, second = pair(rgt.optim.Adagrad)
+    for module, optimizer in ((plain, first), (fused, second)):
+        ids, offsets = bags()
+        weights = torch.rand(len(ids)).requires_grad_()
+        out = module(ids, offsets, weights)
+        torch.autograd.grad(out.sum(), weights, retain_graph=True)
+        optimizer.step()
+        assert "step" not in optimizer.state[module.weight]
+        out.sum().backward(inputs=[weights])
+        optimizer.step()
+        assert "step" not in optimizer.state[module.weight]
+    outs = [m(*bags()).square().sum() for m in (plain, fused)]
+    grads = [torch.autograd.grad(out, m.weight)[0] for out, m in zip(outs, (plain, fused), strict=True)]
+    assert torch.equal(grads[0].indices(), grads[1].indices())
+    assert torch.equal(grads[0].values(), grads[1].values())
+    assert fused.weight.grad is None
+    outs = [m(*bags()).square().sum() for m in (plain, fused)]
+    for out, m in zip(outs, (plain, fused), strict=True):
+        out.backward(inputs=[m.weight])
+    first.step()
+    second.step()
+    assert torch.equal(plain.weight, fused.weight)
+
+
+def test_hooks_get_the_gradient() -> None:
+    def scaled(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()  # pending when the hook comes
+        handle = module.weight.register_hook(lambda grad: grad * 3)
+        loss_of(module, 1).backward()
+        handle.remove()
+        loss_of(module, 2).backward()
+        optimizer.step()
+
+    def stepped(module: Any, optimizer: Any) -> None:
+        def step(_: Any) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        module.weight.register_post_accumulate_grad_hook(step)
+        for seed in range(2):
+            loss_of(module, seed).backward()
+
+    for train in (scaled, stepped):
+        train_both(train)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
+def test_double_backward() -> None:
+    plain, _, fused, _ = pair(rgt.optim.SGD, torch.float64)
+    found = []
+    for module in (plain, fused):
+        ids, offsets = bags()
+        weights = torch.linspace(0.5, 1, len(ids), dtype=torch.float64).requires_grad_()
+        out = module(ids, offsets, weights).pow(3).sum()
+        grad, to_weights = torch.autograd.grad(out, (module.weight, weights), create_graph=True)
+        values = grad.to_dense().square().sum() + to_weights.square().sum()
+        found += [g.to_dense() for g in torch.autograd.grad(values, (module.weight, weights))]
+        module(ids, offsets).pow(3).sum().backward(create_graph=True)
+        assert module.weight.grad.to_dense().requires_grad
+        module.weight.grad = None
+    for a, b in zip(found[:2], found[2:], strict=True):
+        assert torch.equal(a, b)
+
+
+def test_two_optimizers_hold_one_table() -> None:
+    def train(module: Any, optimizer: Any) -> None:
+        other = rgt.optim.Adam(module.parameters(), lr=0.01)
+        for seed in range(2):
+            loss_of(module, seed).backward()
+            optimizer.step()
+            other.step()
+            module.zero_grad()
+
+    train_both(train)
+
+
+def test_a_table_frozen_after_its_lookup() -> None:
+    module, optimizer, ids, offsets = fresh()
+    before = module.weight.detach().clone()
+    weights = torch.rand(len(ids)).requires_grad_()
+    out = module(ids, offsets, weights)
+    module.weight.requires_grad_(False)
+    out.sum().backward()
+    optimizer.step()
+    assert weights.grad is not None
+    assert torch.equal(module.weight, before)
+
+
+def test_a_rate_of_zero() -> None:
+    plain, first, fused, second = pair(rgt.optim.Adagrad)
+    for module, optimizer in ((plain, first), (fused, second)):
+        optimizer.param_groups[0]["lr"] = 0.0
+        loss_of(module).backward()
+        optimizer.step()
+    assert torch.equal(plain.weight, fused.weight)
+    assert torch.equal(first.state[plain.weight]["sum"], second.state[fused.weight]["sum"])
+
+
+def test_overwritten_ids_and_gradients_are_rejected() -> None:
+    for which in ("ids", "y"):
+        module, optimizer, ids, offsets = fresh()
+        before = module.weight.detach().clone()
+        head = torch.nn.Parameter(torch.ones(3))
+        optimizer.add_param_group({"params": [head]})
+        head.grad = torch.ones(3)
+        y = torch.ones(len(offsets), 9)
+        module(ids, offsets).backward(y)
+        {"ids": ids, "y": y}[which].zero_()
+        with pytest.raises(rg.errors.OpError, match="overwritten in place after backward"):
+            optimizer.step()
+        with pytest.raises(rg.errors.OpError, match="overwritten in place after backward"):
+            _ = module.weight.grad
+        assert torch.equal(module.weight, before)
+        assert torch.equal(head.detach(), torch.ones(3)), "nothing was written"
+        optimizer.zero_grad()
+        loss_of(module).backward()
+        optimizer.step()
+
+
+def test_states_loaded_between_forward_and_backward() -> None:
+    other = torch.randn(ROWS, 9)
+
+    def of_module(module: Any, optimizer: Any) -> None:
+        loss = loss_of(module)
+        module.load_state_dict({"weight": other})
+        loss.backward()
+        optimizer.step()
+
+    def of_optimizer(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        state = copy.deepcopy(optimizer.state_dict())
+        loss_of(module).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss_of(module).backward()
+        optimizer.load_state_dict(state)
+        optimizer.step()
+
+    for train in (of_module, of_optimizer):
+        train_both(train)
+
+
+def test_a_module_that_moves() -> None:
+    def between_steps(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        module.half()
+        loss_of(module, 1).backward()
+        optimizer.step()
+
+    def with_a_gradient(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        module.bfloat16()
+        optimizer.step()
+
+    for train in (between_steps, with_a_gradient):
+        train_both(train)
+
+
+def test_tables_stay_fused_where_torch_replaces_them() -> None:
+    with torch.device("meta"):
+        module = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
+        stacked = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True)
+    assigned = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
+    assigned.load_state_dict({"weight": torch.randn(ROWS, 9)}, assign=True)
+    for made in (module.to_empty(device="cpu"), stacked.to_empty(device="cpu"), assigned):
+        (weight,) = made.parameters()
+        optimizer = rgt.optim.SGD(made.parameters(), lr=0.1)
+        torch.nn.init.zeros_(weight)
+        out = made({"a": bags()})["a"] if made is stacked else made(*bags())
+        out.sum().backward()
+        assert len(weight.rowgrad_pending) == 1
+        optimizer.step()
+        assert weight.count_nonzero() > 0
+
+
+def test_tensors_in_place_of_the_table() -> None:
+    """functional_call, and whatever else puts another tensor there, gets the gradient of an unfused module."""
     module, _, ids, offsets = fresh()
-    with pytest.raises(rg.errors.OpError, match="create_graph=True"):
-        module(ids, offsets).sum().backward(create_graph=True)
+    other = torch.randn(ROWS, 9, requires_grad=True)
+    torch.func.functional_call(module, {"weight": other}, (ids, offsets)).sum().backward()
+    assert other.grad.is_sparse
+    assert module.weight.grad is None
+
+
+def test_pending_gradients_are_not_copied() -> None:
+    module, _, ids, offsets = fresh()
+    module(ids, offsets).sum().backward()
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert twin.weight.grad is None
+        assert torch.equal(twin.weight, module.weight)
+        optimizer = rgt.optim.SGD(twin.parameters(), lr=0.1)
+        twin(ids, offsets).sum().backward()
+        optimizer.step()
+    averaged = torch.optim.swa_utils.AveragedModel(module)
+    averaged.update_parameters(module)
+    assert torch.equal(averaged.module.weight, module.weight)
+
+
+def test_rows_checkpointed_by_torch() -> None:
+    def train(module: Any, optimizer: Any) -> None:
+        for reentrant in (False, True):
+            y = torch.ones((), requires_grad=True)
+            out = torch.utils.checkpoint.checkpoint(lambda y: loss_of(module) * y, y, use_reentrant=reentrant)
+            out.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train_both(train)
 
 
 def test_no_optimizer_is_refused() -> None:
@@ -124,8 +473,15 @@ def test_no_optimizer_is_refused() -> None:
     torch.optim.SGD(module.parameters(), lr=0.1)
     with pytest.raises(rg.errors.OpError, match="no rowgrad optimizer holds it"):
         module(*bags()).sum().backward()
-    with pytest.raises(rg.errors.OpError, match="max_norm"):
+
+
+def test_options_that_fused_tables_do_not_support() -> None:
+    with pytest.raises(rg.errors.OpError, match="does not support max_norm"):
         rgt.nn.EmbeddingBag(ROWS, 9, 1.0, fused=True)
+    with pytest.raises(rg.errors.OpError, match="does not support grad='dense'"):
+        rgt.nn.EmbeddingBag(ROWS, 9, grad="dense", fused=True)
+    with pytest.raises(rg.errors.OpError, match="does not support grad='dense'"):
+        rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], grad="dense", fused=True)
 
 
 def test_evaluation_needs_no_optimizer() -> None:
@@ -147,6 +503,24 @@ def test_a_copy_trains_on_its_own() -> None:
     optimizer.step()
     assert torch.equal(before, module.weight)
     assert not torch.equal(before, twin.weight)
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+@pytest.mark.filterwarnings("ignore")
+def test_fsdp(tmp_path: Any) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        bag = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
+        many = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True)
+        for module, given in ((bag, bags()), (many, ({"a": bags()},))):
+            torch.distributed.fsdp.fully_shard(module, mesh=mesh)
+            with pytest.raises(rg.errors.OpError, match="got a DTensor"):
+                rgt.optim.SGD(module.parameters(), lr=0.1)
+            with pytest.raises(rg.errors.OpError, match="does not support parameters that FSDP"):
+                module(*given)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")

@@ -379,32 +379,8 @@ def test_update_from_bags(make: Make, combiner: str) -> None:
         assert fused.state[b]["step"] == 2
 
 
-def test_the_protocol_of_fused_parameters() -> None:
-    grad, indices, segment_ids, _ = bags()
-    a, b = table(torch.float32), table(torch.float32)
-    a.rowgrad_fused = True
-    optimizer = optim.Adagrad([a, b], 0.1)
-    assert a.rowgrad_optimizer() is optimizer
-    assert not hasattr(b, "rowgrad_optimizer")
-    optimizer.update_from_bags(a, grad, indices, segment_ids, "sum")
-    assert a.rowgrad_pending is True
-    after = a.detach().clone()
-    a.grad = torch.ones_like(a)
-    optimizer.step()
-    assert a.rowgrad_pending is False
-    assert torch.equal(a.detach(), after)
-    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    assert a.rowgrad_optimizer() is optimizer
-    again = pickle.loads(pickle.dumps(a))
-    assert again.rowgrad_optimizer() is None
-    assert a.rowgrad_optimizer() is not None
-    del optimizer
-    gc.collect()
-    assert a.rowgrad_optimizer() is None
-
-
 def test_in_backward() -> None:
-    """As a module would: the update happens while gradients flow, the step counts once."""
+    """As a module would that takes its step while gradients flow: every call is one step."""
 
     class Bags(torch.autograd.Function):
         @staticmethod
@@ -417,13 +393,12 @@ def test_in_backward() -> None:
 
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
-            ctx.weight.rowgrad_optimizer().update_from_bags(ctx.weight, grad, *ctx.ids, "sum")
+            fused.update_from_bags(ctx.weight, grad, *ctx.ids, "sum")
             return None, None, None
 
     _, indices, segment_ids, _ = bags()
     segment_ids = segment_ids.sort().values
     a, b = table(torch.float32), table(torch.float32)
-    a.rowgrad_fused = True
     fused, plain = optim.RowWiseAdagrad([a], 0.1), optim.RowWiseAdagrad([b], 0.1)
     for _ in range(3):
         Bags.apply(a, indices, segment_ids).pow(2).sum().backward()
@@ -480,6 +455,21 @@ def test_refused_when_made(make: Make, words: str) -> None:
 def test_parameters_elsewhere() -> None:
     with pytest.raises(NotImplementedError, match="param must be on the CPU; got a tensor on meta"):
         optim.SGD([torch.nn.Parameter(torch.ones(3, device="meta"))])
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_parameters_that_are_not_plain_tensors(tmp_path: Path) -> None:
+    """FSDP's DTensors: rejected when the optimizer is made, not in its step."""
+    from torch.distributed.tensor import distribute_tensor
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        param = torch.nn.Parameter(distribute_tensor(torch.ones(3, 2), mesh))
+        with pytest.raises(NotImplementedError, match="param must be a plain tensor; got a DTensor"):
+            optim.SGD([param], 0.1)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_refused_gradients() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from .tensors import check_storage
 
 
+@torch.no_grad()
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
@@ -19,12 +20,13 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm before.
 
-    As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first.
+    As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first. Norms of 16-bit
+    gradients are computed in float32.
     """
     values = _values(parameters)
     if not values:
         return torch.tensor(0.0)
-    norms = torch.stack([torch.linalg.vector_norm(v, norm_type).to(values[0].device) for v in values])
+    norms = torch.stack([_norm(v, norm_type).to(values[0].device) for v in values])
     total = torch.linalg.vector_norm(norms, norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
@@ -34,10 +36,18 @@ def clip_grad_norm_(
     return total
 
 
+@torch.no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Cut all gradients to [-clip_value, clip_value], in place; rows that occur twice are added up first."""
     for v in _values(parameters):
         v.clamp_(min=-clip_value, max=clip_value)
+
+
+def _norm(values: Tensor, norm_type: float) -> Tensor:
+    """A norm that does not overflow in 16 bits: gradients would be scaled by 0."""
+    wide = torch.float32 if values.dtype.itemsize == 2 else None
+    found: Tensor = torch.linalg.vector_norm(values, norm_type, dtype=wide)
+    return found
 
 
 def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

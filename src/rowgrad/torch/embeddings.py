@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..errors import OpError, refuse
 from ..raw_ops import OPS
 from . import functional
 from .bags import Bags, check_storages, check_vector, numbers, read_bags
-from .fused import FusedWeight, fused_bags
+from .fused import FusedWeight, fused_bags, is_trained_fused, keep_fused
 from .kept import is_traced
 from .tensors import new_table
 
@@ -102,6 +102,8 @@ class Embeddings(torch.nn.Module):
         self.tables = tuple(tables)
         self.grad, self.fused, self.output = grad, fused, output
         functional.checked("sum", grad)
+        if fused and grad == "dense":
+            raise refuse("fused_unfit", value="grad='dense'")
         members: dict[tuple[int, str], list[Table]] = {}
         for table in tables:
             members.setdefault((table.embedding_dim, table.combiner), []).append(table)
@@ -148,7 +150,7 @@ class Embeddings(torch.nn.Module):
     def _lookup(self, group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Tensor:
         weight = getattr(self, group.key)
         bags = _stacked(group, ids, offsets, weights)
-        if self.fused and weight.requires_grad and torch.is_grad_enabled():
+        if is_trained_fused(self, weight):
             rows = fused_bags(weight, bags, group.kind, None)
         else:
             rows = functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
@@ -184,6 +186,12 @@ class Embeddings(torch.nn.Module):
             parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
             start += len(group.features)
         return parts
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        if self.fused:
+            keep_fused(self)
+        return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

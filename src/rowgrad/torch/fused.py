@@ -1,13 +1,14 @@
-"""Updates inside backward: the optimizer that holds a fused table changes it as soon as its gradient is known.
+"""Fused tables: backward leaves the gradient of the bags, and the optimizer's step sums it by rows while it updates.
 
-The protocol with `rowgrad.torch.optim`: an optimizer's constructor puts a reference to itself into
-`weight.rowgrad_optimizer`; backward calls its `update_from_bags` and sets `weight.rowgrad_pending`; `step()` clears it.
+`FusedWeight.rowgrad_pending` holds such gradients until `step()` or `zero_grad()`. Whatever reads `weight.grad` before
+(GradScaler, clipping, a hook, a second backward pass) gets the row-sparse gradient of an unfused table, computed then.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,32 +16,63 @@ from torch import Tensor
 from ..errors import refuse
 from ..lookup_options import COMBINERS
 from ..plan import Plan
-from .autograd import TABLE
+from ..spec import CATALOG
+from .autograd import TABLE, table_for
 from .bags import Bags
 from .functional import is_in_ddp, lookup
+from .kept import Kept
+
+_GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
+_COMBINER = {kind: name for name, kind in COMBINERS.items()}
+
+
+class Pending(NamedTuple):
+    """A gradient that no one has summed by rows yet: two ways to use it, and the tensors it is made of."""
+
+    update: Callable[[Any, Any], None]  # takes the table and the optimizer
+    rows: Callable[[Any], Tensor]  # takes the table
+    tensors: Sequence[Tensor]
+    versions: Sequence[int]
+    stream: Any
+
+    def check(self) -> None:
+        """Reject a gradient whose tensors were overwritten after backward; let a GPU finish writing them."""
+        if any(t._version != v for t, v in zip(self.tensors, self.versions, strict=True)):
+            raise refuse("fused_overwritten")
+        if self.stream is not None:
+            current = torch.cuda.current_stream(self.stream.device)
+            if current != self.stream:
+                current.wait_stream(self.stream)
+                for tensor in self.tensors:
+                    tensor.record_stream(current)
 
 
 class FusedWeight(torch.nn.Parameter):
-    """A parameter whose gradient is used up inside backward: there is none to read, clip or accumulate."""
+    """A table whose step takes the gradient of bags. `grad` is computed when it is read."""
 
     rowgrad_fused = True
-    rowgrad_pending = False
-    rowgrad_optimizer: Any = None
-    rowgrad_waiting: Any = None  # a weak reference to the lookup that has not come back
+    rowgrad_pending: tuple[Pending, ...] = ()
+    rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that hold it
 
     @property
-    def grad(self) -> None:
-        """None; between backward and step, where somebody might want to clip it, an error."""
+    def grad(self) -> Tensor | None:
+        """The row-sparse gradient, as an unfused table has it; None after `step()`, which uses it up."""
         if self.rowgrad_pending:
-            raise refuse("fused_gradient")
+            _store(self)
+        found: Tensor | None = _GRAD.__get__(self)
+        return found
 
     @grad.setter
-    def grad(self, value: Any) -> None:
-        if value is not None:
-            raise refuse("fused_gradient")
+    def grad(self, value: Tensor | None) -> None:
+        _GRAD.__set__(self, value)
+        self.rowgrad_pending = ()
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # torch would make it a plain parameter; what is between two steps stays behind.
+        # torch would restore a plain parameter. Gradients and optimizers are not saved, as for other parameters.
         return _restored, (self.data, self.requires_grad)
 
 
@@ -48,13 +80,74 @@ def _restored(data: Tensor, requires_grad: bool) -> FusedWeight:
     return FusedWeight(data, requires_grad)
 
 
+def keep_fused(module: torch.nn.Module) -> None:
+    """Restore the type of a module's tables where torch has replaced them (to_empty, load_state_dict(assign=True))."""
+    for parameter in module._parameters.values():
+        if type(parameter) is torch.nn.Parameter:
+            parameter.__class__ = FusedWeight
+
+
+@torch.no_grad()
+def _store(weight: FusedWeight) -> None:
+    """Compute the pending gradients by rows and add them up as autograd does."""
+    for pending in weight.rowgrad_pending:
+        pending.check()
+    found = [pending.rows(weight) for pending in weight.rowgrad_pending]
+    for rows in found:
+        grad = _GRAD.__get__(weight)
+        if grad is None:
+            _GRAD.__set__(weight, rows)
+        elif grad.is_sparse and grad.is_cpu and grad.dtype == torch.float16:  # torch does not add these
+            _GRAD.__set__(weight, _concatenated(grad, rows))
+        else:
+            grad += rows
+    weight.rowgrad_pending = ()
+
+
+def _concatenated(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of two sparse tensors as a list of rows, those of the first before those of the second."""
+    ids, values = torch.cat([a._indices(), b._indices()], 1), torch.cat([a._values(), b._values()])
+    return torch.sparse_coo_tensor(ids, values, a.shape, check_invariants=False)
+
+
+def defer(
+    weight: FusedWeight,
+    update: Callable[[Any, Any], None],
+    rows: Callable[[Any], Tensor],
+    tensors: Sequence[Tensor],
+) -> None:
+    """Leave a gradient for the next step of the optimizer that holds `weight`."""
+    if not weight.rowgrad_optimizers:
+        raise refuse("fused_no_optimizer")
+    stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
+    pending = Pending(update, rows, tensors, [t._version for t in tensors], stream)
+    weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
+
+
+def hold(weight: FusedWeight, optimizer: Any) -> None:
+    """Note that a rowgrad optimizer holds the table."""
+    if isinstance(weight.rowgrad_optimizers, tuple):
+        weight.rowgrad_optimizers = weakref.WeakSet()
+    weight.rowgrad_optimizers.add(optimizer)
+
+
+def update_from_pending(weight: FusedWeight, optimizer: Any) -> bool:
+    """Do the fused step. False where the gradient has to be computed by rows: there are several, or other optimizers."""
+    if len(weight.rowgrad_pending) != 1 or not is_only_optimizer(weight) or _GRAD.__get__(weight) is not None:
+        return False
+    weight.rowgrad_pending[0].update(weight, optimizer)
+    weight.rowgrad_pending = ()
+    return True
+
+
+def is_only_optimizer(weight: FusedWeight) -> bool:
+    """Whether one optimizer holds the table: then its step uses the gradient up."""
+    return len(weight.rowgrad_optimizers) == 1
+
+
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: FusedWeight, weights: Tensor | None, bags: Bags, kind: str, plan: Plan | None) -> Any:
-        waiting = weight.rowgrad_waiting() if weight.rowgrad_waiting is not None else None
-        if waiting is not None:
-            raise refuse("fused_waiting")
-        weight.rowgrad_waiting = weakref.ref(ctx)
         ctx.weight, ctx.kind, ctx.plan, ctx.num_bags = weight, kind, plan, bags.num_bags
         ctx.version = weight._version
         ctx.save_for_backward(bags.indices, bags.segment_ids, weights)
@@ -62,44 +155,101 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
-        (y,) = ys
-        weight, kind = ctx.weight, ctx.kind
-        indices, segment_ids, weights = ctx.saved_tensors
-        optimizer = weight.rowgrad_optimizer() if weight.rowgrad_optimizer is not None else None
-        if optimizer is None:
-            raise refuse("fused_no_optimizer")
-        if torch.is_grad_enabled():
-            raise refuse("fused_unfit", value="create_graph=True")
-        if weight.rowgrad_pending:
-            raise refuse("fused_twice")
-        weight.rowgrad_waiting = None
-        to_weights = None
-        if weights is not None and ctx.needs_input_grad[1]:
-            # Of the table as it was in the forward pass, so before it changes.
-            if weight._version != ctx.version:
-                raise refuse("fused_changed")
-            to_weights = _weights_gradient(weight, weights, indices, segment_ids, ctx.num_bags, kind, y)
-        combiner = next(name for name, k in COMBINERS.items() if k == kind)
-        optimizer.update_from_bags(
-            weight, y.contiguous(), indices, segment_ids, combiner, weights=weights, plan=ctx.plan
-        )
-        weight.rowgrad_pending = True
-        return None, to_weights, None, None, None
+        weight, kind, plan = ctx.weight, ctx.kind, ctx.plan
+        where = destination(ctx, weight)
+        wanted = {"data"} if where == "autograd" else set()
+        if ctx.needs_input_grad[1]:
+            wanted.add("weights")
+        if "weights" in wanted and weight._version != ctx.version:
+            raise refuse("fused_changed")
+        y, (indices, segment_ids, weights) = ys[0].contiguous(), ctx.saved_tensors
+        gradients: Mapping[str, Any] = {}
+        if wanted:
+            gradients = _gradients(frozenset(wanted), weight, y, indices, segment_ids, weights, ctx.num_bags, kind)
+        if where == "step":
+            _defer_bags(weight, y, indices, segment_ids, weights, ctx.num_bags, kind, plan)
+        return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
-def _weights_gradient(
-    weight: Tensor, weights: Tensor, indices: Tensor, segment_ids: Tensor, num_bags: int, kind: str, y: Tensor
-) -> Tensor:
-    with torch.enable_grad():
-        leaf = weights.detach().requires_grad_()
-        result = TABLE[f"WeightedSparseSegment{kind}WithNumSegments"](
-            weight.detach(), indices, segment_ids, leaf, num_bags
-        )
-    return torch.autograd.grad(result, leaf, y)[0]
+def destination(ctx: Any, weight: FusedWeight) -> str:
+    """Where this backward pass takes the table's gradient: to the "step", to "autograd", or "nowhere".
+
+    It may wait for the step where autograd would do nothing but store it. `torch.autograd.grad` returns it if the table
+    is among its inputs, hooks read it, and with `create_graph=True` it is differentiated.
+    """
+    leaf = next((node for node, _ in ctx.next_functions if getattr(node, "variable", None) is weight), None)
+    if leaf is None or not weight.requires_grad:  # frozen in the lookup, or since
+        return "nowhere"
+    try:
+        if not torch._C._will_engine_execute_node(leaf):
+            return "nowhere"
+        if not (torch.is_grad_enabled() or weight._backward_hooks or weight._post_accumulate_grad_hooks):
+            return "step"
+    except RuntimeError:  # torch.autograd.grad with the table among its inputs
+        return "autograd"
+    if weight.rowgrad_pending:
+        _store(weight)  # earlier gradients are added up first
+    return "autograd"
 
 
-def fused_bags(weight: FusedWeight, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
-    """One lookup whose backward pass is the update."""
+def _defer_bags(
+    weight: FusedWeight,
+    y: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    weights: Tensor | None,
+    num_bags: int,
+    kind: str,
+    plan: Plan | None,
+) -> None:
+    weights = None if weights is None else weights.detach()
+
+    def update(weight: FusedWeight, optimizer: Any) -> None:
+        optimizer.update_from_bags(weight, y, indices, segment_ids, _COMBINER[kind], weights=weights, plan=plan)
+
+    def rows(weight: FusedWeight) -> Tensor:
+        found = _gradients(frozenset({"data"}), weight, y, indices, segment_ids, weights, num_bags, kind)
+        gradient: Tensor = found["data"]
+        return gradient
+
+    defer(weight, update, rows, [t for t in (y, indices, segment_ids, weights) if t is not None])
+
+
+def _gradients(
+    wanted: frozenset[str],
+    weight: Tensor,
+    y: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    weights: Tensor | None,
+    num_bags: int,
+    kind: str,
+) -> dict[str, Any]:
+    """The gradients of an unfused lookup, by the names of the op's arguments."""
+    weighted = {} if weights is None else {"weights": weights}
+    op = CATALOG[f"{'Weighted' if weighted else ''}SparseSegment{kind}WithNumSegments"]
+    arguments = {"data": weight, "indices": indices, "segment_ids": segment_ids, **weighted, "num_segments": num_bags}
+    kept = Kept(op, {**op.attrs, "sparse_gradient": True}, wanted)
+    saved = kept.keep(arguments, (y,))  # y has the shape and dtype of the output
+    table = table_for((y,))
+    found = kept.backward(table, tuple(saved), (y,), rows=table is TABLE)
+    return dict(zip(op.differentiable, found, strict=True))
+
+
+def is_trained_fused(module: Any, weight: Tensor) -> bool:
+    """Whether a module's lookup is to be recorded as that of a fused table.
+
+    A tensor that `functional_call` puts in place of the table is looked up as one that is not fused.
+    """
+    if not module.fused or not weight.requires_grad or not torch.is_grad_enabled():
+        return False
+    if type(weight) is torch.nn.Parameter:
+        raise refuse("fused_unfit", value="parameters that FSDP or another wrapper has replaced")
+    return isinstance(weight, FusedWeight)
+
+
+def fused_bags(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
+    """One lookup whose gradient waits for the optimizer's step."""
     _refuse_surroundings()
     if plan is not None:
         for what, value, bound in (

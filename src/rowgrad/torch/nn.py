@@ -13,7 +13,7 @@ from ..plan import Plan
 from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
-from .fused import FusedWeight, fused_bags
+from .fused import FusedWeight, fused_bags, is_trained_fused, keep_fused
 from .tensors import from_numpy, new_table
 
 
@@ -24,9 +24,9 @@ class EmbeddingBag(torch.nn.Module):
     module's names for `combiner` and `grad="rows"`. See `rowgrad.torch.functional.embedding_bag` for the forms of ids
     and for every option.
 
-    `fused=True` lets the optimizer that holds `weight` update it inside `backward`: no gradient is stored. That takes a
-    rowgrad optimizer and one lookup and one backward pass per `optimizer.step()`; it cannot go with DDP, clipping,
-    GradScaler, create_graph, or a step that is to be skipped. A backward pass for other inputs alone updates it too.
+    `fused=True` is for the rowgrad optimizer that holds `weight`: its step sums the gradient of the bags by rows and
+    updates them in one pass, so the rows' gradient is not stored. Results have the same bits. `weight.grad` is computed
+    when it is read. Not under DDP, torch.compile and torch.func. docs/torch.md has the rest.
 
     >>> import torch, rowgrad.torch as rgt
     >>> bag = rgt.nn.EmbeddingBag(10, 4, combiner="sqrtn", grad="rows")
@@ -68,6 +68,8 @@ class EmbeddingBag(torch.nn.Module):
         self.fused = fused
         if fused and max_norm is not None:
             raise refuse("fused_unfit", value="max_norm")
+        if fused and self.grad == "dense":
+            raise refuse("fused_unfit", value="grad='dense'")
         data = new_table(num_embeddings, embedding_dim, device, dtype) if _weight is None else _weight
         if tuple(data.shape) != (num_embeddings, embedding_dim):
             raise refuse(
@@ -95,7 +97,7 @@ class EmbeddingBag(torch.nn.Module):
         plan: Plan | None = None,
     ) -> Tensor:
         """The combined rows of every bag, [bags, embedding_dim]."""
-        if self.fused and self.weight.requires_grad and torch.is_grad_enabled():
+        if is_trained_fused(self, self.weight):
             bags = functional.prepare(
                 input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset, self.padding_idx,
                 self.default_id, plan,
@@ -107,6 +109,17 @@ class EmbeddingBag(torch.nn.Module):
             include_last_offset=self.include_last_offset, padding_idx=self.padding_idx, default_id=self.default_id,
             max_norm=self.max_norm,
         )  # fmt: skip
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        if self.fused:
+            keep_fused(self)
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        if self.fused:
+            keep_fused(self)
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:

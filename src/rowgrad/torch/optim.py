@@ -7,7 +7,6 @@ rules.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -17,42 +16,18 @@ import torch
 from ..errors import OpError, refuse
 from ..updates import RULES, Step, check_betas, check_count, check_number, slot_shapes
 from .devices import default_order
+from .fused import FusedWeight, hold, is_only_optimizer, update_from_pending
 from .row_state import adopted, check_param, new_slots, step_with_bags, step_with_grad
 
 Tensor = Any
 _STATE = "initial_accumulator_value"
 
 
-class OptimizerOf:
-    """Which optimizer updates a fused parameter: called, it gives it, or None where that is gone.
-
-    A weak reference that can be copied and saved with the parameter; the copy knows no optimizer.
-    """
-
-    def __init__(self, optimizer: Any = None) -> None:
-        self._ref: Callable[[], Any] = (lambda: None) if optimizer is None else weakref.ref(optimizer)
-
-    def __call__(self) -> Any:
-        """The optimizer, or None."""
-        return self._ref()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OptimizerOf, ()
-
-
 class RowOptimizer(torch.optim.Optimizer):
     """What the optimizers here share. Rows are along a parameter's first dimension.
 
-    **Fused parameters.** A module that computes bags may mark its table `param.rowgrad_fused = True` before the
-    optimizer is made. The protocol:
-
-    - the optimizer sets `param.rowgrad_optimizer`, which, called, gives the optimizer, or None where it is gone;
-    - in backward the module calls `optimizer.update_from_bags(param, …)` in place of leaving a gradient. That is one
-      whole step of the parameter, with the numbers of its group, and sets `param.rowgrad_pending = True`;
-    - `optimizer.step()` does nothing with such a parameter but set `param.rowgrad_pending = False`.
-
-    So a backward whose parameters are still pending is a second step before `step()`: gradients of fused parameters are
-    not accumulated.
+    A fused table (`fused=True` of the modules) is updated by `step()` like all others, in one pass over the gradient of
+    its bags. The step uses that gradient up, unless a second optimizer holds the table.
     """
 
     rule: ClassVar[str]
@@ -111,26 +86,36 @@ class RowOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient. Fused ones were updated in backward."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for param in self._params():
+            if isinstance(param, FusedWeight):
+                with self._call("step", param=param):
+                    for pending in param.rowgrad_pending:
+                        pending.check()
         for index, (group, param) in enumerate(self._places()):
-            if getattr(param, "rowgrad_fused", False):
-                param.rowgrad_pending = False
-            elif param.grad is not None:
-                with self._call("step", param=param, grad=param.grad):
+            fused = isinstance(param, FusedWeight)
+            if fused and update_from_pending(param, self):
+                continue
+            grad = param.grad
+            if grad is not None:
+                with self._call("step", param=param, grad=grad):
                     step = self._next(group, param, index)
-                    step_with_grad(self.rule, param, self.state[param], param.grad, step)
+                    step_with_grad(self.rule, param, self.state[param], grad, step)
                     self.state[param]["step"] = step.step
+                if fused and is_only_optimizer(param):
+                    param.grad = None
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients. Fused parameters have none; a step that was skipped is over for them too."""
-        for param in self._params():
-            if getattr(param, "rowgrad_fused", False):
-                param.rowgrad_pending = False
+        """Drop all gradients, or with `set_to_none=False` make them zero."""
+        if set_to_none:
+            for param in self._params():
+                if isinstance(param, FusedWeight):
+                    param.rowgrad_pending = ()  # before torch reads `grad`, which would compute it
         super().zero_grad(set_to_none)
 
     @torch.no_grad()
@@ -164,7 +149,6 @@ class RowOptimizer(torch.optim.Optimizer):
             how = {"combiner": combiner, "accumulate": accumulate, "order": order}
             step_with_bags(self.rule, param, slots, grad, ids, step, weights, **how)
             slots["step"] = step.step
-        param.rowgrad_pending = True
 
     def _params(self) -> Iterator[Tensor]:
         return (param for _, param in self._places())
@@ -180,8 +164,8 @@ class RowOptimizer(torch.optim.Optimizer):
 
     def _claim(self) -> None:
         for param in self._params():
-            if getattr(param, "rowgrad_fused", False):
-                param.rowgrad_optimizer = OptimizerOf(self)
+            if isinstance(param, FusedWeight):
+                hold(param, self)
 
     def _next(self, group: dict[str, Any], param: Tensor, index: int) -> Step:
         """The numbers of a parameter's next step; its state, where this is the first."""

@@ -13,6 +13,7 @@ from ..plan import Plan
 from ..spec import FLOATS, INDEX, PLAN
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
 from . import devices
+from .kept import is_plain
 from .launch import readable
 from .tensors import DTYPE, check_storage
 
@@ -23,6 +24,8 @@ _NAME = {dtype: name for name, dtype in _DTYPE.items()}
 
 def check_param(param: Tensor) -> None:
     """Only dense float tables, in this machine's memory or on a GPU, can be updated in place."""
+    if not is_plain(type(param)):  # FSDP's DTensor and the like keep their numbers elsewhere
+        raise refuse("not_here", argument="param", value=f"a {type(param).__name__}", bound="a plain tensor")
     if not (param.is_cpu or param.is_cuda):
         raise refuse("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
     if param.layout != torch.strided:

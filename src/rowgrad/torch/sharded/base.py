@@ -16,7 +16,7 @@ from .agreement import EITHER, PLAIN, WEIGHTED, Asked, agree, call_number, meet
 from .layout import Stack
 from .lookup import Exchange, Options, Wanted
 from .ranks import Ranks, Traffic
-from .recorded import check_waiting, sharded_lookup
+from .recorded import sharded_lookup
 from .routes import check_bags, route
 
 MODES = ("exact", "pooled")
@@ -106,8 +106,6 @@ class ShardedModule(torch.nn.Module):
         bags: Sequence[Bags] = ()
         refusal: Exception | None = None
         try:
-            if enabled:
-                check_waiting(tables)
             bags = prepare()
             for b, stack, table in zip(bags, stacks, tables, strict=True):
                 check_storages(b)

@@ -24,6 +24,7 @@ from ...spec import Call
 from ..autograd import TABLE
 from ..bags import Bags
 from ..functional import lookup
+from ..fused import defer
 from .agreement import Told
 from .layout import Stack
 from .owner import Owned
@@ -142,8 +143,10 @@ class Exchange:
 
     # -- backward ---------------------------------------------------------------------------------------------------
 
-    def backward(self, ys: Sequence[Tensor], wants_weights: Sequence[bool]) -> tuple[list[Any], list[Any]]:
-        """Gradients for the tables (None where they are updated already), and for the weights of samples."""
+    def backward(
+        self, ys: Sequence[Tensor], wants_weights: Sequence[bool], to_step: Sequence[bool]
+    ) -> tuple[list[Any], list[Any]]:
+        """Gradients for the tables (None where they wait for the step), and for the weights of samples."""
         trained = [k for k, w in enumerate(self.wanted) if w.told.trains]
         needed = self.needed()
         tables: list[Any] = [None] * len(self.wanted)
@@ -169,7 +172,7 @@ class Exchange:
         if self.options.pooled:
             self._pooled_weights(owned, grads, ys, wants_weights, samples)
         for k in trained:
-            tables[k] = self._finish(self.wanted[k].table, owned[k], grads[k])
+            tables[k] = self._finish(self.wanted[k].table, owned[k], grads[k], to_step[k])
         return tables, samples
 
     def needed(self) -> list[int]:
@@ -178,11 +181,16 @@ class Exchange:
             k for k, w in enumerate(self.wanted) if w.told.trains or (self.options.pooled and w.told.weights_gradient)
         ]
 
-    def _finish(self, table: Any, owned: Owned, grad: Tensor) -> Any:
-        if not getattr(table, "rowgrad_fused", False):
-            return owned.gradient(table, grad, self.options.by_rows, self.options.order)
-        owned.update(table, table.rowgrad_optimizer(), grad, self.options.order)
-        table.rowgrad_pending = True
+    def _finish(self, table: Any, owned: Owned, grad: Tensor, to_step: bool) -> Any:
+        order, by_rows = self.options.order, self.options.by_rows
+        if not to_step:
+            return owned.gradient(table, grad, by_rows, order)
+        defer(
+            table,
+            lambda table, optimizer: owned.update(table, optimizer, grad, order),
+            lambda table: owned.gradient(table, grad, True, order),
+            [grad],
+        )
         return None
 
     def _pooled_weights(
