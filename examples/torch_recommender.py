@@ -209,7 +209,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--rows", type=int, default=20_000, help="rows of the largest table (%(default)s)")
     add("--columns", type=int, default=16, help="columns of every table (%(default)s)")
     add("--lr", type=float, default=0.2, help="learning rate of the tables; the layers' is a quarter (%(default)s)")
-    add("--fused", action="store_true", help="update tables inside backward: same bits, no gradient is stored")
+    add("--fused", action="store_true", help="do not store the gradients of rows: same bits")
     add("--checkpoint-every", type=int, default=400, metavar="STEPS", help="(%(default)s)")
     add("--workers", type=int, default=2, help="processes that load data (%(default)s)")
     add("--threads", type=int, default=1, help="threads of torch: its layers are small (%(default)s)")

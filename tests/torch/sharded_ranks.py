@@ -193,6 +193,27 @@ def sixteen_bits_fused(group: Any, rank: int, ranks: int) -> None:
         same(module.weight.detach(), one.weight[module.local_ids()].detach())
 
 
+def fused_between_backward_and_step(group: Any, rank: int, ranks: int) -> None:
+    """Accumulated, scaled and clipped gradients of a fused table: the bits of the table that is not fused."""
+    found = []
+    for options in ({"fused": True}, {"grad": "rows"}):
+        module, _ = pair(group, combiner="mean", **options)
+        optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        for step in range(2):
+            optimizer.zero_grad()
+            for k in range(2):
+                ids, offsets, _, y = Batch(ranks, 2 * step + k).of(rank)
+                scaler.scale((module(ids, offsets) * y).sum()).backward()
+            scaler.unscale_(optimizer)
+            rgt.clip.clip_grad_value_(module.parameters(), 0.01)
+            scaler.step(optimizer)
+            scaler.update()
+        found.append(module.weight.detach())
+        assert not torch.equal(module.full_weight(), table())
+    same(*found)
+
+
 TABLES = [rgt.nn.Table("user", 23, 8), rgt.nn.Table("item", 11, 8, features=("seen", "bought")),
           rgt.nn.Table("page", 3, 8), rgt.nn.Table("word", 50, 3, combiner="sum")]  # fmt: skip
 
@@ -559,7 +580,8 @@ def killed_rank(group: Any, rank: int, ranks: int) -> None:
     assert time.monotonic() - start < 10
 
 
-CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused, several_tables, pooled,
+CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused,
+          fused_between_backward_and_step, several_tables, pooled,
           fewer_bits_on_the_wire, drawn_rows, refused_everywhere, weights_of_one_rank, no_columns, misuse,
           write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, checkpoints_of_anything]  # fmt: skip
 FOLDER = Path()

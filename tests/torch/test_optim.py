@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import io
 import math
-import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path

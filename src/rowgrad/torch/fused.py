@@ -132,7 +132,7 @@ def hold(weight: FusedWeight, optimizer: Any) -> None:
 
 
 def update_from_pending(weight: FusedWeight, optimizer: Any) -> bool:
-    """Do the fused step. False where the gradient has to be computed by rows: there are several, or other optimizers."""
+    """Do the fused step; False where the gradient has to be computed by rows first, as others need it too."""
     if len(weight.rowgrad_pending) != 1 or not is_only_optimizer(weight) or _GRAD.__get__(weight) is not None:
         return False
     weight.rowgrad_pending[0].update(weight, optimizer)
