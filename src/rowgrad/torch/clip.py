@@ -20,8 +20,8 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm before.
 
-    As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first. Norms of 16-bit
-    gradients are computed in float32.
+    As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first. 16-bit gradients
+    are measured and scaled in float32.
     """
     values = _values(parameters)
     if not values:
@@ -32,7 +32,10 @@ def clip_grad_norm_(
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
     scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
     for v in values:
-        v.mul_(scale.to(v.device, v.dtype))
+        if v.dtype.itemsize == 2:  # the scale would become 0 in float16
+            v.copy_(v.float() * scale.to(v.device, torch.float32))
+        else:
+            v.mul_(scale.to(v.device, v.dtype))
     return total
 
 

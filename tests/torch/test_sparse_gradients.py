@@ -1,0 +1,161 @@
+"""Row-sparse gradients in what comes between backward and step: it works, or it raises; nothing skips them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import rowgrad.torch as rgt
+
+FIRST, SECOND = torch.tensor([[1, 2], [4, 4]]), torch.tensor([[2, 3], [4, 0]])
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def backward(module: Any, ids: torch.Tensor = FIRST) -> Any:
+    module(ids).square().sum().backward()
+    return module.weight
+
+
+def pair(dtype: torch.dtype) -> tuple[Any, Any]:
+    """A module of sparse gradients and one of dense gradients, with the same table."""
+    rows = rgt.nn.EmbeddingBag(6, 4, combiner="sum", grad="rows", dtype=dtype)
+    dense = rgt.nn.EmbeddingBag(6, 4, combiner="sum", dtype=dtype)
+    dense.load_state_dict(rows.state_dict())
+    return rows, dense
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_changes_in_place(dtype: torch.dtype) -> None:
+    rows, dense = pair(dtype)
+    for module in (rows, dense):
+        backward(module).grad.mul_(4).div_(2)
+    assert torch.equal(rows.weight.grad.to_dense(), dense.weight.grad)
+    optimizers = [rgt.optim.SGD(m.parameters(), lr=0.1) for m in (rows, dense)]
+    for module, optimizer in zip((rows, dense), optimizers, strict=True):
+        optimizer.zero_grad(set_to_none=False)
+        assert module.weight.grad is not None
+        backward(module, SECOND)
+        optimizer.step()
+    assert torch.equal(rows.weight, dense.weight)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_accumulation(dtype: torch.dtype, fused: bool) -> None:
+    rows, dense = pair(dtype)
+    if fused:
+        rows = rgt.nn.EmbeddingBag(6, 4, combiner="sum", fused=True, dtype=dtype)
+        rows.load_state_dict(dense.state_dict())
+    optimizers = [rgt.optim.Adagrad(m.parameters(), lr=0.1) for m in (rows, dense)]
+    for module in (rows, dense):
+        backward(module)
+        if dtype == torch.float16 and module is rows and not fused:
+            with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):  # torch's own
+                backward(module, SECOND)
+            return
+        backward(module, SECOND)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert torch.equal(rows.weight, dense.weight)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_torchs_clipping_raises(dtype: torch.dtype, fused: bool) -> None:
+    module = rgt.nn.EmbeddingBag(6, 4, dtype=dtype, **({"fused": True} if fused else {"grad": "rows"}))
+    optimizer = rgt.optim.SGD(module.parameters(), lr=0.1)
+    weight = backward(module)
+    before = weight.grad.coalesce().values().clone()
+    for foreach in (None, True, False):
+        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+            with pytest.raises(NotImplementedError, match="Sparse"):
+                clip(module.parameters(), 0.1, foreach=foreach)
+    assert torch.equal(weight.grad.coalesce().values(), before)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_our_clipping(dtype: torch.dtype) -> None:
+    rows, dense = pair(dtype)
+    for clip in (rgt.clip.clip_grad_norm_, rgt.clip.clip_grad_value_):
+        norms = []
+        for module in (rows, dense):
+            module.zero_grad()
+            backward(module)
+            norms.append(clip(module.parameters(), 0.1))
+        if norms[0] is not None:
+            torch.testing.assert_close(*norms)
+        torch.testing.assert_close(rows.weight.grad.to_dense(), dense.weight.grad)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_norms_beyond_float16(sparse: bool) -> None:
+    """A norm of infinity scaled all gradients to zero."""
+    param = torch.nn.Parameter(torch.zeros(64, 64, dtype=torch.float16))
+    grad = torch.full_like(param, 6e4)
+    param.grad = grad.to_sparse(1) if sparse else grad
+    norm = rgt.clip.clip_grad_norm_([param], 1.0)
+    assert norm.item() == pytest.approx(64 * 6e4, rel=1e-3)
+    torch.testing.assert_close(param.grad.to_dense(), torch.full_like(grad, 1 / 64), rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_grad_scaler(dtype: torch.dtype) -> None:
+    rows, dense = pair(dtype)
+    for module in (rows, dense):
+        optimizer = rgt.optim.SGD(module.parameters(), lr=0.125)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        scaler.scale(module(FIRST).square().sum()).backward()
+        if dtype == torch.float16:
+            with pytest.raises(ValueError, match="unscale FP16"):  # torch's own, for dense ones too
+                scaler.step(optimizer)
+            continue
+        scaler.step(optimizer)
+    assert torch.equal(rows.weight, dense.weight)
+    assert dtype == torch.float16 or not torch.equal(rows.weight[1], torch.zeros(4))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_optimizers_of_torch_step_or_raise() -> None:
+    """The table in docs/torch.md."""
+    names = [n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type) and n != "Optimizer"]
+    works = {"SGD", "Adagrad", "SparseAdam", "LBFGS"}
+    assert works <= set(names)
+    for name in names:
+        for options in ({}, {"foreach": True}, {"fused": True}):
+            module = rgt.nn.EmbeddingBag(6, 4, grad="rows")
+            before = module.weight.detach().clone()
+            try:
+                optimizer = getattr(torch.optim, name)(module.parameters(), lr=0.1, **options)
+            except TypeError:  # no such option
+                continue
+
+            def closure(module: Any = module, optimizer: Any = optimizer) -> Any:
+                optimizer.zero_grad()
+                loss = module(FIRST).square().sum()
+                loss.backward()
+                return loss
+
+            if name in works and "fused" not in options:
+                optimizer.step(closure)
+                assert (module.weight != before).any(1).tolist() == [False, True, True, False, True, False]
+            else:
+                with pytest.raises(RuntimeError, match="sparse"):
+                    optimizer.step(closure)
+                assert torch.equal(module.weight, before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_averaged_models(dtype: torch.dtype) -> None:
+    module, _ = pair(dtype)
+    averaged = torch.optim.swa_utils.AveragedModel(module)
+    optimizer = rgt.optim.SGD(module.parameters(), lr=0.1)
+    for ids in (FIRST, SECOND):
+        optimizer.zero_grad()
+        backward(module, ids)
+        optimizer.step()
+        averaged.update_parameters(module)
+    assert not torch.equal(averaged.module.weight, module.weight)
+    assert averaged.module.weight.isfinite().all()
