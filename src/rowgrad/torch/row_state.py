@@ -13,9 +13,8 @@ from ..plan import Plan
 from ..spec import FLOATS, INDEX, PLAN
 from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
 from . import devices
-from .kept import is_plain
 from .launch import readable
-from .tensors import DTYPE, check_storage
+from .tensors import DTYPE, check_storage, is_plain
 
 Tensor = Any  # torch's own types say too little to be of help
 _DTYPE = {name: DTYPE[name] for name in (*FLOATS, *INDEX)}  # tables, gradients and slots; ids
