@@ -432,6 +432,15 @@ WORDS: dict[str, Words] = {
         "{argument} spans {value} bytes of its storage, which holds {bound}: the storage was resized after the tensor"
         " was made"
     ),
+    "state_layout_missing": Words(
+        "the state dict has no {argument}, which says what rows it holds; if a module split like this one saved it, set"
+        " that entry to this module's get_extra_state()"
+    ),
+    "state_layout_unreadable": Words("{argument} must be bytes of JSON in a tensor, got {value}"),
+    "state_layout_differs": Words(
+        "the state dict holds other rows: {value}; this module holds {bound}; use rowgrad.torch.sharded.checkpoint, or"
+        " load_full with the whole table"
+    ),
     "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),
     "fused_changed": Words(
         "a fused table was changed between forward and backward, so the gradient of per_sample_weights is lost"

@@ -536,6 +536,30 @@ def shared_modules(group: Any, rank: int, ranks: int) -> None:
     same(model.other.full_weight(), table())
 
 
+def state_dicts(group: Any, rank: int, ranks: int) -> None:
+    """A rank's rows are taken by a module that holds the same rows, and by no other."""
+    rows = 4 * ranks  # all parts have one size
+    one = sharded.RowShardedEmbeddingBag(rows, 2, process_group=group)
+    one.load_full(torch.arange(2.0 * rows).view(rows, 2))
+    state = one.state_dict()
+    for strategy in ("div", "mod"):
+        other = sharded.RowShardedEmbeddingBag(rows, 2, process_group=group, strategy=strategy)
+        before = other.weight.detach().clone()
+        if strategy == "div" or ranks == 1:
+            other.load_state_dict(state)
+            same(other.full_weight(), one.full_weight())
+            continue
+        error = raised(RuntimeError, lambda other=other: other.load_state_dict(state, strict=False))
+        assert "the state dict holds other rows" in str(error), error
+        same(other.weight.detach(), before)
+    moved = {**state, "_extra_state": state["_extra_state"].clone()}
+    if ranks > 1:  # the part of another rank
+        parts: list[Any] = [None] * ranks
+        dist.all_gather_object(parts, moved, group=group)
+        error = raised(RuntimeError, lambda: one.load_state_dict(parts[(rank + 1) % ranks]))
+        assert "the state dict holds other rows" in str(error), error
+
+
 def checkpoints_of_anything(group: Any, rank: int, ranks: int) -> None:
     folder = FOLDER / f"anything {ranks}"
     module, _ = pair(group)
@@ -583,7 +607,8 @@ def killed_rank(group: Any, rank: int, ranks: int) -> None:
 CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused,
           fused_between_backward_and_step, several_tables, pooled,
           fewer_bits_on_the_wire, drawn_rows, refused_everywhere, weights_of_one_rank, no_columns, misuse,
-          write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, checkpoints_of_anything]  # fmt: skip
+          write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, state_dicts,
+          checkpoints_of_anything]  # fmt: skip
 FOLDER = Path()
 
 

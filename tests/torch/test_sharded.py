@@ -162,3 +162,38 @@ def test_tables_of_sharded_embeddings() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError) as raised:
         module({"a": (IDS, BAGS[:1]), "wide": (IDS, BAGS[:2])})
     assert raised.value.message == "feature wide: 2 bags, others have 1"
+
+
+@pytest.mark.usefixtures("alone")
+def test_state_dicts_say_which_rows_they_hold(tmp_path: Path) -> None:
+    small, large = Table("small", 3, 2), Table("large", 5, 2)
+    one = sharded.RowShardedEmbeddings([small, large])
+    torch.save(one.state_dict(), tmp_path / "state")
+    state = torch.load(tmp_path / "state", weights_only=True)
+    like = sharded.RowShardedEmbeddings([small, large], strategy="mod")  # one rule for one rank
+    like.load_state_dict(state)
+    assert torch.equal(like.weight("large"), one.weight("large"))
+    turned = sharded.RowShardedEmbeddings([large, small])
+    before = turned.weight("large").clone()
+    model = torch.nn.ModuleDict({"tables": turned})
+    with pytest.raises(
+        RuntimeError, match=r"tables\.: the state dict holds other rows: .*small.*large.*this module holds"
+    ):
+        model.load_state_dict({f"tables.{name}": value for name, value in state.items()})
+    assert torch.equal(turned.weight("large"), before)
+
+
+@pytest.mark.usefixtures("alone")
+def test_state_dicts_that_do_not_say_which_rows_they_hold() -> None:
+    one, other = sharded.RowShardedEmbeddingBag(4, 2), sharded.RowShardedEmbeddingBag(4, 2)
+    before = other.weight.detach().clone()
+    bare = {"weight": one.state_dict()["weight"]}
+    for strict in (True, False):
+        with pytest.raises(RuntimeError, match="the state dict has no _extra_state, which says what rows it holds"):
+            other.load_state_dict(bare, strict=strict)
+        with pytest.raises(RuntimeError, match="_extra_state must be bytes of JSON in a tensor, got Tensor"):
+            other.load_state_dict({**bare, "_extra_state": torch.zeros(3)}, strict=strict)
+    assert torch.equal(other.weight, before)
+    assert other.load_state_dict({}, strict=False).missing_keys == ["weight", "_extra_state"]
+    other.load_state_dict({**bare, "_extra_state": other.get_extra_state()})
+    assert torch.equal(other.weight, one.weight)

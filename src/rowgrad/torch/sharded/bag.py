@@ -66,6 +66,9 @@ class RowShardedEmbeddingBag(ShardedModule):
         table = self.num_embeddings, self.embedding_dim, self.combiner, self.padding_idx, self.default_id
         return *super()._facts(), *table, str(self.weight.dtype)
 
+    def _tables(self) -> dict[str, list[list[Any]]]:
+        return {"weight": [["weight", self.num_embeddings]]}
+
     def reset_parameters(self, seed: int | None = None) -> None:
         """Rows from a standard normal distribution, the same for any number of ranks; the padding row is zero."""
         self._draw(self.weight, self.stack, self._seed() if seed is None else seed)

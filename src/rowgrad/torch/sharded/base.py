@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,6 +64,51 @@ class ShardedModule(torch.nn.Module):
         """What is the same on all ranks."""
         options = self.strategy, self.mode, str(self.wire_dtype), self.grad, self.fused, self.order
         return type(self).__name__, self.ranks.number, *options
+
+    def _tables(self) -> dict[str, list[list[Any]]]:
+        """By parameter, the tables whose rows it holds one below the other: name and number of rows on all ranks."""
+        raise NotImplementedError
+
+    def _layout(self) -> dict[str, Any]:
+        """Which rows this rank's parameters hold."""
+        strategy = self.strategy if self.ranks.size > 1 else "div"  # all rules are one for one rank
+        return {"strategy": strategy, "rank": self.ranks.rank, "ranks": self.ranks.size, "tables": self._tables()}
+
+    def get_extra_state(self) -> Tensor:
+        """Which rows this rank's parameters hold, as JSON text in bytes: part of the state dict."""
+        return torch.frombuffer(bytearray(json.dumps(self._layout()).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Compare the rows a state dict holds with those of this module: they must be the same."""
+        try:
+            saved = json.loads(bytes(state.tolist()))
+        except (AttributeError, TypeError, ValueError):
+            raise refuse("state_layout_unreadable", argument="_extra_state", value=type(state).__name__) from None
+        if saved != self._layout():
+            raise refuse("state_layout_differs", value=json.dumps(saved), bound=json.dumps(self._layout()))
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        key = f"{prefix}_extra_state"
+        if any(prefix + name in state_dict for name in self._parameters):
+            try:
+                if key not in state_dict:
+                    raise refuse("state_layout_missing", argument=key)
+                self.set_extra_state(state_dict[key])
+            except OpError as error:  # no row is taken
+                error_msgs.append(f"{prefix or type(self).__name__}: {error.message}")
+                return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     @property
     def traffic(self) -> Traffic:

@@ -160,7 +160,10 @@ def _spread(held: _Held, rows: Tensor, empty: bool) -> Iterator[tuple[_Entry, DT
 def _model_state(model: torch.nn.Module, empty: bool = False) -> dict[str, Any]:
     held = _held(model)
     found: dict[str, Any] = {}
+    layouts = {f"{name}.".lstrip(".") + "_extra_state" for name, _ in _sharded(model)}
     for name, value in model.state_dict().items():
+        if name in layouts:
+            continue  # rows are written in the order of their ids
         if name in held:
             found |= {f"model.{entry.name}": rows for entry, rows in _spread(held[name], value.detach(), empty)}
         else:

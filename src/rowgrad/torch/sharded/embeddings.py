@@ -61,6 +61,9 @@ class RowShardedEmbeddings(ShardedModule):
     def _facts(self) -> tuple[object, ...]:
         return *super()._facts(), self.tables
 
+    def _tables(self) -> dict[str, list[list[Any]]]:
+        return {group.key: [[t.name, t.num_embeddings] for t in group.tables] for group in self._groups}
+
     @property
     def features(self) -> list[str]:
         """All features."""
