@@ -165,7 +165,7 @@ def test_wrong_usage(words: list[str], said: str, capsys: Captured) -> None:
         (FileNotFoundError(2, "gone", "f"), 3),
         (rg.errors.CheckpointNotFoundError("gone"), 3),
         (ZeroDivisionError("no"), 70),
-        (MemoryError(), 70),
+        (MemoryError(), 1),
         (KeyboardInterrupt(), 130),
         (StoppedError(15), 143),
     ],

@@ -370,6 +370,11 @@ WORDS: dict[str, Words] = {
         "{file}: made for readers of version {value}, this one is of version {bound}", (), UnimplementedError
     ),
     "checkpoint_dtype": Words("{file}: dtype {value} is not read here", (), UnimplementedError),
+    "checkpoint_elsewhere": Words(
+        "{file}: it names {value}, which is outside of its directory; pass that path itself, or follow_links=True",
+        (),
+        CheckpointError,
+    ),
     "checkpoint_memory": Words("{file}: {value} bytes; this machine has {bound}", (), ResourceExhaustedError),
     "checkpoint_no_tensor": Words("{file}: no {value} among {bound} tensors{why}", (), TensorNotFoundError),
     "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),

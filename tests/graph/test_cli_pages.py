@@ -282,7 +282,7 @@ def test_files_that_are_no_pages(capsys: Captured) -> None:
         Path("text.json").write_bytes(text.encode("latin-1").replace(b"\\xff", b"\xff"))
         assert "text.json" in refused(["check", "text.json"], 1, capsys)
     assert "No such file" in refused(["check", "gone.json"], 3, capsys)
-    assert "no plain file" in refused(["check", "."], 3, capsys)
+    assert "this is a folder" in refused(["check", "."], 3, capsys)
     save(Page("big", [Block("a", "Const", {"val": np.ones(1000)})]), "big.json")
     next(Path("big.json.arrays").iterdir()).unlink()
     assert "No such file" in refused(["check", "big.json"], 3, capsys)

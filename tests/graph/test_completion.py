@@ -66,7 +66,10 @@ def test_the_syntax_of_bash(scripts: dict[str, Path]) -> None:
         (["rowgrad", "run", "page.json", "--feed", "x", "=", "ba"], ["batch.npy"]),
         (["rowgrad", "run", "page.json", "--feed", "x", "="], ["batch.npy", "two words.json"]),
         (["rowgrad", "run", "page.json", "-o", "ba"], ["batch.npy"]),
-        (["rowgrad", "export", "--"], ["--help", "--json", "--debug", "--python", "--svg", "--dot", "--out", "--page"]),
+        (
+            ["rowgrad", "export", "--"],
+            ["--help", "--json", "--debug", "--python", "--svg", "--dot", "--out", "--page", "--follow-links"],
+        ),
         (["rowgrad", "reshard", "ba"], ["batch.npy"]),
         (["rowgrad", "reshard", "s", "t", "--strategy", ""], ["div", "mod"]),
         (["rowgrad", "reshard", "--fo"], ["--format"]),

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import refuse
+from ..plain_file import open_plain
 from .crc32c import crc32c
 from .entries import Entry
 
@@ -18,9 +19,17 @@ _PIECE = 1 << 22  # bytes that are checksummed at a time where no more are kept
 
 def size_of(path: Path) -> int:
     """Bytes in a data file, which has to be there."""
-    if not path.is_file():
-        raise refuse("checkpoint_not_there", file=path)
-    return path.stat().st_size
+    with _opened(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open_plain(path)
+    except OSError:
+        if os.path.isfile(path):
+            raise
+        raise refuse("checkpoint_not_there", file=path) from None
 
 
 def check_place(path: Path, entry: Entry) -> None:
@@ -34,7 +43,7 @@ def read_bytes(path: Path, begin: int, size: int) -> Array:
     """Bytes as an array of their own."""
     check_memory(size, path)
     octets = np.empty(size, np.uint8)
-    with path.open("rb") as file:
+    with _opened(path) as file:
         file.seek(begin)
         _fill(file, octets, path)
     return octets
@@ -44,7 +53,7 @@ def checksum(path: Path, begin: int, size: int) -> int:
     """The checksum of bytes that are not kept."""
     octets = np.empty(min(size, _PIECE), np.uint8)
     found = 0
-    with path.open("rb") as file:
+    with _opened(path) as file:
         file.seek(begin)
         for done in range(0, size, _PIECE):
             piece = octets[: size - done]

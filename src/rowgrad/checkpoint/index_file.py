@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import refuse
+from ..plain_file import open_plain
 from .crc32c import check_checksum, crc32c
 from .snappy import decompress
 from .wire import Cursor
@@ -59,7 +60,7 @@ class _Left:
 
 def _contents(path: Path) -> bytes:
     """The whole file, if it ends as an index does."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         size = file.seek(0, 2)
         if size < _FOOTER:
             raise refuse("checkpoint_value", file=path, what="size", value=size, bound=f"at least {_FOOTER} bytes")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from ..errors import refuse
+from ..plain_file import open_plain
 
 _STATE_FILE = "checkpoint"
 _STATE_SIZE = 1 << 20  # the latest is named in the first line
@@ -15,13 +16,13 @@ _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
 _INDEX = ".index"
 
 
-def find_prefix(path: str | os.PathLike[str]) -> Path:
-    """The path that the files of a checkpoint begin with."""
+def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Path:
+    """The path that the files of a checkpoint begin with; of a directory, one in it unless `follow_links`."""
     given = Path(path)
     if given.name.endswith(_INDEX) and os.path.isfile(given):
         return given.with_name(given.name.removesuffix(_INDEX))
     if not _is_there(given) and os.path.isdir(given):
-        given = _latest(given)
+        given = _latest(given, follow_links)
     if not _is_there(given):
         raise refuse("checkpoint_not_there", file=index_path(given))
     return given
@@ -37,18 +38,31 @@ def data_path(prefix: Path, number: int, count: int) -> Path:
     return Path(f"{prefix}.data-{number:05}-of-{count:05}")
 
 
-def _latest(directory: Path) -> Path:
+def _latest(directory: Path, follow_links: bool) -> Path:
     state = directory / _STATE_FILE
     if not os.path.isfile(state):
         raise refuse("checkpoint_not_there", file=state)
-    with state.open("rb") as file:
+    with open_plain(state) as file:
         named = _LATEST.search(file.read(_STATE_SIZE))
     if named is None:
         raise refuse("checkpoint_state", file=state)
     latest = directory / os.fsdecode(_ESCAPE.sub(_unescaped, named[1]))  # an absolute path stands for itself
     beside = directory / latest.name
+    inside = follow_links or _is_inside(latest, directory)
     # A directory that was moved still names the place where it was written.
-    return beside if _is_there(beside) and not _is_there(latest) else latest
+    if _is_there(beside) and not (inside and _is_there(latest)):
+        return beside
+    if not inside:
+        raise refuse("checkpoint_elsewhere", file=state, value=repr(str(latest)))
+    return latest
+
+
+def _is_inside(prefix: Path, directory: Path) -> bool:
+    folder = os.path.realpath(directory)
+    try:
+        return os.path.commonpath([os.path.realpath(prefix.parent), folder]) == folder
+    except ValueError:  # a name that no file can have, or another drive
+        return False
 
 
 def _is_there(prefix: Path) -> bool:

@@ -28,11 +28,12 @@ class Checkpoint(Mapping[str, Array]):
     names the latest. A name is one of `names()`; in checkpoints of `tf.train.Checkpoint` it may be written without
     `/.ATTRIBUTES/VARIABLE_VALUE`. `checkpoint[name]` reads the tensor, as `read(name)` does.
 
+    A file `checkpoint` may name files in its own directory only; with `follow_links`, anywhere.
     Checksums of the index are always compared; with `verify`, so are those of the tensors that are read.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
-        self._bundle = Bundle(find_prefix(path), verify)
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True, follow_links: bool = False) -> None:
+        self._bundle = Bundle(find_prefix(path, follow_links), verify)
         self._keys = {_text(key): key for key in self._bundle.values if not key.startswith(SLICE_KEYS)}
 
     @property

@@ -12,13 +12,13 @@ from ..graph.build import Checked, check
 from ..graph.nodes import Output, describe
 from .exits import OK, REFUSED
 from .failures import record
-from .output import emit, say
+from .output import emit, say, show
 from .reading import read_pages
 
 
 def command(chosen: argparse.Namespace) -> int:
     """Judge every page."""
-    found = [check(page) for page in read_pages(chosen.file, None, partial(say, "check"))]
+    found = [check(page) for page in read_pages(chosen.file, None, partial(say, "check"), chosen.follow_links)]
     ok = all(checked.ok for checked in found)
     if chosen.json:
         told = [_document(checked) for checked in found]
@@ -26,8 +26,8 @@ def command(chosen: argparse.Namespace) -> int:
     else:
         for checked in found:
             if len(found) > 1:
-                print(f"page {checked.page.name}")
-            print("\n".join(_outputs(checked) if checked.ok else _faults(checked)))
+                show(f"page {checked.page.name}")
+            show("\n".join(_outputs(checked) if checked.ok else _faults(checked)))
     return OK if ok else REFUSED
 
 

@@ -10,13 +10,13 @@ from functools import partial
 from ..graph.build import build
 from ..graph.export import save_python, to_dot, to_python, to_svg
 from ..graph.io import write_atomically
-from .output import emit, say
+from .output import emit, printable, say
 from .reading import check_writable, read_page
 
 
 def command(chosen: argparse.Namespace) -> int:
     """Write it to a file or to stdout."""
-    page = read_page(chosen.file, chosen.page, partial(say, "export"))
+    page = read_page(chosen.file, chosen.page, partial(say, "export"), chosen.follow_links)
     if chosen.out is not None:
         check_writable(chosen.out)
     if chosen.form == "python":
@@ -38,6 +38,8 @@ def command(chosen: argparse.Namespace) -> int:
 
 def _to_stdout(text: str) -> None:
     """As a file has it, in UTF-8: most likely it becomes one."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+    if sys.stdout.isatty():
+        text = printable(text)
+    elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(text)

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..errors import OpError
 from .exits import FILES, INTERRUPTED, REFUSED, UNEXPECTED, USAGE, StoppedError, UsageError
-from .output import emit
+from .output import emit, printable
 
 
 def tell(error: BaseException, command: str, as_json: bool, debug: bool) -> int:
     """Say what went wrong; returns the exit code."""
     if debug:
-        traceback.print_exception(error)
+        print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     status = status_of(error)
     text = sentence(error)
     if status == UNEXPECTED:
@@ -22,7 +22,7 @@ def tell(error: BaseException, command: str, as_json: bool, debug: bool) -> int:
     if as_json:
         emit({"error": record(error) | {"message": text}})
     else:
-        print(f"rowgrad{command and ' ' + command}: {text}", file=sys.stderr)
+        print(printable(f"rowgrad{command and ' ' + command}: {text}"), file=sys.stderr)
     return status
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from ..graph.literal import parse_literal
 from ..graph.nodes import Output, Placed
 from ..graph.page import PageError
 from ..graph.session import ClientSession
+from ..plain_file import open_plain
 from .exits import UsageError
 
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _TYPED = tuple("0123456789+-{\"'")  # how a value begins that is typed, not in a file
 
 
@@ -75,12 +78,25 @@ def batches(target: Output, text: str) -> Array:
 def _array(target: Output, file: str) -> Array:
     try:
         # Mapped: batches may be larger than memory, and a header that promises too much fails at once.
-        found: Array = np.lib.format.open_memmap(file, mode="r")
+        with open_plain(file) as opened:
+            found: Array = _mapped(opened)
     except ValueError as error:
         raise PageError(file, f"this is no .npy file of numbers or strings: {error}") from None
     if found.dtype.kind == "V" and target.dtype == "bfloat16" and found.dtype.itemsize == 2:
         return found.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
     return found
+
+
+def _mapped(opened: BinaryIO) -> Array:
+    """What `np.lib.format.open_memmap` gives, of a file that is open: a name might be another file's by now."""
+    version = np.lib.format.read_magic(opened)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version} of the format is not known")
+    shape, fortran, dtype = _HEADERS[version](opened)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.memmap(opened, dtype, "r", opened.tell(), shape, order)
 
 
 def step_count(asked: int | None, lengths: dict[str, int]) -> int:

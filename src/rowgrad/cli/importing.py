@@ -11,7 +11,7 @@ from ..graph.enuspace import read_enuspace
 from ..graph.io import save
 from ..graph.page import PageError
 from .exits import OK, REFUSED
-from .output import emit
+from .output import emit, show
 from .reading import check_writable, is_old, plain_bytes
 
 
@@ -26,7 +26,7 @@ def command(chosen: argparse.Namespace) -> int:
             raise FileExistsError(errno.EEXIST, "the page would take the place of the file it comes from", out)
         if not chosen.force:
             raise FileExistsError(errno.EEXIST, "there is such a file already; --force writes over it", out)
-    imported = read_enuspace(chosen.file)
+    imported = read_enuspace(chosen.file, follow_links=chosen.follow_links)
     save(imported.page, out)
     warnings = sum(remark.level == "warning" for remark in imported.report)
     if chosen.json:
@@ -34,14 +34,21 @@ def command(chosen: argparse.Namespace) -> int:
         emit({"page": imported.page.name, "file": out, "report": report})
     else:
         for remark in imported.report:
-            print(remark)
+            show(str(remark))
         notes = len(imported.report) - warnings
-        print(f"{len(imported.page.blocks)} blocks written to {out}, {warnings} warnings, {notes} notes")
+        show(f"{len(imported.page.blocks)} blocks written to {out}, {warnings} warnings, {notes} notes")
     return REFUSED if chosen.strict and warnings else OK
 
 
 def _beside(file: Path) -> str:
     """A task has the name a page would get, so beside one the page gets another."""
     plain = file.with_suffix(".json")
-    is_taken = file.suffix.lower() == ".json" or (plain.is_file() and is_old(plain.read_bytes()))
+    is_taken = file.suffix.lower() == ".json" or _is_task(plain)
     return str(file.with_suffix(".page.json") if is_taken else plain)
+
+
+def _is_task(file: Path) -> bool:
+    try:
+        return is_old(plain_bytes(str(file)))
+    except OSError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -14,16 +15,32 @@ from ..spec import QUANTIZED
 _LINES, _WIDTH = 6, 120  # of one array
 
 
+_CONTROLS = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # what JSON leaves as it is
+_UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f{_CONTROLS}]")
+_UNPRINTABLE_IN_JSON = re.compile(f"[{_CONTROLS}]")
+
+
+def printable(text: str) -> str:
+    """Text that a terminal only shows: control characters, and those that turn text around, are escaped."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def show(text: str) -> None:
+    """Lines of the answer."""
+    print(printable(text))
+
+
 def emit(document: Any, indent: int | None = None) -> None:
     """One JSON document; what the stream's encoding lacks is escaped as JSON does it."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
-    print(json.dumps(document, indent=indent, ensure_ascii=not encoding.startswith("utf"), allow_nan=False))
+    text = json.dumps(document, indent=indent, ensure_ascii=not encoding.startswith("utf"), allow_nan=False)
+    print(_UNPRINTABLE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def say(command: str, text: str, quiet: bool = False) -> None:
     """A remark beside the answer."""
     if not quiet:
-        print(f"rowgrad {command}: {text}", file=sys.stderr)
+        print(printable(f"rowgrad {command}: {text}"), file=sys.stderr)
 
 
 def array_text(name: str, array: Array) -> str:

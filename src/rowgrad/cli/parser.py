@@ -61,7 +61,9 @@ def make_parser(as_json: bool = False) -> Parser:
 
     run = add("run", "run the sessions of a page, or fetch values from it", "run page.json --feed 'x={1,2}' -o out.npz")
     _run_options(run)
-    add("check", "judge every block of a page", "check page.json").add_argument("file", metavar="PAGE", help=_PAGE)
+    check = add("check", "judge every block of a page", "check page.json")
+    check.add_argument("file", metavar="PAGE", help=_PAGE)
+    _add_links(check)
     _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))
     _import_options(add("import", "turn a file of enuSpace-TensorFlow into a page", "import task.json -o page.json"))
     _studio_options(add("studio", "open the block editor in a browser, on a folder of pages", "studio pages --new"))
@@ -81,6 +83,11 @@ def make_parser(as_json: bool = False) -> Parser:
 def _add_flags(parser: Parser, default: Any) -> None:
     parser.add_argument("--json", action="store_true", default=default, help="answer with one JSON document")
     parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks of errors")
+
+
+def _add_links(parser: Parser) -> None:
+    text = "read arrays and .dat files beside PAGE that are symbolic links"
+    parser.add_argument("--follow-links", action="store_true", help=text)
 
 
 def _run_options(parser: Parser) -> None:
@@ -108,6 +115,7 @@ def _run_options(parser: Parser) -> None:
     result.add_argument("--state", metavar="FILE", help=text)
     text = "write the last results, under the names that are printed"
     result.add_argument("-o", "--out", metavar="OUT.npz", help=text)
+    _add_links(parser)
 
 
 def _export_options(parser: Parser) -> None:
@@ -118,6 +126,7 @@ def _export_options(parser: Parser) -> None:
     form.add_argument("--dot", dest="form", action="store_const", const="dot", help="a graph for Graphviz")
     parser.add_argument("-o", "--out", metavar="FILE", help="write it there (default: to stdout)")
     parser.add_argument("--page", metavar="NAME", help="which page of a project")
+    _add_links(parser)
 
 
 def _import_options(parser: Parser) -> None:
@@ -126,6 +135,7 @@ def _import_options(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="PAGE.json", help=text)
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     parser.add_argument("--strict", action="store_true", help="exit code 1 where there are warnings")
+    _add_links(parser)
 
 
 def _studio_options(parser: Parser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,20 +12,21 @@ from pathlib import Path
 from ..graph.enuspace import read_enuspace
 from ..graph.io import load
 from ..graph.page import Page, PageError, Project
+from ..plain_file import open_plain
 from .exits import UsageError
 
 _HEAD = 400  # bytes in which a page that rowgrad wrote says what it is
 
 
-def read_pages(file: str, name: str | None, say: Callable[[str], None]) -> list[Page]:
+def read_pages(file: str, name: str | None, say: Callable[[str], None], follow_links: bool = False) -> list[Page]:
     """The pages of a file, or the one of this name. Remarks on a file of the old tool are said."""
     if is_old(plain_bytes(file)):
-        imported = read_enuspace(file)
+        imported = read_enuspace(file, follow_links=follow_links)
         for remark in imported.report:
             say(f"{file}: {remark}")
         found: Page | Project = imported.page
     else:
-        found = load(file)
+        found = load(file, follow_links=follow_links)
     pages = found.pages if isinstance(found, Project) else [found]
     if name is not None:
         pages = [p for p in pages if p.name == name] or _no_such_page(file, name, pages)
@@ -35,9 +35,9 @@ def read_pages(file: str, name: str | None, say: Callable[[str], None]) -> list[
     return pages
 
 
-def read_page(file: str, name: str | None, say: Callable[[str], None]) -> Page:
+def read_page(file: str, name: str | None, say: Callable[[str], None], follow_links: bool = False) -> Page:
     """The only page of a file, or the one of this name."""
-    pages = read_pages(file, name, say)
+    pages = read_pages(file, name, say, follow_links)
     if len(pages) > 1:
         raise UsageError(f"{file} has several pages; choose one with --page: {', '.join(p.name for p in pages)}")
     return pages[0]
@@ -52,14 +52,8 @@ def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
 
 def plain_bytes(file: str) -> bytes:
     """The bytes of a file; OSError where it is none that can be read."""
-    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would wait for a writer
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "this is no plain file", file)
-        with os.fdopen(handle, "rb", closefd=False) as opened:
-            return opened.read()
-    finally:
-        os.close(handle)
+    with open_plain(file) as opened:
+        return opened.read()
 
 
 def is_old(raw: bytes) -> bool:

@@ -6,7 +6,7 @@ import argparse
 
 from ..resharding import reshard
 from .exits import OK, StoppedError, UsageError
-from .output import emit
+from .output import emit, show
 from .progress import Progress
 from .stopping import Stopping
 
@@ -48,8 +48,8 @@ def command(chosen: argparse.Namespace) -> int:
         return OK
     for name, tensor in made.tensors.items():
         shape = ",".join(map(str, tensor.shape))
-        print(f"{name}  {tensor.dtype}[{shape}]{'' if tensor.by_rows else ', in every part'}")
-    print(f"{made.rows} rows in {made.parts} parts by {made.strategy}, as .{made.format} in {chosen.target}")
+        show(f"{name}  {tensor.dtype}[{shape}]{'' if tensor.by_rows else ', in every part'}")
+    show(f"{made.rows} rows in {made.parts} parts by {made.strategy}, as .{made.format} in {chosen.target}")
     return OK
 
 

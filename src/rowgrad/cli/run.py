@@ -15,7 +15,7 @@ from ..graph.io.results_file import save_arrays
 from ..graph.page import PageError
 from .exits import OK, UsageError
 from .failures import sentence
-from .output import array_text, emit, say
+from .output import array_text, emit, say, show
 from .page_run import PageRun, open_runs
 from .progress import Progress
 from .reading import check_writable, read_pages
@@ -25,7 +25,7 @@ from .stopping import Stopping
 def command(chosen: argparse.Namespace) -> int:
     """Run, keep, show."""
     tell = partial(say, "run", quiet=chosen.quiet)
-    pages = read_pages(chosen.file, chosen.page, tell)
+    pages = read_pages(chosen.file, chosen.page, tell, chosen.follow_links)
     if chosen.state is not None and len(pages) > 1:
         names = ", ".join(p.name for p in pages)
         raise UsageError(f"--state keeps one page, and there are several; choose one with --page: {names}")
@@ -95,10 +95,10 @@ def _show(chosen: argparse.Namespace, runs: list[PageRun], number: int | None) -
         return
     for run in runs:
         for name, value in _named(run, runs).items():
-            print(array_text(name, value))
+            show(array_text(name, value))
         if run.steps > 1:
             page = f"{run.page.name}: " if len(runs) > 1 else ""
-            print(f"{page}{run.done} steps in {run.seconds:.3g} s")
+            show(f"{page}{run.done} steps in {run.seconds:.3g} s")
 
 
 def _document(run: PageRun) -> dict[str, Any]:

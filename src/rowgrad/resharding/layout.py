@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import refuse
 from ..parts import STRATEGIES
+from ..plain_file import open_plain
 from .stored import DTYPES, SHAPE, is_shape
 
 FORMATS = ("npy", "safetensors")
@@ -78,7 +79,7 @@ def read_manifest(folder: Path) -> Layout | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         text = file.read(_LONGEST + 1)
     try:
         told = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None

@@ -14,6 +14,7 @@ from reprlib import repr as short
 import numpy as np
 
 from ..errors import refuse
+from ..plain_file import open_plain
 from .stored import DTYPES, SHAPE, InFile, is_shape, size_of, stamp_of
 
 _LONGEST = 1 << 16  # of a header
@@ -26,7 +27,7 @@ _DESCR = {name: descr for descr, name in _NAMES.items()} | {"bfloat16": _BFLOAT1
 def read_header(path: Path) -> InFile:
     """The array of a file; it is all the file holds."""
     stamp = stamp_of(path)
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         stream = io.BytesIO(file.read(_LONGEST))
         size = os.fstat(file.fileno()).st_size
     try:

@@ -13,6 +13,7 @@ from reprlib import repr as short
 from typing import Any
 
 from ..errors import refuse
+from ..plain_file import open_plain
 from .stored import DTYPES, SHAPE, InFile, is_shape, size_of, stamp_of
 
 METADATA = "__metadata__"
@@ -27,7 +28,7 @@ _ALIGNED = 8
 def read_header(path: Path) -> tuple[dict[str, InFile], dict[str, str]]:
     """The tensors of a file in the order of their bytes, and its metadata."""
     stamp = stamp_of(path)
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_LONGEST, size - 8):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays import NUMPY_DTYPE
 from ..errors import refuse
+from ..plain_file import open_plain
 from ..spec import QUANTIZED
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class InFile:
     def fill(self, begin: int, rows: Array) -> None:
         """Read, not mapped: a file that shrinks under a map would end the process."""
         view, done = rows.view(np.uint8).data, 0
-        with open(self.path, "rb", buffering=0) as file:
+        with open_plain(self.path) as file:
             file.seek(self.offset + begin * rows.itemsize)
             while done < len(view):
                 count = file.readinto(view[done:])

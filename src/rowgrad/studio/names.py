@@ -11,7 +11,8 @@ from ..errors import InvalidArgumentError
 MOST = 100  # characters
 _MOST_BYTES = 200  # file systems take 255, and a temporary file's name is longer than the page's
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of characters that show nothing, or turn a text around
-_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])\s*(\..*)?", re.IGNORECASE)
+_FORBIDDEN = '<>:"|?*'  # in names of files, on Windows
 _FALLBACK = "page"
 
 
@@ -30,6 +31,9 @@ def fault(name: str) -> str | None:
         return "it must not be empty, nor begin or end with a space"
     if "/" in name or "\\" in name:
         return "it must not have / or \\ in it"
+    forbidden = next((c for c in name if c in _FORBIDDEN), None)
+    if forbidden is not None:
+        return f"it must not have {forbidden} in it, which some systems do not allow in names of files"
     if unseen is not None:
         return f"it must not have the character U+{ord(unseen):04X} in it"
     if name.startswith(".") or name.endswith("."):
@@ -48,7 +52,10 @@ def key(name: str) -> str:
 
 def fitted(text: str, room: int = 0) -> str:
     """A name near the text, whatever that is, short enough for `room` more characters behind it."""
-    seen = "".join("-" if c in "/\\" else " " if unicodedata.category(c) in _UNSEEN else c for c in text[: 4 * MOST])
+    seen = "".join(
+        "-" if c in "/\\" or c in _FORBIDDEN else " " if unicodedata.category(c) in _UNSEEN else c
+        for c in text[: 4 * MOST]
+    )
     made = seen[: MOST - room].encode()[: _MOST_BYTES - room].decode(errors="ignore").strip(". ")
     return made if fault(made) is None else _FALLBACK
 

@@ -32,7 +32,7 @@ def read(root: Path, stem: str, ending: str, raw: bytes) -> Imported:
         if data.is_file() and not data.is_symlink():
             # Named as the reader looks for it, which takes what is behind the last dot for an ending.
             os.symlink(data, drawing.with_suffix(".dat"))
-        return read_enuspace(drawing)
+        return read_enuspace(drawing, follow_links=True)  # the link made here
 
 
 def _folder(root: Path) -> Path:

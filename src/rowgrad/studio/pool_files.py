@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from ..graph import PageError
 from ..graph.io import array_files, files
+from ..plain_file import open_plain
 
 OWN = ".rowgrad"  # the folder in a project that is the studio's
 Mark = tuple[int, int, int, int]
@@ -74,7 +75,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, file: BinaryIO) -> None:
-    with source.open("rb") as opened:
+    with open_plain(source, follow_links=False) as opened:
         shutil.copyfileobj(opened, file, 1 << 20)
 
 
@@ -87,7 +88,7 @@ def write(folder: Path, content: array_files.Content) -> None:
 
 def digest(path: Path) -> str:
     """The hash of a file's bytes."""
-    with path.open("rb") as file:
+    with open_plain(path, follow_links=False) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

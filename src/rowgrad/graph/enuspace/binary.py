@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 
 from ...arrays import Array
+from ...plain_file import open_plain
 from ..page import PageError
 
 _KINDS = {"int": "<i4", "float": "<f4", "double": "<f8"}
@@ -16,8 +18,9 @@ _KINDS = {"int": "<i4", "float": "<f4", "double": "<f8"}
 class DataFile:
     """A file that is opened when the first pin asks for elements; many pages have none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, follow_links: bool = False) -> None:
         self._path = path
+        self._follow_links = follow_links
 
     def read(self, kind: str, shape: list[int], offset: int) -> Array:
         """The array of a pin of the host type `kind`, as a vector."""
@@ -27,8 +30,8 @@ class DataFile:
         dtype = np.dtype(_KINDS[kind])
         need = f"needs {count * dtype.itemsize} bytes from byte {offset} on of {self._path.name}"
         try:
-            with self._path.open("rb") as file:
-                size = self._path.stat().st_size
+            with open_plain(self._path, follow_links=self._follow_links) as file:
+                size = os.fstat(file.fileno()).st_size
                 if offset + count * dtype.itemsize > size:
                     raise PageError("", f"{need}, which has {size}")
                 file.seek(offset)

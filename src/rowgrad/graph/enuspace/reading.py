@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
+from ...plain_file import open_plain
 from ..page import PageError
 from .binary import DataFile
 from .page_svg import read_page
@@ -15,20 +16,23 @@ from .to_page import to_page
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF8: "utf-8"}
 
 
-def read_enuspace(path: str | Path) -> Imported:
+def read_enuspace(path: str | Path, *, follow_links: bool = False) -> Imported:
     """The page drawn in a page `.svg` or a task `.json`; what lies in the `.dat` file beside it is read as well.
 
-    A file that is damaged or contradicts itself raises PageError. What has no meaning here is told in the report.
+    A `.dat` file that is a symbolic link is an error, unless `follow_links`. A file that is damaged or contradicts
+    itself raises PageError. What has no meaning here is listed in the report.
     """
     path = Path(path)
     try:
-        text = _decoded(path.read_bytes()).rstrip("\0 \t\r\n")  # some files end as the buffer did they came from
+        with open_plain(path) as file:
+            raw = file.read()
+        text = _decoded(raw).rstrip("\0 \t\r\n")  # some files end as the buffer did they came from
         report = Report()
         start = text.lstrip()[:1]
         if start not in ("<", "{"):
             raise PageError("", "this is neither a page (SVG) nor a task (JSON)")
         drawing = (read_page if start == "<" else read_task)(text, report)
-        page = to_page(path.stem, drawing, DataFile(path.with_suffix(".dat")), report)
+        page = to_page(path.stem, drawing, DataFile(path.with_suffix(".dat"), follow_links), report)
     except PageError as error:
         raise PageError(f"{path.name}: {error.place}" if error.place else path.name, _bare(error)) from None
     except OSError as error:

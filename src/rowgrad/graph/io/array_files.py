@@ -108,8 +108,9 @@ def from_stored(dtype: str, plain: Array) -> Array:
 class Folder:
     """The files beside one page, each read and verified once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, follow_links: bool = True) -> None:
         self.path = path
+        self._follow_links = follow_links
         self._read: dict[str, bytes] = {}
 
     def numbers(self, name: str, dtype: str, shape: tuple[int, ...], place: str) -> Array:
@@ -134,7 +135,9 @@ class Folder:
                 raise PageError(place, f"{self.path / name}: it has {len(raw)} bytes, must have {wanted}")
             return raw
         try:
-            raw = read_regular(self.path / name, fits)
+            if not self._follow_links and self.path.is_symlink():
+                raise PageError(str(self.path), "this is a symbolic link, which is not followed")
+            raw = read_regular(self.path / name, fits, self._follow_links)
         except PageError as error:
             raise PageError(place, str(error)) from None
         except OSError as error:

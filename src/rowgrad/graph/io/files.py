@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ...plain_file import open_plain
 from ..page import PageError
 
 Content = bytes | Callable[[BinaryIO], object]
@@ -108,17 +110,15 @@ def remove_stale(folder: Path, name: str) -> None:
                 remove(folder / entry.name)
 
 
-def read_regular(path: Path, fits: Callable[[int], bool] = lambda size: True) -> bytes | None:
-    """The bytes of a plain file; None, and nothing read, where its size does not fit. A folder, pipe… is refused."""
-    # Without O_NONBLOCK a pipe of that name would wait for a writer.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+def read_regular(
+    path: Path, fits: Callable[[int], bool] = lambda size: True, follow_links: bool = True
+) -> bytes | None:
+    """The bytes of a regular file; None, and nothing read, where its size does not fit. Others are refused."""
     try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise PageError(str(path), "this is a folder" if stat.S_ISDIR(status.st_mode) else "this is no plain file")
-        if not fits(status.st_size):
-            return None
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(handle)
+        file = open_plain(path, follow_links=follow_links)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EISDIR, errno.ELOOP):
+            raise PageError(str(path), error.strerror or str(error)) from None
+        raise
+    with file:
+        return file.read() if fits(os.fstat(file.fileno()).st_size) else None

@@ -6,6 +6,7 @@ NumPy opens it too: `numpy.load(path)["variables/0"]`, with bfloat16 as uint16 a
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import zipfile
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...arrays import Array, aval_of
+from ...plain_file import open_plain
 from ..page import PageError
 from . import array_files, arrays, elements, fields, plain
 from .files import write_atomically
@@ -78,9 +80,7 @@ def _write(file: BinaryIO, members: list[Member]) -> None:
 
 def load_state(path: Path) -> State:
     """The state in a file; PageError names the file and the member that is damaged or does not belong."""
-    if os.path.isdir(path):
-        raise PageError(os.fspath(path), "this is a folder")
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         with _naming(path):
             archive = zipfile.ZipFile(file)
             members = _members(archive, os.fstat(file.fileno()).st_size)
@@ -93,6 +93,15 @@ def load_state(path: Path) -> State:
         for name in members:
             raise PageError(f"{os.fspath(path)}: {fields.shortened(name)}", "the header does not name this member")
     return state
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open_plain(path)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EISDIR):
+            raise PageError(os.fspath(path), error.strerror or str(error)) from None
+        raise
 
 
 @contextlib.contextmanager

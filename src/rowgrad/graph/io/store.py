@@ -34,13 +34,18 @@ def loads(text: str) -> Page | Project:
     return decode(parse(text), partial(arrays.decode, folder=None))
 
 
-def load(path: str | os.PathLike[str]) -> Page | Project:
-    """The page or project in a file. Arrays are not to be written to; PageError says what is wrong and where."""
+def load(path: str | os.PathLike[str], *, follow_links: bool = False) -> Page | Project:
+    """The page or project in a file. Arrays are not to be written to; PageError says what is wrong and where.
+
+    A folder or file of arrays that is a symbolic link is an error, unless `follow_links`.
+    """
     real = Path(os.path.realpath(path))
     raw = _bytes(real)
     for _ in range(_TRIES):
         try:
-            return decode(parse_bytes(raw), partial(arrays.decode, folder=array_files.Folder(folder_of(real))))
+            return decode(
+                parse_bytes(raw), partial(arrays.decode, folder=array_files.Folder(folder_of(real), follow_links))
+            )
         except PageError as error:
             # Somebody may have saved since the first byte was read, and deleted the old page's arrays.
             newer = _bytes(real)
@@ -51,8 +56,14 @@ def load(path: str | os.PathLike[str]) -> Page | Project:
     raise PageError(str(path), "the file is written faster than it can be read")
 
 
-def save(what: Page | Project, path: str | os.PathLike[str]) -> None:
-    """Write a page or project: a crash or an error at any moment leaves the old one or the new one, whole."""
+def save(what: Page | Project, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
+    """Write a page or project: a crash or an error at any moment leaves the old one or the new one, whole.
+
+    A folder of arrays that is a symbolic link is an error, unless `follow_links`.
+    """
+    folder = folder_of(Path(os.path.realpath(path)))
+    if folder.is_symlink() and not follow_links:
+        raise PageError(str(folder), "this is a symbolic link, which is not followed")
     writer = arrays.Writer(apart=True)
     text = text_of(encode(what, writer)).encode()
     contents = list(writer.files.values())

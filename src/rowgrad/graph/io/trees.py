@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...plain_file import open_plain
 from ..page import Page, PageError, Project
 from . import array_files, arrays, files
 from .decode import decode
@@ -109,5 +110,5 @@ def _link(source: Path, target: Path, made: list[Path]) -> None:
 
 
 def _copy(source: str, file: Any) -> None:
-    with open(source, "rb") as whole:
+    with open_plain(source) as whole:
         shutil.copyfileobj(whole, file, 1 << 20)
