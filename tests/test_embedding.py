@@ -10,6 +10,8 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
+from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad.graph import AddSymbolicGradients, ClientSession, Scope, ops
 from rowgrad.parts import locate
 
 ROWS, WIDTH = 13, 3
@@ -301,3 +303,46 @@ def test_default_id_that_is_no_id() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1], np.int32), [2, 1])
     with pytest.raises(rg.errors.InvalidArgumentError, match="default_id must hold values of int32"):
         rg.safe_embedding_lookup_sparse(table(), ids, default_id=2**40)
+
+
+# dtype, row, max_norm, the row shortened, its gradient for ones. The float32 rows are TensorFlow's answers; 16-bit rows
+# are shortened in float32, where TensorFlow's squares and products overflow (docs/differences.md).
+EXTREME_NORMS: list[tuple[str, list[float], float, list[float], list[float]]] = [
+    ("float32", [1e10], 1e30, [np.inf], [1.0]),
+    ("float32", [1e20], 1.0, [0.0], [0.0]),
+    ("float32", [1e-30, 1.0], 1.0, [1e-30, 1.0], [1.0, 0.0]),
+    ("float32", [1.0, 2.0], np.inf, [np.nan, np.nan], [np.nan, np.nan]),
+    ("float32", [np.inf, 2.0], 1.0, [np.nan, 0.0], [np.nan, np.nan]),
+    ("float16", [200.0, 200.0], 1.0, [0.7071, 0.7071], [0.0, 0.0]),
+    ("float16", [3.0, 4.0], 65504.0, [3.0, 4.0], [1.0, 1.0]),
+    ("float16", [3.0, 4.0], 70000.0, [3.0, 4.0], [1.0, 1.0]),
+    ("float16", [0.0, 0.0], 70000.0, [0.0, 0.0], [1.0, 1.0]),
+    ("bfloat16", [3.0, 4.0], 1e37, [3.0, 4.0], [1.0, 1.0]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "row", "max_norm", "expected", "gradient"), EXTREME_NORMS)
+def test_max_norm_of_extreme_numbers(
+    dtype: str, row: list[float], max_norm: float, expected: list[float], gradient: list[float]
+) -> None:
+    params = np.array([row], NUMPY_DTYPE[dtype])
+    ids = rg.SparseTensor([[0, 0]], np.array([0]), [1, 1])
+    with np.errstate(all="ignore"):
+        found = rg.embedding_lookup_sparse(params, ids, None, "sum", max_norm=max_norm)
+        options = {"combiner": "sum", "max_norm": max_norm}
+        back = rg.vjp(rg.embedding_lookup_sparse, (params, ids), np.ones_like(found), **options)[0].values
+        root = Scope.new_root_scope()
+        x = ops.Variable(root, params)
+        out = ops.EmbeddingLookupSparse(root, x, ids, combiner="sum", max_norm=max_norm)
+        pulled = list(AddSymbolicGradients(root, [out], [x], [np.ones_like(found)]))
+        of_graph = ClientSession(root).run([out, *pulled])
+    assert found.dtype == params.dtype
+    for got, wanted in ((found, expected), (back, gradient), (of_graph[0], expected), (of_graph[1], gradient)):
+        np.testing.assert_allclose(got.astype(np.float64), [wanted], rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_max_norm_that_float32_cannot_hold(dtype: str) -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([0]), [1, 1])
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"max_norm must be a number float32 holds; got 1e\+39"):
+        rg.embedding_lookup_sparse(np.ones((1, 2), NUMPY_DTYPE[dtype]), ids, max_norm=1e39)

@@ -31,6 +31,7 @@ from .spec import FLOATS
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
+_LARGEST = float(np.finfo(np.float32).max)
 
 # What the ops inside call their arguments, and which argument of the lookup that was.
 _IDS, _WEIGHTS, _PARAMS = ("sp_ids", "sparse_ids"), ("sp_weights", "sparse_weights"), ("params", "embedding_weights")
@@ -250,15 +251,22 @@ def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | 
 def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] = OPS) -> Any:
     """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows.
 
-    `ops` says what the rows are: arrays, or wires of a graph.
+    16-bit rows are shortened in float32 and rounded once. `ops` says what the rows are: arrays, or wires of a graph.
     """
     try:
         bound = max(float(max_norm), 0.0)
     except (TypeError, ValueError, OverflowError):
         raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
-    length = ops["AtLeast"](ops["Sqrt"](ops["RowDot"](rows, rows)), bound=bound)
-    scaled = ops["ScaleRows"](rows, ops["FullLike"](length, value=bound))
-    return ops["DivRows"](scaled, length)
+    dtype = dtype_name(rows.dtype)
+    if dtype != "float64" and _LARGEST < bound < float("inf"):
+        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number float32 holds")
+    squares = ops["RowDot"](rows, rows)
+    length = ops["AtLeast"](ops["Sqrt"](squares), bound=bound)
+    narrow = dtype in ("float16", "bfloat16")
+    wide = ops["CastLike"](rows, squares) if narrow else rows
+    scaled = ops["ScaleRows"](wide, ops["FullLike"](length, value=bound))
+    short = ops["DivRows"](scaled, length)
+    return ops["CastLike"](short, rows) if narrow else short
 
 
 def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:

@@ -14,6 +14,8 @@ import rowgrad as rg
 from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixed
 from golden_cases import Case, cases, same_bits
 from jax_arrays import to_jax, x64
+from rowgrad.arrays import NUMPY_DTYPE
+from test_embedding import EXTREME_NORMS
 
 CASES = list(cases("valid", composites=True))
 
@@ -233,3 +235,27 @@ def test_a_sparse_tensor_is_a_tree() -> None:
         safe = rg.safe_embedding_lookup_sparse(jnp.arange(30.0).reshape(15, 2), twice, combiner="sum")
         assert safe.tolist() == [[20.0, 21.0], [28.0, 29.0]]
     assert jax.tree_util.tree_map(lambda x: x, ids).shape == ids.shape
+
+
+def test_max_norm_of_extreme_numbers() -> None:
+    """All of them in one compiled program, so that it is compiled once; one also without."""
+
+    def both(table: Any, ids: Any, max_norm: float) -> Any:
+        def look_up(table: Any) -> Any:
+            sparse = rg.SparseTensor(np.zeros((1, 2), np.int64), ids, [1, 1])
+            return rg.safe_embedding_lookup_sparse(table, sparse, None, "sum", max_norm=max_norm, default_id=0)
+
+        found, pull = jax.vjp(look_up, table)
+        return found, pull(jnp.ones_like(found))[0]
+
+    def agree(results: Any, expected: list[float], gradient: list[float]) -> None:
+        for got, wanted in zip(results, (expected, gradient), strict=True):
+            np.testing.assert_allclose(np.asarray(got, np.float64), [wanted], rtol=1e-3)
+
+    tables = [to_jax(np.array([row], NUMPY_DTYPE[dtype])) for dtype, row, *_ in EXTREME_NORMS]
+    norms = [max_norm for _, _, max_norm, *_ in EXTREME_NORMS]
+    ids = to_jax(np.zeros(1, np.int64))
+    found = jax.jit(lambda ids: [both(t, ids, n) for t, n in zip(tables, norms, strict=True)])(ids)
+    for results, (*_, expected, gradient) in zip(found, EXTREME_NORMS, strict=True):
+        agree(results, expected, gradient)
+    agree(both(tables[0], ids, norms[0]), *EXTREME_NORMS[0][3:])

@@ -9,6 +9,7 @@ import torch
 import rowgrad as rg
 from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixed
 from golden_cases import Case, cases, same_bits
+from test_embedding import EXTREME_NORMS
 from torch_arrays import to_numpy, to_torch
 
 CASES = [c for c in cases("valid", composites=True) if all(to_torch(a) is not None for a in c.inputs.values())]
@@ -86,3 +87,16 @@ def test_safe_lookup_keeps_float64_weights_that_float32_cannot_hold() -> None:
     ids = rg.SparseTensor([[0, 0]], torch.tensor([1]), [1, 1])
     found = rg.safe_embedding_lookup_sparse(table, ids, rg.SparseTensor([[0, 0]], weights, [1, 1]), default_id=2)
     assert found.tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize(("dtype", "row", "max_norm", "expected", "gradient"), EXTREME_NORMS)
+def test_max_norm_of_extreme_numbers(
+    dtype: str, row: list[float], max_norm: float, expected: list[float], gradient: list[float]
+) -> None:
+    params = torch.tensor([row], dtype=getattr(torch, dtype), requires_grad=True)
+    ids = rg.SparseTensor([[0, 0]], torch.tensor([0]), [1, 1])
+    found = rg.embedding_lookup_sparse(params, ids, None, "sum", max_norm=max_norm)
+    found.sum().backward()
+    for got, wanted in ((found, expected), (params.grad, gradient)):
+        numbers = got.detach().to_dense().double().numpy()
+        np.testing.assert_allclose(numbers, [wanted], rtol=1e-3)

@@ -104,12 +104,18 @@ def _bounded(x: Known) -> tuple[Shape, ...]:
     return (x.shape("x"),)
 
 
+def _at_least_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+    """A choice, not a product: where x is below the bound, an infinite or NaN gradient becomes 0 too."""
+    passes = ops["GreaterEqual"](c.x, ops["FullLike"](c.x, value=c.attrs["bound"]))
+    return (ops["Select"](passes, y, ops["ZerosLike"](y)),)
+
+
 _BOUND: dict[str, Any] = {"types": {"T": FLOATS}, "shape": _bounded, "attrs": {"bound": 0.0}, **_ROWS}
 dense(
     "AtLeast",
     "x: T -> output: T",
     differentiable=("x",),
-    adjoint=lambda ops, c, y: (ops["Mul"](y, ops["MaskBelow"](c.x, bound=c.attrs["bound"])),),
+    adjoint=_at_least_adjoint,
     doc="The larger of x and the number `bound`; the gradient passes where x >= bound.",
     example="AtLeast(np.array([1., 4., 9.]), bound=4.)",
     **_BOUND,
