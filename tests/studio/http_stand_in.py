@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
 import threading
 import time
@@ -52,10 +53,11 @@ def sleep(studio: Any, given: Asked) -> Any:
 
 @verbs.verb("gate")
 def gate(studio: Any, given: Asked) -> Any:
-    """Waits until another request opens it: an answer shows that the two ran beside one another."""
+    """Waits until another request opens it, or SIGUSR1 does: an answer shows that the two ran beside one another."""
     if given.truth("open"):
         _gate.set()
-    return {"opened": _gate.wait(10)}
+    studio.hub.tell({"event": "told", "text": "at the gate"})
+    return {"opened": _gate.wait(600)}
 
 
 @verbs.verb("tell")
@@ -98,6 +100,7 @@ def main() -> None:
     def started() -> None:
         print(json.dumps({"port": port, "launch": access.new_launch(), "control": access.control}), flush=True)
 
+    signal.signal(signal.SIGUSR1, lambda *_: _gate.set())
     limits = Limits(**told["limits"])
     serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(told["static"]))
 

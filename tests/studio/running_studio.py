@@ -59,7 +59,7 @@ class Asking:
         )
         return list(found["cells"])
 
-    def until(self, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 10.0) -> dict[str, Any]:
+    def until(self, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 120.0) -> dict[str, Any]:
         """The state, once it is as it should be."""
         end = time.monotonic() + seconds
         while True:

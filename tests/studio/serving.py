@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from signal_defaults import restored
 
+LONG = 120  # seconds, for what takes one at most; only a failure waits so long
 TOKEN = "a-token-for-tests-0123456789"
 # So that the C library gives large blocks back at once, and a process's size is what it holds.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "262144"}
@@ -49,7 +50,7 @@ class Served:
         self.process, self.port, self.launch, self.control = process, port, launch, control
 
     def ask(self, method: str, path: str, headers: dict[str, str] | None = None, body: Any = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
@@ -66,7 +67,7 @@ class Served:
         return self.process.poll() is None and self.post("echo", {"a": 1}).json == {"a": 1}
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=LONG)
 
     @contextmanager
     def crowd(self, size: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
@@ -78,7 +79,7 @@ class Served:
                     connection.sendall(sent)
             yield found
 
-    def raw(self, sent: bytes, wait: float = 20) -> bytes:
+    def raw(self, sent: bytes, wait: float = LONG) -> bytes:
         """All that comes back for these bytes until the server closes, or `wait` is over."""
         with self.connect() as connection:
             connection.settimeout(wait)
@@ -88,6 +89,12 @@ class Served:
                 return b""
             return read_all(connection)
 
+    def first(self, sent: bytes) -> bytes:
+        """The first that comes back for these bytes."""
+        with self.connect() as connection:
+            connection.sendall(sent)
+            return connection.recv(65536)
+
     def memory(self, name: str = "VmRSS") -> float:
         """MiB; `VmHWM` is the most there ever was."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -96,16 +103,26 @@ class Served:
     def stop(self, number: int = signal.SIGTERM) -> str:
         """What it has written to stderr."""
         self.process.send_signal(number)
-        return self.process.communicate(timeout=20)[1]
+        return self.process.communicate(timeout=LONG)[1]
 
 
 def read_all(connection: socket.socket) -> bytes:
+    """Until the server closes, or the connection's timeout is over."""
     found = b""
     try:
         while part := connection.recv(65536):
             found += part
     except OSError:
         pass
+    return found
+
+
+def read_closed(connection: socket.socket) -> bytes:
+    """Until the server closes, which it must."""
+    found = b""
+    with suppress(ConnectionError):
+        while part := connection.recv(65536):
+            found += part
     return found
 
 
@@ -143,7 +160,7 @@ def serving(**limits: Any) -> Iterator[Served]:
             process.communicate()
 
 
-def wait_until(is_so: Any, seconds: float = 10) -> None:
+def wait_until(is_so: Any, seconds: float = LONG) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, "it did not happen in time"

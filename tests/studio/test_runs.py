@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from running_studio import Asking, asking, counting, ends
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
-from rowgrad.studio.pacing import Gate, Teller
+from rowgrad.studio.pacing import URGENT, USUAL, Gate, Teller
 from rowgrad.studio.page_run import EDITED
 
 __all__ = ["asking"]
@@ -79,7 +82,7 @@ def test_a_rate_is_kept(asking: Asking) -> None:
     asking.until("counting", lambda s: s["run"] >= 10)
     took = time.perf_counter() - began
     state = asking.ask("stop", name="counting")
-    assert 0.2 < took < 2.0
+    assert took > 0.2  # nine pauses of 25 ms; a busy machine makes them longer, never shorter
     assert state["rate"] == 40.0
 
 
@@ -163,22 +166,23 @@ def test_a_page_that_waits_holds_up_no_other(asking: Asking, monkeypatch: pytest
     from rowgrad.graph.session import ClientSession
 
     free = threading.Event()
+    ended: list[str] = []
     real = ClientSession.run_block
 
     def slow(self: ClientSession, *given: object, **more: object) -> object:
         if self.graph.name == "slow":
-            assert free.wait(20)
+            assert free.wait(120)
+            ended.append("slow")
         return real(self, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ClientSession, "run_block", slow)
     asking.put(counting("slow"))
     asking.put(counting("quick"))
     asking.ask("run", name="slow", mode="flat")
-    began = time.perf_counter()
     assert asking.ask("run", name="quick")["phase"] == "done"
     assert asking.ask("state", name="slow")["phase"] == "running"
     assert asking.ask("stop", name="slow")["phase"] == "stopped"
-    assert time.perf_counter() - began < 1.5
+    assert not ended
     free.set()
     asking.until("slow", lambda s: s["run"] == 1)
 
@@ -330,16 +334,16 @@ def test_events_are_few_and_the_last_is_told(asking: Asking) -> None:
     asking.put(counting())
     asking.listener.take(0)
     asking.ask("run", name="counting", mode="flat")
-    told = []
-    end = time.monotonic() + 0.6
-    while time.monotonic() < end:
-        told += [e for e in asking.listener.take(0.01) if e["event"] == "run"]
+    told: list[Any] = []
+    began = time.monotonic()
+    while len(told) < 6:
+        told += [e for e in asking.listener.take(120) if e["event"] == "run"]
     state = asking.ask("pause", name="counting")
-    assert 3 <= len(told) <= 13
+    assert len(told) <= (time.monotonic() - began) / USUAL + 3  # hundreds of steps were done
     assert [e["state"]["run"] for e in told] == sorted(e["state"]["run"] for e in told)
-    time.sleep(0.12)
-    last = [e for e in asking.listener.take(0.01) if e["event"] == "run"][-1]
-    assert (last["state"]["phase"], last["state"]["run"]) == ("paused", state["run"])
+    while told[-1]["state"]["phase"] != "paused":
+        told += [e for e in asking.listener.take(120) if e["event"] == "run"]
+    assert told[-1]["state"]["run"] == state["run"]
 
 
 def test_removed_pages_run_no_more(asking: Asking) -> None:
@@ -349,7 +353,7 @@ def test_removed_pages_run_no_more(asking: Asking) -> None:
     asking.ask("remove", name="counting")
     assert asking.studio.runs.session_of("counting") is None
     assert work is not None
-    work.loop.wait(5)
+    work.loop.wait(120)
 
 
 def test_a_thousand_blocks_answer_soon(asking: Asking) -> None:
@@ -359,11 +363,11 @@ def test_a_thousand_blocks_answer_soon(asking: Asking) -> None:
         blocks.append(Block(f"b{k}", "Square" if k % 2 else "Sqrt", wires={"x": ends(before)}))
     blocks.append(Block("s", "ClientSession", wires={"fetch_outputs": ends("b997.y")}))
     asking.put(Page("large", blocks))
-    began = time.perf_counter()
+    began = time.process_time()
     state = asking.ask("run", name="large")
     assert state["phase"] == "done"
     assert len(state["results"]) == 999
-    assert time.perf_counter() - began < 1.0  # 0.1 s on an idle machine
+    assert time.process_time() - began < 5  # 0.1 s, whatever else the machine does
 
 
 def test_gate_lets_pass_what_is_allowed() -> None:
@@ -385,21 +389,48 @@ def test_gate_lets_pass_what_is_allowed() -> None:
         assert not gate.rest(0.01)
 
 
-def test_teller_tells_the_last() -> None:
-    told: list[float] = []
-    teller = Teller(lambda: told.append(time.monotonic()))
+def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [100.0], list[float]()
+
+    class Timer:
+        """Goes off when the test's clock has come so far."""
+
+        def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+            self.due, self.act, self.daemon = now[0] + seconds, act, False
+
+        def start(self) -> None:
+            timers.append(self)
+
+        def cancel(self) -> None:
+            timers.remove(self)
+
+    def pass_by(seconds: float) -> None:
+        now[0] += seconds
+        for timer in [timer for timer in timers if timer.due <= now[0]]:
+            timers.remove(timer)
+            timer.act()
+
+    timers: list[Timer] = []
+    monkeypatch.setattr("rowgrad.studio.pacing.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("rowgrad.studio.pacing.threading.Timer", Timer)
+    teller = Teller(lambda: told.append(now[0]))
     for _ in range(50):
         teller.soon()
+    assert told == [100.0]
+    pass_by(USUAL / 2)
     assert len(told) == 1
-    time.sleep(0.15)
+    assert [timer.due for timer in timers] == [pytest.approx(100.0 + USUAL)]
+    pass_by(USUAL)
     assert len(told) == 2
     teller.soon()
     teller.soon(urgent=True)
-    time.sleep(0.07)
+    assert [timer.due for timer in timers] == [pytest.approx(told[-1] + URGENT)]
+    pass_by(2 * URGENT)
     assert len(told) == 3
+    teller.soon()
     teller.close()
     teller.soon()
-    time.sleep(0.12)
+    pass_by(10 * USUAL)
     assert len(told) == 3
 
 
@@ -426,7 +457,7 @@ def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert not wrong
     asking.ask("stop", name="counting")
     time.sleep(0.02)

@@ -30,13 +30,13 @@ class Notebook:
         message = {"id": self._next, "verb": verb, "given": given, "window": "w"}
         self.widget._handle_custom_msg(message, [] if body is None else [memoryview(body)])
         while True:
-            told = self.heard.get(timeout=10)
+            told = self.heard.get(timeout=120)
             if told.get("id") == self._next:
                 return told
 
     def event(self, kind: str) -> dict[str, Any]:
         while True:
-            told = self.heard.get(timeout=10)
+            told = self.heard.get(timeout=120)
             if told.get("event", {}).get("event") == kind:
                 return told["event"]
 
@@ -76,7 +76,7 @@ def test_an_edit_in_the_notebook_reaches_python(widget: Widget) -> None:
     opened["page"]["blocks"][0]["values"]["val"] = [{"float": 7}]
     saved = notebook.ask("save", name="model", base=opened["revision"], page=opened["page"], window="w")
     assert "conflict" not in saved["result"]
-    assert seen.get(timeout=10)["x"].values["val"] == [7.0]
+    assert seen.get(timeout=120)["x"].values["val"] == [7.0]
     assert widget.session().run("y").tolist() == [-7.0]
 
 
