@@ -26,6 +26,7 @@ from rowgrad.cli import main
 from rowgrad.errors import PartsError
 from rowgrad.resharding.layout import Layout
 from rowgrad.resharding.moving import Cut
+from signal_defaults import restored
 
 GOLDEN = Path(__file__).parent / "golden" / "checkpoints"
 CODES = {"float32": "F32", "float64": "F64", "int64": "I64", "bfloat16": "BF16"}
@@ -553,10 +554,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
 
 def test_a_signal_ends_the_command(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", numbers(1 << 15, (64,)))  # a second of work in windows of two rows
+    np.save(tmp_path / "a.npy", numbers(1 << 15, (64,)))  # windows of two rows
     words = ["reshard", "a.npy", "t", "--parts", "9", "--strategy", "mod", "--memory", "1"]
-    code = f"import rowgrad.cli.resharding as r; r._MIB = 2048; from rowgrad.cli import main; exit(main({words}))"
-    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    code = (  # with a pause after each window, so that the work takes minutes unless it is ended
+        "import time, rowgrad.cli.resharding as r; r._MIB = 2048; r.Progress.reach = lambda *_: time.sleep(0.05);"
+        f"from rowgrad.cli import main; exit(main({words}))"
+    )
+    with subprocess.Popen(
+        restored([sys.executable, "-c", code]), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not [p for p in tmp_path.iterdir() if p.name.startswith(".t.")]:
             assert process.poll() is None
             time.sleep(0.01)

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rowgrad.cli.progress import Progress, clock
 from rowgrad.errors import refuse
 from rowgrad.graph import Block, End, Page, Project, load, save
 from rowgrad.spec import CATALOG
+from signal_defaults import restored
 
 Captured = pytest.CaptureFixture[str]
 SUM, PRODUCT = (f"{block}.{CATALOG[op].outputs[0].name}" for block, op in (("sum", "Add"), ("half", "Mul")))
@@ -400,15 +400,22 @@ def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, mo
     assert "FloorDiv" in error
 
 
+# The command, which says on stderr when it rests between two steps.
+RESTING = """
+import sys
+from rowgrad.cli import main
+from rowgrad.graph.loop import Loop
+real = Loop._rest
+Loop._rest = lambda self, due: (print("resting", file=sys.stderr, flush=True), real(self, due))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @contextlib.contextmanager
-def rowgrad(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, which ends with the test. Ctrl-C reaches it, also where tests run behind."""
-
-    def heed() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    command = [sys.executable, "-m", "rowgrad", *words]
-    with subprocess.Popen(command, text=True, preexec_fn=heed, **options) as process:
+def rowgrad(*words: str, code: str = "", **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, which ends with the test; signals reach it, also where tests run behind."""
+    command = restored([sys.executable, *(["-c", code] if code else ["-m", "rowgrad"]), *words])
+    with subprocess.Popen(command, text=True, **options) as process:
         try:
             yield process
         finally:
@@ -425,7 +432,7 @@ def test_a_signal_ends_after_the_step_and_nothing_is_lost(
         assert process.stderr is not None
         assert "state restored from s" in process.stderr.readline()  # from here on signals are waited for
         process.send_signal(getattr(signal, number))
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == status
     told = json.loads(out)
     assert told["interrupted"] == number
@@ -438,13 +445,13 @@ def test_a_signal_ends_after_the_step_and_nothing_is_lost(
 def test_a_signal_wakes_a_run_that_rests(capsys: Captured) -> None:
     Path("s").unlink(missing_ok=True)
     assert main(["run", "walking.json", "--state", "s"]) == 0
-    words = ["run", "walking.json", "--steps", "9", "--rate", "0.01", "--state", "s"]
-    with rowgrad(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    words = ["run", "walking.json", "--steps", "9", "--rate", "0.0001", "--state", "s"]
+    with rowgrad(*words, code=RESTING, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        process.stderr.readline()
-        time.sleep(0.2)
+        while process.stderr.readline() != "resting\n":
+            pass
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=5)
+        out, err = process.communicate(timeout=120)  # it would rest for hours
     assert process.returncode == 130
     assert "interrupted after 1 of 9 steps" in err
     assert "1 steps in" in out

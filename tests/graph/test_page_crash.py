@@ -1,4 +1,4 @@
-"""Saving is killed at random moments, and fails at every step: what is there is always one whole page."""
+"""Saving is killed at random lines, and fails at every step: what is there is always one whole page."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import contextlib
 import errno
 import os
 import random
-import signal
-import time
-import warnings
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import numpy as np
 import pytest
 from page_makers import array_of, loaded_file, same_blocks
 
+from killed_at import killed_at, lines_of
 from rowgrad.graph.io import save, write_atomically
 from rowgrad.graph.io.state_file import load_state, save_state
 from rowgrad.graph.page import Block, Page, PageError
@@ -34,50 +32,32 @@ def version(number: int) -> Page:
     return Page(f"version {number}", [*blocks, Block("small", "Const", {"val": np.full(3, number)})])
 
 
-def killed_while(act: Callable[[int], None], after: float) -> None:
-    """Run `act` with 1, 2, … in a process of its own, and kill that after some seconds."""
-    ready, begun = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons: about forking beside threads
-        child = os.fork()
-    if child == 0:
-        try:
-            os.write(begun, b"!")
-            turn = 0
-            while True:
-                turn += 1
-                act(turn)
-        finally:
-            os._exit(1)  # also after an error, which the parent sees: only a killed child is as it should be
-    try:
-        os.read(ready, 1)
-        time.sleep(after)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        os.close(ready)
-        os.close(begun)
-    assert os.WIFSIGNALED(status)
+def killed_while(act: Callable[[int], object], line: int) -> None:
+    """Run `act` with 1, 2, … in a process of its own, until so many lines have run."""
+
+    def repeat() -> None:
+        for turn in count(1):
+            act(turn)
+
+    killed_at(line, repeat)
 
 
 def test_a_page_survives_being_killed_while_it_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "page.json"
     versions = [version(number) for number in range(3)]
     save(versions[0], path)
-    begun = time.perf_counter()
-    save(versions[1], path)
-    once = time.perf_counter() - begun
+    once = lines_of(lambda: save(versions[1], path))
     draw = random.Random(0)
     seen, traces = set(), list[set[str]]()
-    for trial in range(200):
-        killed_while(lambda turn, first=trial: save(versions[(first + turn) % 3], path), draw.uniform(0, 3 * once))
+    for trial in range(100):
+        killed_while(lambda turn, first=trial: save(versions[(first + turn) % 3], path), draw.randint(1, 3 * once))
         page = loaded_file(path)
         assert any(same_blocks(page, whole) for whole in versions)
         seen.add(page.name)
         traces.append(set(everything(tmp_path)))
     assert len(seen) == 3
     # Many were in the middle of it: they left temporary files, or arrays that no page names yet.
-    assert sum(a != b or len(b) > 4 for a, b in pairwise(traces)) > 50
+    assert sum(a != b or len(b) > 4 for a, b in pairwise(traces)) > 25
     assert any(".tmp" in name for name in traces[-1])
     save(versions[0], path)
     assert len([name for name in everything(tmp_path) if ".tmp" not in name]) == 1 + 3
@@ -86,10 +66,12 @@ def test_a_page_survives_being_killed_while_it_is_saved(tmp_path: Path) -> None:
 def test_a_state_survives_being_killed_while_it_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "state.npz"
     states = [{"w": array_of("float32", (2000, 10), number)} for number in range(2)]
-    save_state(path, states[0], {"steps": 0}, "p")
+    once = lines_of(lambda: save_state(path, states[0], {"steps": 0}, "p"))
     draw = random.Random(1)
     for _ in range(50):
-        killed_while(lambda turn: save_state(path, states[turn % 2], {"steps": turn % 2}, "p"), draw.uniform(0, 0.01))
+        killed_while(
+            lambda turn: save_state(path, states[turn % 2], {"steps": turn % 2}, "p"), draw.randint(1, 3 * once)
+        )
         state = load_state(path)
         assert state.variables["w"].tobytes() == states[state.counters["steps"]]["w"].tobytes()
 

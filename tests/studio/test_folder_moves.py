@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import time
-import traceback
-import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
 from files_studio import folder_in, large, listed, small
 
+from killed_at import killed_at, lines_of
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Page, PageError, load
 
@@ -83,11 +81,10 @@ def test_arrays_are_there_before_a_page_is(tmp_path: Path, monkeypatch: pytest.M
 PAGES = [large(seed=seed, count=3000 + seed) for seed in range(3)]
 
 
-def write_without_end(root: Path, first: int, begun: int) -> None:
+def write_in_turns(root: Path, first: int, last: int = 1 << 30) -> None:
     """Save, rename, remove and bring back a page, again and again. A page was lost if there is none to begin with."""
     folder = folder_in(root)
-    os.write(begun, b"!")
-    for turn in range(first, 1 << 30):
+    for turn in range(first, last):
         name = (listed(folder) or [folder.bring_back("p")["name"]])[0]
         assert folder.save(name, folder.open(name)[1], PAGES[turn % 3]).kept is None
         if turn % 3 == 0:
@@ -97,37 +94,15 @@ def write_without_end(root: Path, first: int, begun: int) -> None:
             folder.bring_back("p")
 
 
-def killed_while_writing(root: Path, first: int, after: float) -> None:
-    ready, begun = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons: about forking beside threads
-        child = os.fork()
-    if child == 0:
-        try:
-            write_without_end(root, first, begun)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)  # which the parent sees: only a killed child is as it should be
-    try:
-        os.close(begun)
-        os.read(ready, 1)
-        time.sleep(after)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        os.close(ready)
-    assert os.WIFSIGNALED(status)
-
-
 def test_being_killed_leaves_whole_pages(tmp_path: Path) -> None:
     wanted = [page["a"].values["val"].tobytes() for page in PAGES]
     folder_in(tmp_path).save("p", None, PAGES[0])
     draw, seen, left = random.Random(0), set(), 0
-    for trial in range(400):  # on a busy machine more of them are killed before they have begun
+    lines = lines_of(lambda: write_in_turns(tmp_path, 0, 6)) // 2
+    for trial in range(400):
         if trial >= 40 and len({bits for _, bits in seen}) == 3 and len({name for name, _ in seen}) == 2 and left > 5:
             break
-        killed_while_writing(tmp_path, trial, draw.uniform(0, 0.06))
+        killed_at(draw.randint(1, lines), partial(write_in_turns, tmp_path, trial))
         files = [p for p in tmp_path.rglob("[pq].json") if p.parent.name != "arrays"]
         assert files  # in the folder, or among what was removed
         for file in files:
