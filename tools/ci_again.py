@@ -2,7 +2,8 @@
 
     python tools/ci_again.py
 
-Tests in which a browser or several processes have to answer in time share two cores with other tests. One that failed there is run again by itself; it passes only if it does then, and is named either way. A test of anything
+Tests in which a browser or several processes have to answer in time share two cores with other tests. One that failed
+there is run again by itself; it passes only if it does then, and is named either way. A test of anything
 else that failed has failed: results do not depend on what runs beside them.
 """
 
