@@ -234,3 +234,21 @@ def test_compiled() -> None:
     expected = torch.autograd.grad(f(a, b), (a, b))
     for g, e in zip(torch.autograd.grad(compiled(a, b), (a, b)), expected, strict=True):
         torch.testing.assert_close(g, e)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_gradients_pass_shapes_of_unsigned_tensors(dtype: torch.dtype) -> None:
+    """NumPy computes what torch has no unsigned kernels for, and has no tape."""
+    x = torch.arange(4.0, requires_grad=True)
+    out = rg.dense_ops.ReshapeLike(x, torch.zeros(2, 2, dtype=dtype))
+    (grad,) = torch.autograd.grad(out.square().sum(), x)
+    assert torch.equal(grad, 2 * x.detach())
+
+
+def test_the_slope_of_a_remainder_whose_quotient_overflows() -> None:
+    for op in (rg.dense_ops.FloorMod, rg.dense_ops.Mod):
+        x = torch.tensor([1e300, 7.0], dtype=torch.float64, requires_grad=True)
+        y = torch.tensor([1e-300, 2.0], dtype=torch.float64, requires_grad=True)
+        to_x, to_y = torch.autograd.grad(op(x, y).sum(), (x, y))
+        assert to_x.tolist() == [1.0, 1.0]
+        assert to_y.tolist() == [float("-inf"), -3.0]

@@ -189,7 +189,7 @@ def _exact_fmod(x: Tensor, y: Tensor) -> Tensor:
     left, by = x.double(), y.double()
     if x.dtype == torch.float64:
         for power in (2.0**700, 1.0):
-            left = torch.fmod(left, by.detach() * 2.0**700 * power)
+            left = torch.fmod(left, by * 2.0**700 * power)
     return torch.fmod(left, by).to(x.dtype)
 
 
@@ -197,7 +197,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     """A dense op on admitted tensors."""
     values = [tuple(v) if isinstance(v, list) else v for v in arguments.values()]
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
-    if any(t.dtype in BY_NUMPY for t in flat):
+    computed = flat[:1] if op.name == "ReshapeLike" else flat  # which reads the shape of the second
+    if any(t.dtype in BY_NUMPY for t in computed):
         return _by_numpy(op, values, attrs)
     result = FUNCTIONS[op.name](Namespace, *values, **attrs)
     return result if isinstance(result, tuple) else (result,)
