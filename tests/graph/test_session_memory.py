@@ -94,6 +94,17 @@ def test_sizes_that_are_fed_are_looked_at_before_the_block_runs(op: str) -> None
     assert caught.value.name == "big"
 
 
+def test_random_numbers_of_a_shape_that_is_fed_are_counted() -> None:
+    root = Scope.new_root_scope()
+    shape = ops.Placeholder(root, dtype="int64", shape=[2])
+    numbers = ops.RandomUniform(root.with_op_name("numbers"), shape, seed=1)
+    session = ClientSession(root, memory=MIB)
+    assert session.run(numbers, {shape: [2, 3]}).shape == (2, 3)
+    with pytest.raises(ResourceExhaustedError, match="need 4194304 bytes, and 1048560 of") as caught:
+        session.run(numbers, {shape: [1024, 1024]})
+    assert caught.value.name == "numbers"
+
+
 def test_first_values_of_variables_are_counted() -> None:
     root = Scope.new_root_scope()
     table = ops.Variable(root.with_op_name("v"), 0.0, shape=[1 << 20, 1 << 6], dtype="float32")

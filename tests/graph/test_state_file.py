@@ -73,7 +73,7 @@ def test_what_cannot_be_written_is_refused(variables: dict[str, Any], tmp_path: 
 
 CHANGES: list[tuple[str, Any, str]] = [
     ("format", "rowgrad-page", "'rowgrad-state'"),
-    ("version", 2, "newer rowgrad: version 2"),
+    ("version", 3, "newer rowgrad: version 3"),
     ("colour", 1, "unknown field"),
     ("page", None, "page: must be a string"),
     ("counters", {"n": "x"}, "counters.n: must be an integer"),

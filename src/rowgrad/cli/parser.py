@@ -113,6 +113,7 @@ def _run_options(parser: Parser) -> None:
     result = parser.add_argument_group("what is kept")
     text = "Variables and random counters: read if it is there, written at the end, on Ctrl-C or where a step fails"
     result.add_argument("--state", metavar="FILE", help=text)
+    result.add_argument("--other-page", action="store_true", help="take FILE also where another page wrote it")
     text = "write the last results, under the names that are printed"
     result.add_argument("-o", "--out", metavar="OUT.npz", help=text)
     _add_links(parser)

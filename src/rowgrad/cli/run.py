@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -41,7 +42,11 @@ def command(chosen: argparse.Namespace) -> int:
                 tell(f"page {run.page.name}: there is no ClientSession block to run")
     with Stopping() as stopping:
         if chosen.state is not None and os.path.exists(chosen.state):
-            runs[0].session.restore(chosen.state)
+            with warnings.catch_warnings(record=True) as remarks:
+                warnings.simplefilter("always")
+                runs[0].session.restore(chosen.state, other_page=chosen.other_page)
+            for remark in remarks:
+                tell(f"warning: {remark.message}")
             tell(f"state restored from {chosen.state}")
         try:
             _work(chosen, runs, stopping)

@@ -240,7 +240,9 @@ def _bytes_ahead(program: Program, step: Step, values: list[Any]) -> int:
         size = 0
         with contextlib.suppress(OpError):  # the call itself says what is wrong
             for output, aval in zip(node.outputs, infer(op, avals, host, node.attrs), strict=True):
-                size += _bytes_in(aval.dtype, aval.shape) if _is_open(output) else 0
+                size += _bytes_in(output.dtype, aval.shape) if _is_open(output) else 0
+        if size > sys.maxsize:
+            size = 0  # the call itself says so, as TensorFlow does
         program.open[node] = key, size
     return size
 

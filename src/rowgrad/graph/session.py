@@ -323,10 +323,15 @@ class ClientSession:
             state = self.state.copy()
         state.save(path)
 
-    def restore(self, path: str | PathLike[str]) -> None:
-        """Go on from what `save` wrote; results of runs before are forgotten."""
+    def restore(self, path: str | PathLike[str], *, other_page: bool = False) -> None:
+        """Go on from what `save` wrote; results of runs before are forgotten.
+
+        A file that another page wrote raises PageError, also where its Variables fit, unless `other_page`. Renaming a
+        page, moving blocks, renaming blocks other than Variables and adding blocks do not make it another page, nor do
+        new values in the blocks of a page that keeps its name.
+        """
         with self._one_run:
-            self.state.restore(path)
+            self.state.restore(path, other_page)
             self._last.clear()
 
     def reset(self) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from collections.abc import Callable, Container
 from os import PathLike
 from typing import Any
 
 from ..arrays import Array, aval_of
 from ..errors import refuse, shape_text
+from .admission import each
 from .engine import Engine
-from .io.state_file import load_state, save_state
-from .nodes import Graph, Node
+from .io.state_file import Identity, load_state, save_state
+from .io.state_file import State as SavedState
+from .nodes import Graph, Node, Output
 from .page import PageError
+from .updates import variable_of
 
 
 class State:
@@ -38,10 +43,13 @@ class State:
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything into one file, whole or not at all."""
         arrays = {name: self.engine.get(value) for name, value in self.values.items()}
-        save_state(path, arrays, dict(self.counters), self.graph.name)
+        save_state(path, arrays, dict(self.counters), self.graph.name, identity_of(self.graph))
 
-    def restore(self, path: str | PathLike[str]) -> None:
-        """Take everything from a file, if all of it fits the graph; Variables it does not have begin anew."""
+    def restore(self, path: str | PathLike[str], other_page: bool = False) -> None:
+        """Take everything from a file, if all of it fits the graph; Variables it does not have get initial values.
+
+        A state of another page is an error unless `other_page`.
+        """
         saved = load_state(path)
         known = {n.name: n for n in self.graph.nodes if n.op.name in ("Variable", "RandomUniform", "RandomNormal")}
         for name, array in saved.variables.items():
@@ -49,6 +57,8 @@ class State:
         for name in saved.counters:
             if name not in known or known[name].op.name == "Variable":
                 raise PageError(f"{path}", f"it has a counter for {name}, which is no random block of this page")
+        if not other_page:
+            self._check_page(path, saved)
         self.values = {name: self.engine.put(array) for name, array in saved.variables.items()}
         self.counters = dict(saved.counters)
 
@@ -58,6 +68,26 @@ class State:
         output, given = known[name].outputs[0], aval_of(array)
         if given.dtype != output.dtype or given.shape != output.shape:
             raise PageError(f"{path}", f"{name} is {given} there and {output!r} on this page")
+
+    def _check_page(self, path: Any, saved: SavedState) -> None:
+        """Reject the state of a page that uses its Variables otherwise. A page that was renamed, or in which only
+        values changed, is the same page."""
+        if saved.identity is None:
+            text = f"{path} does not say which page it belongs to; its Variables fit page {self.graph.name!r}"
+            warnings.warn(text, stacklevel=4)
+            return
+        mine = identity_of(self.graph)
+        uses = saved.identity.variables
+        differ = [name for name in saved.variables if uses.get(name) != mine.variables.get(name)]
+        if differ:
+            others = "" if len(differ) == 1 else f" and {len(differ) - 1} others"
+            why = f"this page computes something else with {differ[0]}{others}"
+        elif saved.page != self.graph.name and saved.identity.values != mine.values:
+            why = f"page {self.graph.name!r} has other values in its blocks"
+        else:
+            return
+        hint = "pass other_page=True (--other-page) to use it all the same"
+        raise PageError(f"{path}", f"it is a state of page {saved.page!r}, and {why}; {hint}")
 
     def copy(self) -> State:
         """What is kept now, apart from what runs will make of it."""
@@ -90,6 +120,54 @@ class State:
                 value=shape_text(shape),
                 bound=f"{shape_text(variable.outputs[0].shape or ())}, that of {variable.name}",
             )
+
+
+def identity_of(graph: Graph) -> Identity:
+    """What a graph computes with its Variables.
+
+    A Variable's digest covers everything its next values are computed from: ops, attributes and wires, without values
+    and names of blocks. Without any update in the graph, it covers the nodes that read it. `values` adds the values.
+    """
+    forms: dict[Node, bytes] = {}
+    whole: dict[Node, bytes] = {}
+    updates: dict[str, list[Node]] = {}
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:  # each comes after what it needs
+        if node.op.name == "Variable":
+            (output,) = node.outputs
+            forms[node] = whole[node] = _digest(node.name, output.dtype, output.shape)
+            continue
+        attrs = sorted((name, repr(value)) for name, value in node.attrs.items())
+        forms[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, forms, False)) for v in node.inputs])
+        whole[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, whole, True)) for v in node.inputs])
+        if node.op.name == "Assign" and (variable := variable_of(node.inputs[0])) is not None:
+            updates.setdefault(variable.name, []).append(node)
+        for output in node.sources():
+            if output.node.op.name == "Variable":
+                readers.setdefault(output.node.name, []).append(node)
+    uses = updates or readers
+    names = [node.name for node in graph.nodes if node.op.name == "Variable"]
+    variables = {name: _digest(*sorted(forms[n] for n in uses.get(name, ()))).hex() for name in names}
+    values = _digest(*((name, *sorted(whole[n] for n in uses.get(name, ()))) for name in sorted(names)))
+    return Identity(variables, values.hex())
+
+
+def _part(value: Any, digests: dict[Node, bytes], with_values: bool) -> Any:
+    if isinstance(value, Output):
+        return digests[value.node], value.index
+    if with_values:
+        plain = value.tolist() if value.dtype == object else value.tobytes()
+        return str(value.dtype), value.shape, _digest(plain)
+    return str(value.dtype), value.ndim
+
+
+def _digest(*parts: Any) -> bytes:
+    """Of bytes as they are, of anything else as Python writes it."""
+    made = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        made.update(part if isinstance(part, bytes) else repr(part).encode(errors="replace"))
+        made.update(b"\0")
+    return made.digest()
 
 
 def _same_form(one: Node, other: Node) -> bool:

@@ -164,7 +164,7 @@ class PageRun:
             prepared = self._prepare(page, revision)
             engine = "numpy" if self.opened is None else self.opened.engine
             opened = Opened.new(prepared, engine)  # in which a step that is still at work changes nothing
-            opened.session.restore(path)
+            opened.session.restore(path, other_page=True)  # it was kept for this page, which may have been edited
             opened.starts.append((opened.session.runs, run, 1))
             self._cancel()
             with self._lock:

@@ -25,12 +25,21 @@ from .files import write_atomically
 from .strict_json import parse_bytes
 
 FORMAT = "rowgrad-state"
-VERSION = 1
+VERSION = 2  # 1 has no identity of the graph
+_WITHOUT_IDENTITY = 1
 _HEADER = "state.json"
 _LONGEST_HEAD = 1 << 16  # of a .npy member
 _PIECE = 1 << 20
 Path = str | os.PathLike[str]
 Member = tuple[str, tuple[array_files.Buffer, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which graph a state belongs to: a digest of how each Variable is used, and one of the values it is used with."""
+
+    variables: dict[str, str]
+    values: str
 
 
 @dataclass(slots=True)
@@ -40,9 +49,16 @@ class State:
     page: str
     variables: dict[str, Array] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
+    identity: Identity | None = None
 
 
-def save_state(path: Path, variables: Mapping[str, Array], counters: Mapping[str, int], page: str) -> None:
+def save_state(
+    path: Path,
+    variables: Mapping[str, Array],
+    counters: Mapping[str, int],
+    page: str,
+    identity: Identity | None = None,
+) -> None:
     """Write variables (of any dtype of the catalogue) and counters; a crash leaves the old file or the new one."""
     told: list[dict[str, Any]] = []
     members: list[Member] = []
@@ -59,7 +75,10 @@ def save_state(path: Path, variables: Mapping[str, Array], counters: Mapping[str
     for name, count in counters.items():
         place = fields.under("counters", fields.text(name, "counters"))
         counted[name] = plain.encode_attr(fields.whole(count, place), place)
-    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "page": fields.text(page, "page")}
+    version = VERSION if identity is not None else _WITHOUT_IDENTITY
+    head: dict[str, Any] = {"format": FORMAT, "version": version, "page": fields.text(page, "page")}
+    if identity is not None:
+        head["graph"] = {"variables": identity.variables, "values": identity.values}
     head |= {"counters": counted, "variables": told}
     text = json.dumps(head, ensure_ascii=False, indent=1) + "\n"
     write_atomically(path, partial(_write, members=[(_HEADER, (text.encode(),)), *members]))
@@ -143,8 +162,14 @@ def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
     if version > VERSION:
         newer = fields.described(version)
         raise PageError("version", f"written by a newer rowgrad: version {newer}, this one reads up to {VERSION}")
-    fields.record(tree, "", ("format", "version", "page", "counters", "variables"))
+    wanted = ("format", "version", "page", "counters", "variables")
+    fields.record(tree, "", wanted if version <= _WITHOUT_IDENTITY else (*wanted, "graph"))
     state = State(fields.text(tree["page"], "page"))
+    if "graph" in tree:
+        graph = fields.record(tree["graph"], "graph", ("variables", "values"))
+        uses = fields.mapping(graph["variables"], "graph.variables")
+        digests = {name: fields.text(d, fields.under("graph.variables", name)) for name, d in uses.items()}
+        state.identity = Identity(digests, fields.text(graph["values"], "graph.values"))
     for name, count in fields.mapping(tree["counters"], "counters").items():
         place = fields.under("counters", name)
         state.counters[name] = fields.whole(plain.decode_attr(count, place), place)
