@@ -50,7 +50,8 @@ class Buffers {
     for (Py_buffer& b : held_) PyBuffer_Release(&b);
   }
 
-  void take(nb::tuple arrays, nb::bytes codes, bool writable) {
+  // `shapes`, where given, is a tuple of the shapes that were checked: an array may have been changed since then.
+  void take(nb::tuple arrays, nb::bytes codes, bool writable, nb::handle shapes = nb::none()) {
     const std::size_t n = arrays.size();
     if (codes.size() != n) throw std::invalid_argument("one dtype code per array");
     held_.reserve(n);
@@ -72,6 +73,7 @@ class Buffers {
       const auto* shape = reinterpret_cast<const std::int64_t*>(held_.back().shape);
       views.push_back({b.buf, code, {shape, static_cast<std::size_t>(b.ndim)}});
     }
+    if (!shapes.is_none()) check_shapes(nb::cast<nb::tuple>(shapes));
   }
 
   std::vector<Array> views;
@@ -86,6 +88,19 @@ class Buffers {
     const Array view{memory, dtype, shape};
     if (!memory && view.size() > 0) throw nb::buffer_error("no memory");
     views.push_back(view);
+  }
+
+  void check_shapes(nb::tuple shapes) const {
+    if (shapes.size() != views.size()) throw nb::buffer_error("one shape per array");
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      PyObject* const checked = shapes[i].ptr();
+      const auto rank = static_cast<Py_ssize_t>(views[i].shape.size());
+      bool same = PyTuple_CheckExact(checked) && PyTuple_Size(checked) == rank;
+      for (Py_ssize_t d = 0; same && d < rank; ++d)
+        same = PyLong_AsLongLong(PyTuple_GetItem(checked, d)) == views[i].shape[static_cast<std::size_t>(d)];
+      if (PyErr_Occurred()) throw nb::python_error();
+      if (!same) throw nb::buffer_error("an array changed its shape");
+    }
   }
 
   static void check_aligned(const void* memory, DType dtype) {
@@ -132,10 +147,11 @@ Status guarded(Fn&& fn) {
 // Python gets it; `fault` and `rows` say how that went. It is one thread's: whoever makes it runs it, so it has no lock.
 class Job {
  public:
-  Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes) : attrs_(std::move(attrs)) {
+  Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::object shapes)
+      : attrs_(std::move(attrs)) {
     const auto number = static_cast<std::size_t>(kernel), ops = kernels().size();
     kernel_ = (number < ops ? kernels()[number] : update_kernels().at(number - ops)).make();
-    inputs_.take(arrays, codes, false);
+    inputs_.take(arrays, codes, false, shapes);
     kernel_->in = inputs_.views;
     kernel_->attr = attrs_;
     status_ = guarded([&] { return kernel_->measure(); });
@@ -195,7 +211,7 @@ class Job {
 // A whole call whose outputs' sizes are known beforehand: what a Job does in steps. Gives what went wrong, or None.
 nb::object run_kernel(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::tuple outputs,
                       nb::bytes out_codes, bool zeros) {
-  Job job(kernel, std::move(attrs), arrays, codes);
+  Job job(kernel, std::move(attrs), arrays, codes, nb::none());
   if (job.failed()) return job.fault();
   return job.run(outputs, out_codes, zeros, nb::make_tuple(), nb::bytes("", 0));
 }
@@ -223,7 +239,8 @@ auto bytes_from(std::int64_t bytes) {
 NB_MODULE(_core, m) {
   m.doc() = "rowgrad's kernels. Arguments are checked by rowgrad.check before they come here.";
   nb::class_<Job>(m, "Job")
-      .def(nb::init<int, std::vector<std::int64_t>, nb::tuple, nb::bytes>())
+      .def(nb::init<int, std::vector<std::int64_t>, nb::tuple, nb::bytes, nb::object>(), nb::arg("kernel"),
+           nb::arg("attrs"), nb::arg("arrays"), nb::arg("codes"), nb::arg("shapes") = nb::none())
       .def_prop_ro("measured", &Job::measured)
       .def_prop_ro("fault", &Job::fault)
       .def_prop_ro("rows", &Job::rows)

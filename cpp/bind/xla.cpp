@@ -6,11 +6,15 @@
 #include "xla.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "../kernels/kernels.h"
@@ -63,6 +67,7 @@ class Script {
     if (words.dtype != XLA_FFI_DataType_S64) fail("rowgrad: the script of a call is no array of int64");
   }
   std::int64_t next() { return *take(1); }
+  std::vector<std::int64_t> all() const { return {at_, end_}; }
   const std::int64_t* take(std::int64_t n) {
     if (n < 0 || n > end_ - at_) fail("rowgrad: the script of a call ends too early");
     const std::int64_t* words = at_;
@@ -99,7 +104,10 @@ class Views {
   Array host(Script& script, DType dtype, std::int64_t rank) {
     const std::span<const std::int64_t> shape(script.take(rank), static_cast<std::size_t>(rank));
     std::int64_t size = 1;
-    for (const std::int64_t d : shape) size *= d;
+    for (const std::int64_t d : shape) {
+      if (d < 0 || d > (std::int64_t{1} << 31)) fail("rowgrad: a size of a call has an impossible shape");
+      size = std::min(size * d, std::int64_t{1} << 31);  // more words than any script has
+    }
     const std::int64_t* values = script.take(size);
     if (dtype == DType::int64) return {const_cast<std::int64_t*>(values), dtype, shape};
     if (dtype != DType::int32) fail("rowgrad: a size has neither 32 nor 64 bits");
@@ -135,6 +143,65 @@ nb::object& words() {
   return *function;
 }
 
+nb::object& checker() {
+  static auto* const function = new nb::object();  // as above
+  return *function;
+}
+
+// A program may come from anywhere, so what it asks for is checked against the op's record: how many buffers, their
+// shapes, sizes and constants, and the dtypes that `Views` then holds the buffers to. Python does it, once for calls that
+// are alike.
+void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
+  static std::shared_mutex mutex;
+  static auto* const good = new std::unordered_set<std::string>();
+  constexpr std::size_t kMany = 4096;
+  const std::vector<std::int64_t> words = script.all();
+  std::string key(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(std::int64_t));
+  const auto add = [&](void* const* buffers, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto& b = *static_cast<const XLA_FFI_Buffer*>(buffers[i]);
+      const std::int64_t head[] = {std::int64_t(b.dtype), b.rank};
+      key.append(reinterpret_cast<const char*>(head), sizeof head);
+      key.append(reinterpret_cast<const char*>(b.dims), static_cast<std::size_t>(b.rank) * sizeof(std::int64_t));
+    }
+    key.push_back('|');
+  };
+  for (std::int64_t i = 0; i < frame->args.size; ++i)
+    if (frame->args.types[i] != XLA_FFI_ArgType_BUFFER) fail("rowgrad: an argument of a call is no buffer");
+  for (std::int64_t i = 0; i < frame->rets.size; ++i)
+    if (frame->rets.types[i] != XLA_FFI_RetType_BUFFER) fail("rowgrad: a result of a call is no buffer");
+  add(frame->args.args, frame->args.size);
+  add(frame->rets.rets, frame->rets.size);
+  {
+    const std::shared_lock lock(mutex);
+    if (good->contains(key)) return;
+  }
+  if (!Py_IsInitialized()) fail("rowgrad: the interpreter that checks calls has ended");
+  const auto shapes = [](void* const* buffers, std::int64_t count) {
+    std::vector<std::vector<std::int64_t>> list;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto& b = *static_cast<const XLA_FFI_Buffer*>(buffers[i]);
+      list.emplace_back(b.dims, b.dims + b.rank);
+    }
+    return list;
+  };
+  std::string fault;
+  {
+    const nb::gil_scoped_acquire gil;
+    try {
+      fault = nb::cast<std::string>(
+          checker()(words, shapes(frame->args.args, frame->args.size), shapes(frame->rets.rets, frame->rets.size)));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("rowgrad");
+      fault = "rowgrad: a call could not be checked";
+    }
+  }
+  if (!fault.empty()) throw Refusal{fault, XLA_FFI_Error_Code_INVALID_ARGUMENT};
+  const std::unique_lock lock(mutex);
+  if (good->size() >= kMany) good->clear();
+  good->insert(std::move(key));
+}
+
 std::string text(const XLA_FFI_CallFrame* frame, std::string_view name) {
   const auto& span = *static_cast<const XLA_FFI_ByteSpan*>(attribute(frame, name, XLA_FFI_AttrType_STRING));
   return {span.ptr, span.len};
@@ -158,6 +225,7 @@ std::string text(const XLA_FFI_CallFrame* frame, std::string_view name) {
 
 void run(const XLA_FFI_CallFrame* frame) {
   Script script(*static_cast<const XLA_FFI_Array*>(attribute(frame, "call", XLA_FFI_AttrType_ARRAY)));
+  check_call(frame, script);
   const auto kernel = kernels().at(static_cast<std::size_t>(script.next())).make();
   const std::int64_t constants = script.next();
   kernel->attr = {script.take(constants), static_cast<std::size_t>(constants)};
@@ -227,6 +295,7 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
 void bind_xla(nb::module_& m) {
   m.def("xla_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
   m.def("set_xla_words", [](nb::object function) { words() = std::move(function); });
+  m.def("set_xla_checker", [](nb::object function) { checker() = std::move(function); });
 }
 
 }  // namespace rowgrad

@@ -4,8 +4,9 @@
 
 namespace rowgrad {
 
-// Adds `xla_handler()`, the handler as a capsule, and `set_xla_words(f)`: f(op, fault, position, value, bound, got) puts
-// what a kernel found into words; it is called for faults only.
+// Adds `xla_handler()`, the handler as a capsule; `set_xla_words(f)`: f(op, fault, position, value, bound, got) puts
+// what a kernel found into words, and is called for faults only; and `set_xla_checker(f)`: f(script, shapes of the
+// arguments, shapes of the results) returns what is wrong with a call, or "".
 void bind_xla(nanobind::module_& m);
 
 }  // namespace rowgrad

@@ -6,7 +6,15 @@ from typing import Any
 class Job:
     """One call of one kernel: made, it has measured; run, it has checked and computed."""
 
-    def __init__(self, kernel: int, attrs: Sequence[int], arrays: tuple[Any, ...], codes: bytes) -> None: ...
+    def __init__(
+        self,
+        kernel: int,
+        attrs: Sequence[int],
+        arrays: tuple[Any, ...],
+        codes: bytes,
+        shapes: tuple[tuple[Any, ...], ...] | None = None,
+    ) -> None:
+        """`shapes`: what was checked of the arrays; one that has another shape by now is a BufferError."""
     @property
     def measured(self) -> tuple[tuple[str, int, int, int] | None, int, bool]:
         """Fault, rows and fills together."""
@@ -49,6 +57,9 @@ def num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...
 def xla_handler() -> Any:
     """The handler of XLA's custom calls, as a capsule."""
+
+def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]], str]) -> None:
+    """What checks calls of XLA against the catalogue: script, shapes of arguments, shapes of results; "" is good."""
 
 def set_xla_words(words: Callable[[str, int, int, int, int, str], str]) -> None:
     """What puts a fault into words for XLA: op, fault, position, value, bound, what the call was given."""

@@ -24,6 +24,8 @@ NUMPY_DTYPE["string"] = np.dtype(object)
 
 _NAME = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name != "string"}
 _INT32 = np.iinfo(np.int32)
+# Types whose conversion runs no code of the caller's.
+_INERT = frozenset((np.ndarray, bool, int, float, complex, str, bytes, *np.sctypeDict.values()))
 _PYTHON = (bool, int, float, complex, str, bytes, list, tuple)
 
 
@@ -51,13 +53,25 @@ def own_sizes(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     own = dict(arguments)
     for arg in op.inputs:
+        value = own[arg.name]
         if arg.host:
-            value = own[arg.name]
-            if isinstance(value, np.ndarray):
-                own[arg.name] = _copied(value, arg.name)
+            if is_ndarray(value) and not is_masked(value):
+                own[arg.name] = _copied(np.asarray(value), arg.name)
             elif isinstance(value, list):
-                own[arg.name] = value.copy()
+                own[arg.name] = list(value)
+        elif arg.many and isinstance(value, list):
+            own[arg.name] = tuple(value)
     return own
+
+
+def is_ndarray(value: Any) -> bool:
+    """Whether a value is an array of NumPy's by its type, whatever class it claims to be of."""
+    return issubclass(type(value), np.ndarray)
+
+
+def base_view(array: Array) -> Array:
+    """A private view as NumPy itself sees the memory: nothing that a subclass overrides is read."""
+    return np.ndarray.view(array, np.ndarray)
 
 
 def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,8 +102,20 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
             bound.setdefault(arg.type, aval_of(array).dtype)
         if arg.type not in op.types:
             arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
+    if not all(type(value) in _INERT for value in given.values()):
+        _take_again(arrays, given)
+        for arg in inputs:
+            if arg.type not in op.types:
+                arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
     ordered = {arg.name: arrays[arg.name] for arg in inputs}  # kernels know them by their order
     return regroup(op, ordered) if op.has_lists else ordered
+
+
+def _take_again(arrays: dict[str, Array], given: Mapping[str, Any]) -> None:
+    """Read the caller's arrays again: code of other arguments (`__array__`, items of lists) may have changed them."""
+    for name, value in given.items():
+        if is_ndarray(value) and (arrays[name] is value or arrays[name].base is not None):
+            arrays[name] = canonical(np.asarray(value), name)
 
 
 def _strong(value: Any, argument: str) -> Array:

@@ -63,10 +63,10 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
     too_many = len(args) > len(twin.input_names) - len(PLAN) + len(twin.attrs)
     if replaced and (too_many or any(n in kwargs for n in replaced)):
         raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; give one or the other")
-    missing = [n for n in PLAN if not hasattr(plan, n)]
-    if missing:
+    parts = {n: getattr(plan, n, None) for n in PLAN}
+    if any(part is None for part in parts.values()):
         raise refuse("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
-    kwargs.update((n, getattr(plan, n)) for n in PLAN)
+    kwargs.update(parts)
     return twin
 
 
@@ -220,5 +220,5 @@ def describe_value(value: Any) -> str:
         return type(value).__name__
     try:
         return f"{type(value).__name__} of {len(value)}"
-    except TypeError:
+    except Exception:  # its own code: whatever that raises, it has no length
         return type(value).__name__

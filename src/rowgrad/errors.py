@@ -288,6 +288,10 @@ WORDS: dict[str, Words] = {
         ResourceExhaustedError,
     ),
     "not_an_array": Words("{argument} must be an array; got {value}"),
+    "argument_changed": Words(
+        "an argument changed its shape, dtype or memory layout during the call; arrays must not change while an op "
+        "reads them"
+    ),
     "attr_not_allowed": Words("attribute {argument} must be one of {bound}; got {value}"),
     "list_expected": Words("{argument} must be a list of at least one array; got {value}"),
     # the dense layer

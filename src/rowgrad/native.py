@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +12,12 @@ from . import native_dense
 from ._core import Job, dtypes, kernels
 from ._core import num_threads as _num_threads
 from ._core import set_num_threads as _set_num_threads
-from .arrays import NUMPY_DTYPE, Array, admit, aval_of, host_value, own_sizes
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of, base_view, host_value, is_ndarray, own_sizes
 from .check import infer
 from .errors import OpError, refuse
 from .grad_buffer import GradBuffer
 from .memory import new_array
-from .results import check_size, into, outputs_given, too_large
+from .results import buffers_of, check_size, into, outputs_given, too_large
 from .spec import QUANTIZED, Aval, Op
 
 KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
@@ -70,6 +70,11 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large after all
             if isinstance(error, OpError):
                 raise
+    kept = None
+    if isinstance(out, GradBuffer):  # a buffer's attributes and a list's items are read before any array is
+        kept, out = _Kept(out, out.written), out.array
+    if out is not None:
+        out = buffers_of(out)
     arguments = own_sizes(op, arguments)
     key = None if key is None else call_key(op, arguments, attrs)
     arrays = admit(op, arguments)
@@ -77,11 +82,13 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
     outputs = infer(op, avals, host, attrs)
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
+    if kept is not None and (texts or op.kernel not in _KEEPS):
+        raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
     if texts:
-        return into(op, _launch_strings(op, arrays, attrs, outputs, texts), out, arrays)
-    results = _launch(op, arrays, attrs, outputs, out)
+        return into(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)
+    results = _launch(op, arrays, attrs, avals, outputs, out, kept)
     if key is not None and _taken_as_they_came(op, arrays, arguments):
-        _remember(key, op, arrays, attrs, outputs, results)
+        _remember(key, op, arrays, attrs, avals, outputs, results)
     return results
 
 
@@ -90,34 +97,58 @@ def constants_of(op: Op, attrs: Mapping[str, Any]) -> list[int]:
     return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.passed)]
 
 
+class _Kept(NamedTuple):
+    """A GradBuffer given as `out`, and the rows it says it wrote."""
+
+    buffer: GradBuffer
+    written: Array
+
+
 def _launch(
-    op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], out: Any
+    op: Op,
+    arrays: dict[str, Array],
+    attrs: Mapping[str, Any],
+    avals: Mapping[str, Aval],
+    outputs: Sequence[Aval],
+    out: tuple[Any, ...] | None = None,
+    kept: _Kept | None = None,
 ) -> tuple[Array, ...]:
-    job = Job(KERNEL[str(op.kernel)], constants_of(op, attrs), *_raw(list(arrays.values())))
+    inputs = _raw(arrays.values(), avals.values())
+    try:
+        job = Job(KERNEL[str(op.kernel)], constants_of(op, attrs), *inputs, tuple(a.shape for a in avals.values()))
+    except (BufferError, ValueError):  # none of these arrays is the one that was checked
+        raise refuse("argument_changed") from None
     raise_fault(op, job.fault)
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
         check_size(aval)
-    kept = out if isinstance(out, GradBuffer) else None
-    if kept is not None:
-        if op.kernel not in _KEEPS:
-            raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
-        out = kept.array
     given = None if out is None else outputs_given(op, sized, out, arrays)
     results = given or tuple(_allocate(a, job.fills) for a in sized)
-    stale = _raw([kept.written]) if kept is not None else _NOTHING
+    stale = _NOTHING if kept is None else _written(kept)
     zeros = kept is not None or (given is None and not job.fills)
-    raise_fault(op, job.run(*_raw(results), zeros, *stale))
-    if kept is not None and not (job.wrote_all and len(kept.written) == len(kept.array)):
-        kept._remember(job.written())
-    return results
+    raise_fault(op, job.run(*_raw(results, sized), zeros, *stale))
+    if kept is not None and not (job.wrote_all and stale[0][0].shape[0] == results[0].shape[0]):
+        kept.buffer._remember(job.written())
+    return out if out is not None else results
 
 
-def _raw(arrays: Sequence[Array]) -> tuple[tuple[Array, ...], bytes]:
+def _written(kept: _Kept) -> tuple[tuple[Array, ...], bytes]:
+    """The rows a GradBuffer wrote, for the kernel to clear."""
+    rows = base_view(kept.written) if is_ndarray(kept.written) else None
+    if rows is None or rows.ndim != 1 or rows.dtype not in (np.int32, np.int64) or not rows.flags.c_contiguous:
+        raise refuse(
+            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is no list of rows"
+        )
+    return (rows,), bytes([CODE[rows.dtype.name]])
+
+
+def _raw(arrays: Iterable[Array], avals: Iterable[Aval]) -> tuple[tuple[Array, ...], bytes]:
     """Arrays in forms the buffer protocol knows, and their dtype codes."""
     views, codes = [], bytearray()
-    for a in arrays:
-        name = aval_of(a).dtype
+    for a, aval in zip(arrays, avals, strict=True):
+        name = aval.dtype
+        if name == "string":  # kernels move the positions of strings
+            name = "int64"
         if name == "bfloat16":
             a = a.view(np.uint16)
         elif name in QUANTIZED:
@@ -144,7 +175,12 @@ def _allocate(aval: Aval, filled: bool) -> Array:
 
 
 def _launch_strings(
-    op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], texts: list[str]
+    op: Op,
+    arrays: dict[str, Array],
+    attrs: Mapping[str, Any],
+    avals: Mapping[str, Aval],
+    outputs: Sequence[Aval],
+    texts: list[str],
 ) -> tuple[Array, ...]:
     """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
     form = arrays[texts[0]].dtype  # object or StringDType, whichever the values have
@@ -154,7 +190,7 @@ def _launch_strings(
         n = arrays[name].size
         stand_in[name] = np.arange(start, start + n, dtype=np.int64).reshape(arrays[name].shape)
         start += n
-    results = _launch(op, stand_in, attrs, outputs, None)
+    results = _launch(op, stand_in, attrs, avals, outputs)
     return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
 
 
@@ -167,13 +203,15 @@ class _Prepared(NamedTuple):
     views: tuple[np.dtype[Any] | None, ...] | None  # how inputs must be seen; None: as they are
     host: tuple[tuple[int, Array], ...]  # inputs whose values the key holds, by position
     codes: bytes
+    shapes: tuple[tuple[Any, ...], ...]
     outputs: tuple[tuple[tuple[Any, ...], np.dtype[Any], np.dtype[Any] | None], ...]
     out_codes: bytes
 
 
 _PREPARED: dict[Any, _Prepared] = {}
 _MANY = 4096
-_INTEGERS = (int, np.integer)  # made once: a union would be made anew at every call
+# Exact types: the value of a subclass may differ each time it is read.
+_INTEGERS = frozenset((int, bool, *(np.dtype(c).type for c in "bBhHiIlLqQ")))
 
 
 def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
@@ -185,7 +223,7 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
             key.append(value.shape)
             if arg.host:
                 key.append(value.tobytes())
-        elif arg.host and isinstance(value, _INTEGERS):
+        elif arg.host and type(value) in _INTEGERS:
             key.append(type(value))  # a bool is not the int it equals
             key.append(int(value))
         else:
@@ -201,13 +239,19 @@ def _taken_as_they_came(op: Op, arrays: dict[str, Array], arguments: dict[str, A
 
 
 def _remember(
-    key: Any, op: Op, arrays: dict[str, Array], attrs: Mapping[str, Any], outputs: Sequence[Aval], results: Any
+    key: Any,
+    op: Op,
+    arrays: dict[str, Array],
+    attrs: Mapping[str, Any],
+    avals: Mapping[str, Aval],
+    outputs: Sequence[Aval],
+    results: Any,
 ) -> None:
     if len(_PREPARED) >= _MANY:
         _PREPARED.clear()
-    inputs, codes = _raw(list(arrays.values()))
+    inputs, codes = _raw(arrays.values(), avals.values())
     views = tuple(None if i is a else i.dtype for i, a in zip(inputs, arrays.values(), strict=True))
-    raw, out_codes = _raw(results)
+    raw, out_codes = _raw(results, outputs)
     made = zip(outputs, results, raw, strict=True)
     _PREPARED[key] = _Prepared(
         KERNEL[str(op.kernel)],
@@ -215,6 +259,7 @@ def _remember(
         views if any(v is not None for v in views) else None,
         tuple((i, inputs[i].copy()) for i, arg in enumerate(op.inputs) if arg.host),
         codes,
+        tuple(a.shape for a in avals.values()),
         tuple((o.shape, r.dtype, None if v is r else v.dtype) for o, r, v in made),
         out_codes,
     )
@@ -226,7 +271,7 @@ def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Arra
         given[i] = array
     if p.views is not None:
         given = [a if v is None else a.view(v) for a, v in zip(given, p.views, strict=True)]
-    job = Job(p.kernel, p.constants, tuple(given), p.codes)
+    job = Job(p.kernel, p.constants, tuple(given), p.codes, p.shapes)
     if job.fault is not None:
         raise_fault(op, job.fault)
     results: list[Array] = []

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ._core import memory_limit
-from .arrays import NUMPY_DTYPE, Array, aval_of, is_aligned
+from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, is_aligned, is_ndarray
 from .errors import OpError, refuse, shape_text
 from .shape import check_elements
-from .spec import TENSORFLOW_NAME, Aval, Op
+from .spec import TENSORFLOW_NAME, Aval, Op, value_text
 
 _ADDRESSES = (1 << 63) - 1
 
@@ -44,27 +44,36 @@ def too_large(aval: Aval) -> OpError:
 
 
 def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
-    """The caller's buffers, each exactly what the call gives and apart from every input."""
-    buffers = tuple(out) if isinstance(out, tuple | list) else (out,)
+    """Views of the caller's buffers, each exactly what the call returns and apart from every input.
+
+    What a subclass says of itself is not read: the views are NumPy's own, and are what may be written to.
+    """
+    buffers = buffers_of(out)
     if len(buffers) != len(avals):
         raise refuse("out_count", value=len(buffers), bound=len(avals))
-    for spec, aval, buffer in zip(op.outputs, avals, buffers, strict=True):
-        good = isinstance(buffer, np.ndarray) and buffer.flags.carray and is_aligned(buffer)
-        if not good or buffer.dtype != NUMPY_DTYPE[aval.dtype] or buffer.shape != aval.shape:
-            state = f"{buffer.dtype}[{','.join(map(str, buffer.shape))}]" if isinstance(buffer, np.ndarray) else out
+    views = tuple(base_view(b) if is_ndarray(b) else b for b in buffers)
+    for spec, aval, view in zip(op.outputs, avals, views, strict=True):
+        good = is_ndarray(view) and view.flags.carray and is_aligned(view)
+        if not good or view.dtype != NUMPY_DTYPE[aval.dtype] or view.shape != aval.shape:
+            state = f"{view.dtype}[{','.join(map(str, view.shape))}]" if is_ndarray(view) else value_text(view)
             raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
-        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, buffers, strict=True) if o is not spec))
+        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, views, strict=True) if o is not spec))
         for name, other in others:
-            if np.may_share_memory(buffer, other):
+            if is_ndarray(other) and np.may_share_memory(view, other):
                 raise refuse("out_overlaps", argument=spec.name, value=name)
-    return buffers
+    return views
+
+
+def buffers_of(out: Any) -> tuple[Any, ...]:
+    """The caller's buffers as a tuple of their own; a list that changes is read once."""
+    return out if type(out) is tuple else tuple(out) if isinstance(out, tuple | list) else (out,)
 
 
 def into(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
     """Copy results into the caller's buffers, where given."""
     if out is None:
         return results
-    buffers = outputs_given(op, [aval_of(r) for r in results], out, inputs)
-    for buffer, result in zip(buffers, results, strict=True):
-        buffer[...] = result
+    buffers = buffers_of(out)
+    for view, result in zip(outputs_given(op, [aval_of(r) for r in results], buffers, inputs), results, strict=True):
+        view[...] = result
     return buffers

@@ -302,10 +302,17 @@ def value_text(value: Any) -> str:
     """A value in few words: what it is, where its own would be long or a place in memory, or it has none."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an int of {value.bit_length()} bits"
-    if value is None or isinstance(value, (numbers.Number, str, bytes, list, tuple)):
-        try:
+    try:
+        if _is_plain(value):
             return repr(value)[:80]
-        except Exception:  # of a list's items: they may be anything
-            pass
+    except Exception:  # of a list's items: they may be anything
+        pass
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value's own text is worth reading; that of most objects is an address."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (numbers.Number, str, bytes))

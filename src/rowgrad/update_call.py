@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._core import Job, dtypes, kernels, update_kernels
-from .arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_aligned, plain_array
+from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, canonical, is_aligned, is_ndarray, plain_array
 from .errors import OpError, ResourceExhaustedError, refuse, shape_text
-from .spec import PLAN
+from .spec import PLAN, value_text
 from .update_rules import Step, rule_named, slot_dtype, slot_shapes
 
 _KERNEL = {name: len(kernels()) + i for i, (name, _) in enumerate(update_kernels())}
 _CODE = {name: i for i, name in enumerate(dtypes())}
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int32", "int64")
+_NUMBERS = 6  # of a step, as kernels read them
 _GOOD = "a writable, contiguous, aligned array"
 
 
@@ -40,7 +41,7 @@ class UpdateCall:
     def __init__(self, kernel: str, **arguments: Any) -> None:
         self.kernel = kernel
         self.arguments = arguments
-        self.inputs: list[tuple[str, Any, Memory]] = []  # name, what the kernel is handed, what it is
+        self.inputs: list[tuple[str, Any, Memory]] = []  # name, the array, what was checked of it
 
     def __enter__(self) -> UpdateCall:
         return self
@@ -62,12 +63,14 @@ class UpdateCall:
     def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
         """The arrays that are updated: the table, whose dtype and rows the others follow, and the rule's slots."""
         wanted = rule_named(rule).slots
+        if isinstance(slots, tuple | list) and not isinstance(slots, Memory):
+            slots = tuple(slots)  # once: what a list holds may differ the next time
         self.table = _updated("table", table, None)
         if self.table.dtype not in _FLOATS:
             raise refuse("dtype_not_allowed", argument="table", value=self.table.dtype, bound=", ".join(_FLOATS))
         if not self.table.shape:
             raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
-        listed = isinstance(slots, tuple | list) and not isinstance(slots, Memory)
+        listed = isinstance(slots, tuple) and not isinstance(slots, Memory)
         if not listed or len(slots) != len(wanted):
             names = ", ".join(s.name for s in wanted) or "none"
             count = len(slots) if listed else type(slots).__name__
@@ -112,25 +115,33 @@ class UpdateCall:
         if weights.shape != (ids,):
             raise refuse("weights_match", value=shape_text(weights.shape), bound=ids)
 
-    def plan(self, plan: Any) -> None:
-        """A plan's arrays; what they hold is the kernel's to look at."""
+    def plan(self, parts: Mapping[str, Any]) -> None:
+        """A plan's arrays; the kernel checks what they hold."""
+        length = {}
         for name in PLAN[:-1]:
-            array = self.ids(name, getattr(plan, name))
+            array = self.ids(name, parts[name])
+            length[name] = array.shape[0]
             if name in ("starts", "positions", "counts") and array.dtype != "int64":
                 raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
-        length = {name: getattr(plan, name).shape[0] for name in PLAN[:-1]}
         for name, other in (("starts", "rows"), ("positions", "segments")):
             if length[name] != length[other]:
                 raise refuse("lengths_match", argument=name, value=length[name], bound=length[other])
-        rows = plan.num_rows
-        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= rows < 1 << 63:
-            raise refuse("count_unfit", argument="num_rows", value=repr(rows)[:80], bound=0)
-        self._take("num_rows", np.asarray(int(rows), np.int64))
+        rows = parts["num_rows"]
+        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= (count := int(rows)) < 1 << 63:
+            raise refuse("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
+        self._take("num_rows", np.array(count, np.int64))
 
     def run(self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()) -> None:
         """Check that what is updated stands apart, and let the kernel do it."""
         if not isinstance(step, Step):
             raise refuse("number_unfit", argument="step", value=type(step).__name__, bound="an updates.Step")
+        numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
+        attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
+        scalars = np.array(step.numbers(), np.float64)
+        if scalars.shape != (_NUMBERS,):
+            raise refuse("number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{_NUMBERS} numbers")
+        # From here on no code of the caller's runs: arrays are read now, and must be what was checked.
+        state, self.inputs = _taken_again(state, written=True), _taken_again(self.inputs)
         for name, _, memory in state:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
@@ -139,9 +150,7 @@ class UpdateCall:
             from .cuda.updates import run_update
 
             return run_update(self, state, rule, step, constants)
-        numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
-        attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
-        self._take("numbers", np.array(step.numbers(), np.float64))
+        self._take("numbers", scalars)
         job = Job(_KERNEL[self.kernel], attrs, *_raw(self.inputs))
         fault = job.fault or job.run(*_raw(state), False, (), b"")
         if fault is not None:
@@ -151,8 +160,12 @@ class UpdateCall:
 
     def _take(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):
-            value = canonical(plain_array(value, name), name)
-        memory = describe(value)
+            array = canonical(plain_array(value, name), name)
+            if not (is_ndarray(value) and (array is value or array.base is not None)):
+                value = array
+            memory = describe(array)
+        else:
+            memory = describe(value)
         if memory.dtype not in _CODE:
             raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")
         self.inputs.append((name, value, memory))
@@ -161,7 +174,8 @@ class UpdateCall:
 
 def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
     """What is updated is taken as it is: nothing could be copied back."""
-    if isinstance(value, np.ndarray):
+    if is_ndarray(value):
+        value = base_view(value)
         if not (value.flags.carray and is_aligned(value)):
             raise refuse("updated_unfit", argument=name, value=_array_text(value), bound=_GOOD)
     elif not isinstance(value, Memory):
@@ -181,7 +195,23 @@ def describe(value: Array | Memory) -> Memory:
     """Where an array lies, and what it is."""
     if isinstance(value, Memory):
         return value
-    return Memory(value.__array_interface__["data"][0], aval_of(value).dtype, value.shape)
+    view = base_view(value)
+    return Memory(view.__array_interface__["data"][0], aval_of(view).dtype, view.shape)
+
+
+def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
+    """The arrays as they are now, which code of other arguments may have changed since they were checked."""
+    taken: list[tuple[str, Any, Memory]] = []
+    for name, value, checked in arrays:
+        if isinstance(value, Memory):
+            taken.append((name, value, checked))
+            continue
+        view = base_view(value)
+        memory = describe(view)
+        if memory[1:] != checked[1:] or not (view.flags.carray if written else view.flags.c_contiguous):
+            raise refuse("argument_changed", argument=name)
+        taken.append((name, view, memory))
+    return taken
 
 
 def _overlap(a: Memory, b: Memory) -> bool:
@@ -203,5 +233,8 @@ def _array_text(array: Array) -> str:
 
 
 def _value_text(value: Any) -> str:
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    try:
+        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    except Exception:  # its own code: whatever that raises, it has none
+        return type(value).__name__
     return f"{dtype}{shape_text(shape)}" if isinstance(shape, tuple) else type(value).__name__

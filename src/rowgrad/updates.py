@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import NUMPY_DTYPE, Array
+from .arrays import NUMPY_DTYPE, Array, plain_array
 from .errors import refuse, shape_text
 from .rows import IndexedRows
-from .spec import PLAN
+from .spec import PLAN, value_text
 from .update_call import Memory, UpdateCall, describe
 from .update_rules import RULES, Step, check_betas, check_count, check_number, slot_dtype, slot_shapes
 
@@ -89,6 +89,10 @@ def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Mem
     """
     if not isinstance(grad, IndexedRows):
         return apply_all(rule, table, slots, grad, step)
+    if not isinstance(grad.num_rows, int | np.integer):
+        raise refuse("count_unfit", argument="num_rows", value=value_text(grad.num_rows), bound=0).in_call(
+            "apply_gradient", None, "IndexedRows"
+        )
     shape = tuple(getattr(table, "shape", ()))  # what is no table at all is refused below
     if shape and shape != grad.shape:
         raise refuse("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
@@ -162,13 +166,18 @@ def apply_planned(
     with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
         state = call.state(rule, table, slots)
         call.rows("grad", grad)
-        if any(not hasattr(plan, name) for name in PLAN):
+        parts: dict[str, Any] = {
+            name: getattr(plan, name, None) for name in PLAN
+        }  # once: a property may differ the next time
+        if any(part is None for part in parts.values()):
             raise refuse("not_a_plan", value=type(plan).__name__)
         for name in PLAN[:-1]:
-            if len(getattr(getattr(plan, name), "shape", ())) != 1:
+            if hasattr(parts[name], "__array__"):
+                parts[name] = plain_array(parts[name], name)
+            if len(getattr(parts[name], "shape", ())) != 1:
                 raise refuse("should_be_vector", argument=name)
-        call.weights(weights, plan.segments.shape[0])
-        call.plan(plan)
+        call.weights(weights, parts["segments"].shape[0])
+        call.plan(parts)
         call.run(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
 
 
