@@ -57,7 +57,9 @@ class Recommender(torch.nn.Module):
             readers.setdefault(feature.table, []).append(feature.name)
         sizes = {f.table: rows_of(f, rows) for f in FEATURES}
         tables = [rgt.nn.Table(t, sizes[t], columns, "mean", tuple(names)) for t, names in readers.items()]
-        self.embeddings = rgt.nn.Embeddings(tables, grad="rows", fused=fused, output="stacked")
+        self.embeddings = rgt.nn.Embeddings(
+            tables, grad="rows", fused=fused, output="stacked", include_last_offset=False
+        )
         for table in self.embeddings.parameters():
             torch.nn.init.normal_(table, std=0.05)
         self.bottom = perceptron(NUMBERS, 64, columns)

@@ -143,6 +143,12 @@ WORDS: dict[str, Words] = {
     "plan_counts": Words("counts[{position}] = {value}, but segment {position} has {bound} ids", ("counts",)),
     "offsets_begin": Words("offsets[0] must be 0, got {value}", ("offsets",)),
     "offsets_fall": Words("offsets must not fall, but offsets[{position}] = {value} follows {bound}", ("offsets",)),
+    "offsets_with_end": Words(
+        "include_last_offset is missing: make the module with include_last_offset=False if offsets are where bags"
+        " begin, as for torch.nn.EmbeddingBag, or True if these are followed by the number of ids, as in TorchRec and"
+        " FBGEMM",
+        ("offsets",),
+    ),
     "offsets_end": Words("offsets end at {value}, but there are {bound} ids", ("offsets",)),
     "offsets_of_features": Words(
         "offsets must hold one more than a multiple of the {bound} features, got {value}", ("offsets",)

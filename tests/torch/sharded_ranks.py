@@ -220,8 +220,8 @@ TABLES = [rgt.nn.Table("user", 23, 8), rgt.nn.Table("item", 11, 8, features=("se
 
 def several_tables(group: Any, rank: int, ranks: int) -> None:
     for strategy, weighted in (("div", False), ("mod", True)):
-        module = sharded.RowShardedEmbeddings(TABLES, process_group=group, strategy=strategy)
-        one = rgt.nn.Embeddings(TABLES)
+        module = sharded.RowShardedEmbeddings(TABLES, process_group=group, strategy=strategy, include_last_offset=False)
+        one = rgt.nn.Embeddings(TABLES, include_last_offset=False)
         for t in TABLES:
             module.load_full(
                 t.name, one.weight(t.name).detach() * 0 + torch.arange(float(t.num_embeddings))[:, None] / 7
@@ -253,7 +253,7 @@ def several_tables(group: Any, rank: int, ranks: int) -> None:
         again = module(vector, torch.arange(0, len(vector) + 1, 3), _joined(my_numbers, module.features))
         for f in most:
             same(again[f], out[f])
-    stacked = sharded.RowShardedEmbeddings(TABLES[:3], process_group=group, output="stacked")
+    stacked = sharded.RowShardedEmbeddings(TABLES[:3], process_group=group, output="stacked", include_last_offset=False)
     assert stacked({f: i for f, i in mine.items() if f != "word"}).shape == (sizes[rank], 4, 8)
     bad = {**mine, "seen": torch.full_like(mine["seen"], 50)} if rank == 0 else mine
     kind = rg.errors.OpError if rank == 0 else sharded.RankRefusedError
@@ -377,7 +377,7 @@ def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
     if ranks == 1:
         return
     module, _ = pair(group, combiner="mean")
-    several = sharded.RowShardedEmbeddings(TABLES, process_group=group)
+    several = sharded.RowShardedEmbeddings(TABLES, process_group=group, include_last_offset=False)
     ids = torch.tensor([[1, 2], [0, 2]])
     named = dict.fromkeys(several.features, ids)
     odd = rank == ranks - 1
@@ -478,7 +478,9 @@ class Model(torch.nn.Module):
         super().__init__()
         torch.manual_seed(1)
         self.bag = sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, strategy=strategy)
-        self.all = sharded.RowShardedEmbeddings(TABLES, process_group=group, strategy=strategy, fused=True)
+        self.all = sharded.RowShardedEmbeddings(
+            TABLES, process_group=group, strategy=strategy, fused=True, include_last_offset=False
+        )
         self.head = torch.nn.Linear(COLUMNS, 1)
 
     def train_on(self, seeds: range, rank: int, ranks: int, optimizer: Any) -> None:

@@ -417,7 +417,7 @@ def test_a_module_that_moves() -> None:
 def test_tables_stay_fused_where_torch_replaces_them() -> None:
     with torch.device("meta"):
         module = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
-        stacked = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True)
+        stacked = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True, include_last_offset=False)
     assigned = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
     assigned.load_state_dict({"weight": torch.randn(ROWS, 9)}, assign=True)
     for made in (module.to_empty(device="cpu"), stacked.to_empty(device="cpu"), assigned):
@@ -512,7 +512,7 @@ def test_fsdp(tmp_path: Any) -> None:
     try:
         mesh = torch.distributed.init_device_mesh("cpu", (1,))
         bag = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
-        many = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True)
+        many = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True, include_last_offset=False)
         for module, given in ((bag, bags()), (many, ({"a": bags()},))):
             torch.distributed.fsdp.fully_shard(module, mesh=mesh)
             with pytest.raises(rg.errors.OpError, match="got a DTensor"):

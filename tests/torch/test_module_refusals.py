@@ -144,7 +144,7 @@ def placed(rows: Any, shape: Any = (2, 2)) -> SparseTensor:
 def test_weights_cut_otherwise_than_the_ids(ids: Any, weights: Any, words: str, options: dict[str, Any]) -> None:
     module = rgt.nn.EmbeddingBag(5, 3, **options)
     assert refusal(lambda: module(*ids, per_sample_weights=weights))[1:] == ("per_sample_weights", words)
-    many = rgt.nn.Embeddings([A])
+    many = rgt.nn.Embeddings([A], include_last_offset=False)
     given = ids if len(ids) == 2 else ids[0]
     assert refusal(lambda: many({"a": given}, per_sample_weights={"a": weights}))[2] == f"feature a: {words}"
 
@@ -193,7 +193,7 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
 
 @pytest.mark.parametrize(("tables", "args", "argument", "words"), FEATURES)
 def test_features_that_do_not_fit(tables: list[rgt.nn.Table], args: tuple[Any, ...], argument: str, words: str) -> None:
-    module = rgt.nn.Embeddings(tables)
+    module = rgt.nn.Embeddings(tables, include_last_offset=False)
     assert refusal(lambda: module(*args)) == (rg.errors.InvalidArgumentError, argument, words)
 
 
@@ -203,7 +203,7 @@ def test_ids_of_features_are_a_mapping_or_a_vector_with_offsets() -> None:
 
 
 def test_features_in_every_form() -> None:
-    module = rgt.nn.Embeddings([A])
+    module = rgt.nn.Embeddings([A], include_last_offset=False)
     expected = module({"a": (IDS, T([0, 1, 1]))})["a"]
     assert torch.equal(module({"a": jagged(IDS[:1], NONE, IDS[1:])})["a"], expected)
     assert torch.equal(module({"a": sparse(IDS.numpy(), (0, 2, 2))})["a"], expected)
@@ -227,7 +227,7 @@ def test_tables_of_embeddings() -> None:
 
 
 def test_embeddings_on_meta_have_shapes() -> None:
-    module = rgt.nn.Embeddings([A, B], device="meta")
+    module = rgt.nn.Embeddings([A, B], device="meta", include_last_offset=False)
     found = module({name: (IDS.to("meta"), STARTS.to("meta")) for name in "ab"})
     assert {name: (rows.device.type, tuple(rows.shape)) for name, rows in found.items()} == {
         "a": ("meta", (2, 3)),

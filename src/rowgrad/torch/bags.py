@@ -41,6 +41,8 @@ def read_bags(
                          include_last_offset=include_last_offset)  # fmt: skip
         _check_alike(weights, ids, bags)
         return bags
+    if hasattr(ids, "weights_or_none"):
+        return _of_jagged(ids, offsets, segment_ids, num_bags, weights)
     if isinstance(ids, SparseTensor):
         return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
     if not isinstance(ids, Tensor):
@@ -138,6 +140,20 @@ def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weigh
         weights = _values_alike(weights, starts)
     _check_integers(values, "ids")
     return _of_offsets(values, starts, True, num_bags, weights)
+
+
+def _of_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
+    """TorchRec's JaggedTensor: values, offsets with the end, perhaps weights."""
+    _alone(offsets, segment_ids, "a JaggedTensor")
+    if hasattr(ids, "keys"):
+        raise refuse("bags_unfit", argument="ids", value="a KeyedJaggedTensor", bound="the JaggedTensor of one key")
+    own = ids.weights_or_none()
+    if own is not None and weights is not None:
+        bound = "absent: the JaggedTensor has weights"
+        raise refuse("bags_unfit", argument="per_sample_weights", value="given", bound=bound)
+    values = ids.values()
+    _check_integers(values, "ids")
+    return _of_offsets(values, ids.offsets(), True, num_bags, numbers(weights if own is None else own, values.device))
 
 
 def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:

@@ -71,8 +71,13 @@ class Embeddings(torch.nn.Module):
 
     `forward` takes ids by feature, `{feature: ids}` where ids are anything `EmbeddingBag` takes (a pair of vector and
     offsets, a matrix, a jagged tensor), all with the same number of bags; or one vector of ids and the offsets of all
-    bags, feature by feature in the order of `features`, with the end. It gives `{feature: [bags, columns]}`, or with
-    `output="stacked"` one tensor [bags, features, columns], which costs no copy.
+    bags, feature by feature in the order of `features`, with the end; or a KeyedJaggedTensor of TorchRec, whose weights
+    are used. It gives `{feature: [bags, columns]}`, or with `output="stacked"` one tensor [bags, features, columns],
+    which costs no copy.
+
+    Pairs need `include_last_offset`: False if their offsets are where bags begin, as for `torch.nn.EmbeddingBag`; True
+    if these are followed by the number of ids, as in TorchRec and FBGEMM. Taken for the other kind, offsets would be
+    those of one bag more or less.
 
     The state dict has one entry per table, `<table>.weight`, whatever lies together in memory.
 
@@ -92,6 +97,7 @@ class Embeddings(torch.nn.Module):
         grad: str = "rows",
         fused: bool = False,
         output: str = "features",
+        include_last_offset: bool | None = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -101,6 +107,7 @@ class Embeddings(torch.nn.Module):
             raise refuse("attr_not_allowed", argument="output", value=repr(output), bound="'features', 'stacked'")
         self.tables = tuple(tables)
         self.grad, self.fused, self.output = grad, fused, output
+        self.include_last_offset = include_last_offset
         functional.checked("sum", grad)
         if fused and grad == "dense":
             raise refuse("fused_unfit", value="grad='dense'")
@@ -158,12 +165,14 @@ class Embeddings(torch.nn.Module):
 
     def _parts(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
         """Ids, offsets and weights of each group."""
+        if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
+            ids, offsets, weights = _keyed(self.features, ids, offsets, weights)
         if not isinstance(ids, Mapping):
             return Embeddings._cut(self, ids, offsets, weights)
         if offsets is not None:
             bound = "absent: every feature says where its bags begin"
             raise refuse("bags_unfit", argument="offsets", value="given", bound=bound)
-        return _joined(self._groups, ids, weights)
+        return _joined(self._groups, ids, weights, self.include_last_offset)
 
     def _cut(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
         """One vector of ids, cut into the runs of features that belong to each group."""
@@ -262,8 +271,31 @@ def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
     return found
 
 
+def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Ids, offsets and weights out of TorchRec's KeyedJaggedTensor; keys that are not features are left out."""
+    for argument, given in (("offsets", offsets), ("per_sample_weights", weights)):
+        if given is not None:
+            bound = "absent: the KeyedJaggedTensor has its own"
+            raise refuse("bags_unfit", argument=argument, value="given", bound=bound)
+    keys = list(ids.keys())
+    if not set(features) <= set(keys) or len(set(keys)) < len(keys):
+        raise refuse(
+            "bags_unfit", argument="ids", value=f"keys {keys}", bound=f"features {sorted(features)}, each once"
+        )
+    if ids.variable_stride_per_key() or ids.inverse_indices_or_none() is not None:
+        value = "a KeyedJaggedTensor whose keys differ in their number of bags"
+        raise refuse("bags_unfit", argument="ids", value=value, bound="one number of bags for all features")
+    if keys != features:
+        return {f: ids[f] for f in features}, None, None
+    bags = ids.offsets().shape[0] - 1
+    if bags != ids.stride() * len(keys):
+        value = f"offsets of {bags} bags"
+        raise refuse("bags_unfit", argument="ids", value=value, bound=f"{ids.stride()} for each of {len(keys)} keys")
+    return ids.values(), ids.offsets(), ids.weights_or_none()
+
+
 def _joined(
-    groups: Sequence[_Group], ids: Mapping[str, Any], weights: Any
+    groups: Sequence[_Group], ids: Mapping[str, Any], weights: Any, closed: bool | None
 ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
     """Ids given by feature: for every group one vector, feature by feature, with the offsets of all bags."""
     features = [f for group in groups for f in group.features]
@@ -271,7 +303,7 @@ def _joined(
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
             found = f"features {sorted(given)}" if isinstance(given, Mapping) else type(given).__name__
             raise refuse("bags_unfit", argument=argument, value=found, bound=f"features {sorted(features)}")
-    read = {f: _vector(f, ids[f], None if weights is None else weights[f]) for f in features}
+    read = {f: _vector(f, ids[f], None if weights is None else weights[f], closed) for f in features}
     bags = read[features[0]][1].shape[0]
     for feature, (_, begin) in read.items():
         if begin.shape[0] != bags:
@@ -305,11 +337,13 @@ def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
     return Bags(stacked, segments, offsets.shape[0] - 1, weights)
 
 
-def _vector(feature: str, given: Any, weights: Any) -> tuple[Bags, Tensor]:
+def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tuple[Bags, Tensor]:
     """A feature's ids as a vector, and where its bags begin."""
     ids, offsets = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     try:
-        bags = read_bags(ids, offsets, weights=weights)
+        if offsets is not None and closed is None:
+            raise refuse("offsets_with_end")
+        bags = read_bags(ids, offsets, weights=weights, include_last_offset=bool(closed))
         bags = bags._replace(weights=_fitting(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
@@ -317,7 +351,9 @@ def _vector(feature: str, given: Any, weights: Any) -> tuple[Bags, Tensor]:
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:
-        return bags, offsets
+        return bags, offsets[:-1] if closed else offsets
+    if hasattr(ids, "weights_or_none"):
+        return bags, ids.offsets()[:-1]
     if isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_nested:
         return bags, torch.arange(ids.shape[0], device=ids.device) * ids.shape[1]
     if isinstance(ids, Tensor) and ids.is_nested:

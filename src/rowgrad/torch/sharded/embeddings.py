@@ -38,6 +38,7 @@ class RowShardedEmbeddings(ShardedModule):
         grad: str = "rows",
         fused: bool = False,
         output: str = "features",
+        include_last_offset: bool | None = None,
         order: str | None = None,
         timeout: float = TIMEOUT,
         device: Any = None,
@@ -45,7 +46,7 @@ class RowShardedEmbeddings(ShardedModule):
     ) -> None:
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         _check_tables(tables)
-        self.tables, self.output = tuple(tables), output
+        self.tables, self.output, self.include_last_offset = tuple(tables), output, include_last_offset
         members: dict[tuple[int, str], list[Table]] = {}
         for table in tables:
             members.setdefault((table.embedding_dim, table.combiner), []).append(table)
