@@ -170,7 +170,7 @@ def test_the_command_calls_missing_memory_by_its_name(
 ) -> None:
     save(doubling(1), tmp_path / "page.json")
 
-    def load(*_: Any) -> Any:
+    def load(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
     monkeypatch.setattr("rowgrad.cli.reading.load", load)
