@@ -37,8 +37,9 @@ def test_placed_arrays() -> None:
     expected = mean(TABLE, IDS, SEGMENTS)
     for spec in (P("x"), P(None, "x"), P()):
         placed = jax.device_put(TABLE, NamedSharding(MESH, spec))
-        assert (np.asarray(jax.jit(mean)(placed, IDS, SEGMENTS)) == expected).all(), spec
         assert (np.asarray(mean(placed, IDS, SEGMENTS)) == expected).all(), spec
+        if spec != P("x"):  # under jit rows are rejected: tests/jax/partitioned_on_a_mesh.py
+            assert (np.asarray(jax.jit(mean)(placed, IDS, SEGMENTS)) == expected).all(), spec
     # Columns do not know of each other: every device has its own.
     specs = {"in_specs": (P(None, "x"), P(), P()), "out_specs": P(None, "x")}
     by_columns = shard_map(mean, mesh=MESH, **specs, check_rep=False)

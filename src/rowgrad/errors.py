@@ -497,6 +497,15 @@ WORDS: dict[str, Words] = {
         "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
         " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables"
     ),
+    "table_sharded": Words(
+        "the {value} of a table are sharded over {bound} under jit, so every device would gather the whole table; split"
+        " its rows with rowgrad.jax.sharded.shard_table and look it up with rowgrad.jax.sharded.embedding_bag inside"
+        " shard_map, or replicate it",
+        ("data", "params", "table"),
+    ),
+    "mesh_unknown": Words(
+        "{argument}: the mesh of sharded operands is unknown here; call it inside shard_map", (), UnimplementedError
+    ),
     "rows_unchecked": Words(
         "value_and_rows: JAX does not track here which arrays differ over {value}, so every device would update a table"
         " that all of them share by its own rows alone; use shard_map without check_vma=False, jax.value_and_grad with"

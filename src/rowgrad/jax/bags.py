@@ -44,7 +44,7 @@ def read_bags(
     ids = integers(ids, "ids")
     if ids.ndim == 2:
         _check_count(num_bags, ids.shape[0], "the rows of ids")
-        return _of_matrix(ids, offsets, segment_ids, weights)
+        return of_matrix(ids, offsets, segment_ids, weights)
     if ids.ndim != 1:
         raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
     if (offsets is None) == (segment_ids is None):
@@ -126,7 +126,8 @@ def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weig
     return Bags(ids, segments, bags, weights)
 
 
-def _of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+def of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
+    """Bags that are the rows of a matrix of ids."""
     _alone(offsets, segment_ids, "a matrix of ids")
     bags, length = ids.shape
     if weights is not None and tuple(weights.shape) != (bags, length):

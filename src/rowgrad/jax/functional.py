@@ -12,10 +12,11 @@ from ..errors import refuse
 from ..lookup_options import kind_of, row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from . import masked
+from . import bag_matrix, masked
 from .arrays import is_jax
-from .bags import Bags, filled, ids_kept, read_bags, read_ignore_id, to_jax, without_padding
-from .table import Table, bags_of
+from .bags import Bags, filled, ids_kept, read_bags, read_ignore_id, without_padding
+from .partition import gathered
+from .table import Table, Tap, bags_of
 
 
 def embedding_bag(
@@ -65,8 +66,11 @@ def embedding_bag(
     if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
-    if bags.traced:
-        return _traced(table, bags, kind, kept, default_id, max_norm, plan)
+    if bags.traced and plan is None:
+        if bag_matrix.is_usable(ids):
+            call = bag_matrix.Call(kind, (padding_idx, ignore_id), default_id, max_norm)
+            return _of_matrix(table, ids, bags, kept, call)
+        return bag_matrix.look_up(table, bags, kind, kept, default_id, max_norm)
     if kept is not None:
         bags = without_padding(bags, kept)
     if default_id is not None:
@@ -91,17 +95,18 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
     return table.held
 
 
-def _traced(
-    table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None, max_norm: Any, plan: Plan | None
-) -> Any:
-    if kept is None and default_id is None:
-        if max_norm is not None:
-            table, bags = masked.shortened(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
-        return _look_up(table, bags, kind, plan)
-    bags = masked.leave_out(bags, jnp.asarray(True) if kept is None else kept)
-    if default_id is not None:
-        bags = masked.in_order(masked.fill(bags, default_id))
-    return masked.look_up(table, bags, kind, max_norm)
+def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: bag_matrix.Call) -> Any:
+    """Bags that are the rows of a matrix of traced ids."""
+    weights = None if bags.weights is None else bags.weights.reshape(ids.shape)
+    if not isinstance(table, Tap):
+        return bag_matrix.bind(call, table, ids, weights)
+    output = bag_matrix.bind(call, table.table, ids, weights)
+    bags = bags._replace(indices=gathered(bags.indices), weights=None if weights is None else gathered(bags.weights))
+    kept = None if kept is None else gathered(kept)
+    if kept is None and call.default_id is None:
+        return table.bags(call.kind, *bags[:3], bags.weights, True, output)
+    indices, segments, count, numbers = masked.left_out(bags, kept, call.default_id)
+    return table.bags(call.kind, indices, segments, count + 1, numbers, False, output)
 
 
 def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:

@@ -28,6 +28,12 @@ def leave_out(bags: Bags, kept: Any) -> Bags:
     return Bags(ids, segments, extra, None if weights is None else jnp.where(kept, weights, 1))
 
 
+def left_out(bags: Bags, kept: Any, default_id: int | None) -> Bags:
+    """The bags without ids that do not count (None: all count), and with `default_id` in those that are empty."""
+    bags = leave_out(bags, jnp.asarray(True) if kept is None else kept)
+    return bags if default_id is None else in_order(fill(bags, default_id))
+
+
 def fill(bags: Bags, default_id: int) -> Bags:
     """One more id for every bag: `default_id` with weight 1 where the bag is empty, else one that is left out."""
     ids, segments, extra, weights = bags

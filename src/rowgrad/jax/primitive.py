@@ -7,6 +7,7 @@ arithmetic, are its parameters: a compiled call is one for these values. `gradie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jax.extend.core import Primitive
@@ -15,7 +16,7 @@ from jax.interpreters import batching, mlir
 from ..check import infer
 from ..errors import OpError
 from ..spec import CATALOG, Aval, Op
-from . import custom_call, eager, portable, varying, vmap
+from . import custom_call, eager, partition, portable, varying, vmap
 from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype, check_sizes
 
 Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …)
@@ -89,6 +90,7 @@ def _evaluate(op: Op) -> Any:
 def _abstract(op: Op) -> Any:
     def abstract(*operands: Any, **params: Any) -> Any:
         outputs = outputs_of(op, avals_of(op, operands, params), params)
+        partition.check_types(partition.rule_of(op, array_names(op), operands, outputs), operands)
         return [varying.typed(o.shape, canonical_dtype(o.dtype), operands) for o in outputs]
 
     return abstract
@@ -100,9 +102,18 @@ def _lower_to_kernel(op: Op) -> Any:
     def lower(context: Any, *operands: Any, **params: Any) -> Any:
         avals = avals_of(op, context.avals_in, params)
         outputs = outputs_of(op, avals, params)
+        if partition.is_split(context):
+            rule = partition.rule_of(op, array_names(op), context.avals_in, outputs)
+            if rule is not None:
+                return partition.lower(context, operands, partial(_bind_local, op, params), rule)
         return custom_call.lower(context, operands, op, avals, dict(params["host"]), dict(params["attrs"]), outputs)
 
     return lower
+
+
+def _bind_local(op: Op, params: Params, *operands: Any) -> tuple[Any, ...]:
+    """The op on a device's share of its operands, whose bags are all of them."""
+    return tuple(PRIMITIVES[op.name].bind(*operands, **params))
 
 
 def _portable(op: Op) -> Any:
@@ -147,6 +158,7 @@ def _make(op: Op) -> Primitive:
     mlir.register_lowering(primitive, mlir.lower_fun(_portable(op), multiple_results=True))
     mlir.register_lowering(primitive, _lower_to_kernel(op), platform="cpu")
     batching.primitive_batchers[primitive] = _batch(op)
+    partition.register(primitive)
     return primitive
 
 

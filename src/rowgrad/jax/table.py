@@ -175,16 +175,33 @@ class Tap:
         self._array, self._log, self._table = array, log, table
         self.shape, self.dtype = array.shape, array.dtype
 
-    def bags(self, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any, ordered: bool) -> Any:
-        """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient."""
+    def bags(
+        self,
+        kind: str,
+        ids: Any,
+        segment_ids: Any,
+        num_bags: int,
+        weights: Any,
+        ordered: bool,
+        output: Any = None,
+    ) -> Any:
+        """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient.
+
+        `output` is the result where it is known already, without the segment of ids that do not count.
+        """
         self._log.check()
         if axes := unchecked_axes():
             raise refuse("rows_unchecked", value=", ".join(sorted(map(str, axes))))
-        output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
+        known = output
+        if known is None:
+            output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
+        elif not ordered:
+            output = jnp.zeros((num_bags, *known.shape[1:]), known.dtype)
         given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
         if not ordered:
             given = _spared(*given, self.shape[0], num_bags - 1)
-        return self.enter(kind, given, output, spared=not ordered)
+        tapped = self.enter(kind, given, output, spared=not ordered)
+        return tapped if known is None or ordered else _tapped(known, tapped[: num_bags - 1])
 
     @property
     def table(self) -> Any:

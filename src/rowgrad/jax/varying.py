@@ -26,14 +26,17 @@ def axes_of(x: Any) -> frozenset[Any]:
     return axes
 
 
-def unchecked_axes() -> frozenset[Any]:
-    """The manual mesh axes over which JAX does not track what differs: `check_vma=False`, `pmap`, older versions."""
+def manual_axes() -> tuple[Any, ...]:
+    """The mesh axes of the `shard_map` or `pmap` that is traced."""
     mesh_here = getattr(jax.sharding, "get_abstract_mesh", None)
     if mesh_here is None:
-        names: Any = getattr(jax.core, "unsafe_get_axis_names_DO_NOT_USE", tuple)()
-    else:
-        names = getattr(mesh_here(), "manual_axes", ())
-    return frozenset(name for name in names if not axes_of(jax.lax.axis_index(name)))
+        return tuple(getattr(jax.core, "unsafe_get_axis_names_DO_NOT_USE", tuple)())
+    return tuple(getattr(mesh_here(), "manual_axes", ()))
+
+
+def unchecked_axes() -> frozenset[Any]:
+    """The manual mesh axes over which JAX does not track what differs: `check_vma=False`, `pmap`, older versions."""
+    return frozenset(name for name in manual_axes() if not axes_of(jax.lax.axis_index(name)))
 
 
 def widen(x: Any, axes: frozenset[Any]) -> Any:

@@ -1,0 +1,199 @@
+"""How XLA splits a kernel call among devices when arrays are sharded under `jit`, without `shard_map`.
+
+XLA cannot see into a kernel: without a rule it gathers all operands on every device, the table first of all. A rule
+names the dimensions of a call. Those it keeps may be split: columns, because kernels treat them alike, and bags that
+are rows of a matrix. Rows of a table may not be split, which is an error. Everything else, ids and gradients of a
+batch, is gathered, so that sums have the order, and the bits, of one device.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+from jax._src.dispatch import prim_requires_devices_during_lowering as _needs_devices  # JAX has no public name for it
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.interpreters import mlir
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ..errors import refuse
+from ..spec import Op
+
+_x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64
+Dims = tuple[str, ...]  # a name for each dimension; equal names have equal sizes
+ROWS, IDS = "rows", "ids"  # of a table, which are never split; of flat ids, which are gathered
+
+
+class Rule(NamedTuple):
+    """The dimensions of a call, and which of them may stay split, the most important first."""
+
+    name: str
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    kept: Dims
+    warns: bool = False  # whether gathering ids deserves a warning
+
+    @property
+    def tables(self) -> list[int]:
+        """The operands that are tables."""
+        return [i for i, dims in enumerate(self.operands) if dims[:1] == (ROWS,)]
+
+
+def columns(rank: int) -> Dims:
+    """Names for all dimensions of a table but its first."""
+    return tuple(f"column{i}" for i in range(rank - 1))
+
+
+def rule_of(op: Op, names: Sequence[str], operands: Sequence[Any], results: Sequence[Any]) -> Rule | None:
+    """The rule of a kernel op on operands of these shapes; None for ops whose operands are small."""
+    known = op.name == "ScatterRows" or op.name == "GatherRows" or "SparseSegment" in op.name
+    if not known or any(0 in x.shape for x in (*operands, *results)):
+        return None
+    table, grad = ("params" if op.name == "GatherRows" else "data"), "grad"
+    inner = columns(max(len(x.shape) for n, x in zip(names, operands, strict=True) if n in (table, grad)))
+    dims: list[Dims] = []
+    for name, x in zip(names, operands, strict=True):
+        if name in (table, grad):
+            first = ROWS if name == table else IDS if op.name == "ScatterRows" else "bags"
+            if op.name == "GatherRows" and (len(x.shape) == 1 or x.shape[0] <= operands[1].shape[0]):
+                first = name  # not larger than what comes out: weights, or numbers of bags
+            dims.append((first, *inner))
+        else:
+            same = name in ("indices", "segment_ids", "weights")
+            dims.append(tuple((IDS if same else name) + (str(i) if i else "") for i in range(len(x.shape))))
+    if op.name in ("GatherRows", "SparseSegmentDot") or op.name.endswith("GradRows"):
+        first = IDS
+    else:
+        first = "bags" if table in names else "output"
+    results_dims = [(first, *(inner if len(x.shape) > 1 else ())) for x in results]
+    is_lookup = table in names and op.name not in ("GatherRows", "SparseSegmentDot")
+    kept = (*inner, IDS) if op.name == "GatherRows" else inner
+    return Rule(op.name, tuple(dims), tuple(results_dims), kept, is_lookup)
+
+
+# -- which axes go where ----------------------------------------------------------------------------------------------
+
+
+def split_of(rule: Rule, specs: Sequence[Any], shapes: Sequence[Any], mesh: Any, strict: bool = True) -> dict[str, Any]:
+    """The mesh axes over which each dimension that is kept stays split. Operands come before results.
+
+    Raises:
+        InvalidArgumentError: If `strict`, a dimension of a table is split that is not kept.
+    """
+    every = [*rule.operands, *rule.results]
+    given = [
+        (i, dim, size, axes if isinstance(axes, tuple) else (axes,))
+        for i, (dims, spec, shape) in enumerate(zip(every, specs, shapes, strict=False))
+        for dim, size, axes in zip(dims, shape, tuple(spec or ()), strict=False)
+        if axes not in (None, (), PartitionSpec.UNCONSTRAINED)
+    ]
+    found: dict[str, Any] = {}
+    used: set[Any] = set()
+    for kept in rule.kept:
+        for _, dim, size, axes in given:
+            if dim != kept or kept in found:
+                continue
+            if size % prod(mesh.shape[a] for a in axes) == 0 and not used & set(axes):
+                found[kept] = axes
+                used |= set(axes)
+    for i, dim, _, axes in given:
+        if strict and i in rule.tables and found.get(dim) != axes:
+            what = "rows" if dim == ROWS else "columns"
+            raise refuse("table_sharded", value=what, bound=", ".join(map(str, axes)))
+    return found
+
+
+def specs_of(dims: Sequence[Dims], split: dict[str, Any]) -> list[PartitionSpec]:
+    """The partition specs of arrays with these dimensions."""
+    return [PartitionSpec(*(split.get(d) for d in each)) for each in dims]
+
+
+def check_types(rule: Rule | None, operands: Sequence[Any]) -> None:
+    """Reject split tables while JAX traces, where it has shardings in types."""
+    if rule is not None:
+        types = [sharding_of(x) for x in operands]
+        mesh = next((t.mesh for t in types if t is not None), None)
+        if mesh is not None:
+            split_of(rule, [None if t is None else t.spec for t in types], [x.shape for x in operands], mesh)
+
+
+def gathered(x: Any) -> Any:
+    """An array without a sharding in its type, as it is where JAX has none in types."""
+    known = sharding_of(x)
+    if known is None or all(axes is None for axes in known.spec):
+        return x
+    return jax.sharding.reshard(x, known.update(spec=PartitionSpec(*(None for _ in x.shape))))
+
+
+def sharding_of(x: Any) -> Any:
+    """The sharding in the type of an array; None where JAX has none in types."""
+    found = getattr(getattr(x, "aval", x), "sharding", None)
+    return None if found is None or found.mesh.empty else found
+
+
+# -- in a program of several devices ----------------------------------------------------------------------------------
+
+
+def register(primitive: Any) -> None:
+    """Have JAX lower a primitive for the devices it is compiled for: rules are for a mesh of them."""
+    _needs_devices.add(primitive)
+
+
+def is_split(context: Any) -> bool:
+    """Whether XLA will split the program that is lowered among devices by itself."""
+    where = context.module_context.axis_context
+    return not hasattr(where, "manual_axes") and (getattr(where, "num_devices", None) or 1) > 1
+
+
+def lower(context: Any, operands: Sequence[Any], run: Callable[..., Any], rule: Rule) -> Any:
+    """XLA's code for `run`, a function of arrays to a tuple of arrays, with its rule."""
+    with_rule = custom_partitioning(run)
+    x64 = bool(jax.config.jax_enable_x64)
+
+    def partition(mesh: Any, arguments: Any, results: Any) -> Any:
+        arrays = [*arguments, *results]
+        shardings = [x.sharding for x in arrays]
+        if not all(isinstance(s, NamedSharding) for s in shardings):
+            raise refuse("mesh_unknown", argument=rule.name)
+        split = split_of(rule, [s.spec for s in shardings], [x.shape for x in arrays], mesh)
+        if rule.warns:
+            _warn_of_gathered_ids(rule, shardings)
+        summed = [axes for d, axes in split.items() if not any(d in dims for dims in rule.results)]
+
+        def on_each(*local: Any) -> Any:
+            with _x64(x64):  # XLA calls this in a thread of its own, with settings of its own
+                found = run(*local)
+            return tuple(jax.lax.psum(x, sum(summed, ())) for x in found) if summed else found
+
+        given, out = ([NamedSharding(mesh, s) for s in specs_of(d, split)] for d in (rule.operands, rule.results))
+        return mesh, on_each, tuple(out), tuple(given)
+
+    def infer(mesh: Any, arguments: Any, results: Any) -> Any:
+        specs = [getattr(x.sharding, "spec", None) for x in arguments]
+        split = split_of(rule, specs, [x.shape for x in arguments], mesh, strict=False)  # XLA aborts if this raises
+        return tuple(NamedSharding(mesh, s) for s in specs_of(rule.results, split))
+
+    text = " -> ".join(", ".join(" ".join(d) for d in dims) for dims in (rule.operands, rule.results))
+    with_rule.def_partition(partition, infer_sharding_from_operands=infer, sharding_rule=text)
+    bare = {f"avals_{k}": [_bare(a) for a in getattr(context, f"avals_{k}")] for k in ("in", "out")}
+    return mlir.lower_fun(with_rule, multiple_results=True)(context.replace(**bare), *operands)
+
+
+def _bare(aval: Any) -> Any:
+    """A type without a sharding: inside a partitioned call arrays are local."""
+    return jax.core.ShapedArray(aval.shape, aval.dtype)
+
+
+def _warn_of_gathered_ids(rule: Rule, shardings: Sequence[Any]) -> None:
+    for dims, sharding in zip(rule.operands, shardings, strict=False):
+        if dims == (IDS,) and any(axes is not None for axes in sharding.spec):
+            warnings.warn(
+                f"{rule.name}: ids sharded {sharding.spec} are gathered on every device, because their shards may split"
+                " bags; pass ids as a matrix with a bag per row to embedding_bag, or call it inside shard_map",
+                stacklevel=2,
+            )
+            return
