@@ -524,10 +524,16 @@ WORDS: dict[str, Words] = {
         "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
         " from where its ids cannot come out; look it up outside of them"
     ),
-    "rows_changed": Words(
-        "the ids of a gradient by rows must be integers; got {value}: a transformation that knows arrays only, such as"
-        " optax's, was given gradients by rows",
-        ("updates",),
+    "rows_changed": Words("the ids of a row gradient must be integers; got {value}", ("updates",)),
+    "rows_arithmetic": Words(
+        "a row gradient is not an array: scale, add, clip and sum it with rowgrad.jax.rows, apply optax transformations"
+        " with rowgrad.jax.rows.on_rows, or make it dense with rowgrad.jax.rows.to_dense (NumPy: rowgrad.densify)"
+    ),
+    "rows_shapes": Words("row gradients that are added must have one shape; got {value} and {bound}"),
+    "transformation_unfit": Words(
+        "on_rows cannot apply {value} to row gradients: {why}; use the optimizers of rowgrad.jax.optim for tables, and"
+        " optax.multi_transform to apply it to other parameters",
+        ("transformation",),
     ),
     "update_unfit": Words(
         "a gradient or an update must have the shape of its parameter, {bound}; got {value}", ("updates",)

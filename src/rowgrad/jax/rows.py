@@ -1,185 +1,314 @@
-"""Gradients by unique rows. JAX has no such cotangents, so a function's lookups are tapped.
+"""Arithmetic on trees of gradients in which tables have row gradients: scale, add, clip, psum, norms, optax.
 
-The function is traced once to see its lookups. Then it is differentiated for zeros that are added to what each lookup
-gave, with the tables held constant; the ids of the lookups come out beside its value. From both follow the rows.
+Functions that know arrays only (`jax.tree.map(jnp.add, …)`, `jax.lax.psum`, optax's transformations) would change row
+ids together with values, so JAX raises an error for them. These functions treat an `IndexedRows` as the table it stands
+for, and other arrays as usual. None stands for "no gradient" and stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import refuse
-from ..raw_ops import OPS
+from ..errors import OpError, refuse
 from ..rows import IndexedRows
-from .table import Looked, LookupLog, Table, Tap
-from .varying import widen
+from .optim import RowTransformation, apply_updates, unique_rows
+from .rows_tree import is_rows
+from .varying import axes_of
 
 
-class Lookup(NamedTuple):
-    """A lookup that was differentiated: how it combined, its ids, and the gradient of what it gave."""
+def scale(tree: Any, factor: Any) -> Any:
+    """Multiply every gradient by a number.
 
-    kind: str
-    ids: Any
-    segment_ids: Any
-    weights: Any
-    grad: Any
-    spared: bool  # whether ids that were left out name the row beyond the table
-
-
-def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: bool = False) -> Callable[..., Any]:
-    """`jax.value_and_grad(f)` for its first argument, but that every `Table` in it has a gradient by rows.
-
-    In the tree of gradients each Table holds `rowgrad.IndexedRows` of `size` rows: those that were looked up, ascending
-    and each once, then rows of zeros whose id is the table's number of rows. Without `size` there is room for as many
-    rows as ids are looked up, or as the table has. More than `size` rows are refused when the function runs. Leaves
-    that are no floating-point arrays have the gradient None.
-
-    Tables are read by `table.bags` alone, and not within jit, vmap, grad, scan, cond or checkpoint inside of `f`;
-    anything else is refused, as its gradient would be lost.
-
-    >>> import jax.numpy as jnp
-    >>> from rowgrad.jax import Table, value_and_rows
-    >>> params = {"items": Table(jnp.ones((9, 1))), "scale": jnp.array(3.0)}
-    >>> def loss(params, ids, bags):
-    ...     return params["scale"] * params["items"].bags(ids, bags, num_bags=2, combiner="sum").sum()
-    >>> value, grads = value_and_rows(loss)(params, jnp.array([7, 2, 7]), jnp.array([0, 0, 1]))
-    >>> rows = grads["items"].rows
-    >>> rows.indices.tolist(), rows.values.ravel().tolist(), grads["scale"].tolist()
-    ([2, 7, 9], [3.0, 6.0, 0.0], 3.0)
+    >>> import jax.numpy as jnp, rowgrad as rg
+    >>> from rowgrad.jax import rows
+    >>> grad = rg.IndexedRows(jnp.array([[1.0], [5.0]]), jnp.array([2, 7]), num_rows=9, is_unique=True)
+    >>> half = rows.scale(grad, 0.5)
+    >>> half.indices.tolist(), half.values.ravel().tolist()
+    ([2, 7], [0.5, 2.5])
     """
-    if size is not None and (not isinstance(size, int) or size < 0):
-        raise refuse("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
-
-    def value_and_grads(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        parts = Parts(params)
-
-        def run(trained: list[Any], arrays: list[Any], log: LookupLog) -> Any:
-            return f(parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)]), *args, **kwargs)
-
-        seen = _lookups_of(run, parts)
-        taps = [widen(jnp.zeros(s.output.shape, s.output.dtype), s.axes) for s in seen]
-
-        def tapped(trained: list[Any], taps: list[Any]) -> Any:
-            log = LookupLog(taps)
-            result = run(trained, parts.arrays, log)
-            if [s._replace(axes=None) for s in log.lookups] != [s._replace(axes=None) for s in seen]:
-                raise refuse("lookups_differ")
-            if any(isinstance(leaf, Tap) for leaf in jax.tree_util.tree_leaves(result)):
-                raise refuse("table_tapped")
-            value, aux = result if has_aux else (result, None)
-            return value, (aux, log.ids)
-
-        differentiated = jax.value_and_grad(tapped, argnums=(0, 1), has_aux=True)
-        (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
-        lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
-        rows = [
-            rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
-            for t, a in enumerate(parts.arrays)
-        ]
-        return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
-
-    return value_and_grads
+    return _map(lambda x: x * jnp.asarray(factor).astype(x.dtype), tree)
 
 
-class Parts:
-    """The leaves of a tree of parameters by what becomes of them: tables, other arrays that are trained, the rest."""
+def add(*trees: Any) -> Any:
+    """Add gradients: row gradients become one with the rows of all, in the order of the arguments.
 
-    def __init__(self, params: Any) -> None:
-        self.leaves, self.tree = jax.tree_util.tree_flatten(params, is_leaf=lambda x: isinstance(x, Table))
-        self.arrays = [x.held for x in self.leaves if _is_table(x)]
-        if any(isinstance(a, Tap | IndexedRows) for a in self.arrays):
-            raise refuse("table_tapped")
-        self.trained = [x for x in self.leaves if _is_trained(x)]
+    A row gradient and a dense one of the same parameter add up to a dense one.
 
-    def joined(self, trained: Sequence[Any], held: Sequence[Any], other: Callable[[Any], Any] = lambda x: x) -> Any:
-        """The tree with these in place of the trained arrays and inside the tables."""
-        each, table = iter(trained), iter(held)
-        leaves = [
-            x.with_held(next(table)) if _is_table(x) else next(each) if _is_trained(x) else other(x)
-            for x in self.leaves
-        ]
-        return self.tree.unflatten(leaves)
-
-
-def _is_table(leaf: Any) -> bool:
-    return isinstance(leaf, Table) and leaf.held is not None
-
-
-def _is_trained(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
-
-
-def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
-    """The lookups of a function, found without computing anything."""
-    found: list[Looked] = []
-
-    def ids_of(trained: list[Any], arrays: list[Any]) -> Any:
-        log = LookupLog()
-        run(trained, arrays, log)
-        found.extend(log.lookups)
-        return log.ids
-
-    jax.eval_shape(ids_of, parts.trained, parts.arrays)
-    return found
-
-
-# -- from lookups to rows ---------------------------------------------------------------------------------------------
-
-
-def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None) -> IndexedRows:
-    """The gradient of a table of this shape by unique rows, that of all its lookups.
-
-    A row adds up lookup after lookup, and inside of each in the order of its ids: one sum, rounded once.
+    >>> import jax.numpy as jnp, rowgrad as rg
+    >>> from rowgrad.jax import rows
+    >>> a = rg.IndexedRows(jnp.array([[1.0], [5.0]]), jnp.array([2, 7]), num_rows=9, is_unique=True)
+    >>> b = rg.IndexedRows(jnp.array([[3.0]]), jnp.array([7]), num_rows=9, is_unique=True)
+    >>> total = rows.add(a, b)
+    >>> total.indices.tolist(), total.values.ravel().tolist()
+    ([2, 7, 9], [1.0, 8.0, 0.0])
     """
-    num_rows = int(shape[0])
-    count = sum(k.ids.shape[0] - k.spared for k in lookups)
-    size = min(count, num_rows) if size is None else size
-    if not count:
-        ids = jnp.full(size, num_rows, lookups[0].ids.dtype if lookups else jnp.int32)
-        return IndexedRows(jnp.zeros((size, *shape[1:]), dtype), ids, num_rows, is_unique=True)
-    # The row beyond the table is cut off again: its id is what comes after the last. Nobody else may name it.
-    beyond = int(any(k.spared for k in lookups))
-    if beyond:
-        lookups = [k if k.spared else k._replace(ids=jnp.where(k.ids < num_rows, k.ids, -1)) for k in lookups]
-    kinds = {k.kind for k in lookups}
-    kind = kinds.pop()
-    if kinds or any(k.weights is not None for k in lookups):
-        wide = jnp.promote_types(dtype, jnp.float32)
-        kind, lookups = "Sum", [_as_sum(k, wide) for k in lookups]
-    grad, ids, segment_ids = _one_after_the_other(lookups)
-    values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + beyond, size=size + beyond)
-    values, rows = values[:size].astype(dtype), jnp.minimum(rows[:size], num_rows)
-    return IndexedRows(values, rows, num_rows, is_unique=True)
+    return jax.tree_util.tree_map(_sum, *trees, is_leaf=_is_gradient)
 
 
-def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
-    """The lookup as one that sums, with the same gradient for its table: where it scales rows, one for each id."""
-    kind, ids, segment_ids, weights, grad, spared = lookup
-    grad = grad.astype(wide)
-    if weights is None and kind == "Sum":
-        return lookup._replace(grad=grad)
-    count = ids.shape[0]
-    positions = jnp.arange(count, dtype=jnp.int32)
-    if weights is None:
-        each = OPS[f"SparseSegment{kind}Grad"](grad, positions, segment_ids, count)
-    else:
-        each = OPS[f"WeightedSparseSegment{kind}GradRows"](grad, segment_ids, weights)
-    return Lookup("Sum", ids, positions, None, each, spared)
+def accumulate(stacked: Any, *, mean: bool = False) -> Any:
+    """Sum gradients along a leading axis, such as those of microbatches that `jax.lax.scan` returned; or their mean.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from rowgrad.jax import Table, rows, value_and_rows
+    >>> params = Table(jnp.ones((9, 1)))
+    >>> def gradient(carry, ids):
+    ...     return carry, value_and_rows(lambda table: table.bags(ids, jnp.array([0, 1]), 2).sum())(params)[1]
+    >>> _, stacked = jax.lax.scan(gradient, None, jnp.array([[7, 2], [7, 7]]))
+    >>> total = rows.accumulate(stacked).rows
+    >>> total.indices.tolist(), total.values.ravel().tolist()
+    ([2, 7, 9, 9], [1.0, 3.0, 0.0, 0.0])
+    """
+
+    def of_rows(rows: IndexedRows) -> IndexedRows:
+        count = rows.values.shape[0]
+        found = _merge([_taken(rows, k) for k in range(count)])
+        return _with_values(found, found.values / max(count, 1)) if mean else found
+
+    return _map(lambda x: x.mean(0) if mean else x.sum(0), tree=stacked, of_rows=of_rows)
 
 
-def _one_after_the_other(lookups: Sequence[Lookup]) -> tuple[Any, Any, Any]:
-    """Several lookups as one: their bags are numbered on."""
-    if len(lookups) == 1:
-        return lookups[0].grad, lookups[0].ids, lookups[0].segment_ids
-    firsts = np.cumsum([0, *(k.grad.shape[0] for k in lookups)]).tolist()
-    segments = [k.segment_ids + first for k, first in zip(lookups, firsts, strict=False)]
-    return (
-        jnp.concatenate([k.grad for k in lookups]),
-        jnp.concatenate([k.ids for k in lookups]),
-        jnp.concatenate(segments),
-    )
+def psum(tree: Any, axis_name: Any) -> Any:
+    """Sum gradients over an axis of a mesh, inside of `shard_map`: every device gets the rows of all.
+
+    Arrays that do not differ over the axis are left alone: JAX has summed the gradients of shared parameters already.
+    """
+    devices = int(jax.lax.psum(1, axis_name))
+    names = frozenset(axis_name if isinstance(axis_name, tuple | list) else (axis_name,))
+    tracks = any(axes_of(x) for x in jax.tree_util.tree_leaves(tree))
+
+    def gathered(x: Any) -> Any:
+        """[devices, …], the same on all: a sum, not all_gather, whose result JAX takes to differ."""
+        whole = jnp.zeros((devices, *x.shape), x.dtype)
+        return jax.lax.psum(whole.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
+
+    def dense(x: Any) -> Any:
+        return x if tracks and not axes_of(x) & names else jax.lax.psum(x, axis_name)
+
+    def of_rows(rows: IndexedRows) -> IndexedRows:
+        values, ids = gathered(rows.values), gathered(rows.indices)
+        parts = [IndexedRows(values[k], ids[k], rows.num_rows) for k in range(devices)]
+        return _merge(parts)
+
+    return _map(dense, tree, of_rows=of_rows)
+
+
+def global_norm(tree: Any) -> Any:
+    """√Σg² over all gradients, as if row gradients were dense."""
+    total = jnp.zeros(())
+    for x in _values(tree):
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        total = total + jnp.sum(jnp.square(jnp.abs(wide)))
+    return jnp.sqrt(total)
+
+
+def clip(tree: Any, max_delta: Any) -> Any:
+    """Clip every element into [-max_delta, max_delta]; rows that are listed twice are summed first."""
+
+    def clipped(x: Any) -> Any:
+        limit = jnp.asarray(max_delta).astype(x.dtype)
+        return jnp.clip(x, -limit, limit)
+
+    return _map(clipped, _distinct(tree))
+
+
+def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
+    """Scale all gradients so that their global norm is at most `max_norm`: the rule of optax."""
+    tree = _distinct(tree)
+    norm = global_norm(tree)
+
+    def clipped(x: Any) -> Any:
+        limit = jnp.asarray(max_norm).astype(x.dtype)
+        return jnp.where(norm < max_norm, x, x / norm.astype(x.dtype) * limit)
+
+    return _map(clipped, tree)
+
+
+def zeros_like(tree: Any) -> Any:
+    """Zeros in place of every gradient; row gradients keep their capacity and name no row."""
+
+    def of_rows(rows: IndexedRows) -> IndexedRows:
+        ids = jnp.full_like(rows.indices, rows.num_rows)
+        return IndexedRows(jnp.zeros_like(rows.values), ids, rows.num_rows, is_unique=True)
+
+    return _map(jnp.zeros_like, tree, of_rows=of_rows)
+
+
+def to_dense(tree: Any) -> Any:
+    """The tree with dense gradients in place of row gradients; ids that are not a row are left out."""
+    return _map(lambda x: x, tree, of_rows=lambda rows: apply_updates(jnp.zeros(rows.shape, rows.dtype), rows))
+
+
+def on_rows(transformation: Any) -> RowTransformation:
+    """Apply an optax transformation to trees with row gradients: to the values of their rows.
+
+    The transformation must leave zeros zero, and must not look at how many there are, at parameters, or at state for
+    every element. Then its result is that for dense gradients. `on_rows` runs it on small arrays to see that, and
+    raises an error that names the transformation if it is not so: `optax.add_noise`, `optax.add_decayed_weights`,
+    `optax.trace`, `optax.scale_by_adam`, `optax.clip_by_block_rms`.
+
+    >>> import optax
+    >>> from rowgrad.jax import optim, rows
+    >>> optimizer = optax.chain(rows.on_rows(optax.clip_by_global_norm(1.0)), optim.adagrad(0.1))
+    """
+    _check(transformation)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        updates = _distinct(updates)
+        leaves, tree = jax.tree_util.tree_flatten(updates, is_leaf=is_rows)
+        arrays = tree.unflatten([x.values if is_rows(x) else x for x in leaves])
+        arrays, state = transformation.update(arrays, state, None, **extra)
+        found = zip(leaves, tree.flatten_up_to(arrays), strict=True)
+        return tree.unflatten([_with_values(x, new) if is_rows(x) else new for x, new in found]), state
+
+    return RowTransformation(transformation.init, update)
+
+
+# -- trees ------------------------------------------------------------------------------------------------------------
+
+
+def _is_gradient(x: Any) -> bool:
+    return x is None or is_rows(x)
+
+
+def _map(dense: Callable[[Any], Any], tree: Any, of_rows: Callable[[IndexedRows], Any] | None = None) -> Any:
+    """A function on every array and, without `of_rows`, on the values of every row gradient."""
+
+    def each(x: Any) -> Any:
+        if not is_rows(x):
+            return dense(jnp.asarray(x))
+        return _with_values(x, dense(jnp.asarray(x.values))) if of_rows is None else of_rows(x)
+
+    return jax.tree_util.tree_map(each, tree, is_leaf=is_rows)
+
+
+def _with_values(rows: IndexedRows, values: Any) -> IndexedRows:
+    return IndexedRows(values, rows.indices, rows.num_rows, rows.is_unique)
+
+
+def _distinct(tree: Any) -> Any:
+    """The tree with every row once, and zeros where an id is not a row."""
+
+    def of_rows(rows: IndexedRows) -> IndexedRows:
+        rows = unique_rows(rows)
+        is_row = (rows.indices >= 0) & (rows.indices < rows.num_rows)
+        is_row = is_row.reshape(-1, *(1 for _ in rows.values.shape[1:]))
+        return _with_values(rows, jnp.where(is_row, rows.values, 0))
+
+    return _map(lambda x: x, tree, of_rows=of_rows)
+
+
+def _values(tree: Any) -> list[Any]:
+    leaves = jax.tree_util.tree_leaves(_distinct(tree), is_leaf=is_rows)
+    return [x.values if is_rows(x) else x for x in leaves]
+
+
+def _taken(rows: IndexedRows, k: int) -> IndexedRows:
+    return IndexedRows(rows.values[k], rows.indices[k], rows.num_rows)
+
+
+def _sum(*gradients: Any) -> Any:
+    """The sum of what several trees have in one place."""
+    given = [g for g in gradients if g is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    shapes = [tuple(g.shape) if is_rows(g) else jnp.shape(g) for g in given]
+    for shape in shapes[1:]:
+        if shape != shapes[0]:
+            raise refuse("rows_shapes", value=shapes[0], bound=shape)
+    by_rows = [g for g in given if is_rows(g)]
+    total = None
+    for g in given:
+        if not is_rows(g):
+            total = jnp.asarray(g) if total is None else total + g
+    if not by_rows:
+        return total
+    merged = _merge(by_rows)
+    return merged if total is None else apply_updates(total, merged)
+
+
+def _merge(parts: Sequence[IndexedRows]) -> IndexedRows:
+    """Row gradients of one table as one, each row once; the same row adds up in the order of the parts."""
+    num_rows = parts[0].num_rows
+    values = jnp.concatenate([jnp.asarray(p.values) for p in parts])
+    ids = jnp.concatenate([jnp.asarray(p.indices) for p in parts])
+    found = unique_rows(IndexedRows(values, ids, num_rows))
+    size = min(ids.shape[0], num_rows)  # distinct rows come first
+    return IndexedRows(found.values[:size], found.indices[:size], num_rows, is_unique=True)
+
+
+# -- which transformations row gradients allow ------------------------------------------------------------------------
+
+_ROWS, _NAMED = 7, [1, 4]
+
+
+def _check(transformation: Any) -> None:
+    """Raise an error unless the transformation gives rows what it gives them within a dense gradient."""
+    why = _misfit(transformation)
+    if why is None:
+        return
+    for member in _members(transformation):  # of a chain, name the one at fault
+        _check(member)
+    name = getattr(transformation.update, "__qualname__", repr(transformation)).split(".")[0]
+    raise refuse("transformation_unfit", value=name, why=why)
+
+
+def _misfit(transformation: Any) -> str | None:
+    """What is wrong with a transformation, found by running it on small arrays; None if it is fit."""
+    random = np.random.default_rng(0)
+    layer, values = random.standard_normal(4).astype(np.float32), random.standard_normal((3, 3)).astype(np.float32)
+    values[-1] = 0.0  # a row of padding
+    table = np.zeros((_ROWS, 3), np.float32)
+    table[_NAMED] = values[:-1]
+    with jax.ensure_compile_time_eval():
+        dense, by_rows = ({"table": x, "layer": layer} for x in (table, values))
+        states = [jax.eval_shape(transformation.init, tree) for tree in (dense, by_rows)]
+        if states[0] != states[1]:
+            return "it keeps state for every element of a parameter"
+        try:
+            found, compact = (_runs(transformation, tree) for tree in (dense, by_rows))
+        except OpError:
+            raise
+        except Exception as error:
+            return f"without parameters it raised {type(error).__name__}"
+    if any(tree["table"][np.setdiff1d(np.arange(_ROWS), _NAMED)].any() for tree in found):
+        return "it changes rows that have no gradient"
+    for a, b in zip(found, compact, strict=True):
+        pairs = (a["table"][_NAMED], b["table"][:-1]), (a["layer"], b["layer"])
+        if not all(np.allclose(x, y, rtol=1e-4, atol=0) for x, y in pairs):
+            return "its result depends on how many rows have no gradient"
+    return None
+
+
+def _runs(transformation: Any, tree: Any) -> list[Any]:
+    """The results of a few steps with gradients from small to large."""
+
+    def run(tree: Any) -> list[Any]:
+        state, found = transformation.init(tree), []
+        for factor in (1e-3, 1.0, 1e3):
+            update, state = transformation.update(jax.tree_util.tree_map(lambda x: x * factor, tree), state, None)  # noqa: B023
+            found.append(update)
+        return found
+
+    return [jax.tree_util.tree_map(np.asarray, update) for update in jax.jit(run)(tree)]
+
+
+def _members(transformation: Any) -> Iterator[Any]:
+    """The transformations another one is made of, as far as its functions hold them."""
+    held = [_held(getattr(transformation, name)) for name in ("init", "update")]
+    for value in held[1]:
+        if hasattr(value, "init") and hasattr(value, "update"):
+            yield value
+    lists = [[v for v in values if isinstance(v, tuple | list) and v and all(map(callable, v))] for values in held]
+    for inits, updates in zip(*lists, strict=False):
+        if len(inits) == len(updates):
+            yield from map(RowTransformation, inits, updates)
+
+
+def _held(function: Any) -> list[Any]:
+    return list(inspect.getclosurevars(function).nonlocals.values()) if inspect.isfunction(function) else []

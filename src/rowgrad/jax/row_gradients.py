@@ -1,0 +1,185 @@
+"""Gradients by unique rows. JAX has no such cotangents, so a function's lookups are tapped.
+
+The function is traced once to see its lookups. Then it is differentiated for zeros that are added to what each lookup
+gave, with the tables held constant; the ids of the lookups come out beside its value. From both follow the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import refuse
+from ..raw_ops import OPS
+from ..rows import IndexedRows
+from .table import Looked, LookupLog, Table, Tap
+from .varying import widen
+
+
+class Lookup(NamedTuple):
+    """A lookup that was differentiated: how it combined, its ids, and the gradient of what it gave."""
+
+    kind: str
+    ids: Any
+    segment_ids: Any
+    weights: Any
+    grad: Any
+    spared: bool  # whether ids that were left out name the row beyond the table
+
+
+def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: bool = False) -> Callable[..., Any]:
+    """`jax.value_and_grad(f)` for its first argument, but that every `Table` in it has a gradient by rows.
+
+    In the tree of gradients each Table holds `rowgrad.IndexedRows` of `size` rows: those that were looked up, ascending
+    and each once, then rows of zeros whose id is the table's number of rows. Without `size` there is room for as many
+    rows as ids are looked up, or as the table has. More than `size` rows are refused when the function runs. Leaves
+    that are no floating-point arrays have the gradient None.
+
+    Tables are read by `table.bags` alone, and not within jit, vmap, grad, scan, cond or checkpoint inside of `f`;
+    anything else is refused, as its gradient would be lost.
+
+    >>> import jax.numpy as jnp
+    >>> from rowgrad.jax import Table, value_and_rows
+    >>> params = {"items": Table(jnp.ones((9, 1))), "scale": jnp.array(3.0)}
+    >>> def loss(params, ids, bags):
+    ...     return params["scale"] * params["items"].bags(ids, bags, num_bags=2, combiner="sum").sum()
+    >>> value, grads = value_and_rows(loss)(params, jnp.array([7, 2, 7]), jnp.array([0, 0, 1]))
+    >>> rows = grads["items"].rows
+    >>> rows.indices.tolist(), rows.values.ravel().tolist(), grads["scale"].tolist()
+    ([2, 7, 9], [3.0, 6.0, 0.0], 3.0)
+    """
+    if size is not None and (not isinstance(size, int) or size < 0):
+        raise refuse("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
+
+    def value_and_grads(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        parts = Parts(params)
+
+        def run(trained: list[Any], arrays: list[Any], log: LookupLog) -> Any:
+            return f(parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)]), *args, **kwargs)
+
+        seen = _lookups_of(run, parts)
+        taps = [widen(jnp.zeros(s.output.shape, s.output.dtype), s.axes) for s in seen]
+
+        def tapped(trained: list[Any], taps: list[Any]) -> Any:
+            log = LookupLog(taps)
+            result = run(trained, parts.arrays, log)
+            if [s._replace(axes=None) for s in log.lookups] != [s._replace(axes=None) for s in seen]:
+                raise refuse("lookups_differ")
+            if any(isinstance(leaf, Tap) for leaf in jax.tree_util.tree_leaves(result)):
+                raise refuse("table_tapped")
+            value, aux = result if has_aux else (result, None)
+            return value, (aux, log.ids)
+
+        differentiated = jax.value_and_grad(tapped, argnums=(0, 1), has_aux=True)
+        (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
+        lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
+        rows = [
+            rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
+            for t, a in enumerate(parts.arrays)
+        ]
+        return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
+
+    return value_and_grads
+
+
+class Parts:
+    """The leaves of a tree of parameters by what becomes of them: tables, other arrays that are trained, the rest."""
+
+    def __init__(self, params: Any) -> None:
+        self.leaves, self.tree = jax.tree_util.tree_flatten(params, is_leaf=lambda x: isinstance(x, Table))
+        self.arrays = [x.held for x in self.leaves if _is_table(x)]
+        if any(isinstance(a, Tap | IndexedRows) for a in self.arrays):
+            raise refuse("table_tapped")
+        self.trained = [x for x in self.leaves if _is_trained(x)]
+
+    def joined(self, trained: Sequence[Any], held: Sequence[Any], other: Callable[[Any], Any] = lambda x: x) -> Any:
+        """The tree with these in place of the trained arrays and inside the tables."""
+        each, table = iter(trained), iter(held)
+        leaves = [
+            x.with_held(next(table)) if _is_table(x) else next(each) if _is_trained(x) else other(x)
+            for x in self.leaves
+        ]
+        return self.tree.unflatten(leaves)
+
+
+def _is_table(leaf: Any) -> bool:
+    return isinstance(leaf, Table) and leaf.held is not None
+
+
+def _is_trained(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
+    """The lookups of a function, found without computing anything."""
+    found: list[Looked] = []
+
+    def ids_of(trained: list[Any], arrays: list[Any]) -> Any:
+        log = LookupLog()
+        run(trained, arrays, log)
+        found.extend(log.lookups)
+        return log.ids
+
+    jax.eval_shape(ids_of, parts.trained, parts.arrays)
+    return found
+
+
+# -- from lookups to rows ---------------------------------------------------------------------------------------------
+
+
+def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None) -> IndexedRows:
+    """The gradient of a table of this shape by unique rows, that of all its lookups.
+
+    A row adds up lookup after lookup, and inside of each in the order of its ids: one sum, rounded once.
+    """
+    num_rows = int(shape[0])
+    count = sum(k.ids.shape[0] - k.spared for k in lookups)
+    size = min(count, num_rows) if size is None else size
+    if not count:
+        ids = jnp.full(size, num_rows, lookups[0].ids.dtype if lookups else jnp.int32)
+        return IndexedRows(jnp.zeros((size, *shape[1:]), dtype), ids, num_rows, is_unique=True)
+    # The row beyond the table is cut off again: its id is what comes after the last. Nobody else may name it.
+    beyond = int(any(k.spared for k in lookups))
+    if beyond:
+        lookups = [k if k.spared else k._replace(ids=jnp.where(k.ids < num_rows, k.ids, -1)) for k in lookups]
+    kinds = {k.kind for k in lookups}
+    kind = kinds.pop()
+    if kinds or any(k.weights is not None for k in lookups):
+        wide = jnp.promote_types(dtype, jnp.float32)
+        kind, lookups = "Sum", [_as_sum(k, wide) for k in lookups]
+    grad, ids, segment_ids = _one_after_the_other(lookups)
+    values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + beyond, size=size + beyond)
+    values, rows = values[:size].astype(dtype), jnp.minimum(rows[:size], num_rows)
+    return IndexedRows(values, rows, num_rows, is_unique=True)
+
+
+def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
+    """The lookup as one that sums, with the same gradient for its table: where it scales rows, one for each id."""
+    kind, ids, segment_ids, weights, grad, spared = lookup
+    grad = grad.astype(wide)
+    if weights is None and kind == "Sum":
+        return lookup._replace(grad=grad)
+    count = ids.shape[0]
+    positions = jnp.arange(count, dtype=jnp.int32)
+    if weights is None:
+        each = OPS[f"SparseSegment{kind}Grad"](grad, positions, segment_ids, count)
+    else:
+        each = OPS[f"WeightedSparseSegment{kind}GradRows"](grad, segment_ids, weights)
+    return Lookup("Sum", ids, positions, None, each, spared)
+
+
+def _one_after_the_other(lookups: Sequence[Lookup]) -> tuple[Any, Any, Any]:
+    """Several lookups as one: their bags are numbered on."""
+    if len(lookups) == 1:
+        return lookups[0].grad, lookups[0].ids, lookups[0].segment_ids
+    firsts = np.cumsum([0, *(k.grad.shape[0] for k in lookups)]).tolist()
+    segments = [k.segment_ids + first for k, first in zip(lookups, firsts, strict=False)]
+    return (
+        jnp.concatenate([k.grad for k in lookups]),
+        jnp.concatenate([k.ids for k in lookups]),
+        jnp.concatenate(segments),
+    )
