@@ -56,13 +56,12 @@ def _read(tensor: Tensor, argument: str) -> Tensor:
 
 
 def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
-    """Where a contiguous tensor lies, which is on the parameter's device; a scalar is a table of one row."""
+    """Where a contiguous tensor inside its storage lies, on the parameter's device; a scalar is a table of one row."""
     if tensor.device != device:
         bound = "on the CPU" if device.type == "cpu" else f"on {device}"
         raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound=bound)
     if tensor.dtype not in _NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
-    check_storage(tensor, argument)
     shaped = tensor if tensor.dim() else tensor.reshape(1)
     return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(shaped.shape), devices.device_for(tensor), shaped)
 
@@ -153,6 +152,7 @@ def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tup
         if not tensor.is_contiguous() or tensor.is_neg():
             value = f"a view of strides {tensor.stride()}"
             raise refuse("not_here", argument=slot.name, value=value, bound="contiguous")
+        check_storage(tensor, slot.name)
         lent.append(memory_of(tensor, slot.name, param.device))
     with devices.made_current(table):
         yield memory_of(table, "param", param.device), lent
