@@ -495,7 +495,8 @@ WORDS: dict[str, Words] = {
     "layout_differs": Words("{argument}: got {value}, but the table was split with {bound}"),
     "table_tapped": Words(
         "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
-        " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables"
+        " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables. Functions"
+        " under jit, vmap, grad, scan, cond or checkpoint take no table there either: pass them what was looked up"
     ),
     "table_sharded": Words(
         "the {value} of a table are sharded over {bound} under jit, so every device would gather the whole table; split"

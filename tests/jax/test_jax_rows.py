@@ -331,3 +331,46 @@ def test_a_table_is_no_array(differentiate: Callable[[Any], Any]) -> None:
     for given in ((ids,), (ids, weights)):
         with pytest.raises(rg.errors.InvalidArgumentError, match="embedding_weights must be an array; got Table"):
             differentiate(lambda t, given=given: rg.safe_embedding_lookup_sparse(t, *given).sum())(Table(table_of(1)))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        jax.jit,
+        jax.checkpoint,
+        lambda f: jax.jit(jax.checkpoint(f)),
+        lambda f: jax.checkpoint(jax.jit(f), policy=jax.checkpoint_policies.everything_saveable),
+        lambda f: jax.jit(f, static_argnames="count"),
+    ],
+    ids=["jit", "checkpoint", "jit of checkpoint", "checkpoint of jit", "static"],
+)
+def test_the_function_may_be_compiled_or_recomputed(wrap: Any) -> None:
+    params = {"table": Table(table_of(1)), "w": jnp.asarray(2.0)}
+
+    def loss(params: Any, ids: Any, count: int = 2) -> Any:
+        return (jnp.tanh(params["table"].bags(ids, [0, 0, 1], count)) * params["w"]).sum(), {"ids": ids}
+
+    ids = jnp.asarray([2, 5, 2])
+    (value, _), grads = value_and_rows(loss, has_aux=True)(params, ids)
+    for transform in (lambda f: f, jax.jit):
+        (found, aux), by_rows = transform(value_and_rows(wrap(loss), has_aux=True))(params, ids)
+        np.testing.assert_allclose(found, value, rtol=1e-6)
+        np.testing.assert_allclose(by_rows["w"], grads["w"], rtol=1e-6)
+        np.testing.assert_allclose(by_rows["table"].rows.values, grads["table"].rows.values, rtol=1e-6)
+        assert by_rows["table"].rows.indices.tolist() == grads["table"].rows.indices.tolist()
+        assert aux["ids"].tolist() == ids.tolist()
+
+
+def test_checkpoint_recomputes_what_follows_the_lookups() -> None:
+    def loss(table: Any) -> Any:
+        return jnp.sin(jnp.sin(table.bags([2, 5], [0, 1], 2))).sum()
+
+    table = Table(table_of(1))
+    counts = [str(jax.make_jaxpr(value_and_rows(f))(table)).count(" sin ") for f in (loss, jax.checkpoint(loss))]
+    assert counts[1] > counts[0]
+
+
+@pytest.mark.parametrize("wrap", [jax.vmap, jax.grad, lambda f: lambda t: jax.jit(f)(t)], ids=["vmap", "grad", "jit"])
+def test_other_transformations_of_the_function_are_named(wrap: Any) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="under jit, vmap, grad, scan, cond or checkpoint"):
+        value_and_rows(wrap(lambda table: table.bags([0], [0], 1).sum()))(Table(table_of(1)))

@@ -6,7 +6,9 @@ gave, with the tables held constant; the ids of the lookups come out beside its 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -40,7 +42,8 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
     that are no floating-point arrays have the gradient None.
 
     Tables are read by `table.bags` alone, and not within jit, vmap, grad, scan, cond or checkpoint inside of `f`;
-    anything else is refused, as its gradient would be lost.
+    anything else is refused, as its gradient would be lost. `f` itself may be `jax.jit(g)` or `jax.checkpoint(g)`: the
+    former is as good as `g` (compile the whole step), the latter recomputes what is between the lookups and the value.
 
     >>> import jax.numpy as jnp
     >>> from rowgrad.jax import Table, value_and_rows
@@ -54,6 +57,8 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
     """
     if size is not None and (not isinstance(size, int) or size < 0):
         raise refuse("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
+
+    f, recompute = _peel(f)
 
     def value_and_grads(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         parts = Parts(params)
@@ -74,7 +79,7 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
             value, aux = result if has_aux else (result, None)
             return value, (aux, log.ids)
 
-        differentiated = jax.value_and_grad(tapped, argnums=(0, 1), has_aux=True)
+        differentiated = jax.value_and_grad(recompute(tapped), argnums=(0, 1), has_aux=True)
         (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
         lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
         rows = [
@@ -84,6 +89,43 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
         return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
 
     return value_and_grads
+
+
+def _peel(f: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The function inside of `jax.jit` and `jax.checkpoint`, and the latter with its options, for what calls it.
+
+    Neither takes what stands in for a table, and ids of lookups could not come out of them.
+    """
+    recompute: Callable[..., Any] = _same
+    while True:
+        held = _held_by(f)
+        if isinstance(f, _JITTED):
+            f = f.__wrapped__  # type: ignore[attr-defined]
+        elif [g.__code__ for g in held] == _CHECKPOINT:
+            options = inspect.getclosurevars(held[-1]).nonlocals
+            recompute = partial(jax.checkpoint, **{k: options[k] for k in ("policy", "prevent_cse") if k in options})
+            f = f.__wrapped__  # type: ignore[attr-defined]
+        else:
+            return f, recompute
+
+
+def _same(f: Callable[..., Any]) -> Callable[..., Any]:
+    return f
+
+
+def _held_by(f: Any) -> list[Any]:
+    """A function that wraps another one, and JAX's functions in between: they tell which transformation made it."""
+    inner, found = getattr(f, "__wrapped__", None), []
+    while inner is not None and inspect.isfunction(f) and f is not inner:
+        found.append(f)
+        f = inspect.getclosurevars(f).nonlocals.get("fun")
+    return found
+
+
+_JITTED = type(jax.jit(_same))
+_CHECKPOINT: list[Any] = [g.__code__ for g in _held_by(jax.checkpoint(_same))]
+if [g.__code__ for g in _held_by(jax.vmap(_same))] == _CHECKPOINT:
+    _CHECKPOINT = [None]  # a version of JAX that does not tell them apart: neither is peeled, and both raise an error
 
 
 class Parts:

@@ -164,7 +164,7 @@ class LookupLog:
         """Note a lookup; gives its output, tapped."""
         place = len(self.lookups)
         self.lookups.append(looked)
-        self.ids.append(ids)
+        self.ids.append(_after(output, ids))
         return output if self.taps is None else _tapped(output, self.taps[place])
 
 
@@ -228,6 +228,20 @@ class Tap:
     __hash__ = object.__hash__
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
     __matmul__ = __rmatmul__ = __pow__ = _refused
+
+
+def _after(output: Any, ids: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """The same ids, which the compiler cannot have before the lookup's output.
+
+    The update of a table follows from its ids. Where a loss is linear in a lookup, nothing else of the update depends
+    on the output, so the lookup could come after it, and the compiler would copy the table to keep the old rows. A
+    barrier does not help: XLA removes it before it decides on copies.
+    """
+    if not output.size:
+        return ids
+    bits = jax.lax.bitcast_convert_type(output.ravel()[0], f"int{output.dtype.itemsize * 8}").astype(jnp.int32)
+    zero = bits * bits == 7 * (bits >> 16) * (bits >> 16) - 1  # squares are 0 or 1 modulo 4, the other side 2 or 3
+    return ids[0] + zero.astype(ids[0].dtype), *ids[1:]
 
 
 def _spared(ids: Any, segment_ids: Any, weights: Any, rows: int, last: int) -> tuple[Any, Any, Any]:
