@@ -507,6 +507,10 @@ WORDS: dict[str, Words] = {
     "mesh_unknown": Words(
         "{argument}: the mesh of sharded operands is unknown here; call it inside shard_map", (), UnimplementedError
     ),
+    "table_lost": Words(
+        "value_and_rows: a Table was taken apart, so its array is a plain parameter and would get a dense gradient;"
+        " pass a tree that holds the Table itself (in flax.nnx: nnx.Param(Table(…)), or the module for its state)"
+    ),
     "rows_unchecked": Words(
         "value_and_rows: JAX does not track here which arrays differ over {value}, so every device would update a table"
         " that all of them share by its own rows alone; use shard_map without check_vma=False, jax.value_and_grad with"

@@ -20,6 +20,7 @@ from ..update_rules import RULES, Slot, check_betas, check_number
 from .bags import to_jax
 from .row_steps import STEPS, Numbers
 from .rows_tree import is_rows
+from .table import Table
 
 Rate = float | Callable[[Any], Any]  # a learning rate, or what gives it for the number of steps done
 
@@ -108,13 +109,30 @@ def _optimizer(rule: str, lr: Rate, initial: float = 0.0, **numbers: Any) -> Row
         weights = tree.flatten_up_to(params) if decays else [None] * len(grads)
         if params is not None:
             _check_shapes(grads, tree.flatten_up_to(params))
-        kept = [tree.flatten_up_to(state.slots[s.name]) for s in slots]
+        before = [_slot_leaves(updates, state.slots[s.name]) for s in slots]
         now = Numbers(lr(state.step) if callable(lr) else lr, state.step + 1, decays, **numbers)
-        done = [_step(rule, now, *leaf) for leaf in zip(grads, weights, *kept, strict=True)]
-        found = {s.name: tree.unflatten([d[1 + k] for d in done]) for k, s in enumerate(slots)}
+        done = [_step(rule, now, *leaf) for leaf in zip(grads, weights, *before, strict=True)]
+        found = {
+            s.name: jax.tree_util.tree_unflatten(
+                jax.tree_util.tree_structure(state.slots[s.name]), [d[1 + k] for d in done if d[1 + k] is not None]
+            )
+            for k, s in enumerate(slots)
+        }
         return tree.unflatten([d[0] for d in done]), RowState(state.step + 1, found)
 
     return RowTransformation(init, update)
+
+
+def _slot_leaves(updates: Any, slots: Any) -> list[Any]:
+    """The array of a slot for every gradient, or None. Flax puts a State where a slot has a Table."""
+    tree = jax.tree_util.tree_structure(updates, is_leaf=lambda x: _is_update(x) or isinstance(x, Table))
+    found = []
+    for held in tree.flatten_up_to(slots):
+        leaves = jax.tree_util.tree_leaves(held)
+        if len(leaves) > 1:
+            raise refuse("update_unfit", value=f"state of {len(leaves)} arrays", bound="one array for each parameter")
+        found.append(leaves[0] if leaves else None)
+    return found
 
 
 def _slot(slot: Slot, params: Any, initial: float) -> Any:

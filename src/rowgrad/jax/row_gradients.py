@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import refuse
 from ..raw_ops import OPS
 from ..rows import IndexedRows
-from .table import Looked, LookupLog, Table, Tap
+from .table import TRAINED, Looked, LookupLog, Table, Tap
 from .varying import widen
 
 
@@ -64,7 +64,11 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
         parts = Parts(params)
 
         def run(trained: list[Any], arrays: list[Any], log: LookupLog) -> Any:
-            return f(parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)]), *args, **kwargs)
+            before = TRAINED.set(trained)
+            try:
+                return f(parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)]), *args, **kwargs)
+            finally:
+                TRAINED.reset(before)
 
         seen = _lookups_of(run, parts)
         taps = [widen(jnp.zeros(s.output.shape, s.output.dtype), s.axes) for s in seen]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +15,9 @@ from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from .varying import axes_of, unchecked_axes
+
+# The arrays that are no table to the value_and_rows that runs, and get dense gradients.
+TRAINED: ContextVar[Sequence[Any]] = ContextVar("TRAINED", default=())
 
 
 class Table:
@@ -28,10 +33,11 @@ class Table:
     [2.5, 2.0, 0.0]
     """
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_is_new")
 
     def __init__(self, array: Any) -> None:
         self._held = array if isinstance(array, jax.Array) else jnp.asarray(array)
+        self._is_new = True  # not rebuilt from the leaves of a tree
         if not jnp.issubdtype(self.dtype, jnp.floating):
             raise refuse("table_unfit", argument="array", value=str(self.dtype), bound="of floating-point numbers")
         if not self.shape:
@@ -70,6 +76,8 @@ class Table:
             raise refuse("table_tapped")
         if isinstance(self._held, IndexedRows):
             raise refuse("table_unfit", argument="array", value="a gradient by rows", bound="an array; see rows")
+        if not getattr(self, "_is_new", False) and any(self._held is x for x in TRAINED.get()):
+            raise refuse("table_lost")
         return self._held
 
     @property
