@@ -346,3 +346,25 @@ def test_max_norm_that_float32_cannot_hold(dtype: str) -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([0]), [1, 1])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"max_norm must be a number float32 holds; got 1e\+39"):
         rg.embedding_lookup_sparse(np.ones((1, 2), NUMPY_DTYPE[dtype]), ids, max_norm=1e39)
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "words"),
+    [
+        ([[0, 0, 5], [1, 0, 7]], [2, 1, 2**63 - 1], "2 with 9223372036854775807, result: -2"),
+        ([[0, 0, 5], [1, 2, 7]], [2, 4, 2**62], "8 with 4611686018427387904, result: -1"),
+        ([[0, 0, 2**62]], [2, 1, 2**62], "2 with 4611686018427387904, result: -9223372036854775808"),
+        ([[0, 5], [1, 7]], [2, 2**63 - 1], "2 with 9223372036854775807, result: -2"),
+        (np.zeros((0, 3), np.int64), [2**32, 2**32, 2], "4294967296 with 4294967296, result: -1"),
+    ],
+)
+def test_shapes_of_ids_beyond_int64_are_rejected(places: Any, shape: list[int], words: str) -> None:
+    ids = rg.SparseTensor(places, np.arange(len(places)), shape)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=f"Encountered overflow when multiplying {words}"):
+        rg.safe_embedding_lookup_sparse(np.ones((3, 2), np.float32), ids, combiner="sum")
+
+
+def test_a_last_dimension_below_int64_keeps_its_rows() -> None:
+    ids = rg.SparseTensor([[0, 0, 5], [1, 0, 7]], np.array([1, 2]), [2, 1, 2**62 - 1])
+    table = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+    assert rg.safe_embedding_lookup_sparse(table, ids, combiner="sum").tolist() == [[[3, 4]], [[5, 6]]]

@@ -9,6 +9,7 @@ import numpy as np
 from .arrays import canonical, plain_array
 from .errors import refuse, shape_text
 from .parts import check_strategy
+from .shape import check_elements
 from .sparse_tensor import SparseTensor
 from .spec import FLOATS
 
@@ -116,6 +117,7 @@ def flat_shape(sparse: SparseTensor) -> Array:
     shape = sparse.dense_shape
     if (shape < 0).any():
         raise refuse("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
+    check_elements(sparse.shape)  # beyond int64, linear indices would wrap into other rows
     if len(shape) == 2:
         return shape
     if len(shape) == 0:
