@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -69,3 +72,64 @@ def test_outside_the_shape() -> None:
 def test_fixed_width_strings_are_not_cut() -> None:
     st = rg.SparseTensor([[0], [2]], np.array(["ham", "eggs"]), [3])
     assert st.to_dense("sausage").tolist() == ["ham", "sausage", "eggs"]
+
+
+def test_indices_and_shapes_beyond_int64_are_rejected() -> None:
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match="indices must hold values of int64; got 9223372036854775809"
+    ):
+        rg.SparseTensor(np.array([[2**63 + 1]], np.uint64), [1], [5])
+    with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape must hold values of int64"):
+        rg.SparseTensor([[0]], [1], [2**64 - 1])
+    assert rg.SparseTensor(np.array([[3]], np.uint64), [1], [5]).indices.tolist() == [[3]]
+
+
+def test_masked_arrays_are_rejected() -> None:
+    masked = np.ma.array([1, 2], mask=[True, False])
+    with pytest.raises(rg.errors.InvalidArgumentError, match="values must be an array; got a masked array"):
+        rg.SparseTensor([[0], [1]], masked, [2])
+    with pytest.raises(rg.errors.InvalidArgumentError, match="array must be an array; got a masked array"):
+        rg.SparseTensor.from_dense(masked)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64])
+def test_dense_arrays_keep_negative_zeros(dtype: Any) -> None:
+    st = rg.SparseTensor([[0], [2], [2]], np.array([-0.0, 1, 2], dtype), [3])
+    dense = st.to_dense()
+    assert np.signbit(dense.real).tolist() == [True, False, False]
+    assert dense.tolist() == [0, 0, 3]
+
+
+def test_dense_scalars() -> None:
+    scalar = rg.SparseTensor(np.zeros((2, 0), np.int64), np.array([1.5, 2.0]), [])
+    assert (scalar.to_dense().shape, scalar.to_dense().item()) == ((), 3.5)
+    assert rg.SparseTensor(np.zeros((0, 0), np.int64), np.zeros(0), []).to_dense(7) == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "default", "words"),
+    [
+        (np.array([1]), 0.5, "default_value must be int64, as the values; got float32"),
+        (np.array([1], np.uint8), -1, "default_value must hold values of uint8; got -1"),
+        (np.array([1.0]), 1j, "default_value must be float64, as the values; got complex128"),
+        (np.array([1.0]), "x", "default_value must be float64, as the values; got object"),
+        (np.array([1.0]), [1.0, 2.0], "default_value must have shape"),
+        (np.array([True]), 2, "default_value must be bool, as the values"),
+        (np.array(["a"]), 5, "default_value must be a string; got int"),
+    ],
+)
+def test_defaults_that_do_not_fit_the_values(values: np.ndarray, default: Any, words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        rg.SparseTensor([[0]], values, [2]).to_dense(default)
+
+
+def test_defaults_in_the_dtype_of_the_values() -> None:
+    def dense(values: np.ndarray, default: Any) -> list[Any]:
+        return rg.SparseTensor([[0]], values, [2]).to_dense(default).tolist()
+
+    assert dense(np.array([1.0], np.float32), -1) == [1.0, -1.0]
+    assert dense(np.array([1.0], np.float32), np.float64(0.5)) == [1.0, 0.5]
+    assert dense(np.array([1], ml_dtypes.bfloat16), 0.5) == [1.0, 0.5]
+    assert dense(np.array([True]), True) == dense(np.array([True]), 1) == [True, True]
+    assert dense(np.array([False]), 0) == [False, False]
+    assert dense(np.array([1], np.uint8), np.int64(200)) == [1, 200]

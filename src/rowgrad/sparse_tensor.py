@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aval_of, canonical, plain_array
+from .arrays import as_array, aval_of, canonical, fit, is_inexact, is_masked, plain_array
 from .dispatch import describe_value, is_traced
 from .errors import OpError, refuse, shape_text
 from .results import check_size
@@ -44,7 +44,8 @@ class SparseTensor:
     def _take(self, indices: Any, values: Any, dense_shape: Any) -> None:
         object.__setattr__(self, "indices", _integers(indices, "indices"))
         object.__setattr__(self, "dense_shape", _integers(dense_shape, "dense_shape"))
-        if not (hasattr(values, "shape") and hasattr(values, "dtype")) or isinstance(values, np.generic):
+        is_array = hasattr(values, "shape") and hasattr(values, "dtype")
+        if not is_array or isinstance(values, np.generic) or is_masked(values):
             values = plain_array(values, "values")
         if getattr(values.dtype, "kind", "f") in "SU":
             values = values.astype(object)  # fixed widths would cut what is put beside them
@@ -89,7 +90,7 @@ class SparseTensor:
     @classmethod
     def from_dense(cls, array: Any) -> SparseTensor:
         """The entries of a dense array that are not zero (not empty, for strings), in row-major order."""
-        dense = np.asarray(array)
+        dense = plain_array(array, "array")
         if dense.dtype.kind in "SU":
             dense = dense.astype(object)
         indices = np.argwhere(dense.astype(bool)).reshape(-1, dense.ndim).astype(np.int64)
@@ -106,13 +107,16 @@ class SparseTensor:
             if size < 0:
                 raise refuse("size_negative", argument="dense_shape", position=position, value=size, bound=0)
         check_size(Aval(dtype, self.shape))
-        if values.dtype.kind in "OT":
-            dense = np.full(self.shape, default_value if default_value != 0 else "", values.dtype)
-            dense[places] = values
+        dense = np.full(self.shape, _default(default_value, values), values.dtype)
+        if not self.shape:  # a scalar, at which all entries stand
+            places = (np.zeros(len(values), np.int64),)
+        target = dense.reshape(self.shape or (1,))
+        if dtype == "string":
+            target[places] = values
             return dense
-        dense = np.full(self.shape, default_value, values.dtype)
-        dense[places] = 0
-        np.add.at(dense, places, values)
+        # -0.0 is what every number, -0.0 too, can be added to and stay the same.
+        target[places] = -np.zeros((), values.dtype) if is_inexact(values.dtype) else 0
+        np.add.at(target, places, values)
         return dense
 
     def _check_bounds(self) -> None:
@@ -139,10 +143,35 @@ class SparseTensor:
         return coo_array((np.asarray(self.values), tuple(np.asarray(self.indices).T)), shape=self.shape)
 
 
+def _default(value: Any, values: Array) -> Any:
+    """What `to_dense` puts where there is no entry, in the dtype of the values."""
+    dtype = aval_of(values).dtype
+    if dtype == "string":
+        if isinstance(value, str | bytes):
+            return value
+        if isinstance(value, int) and value == 0:
+            return ""
+        raise refuse("dtype_expected", argument="default_value", value=type(value).__name__, bound="a string", why="")
+    given = as_array(value, "default_value", dtype)
+    if given.ndim:
+        raise refuse("same_shape", argument="default_value", value=shape_text(given.shape), bound="[]")
+    kinds = given.dtype.kind, values.dtype.kind
+    if kinds[0] in "iu" and kinds[1] in "iu":
+        return fit(given, "default_value", values.dtype)
+    is_number = given.dtype.kind in "iu" or is_inexact(given.dtype)
+    if given.dtype == values.dtype or (kinds[1] == "b" and given in (0, 1)):
+        return given
+    if is_number and is_inexact(values.dtype) and (kinds[0] != "c" or kinds[1] == "c"):
+        return given
+    raise refuse("dtype_expected", argument="default_value", value=given.dtype, bound=dtype, why=", as the values")
+
+
 def _integers(given: Any, argument: str) -> Any:
     """Indices and shapes are int64 arrays of NumPy; what is traced stays as it is."""
     traced = is_traced(given)
     array = given if traced else plain_array(given, argument)
     if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] is no array of floats
         raise refuse("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
-    return array if traced else array.astype(np.int64, copy=False)
+    if traced:
+        return array
+    return fit(array, argument, np.dtype(np.int64)) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
