@@ -153,3 +153,36 @@ def test_jax_arrays_and_their_gradients() -> None:
     assert [g[:, 0].tolist() for g in gradients] == [[1], [2], [0, 3]]
     with pytest.raises(InvalidArgumentError, match="ids must be an array that has its values"):
         jax.jit(lambda i: rg.partition(i, 3, num_rows=7).part)(ids)
+
+
+def test_counts_of_any_integer_type() -> None:
+    found = rg.partition([100], np.int8(3), "div", num_rows=np.int16(1000))
+    assert (found.part.tolist(), found.row.tolist()) == ([0], [100])
+    assert rg.global_ids(0, [100], np.int8(3), "div", num_rows=1000).tolist() == [100]
+
+
+def test_the_largest_table_there_can_be() -> None:
+    last = 2**63 - 2
+    found = rg.partition(np.array([0, last]), 1, "div", num_rows=2**63 - 1)
+    assert (found.part.tolist(), found.row.tolist()) == ([0, 0], [0, last])
+    found = rg.partition(np.array([0, last]), 2, "div", num_rows=2**63 - 1)
+    assert (found.part.tolist(), found.row.tolist()) == ([0, 1], [0, 2**62 - 2])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_more_parts_than_memory_holds(strategy: str) -> None:
+    for parts in (2**40, 2**62):
+        with pytest.raises(rg.errors.ResourceExhaustedError, match=f"workspace for {parts} elements"):
+            rg.partition([], parts, strategy, num_rows=3)
+
+
+def test_masked_values_are_rejected() -> None:
+    found = rg.partition([0, 1, 2], 2, "mod")
+    with pytest.raises(InvalidArgumentError, match=r"values\[0\] must be an array; got a masked array"):
+        rg.stitch([np.ma.array([1, 2], mask=[True, False]), np.array([3])], found)
+
+
+@pytest.mark.parametrize("strategy", [np.array(["div", "mod"]), ["div"], None])
+def test_strategies_that_are_not_text(strategy: Any) -> None:
+    with pytest.raises(ValueError, match="Unrecognized partition strategy"):
+        rg.partition([0], 2, strategy, num_rows=3)

@@ -37,9 +37,9 @@ def read_combiner(combiner: str | None) -> str:
 
 def check_options(partition_strategy: str, lookup: str, accumulate: str) -> None:
     """Refuse options that are none."""
-    if lookup not in LOOKUPS:
+    if not isinstance(lookup, str) or lookup not in LOOKUPS:
         raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
-    if accumulate not in ACCUMULATE:
+    if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
         raise ValueError(f"accumulate must be one of 'T' or 'float32', got {accumulate}")
     check_strategy(partition_strategy)
 

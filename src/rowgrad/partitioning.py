@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import as_array, fit
+from ._core import memory_limit
+from .arrays import as_array, fit, is_masked, plain_array
 from .dispatch import describe_value, is_traced
-from .errors import OpError, refuse
+from .errors import OpError, ResourceExhaustedError, refuse
 from .parts import Array, by_shard, check_strategy, inverse_of, locate
 
 _IDS = (np.dtype(np.int32), np.dtype(np.int64))
+_PART_BYTES = 256  # what a part without ids takes: two arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ def partition(ids: Any, num_parts: int, strategy: str = "div", *, num_rows: int 
     "div" needs `num_rows`; "mod" does not, but then nothing is known to be too large.
     """
     with _named("partition", ids=ids, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
-        rows = _checked(num_parts, strategy, num_rows)
+        num_parts, rows = _checked(num_parts, strategy, num_rows)
+        if num_parts > memory_limit() // _PART_BYTES:
+            raise refuse("out_of_memory", argument="num_parts", value=num_parts, bound=memory_limit())
         flat = _integers(ids, "ids").reshape(-1)
         bad = np.flatnonzero((flat < 0) | (flat >= rows) if rows is not None else flat < 0)
         if len(bad):
@@ -66,7 +70,10 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
         counts = [p.shape[0] for p in partitioned.positions]
         if len(values) != len(counts):
             raise refuse("stitch_parts", argument="values", value=len(values), bound=len(counts))
-        arrays = [v if hasattr(v, "dtype") else np.asarray(v) for v in values]
+        arrays = [
+            v if hasattr(v, "dtype") and not is_masked(v) else plain_array(v, f"values[{k}]")
+            for k, v in enumerate(values)
+        ]
         for k, (array, count) in enumerate(zip(arrays, counts, strict=True)):
             wanted = (count, *arrays[0].shape[1:])
             if tuple(array.shape) != wanted or array.dtype != arrays[0].dtype:
@@ -84,7 +91,7 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
     have are refused; by "mod" without `num_rows`, those whose id would not fit the rows' dtype.
     """
     with _named("global_ids", part=part, rows=rows, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
-        total = _checked(num_parts, strategy, num_rows)
+        num_parts, total = _checked(num_parts, strategy, num_rows)
         local = _integers(rows, "rows")
         given = _integers(part, "part")
         try:
@@ -110,7 +117,8 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
         return _like(rows, [ids])[0]
 
 
-def _checked(num_parts: int, strategy: str, num_rows: int | None) -> int | None:
+def _checked(num_parts: int, strategy: str, num_rows: int | None) -> tuple[int, int | None]:
+    """Both counts as Python's integers: NumPy's would overflow in sums with each other."""
     check_strategy(strategy)
     for argument, value, least in (("num_parts", num_parts, 1), ("num_rows", num_rows, 0)):
         is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -119,7 +127,7 @@ def _checked(num_parts: int, strategy: str, num_rows: int | None) -> int | None:
                 raise refuse("div_needs_rows", argument="num_rows")
         elif not is_number or not least <= int(value) < 2**63:  # type: ignore[arg-type]
             raise refuse("count_unfit", argument=argument, value=repr(value), bound=least)
-    return None if num_rows is None else int(num_rows)
+    return int(num_parts), None if num_rows is None else int(num_rows)
 
 
 def _integers(value: Any, argument: str) -> Array:
@@ -160,6 +168,9 @@ def _named(op: str, **given: Any) -> Iterator[None]:
     except OpError as error:
         error.in_call(op, None, ", ".join(f"{k}={_told(v)}" for k, v in given.items()))
         raise
+    except MemoryError as error:
+        exhausted = ResourceExhaustedError(f"OOM: {error}")
+        raise exhausted.in_call(op, None, ", ".join(f"{k}={_told(v)}" for k, v in given.items())) from error
 
 
 def _told(value: Any) -> str:

@@ -10,11 +10,12 @@ from .errors import refuse
 
 Array = np.ndarray[Any, Any]
 STRATEGIES = ("div", "mod")
+_MOST = 2**63 - 1
 
 
 def check_strategy(strategy: str) -> None:
     """Refuse any rule but the two, in TensorFlow's words."""
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ValueError(f"Unrecognized partition strategy: {strategy}.Must be one of either `mod` or `div`.")
 
 
@@ -38,8 +39,9 @@ def locate(ids: Array, rows: int, shards: int, strategy: str) -> tuple[Array, Ar
     if quotient == 0 and len(ids):
         raise refuse("fewer_rows_than_shards", value=rows, bound=shards)
     quotient = max(quotient, 1)
-    shard = np.maximum(wide // (quotient + 1), (wide - longer) // quotient)
-    row = np.where(shard < longer, wide % (quotient + 1), (wide - longer) % quotient)
+    more = min(quotient + 1, _MOST)  # no id reaches a row beyond it
+    shard = np.maximum(wide // more, (wide - longer) // quotient)
+    row = np.where(shard < longer, wide % more, (wide - longer) % quotient)
     bad = np.flatnonzero((shard < 0) | (shard >= shards))
     if len(bad):
         position = int(bad[0])
