@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -588,3 +589,16 @@ def test_calls_alike_see_their_own_data() -> None:
             OPS["Identity"](array)
     with pytest.raises(rg.errors.InvalidArgumentError, match="division by zero"):
         [OPS["Div"](np.array([1]), np.array([n])) for n in (1, 1, 0)]
+
+
+def test_one_hot_of_nothing_needs_no_memory() -> None:
+    on, off = np.float32(1), np.float32(0)
+    tracemalloc.start()
+    try:
+        for axis, shape in ((-1, (0, 3, 10_000_000)), (0, (10_000_000, 0, 3))):
+            indices = np.zeros((0, 3), np.int32)
+            result = rg.dense_ops.OneHot(indices, 10_000_000, on, off, axis=axis)
+            assert (result.shape, result.dtype) == (shape, np.float32)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()

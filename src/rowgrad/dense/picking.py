@@ -24,6 +24,9 @@ def _one_hot(xp: Any, indices: Any, depth: int, on_value: Any, off_value: Any, a
     shape = tuple(indices.shape)
     at = axis % (len(shape) + 1)
     ids = xp.reshape(xp.astype(indices, xp.int64), (*shape[:at], 1, *shape[at:]))
+    if 0 in shape:  # nothing to compare the numbers below depth with, however many they are
+        none = xp.where(ids == 0, on_value, off_value)
+        return xp.copy(xp.broadcast_to(none, (*shape[:at], depth, *shape[at:])))
     numbers = xp.arange(0, depth, 1, dtype=xp.int64, device=xp.device(indices))
     return xp.where(ids == xp.reshape(numbers, (depth,) + (1,) * (len(shape) - at)), on_value, off_value)
 
