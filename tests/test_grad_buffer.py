@@ -73,3 +73,10 @@ def test_its_bookkeeping_cannot_be_changed_from_outside() -> None:
     rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [2], [0], 3, out=other)
     assert buffer.array.ravel().tolist() == [0, 1, 0]
     assert other.array.ravel().tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [object, "nonsense", "S4", np.dtype([("qint8", np.int8)]), bool])
+@pytest.mark.parametrize("rows", [4, 1 << 20])
+def test_dtypes_that_no_gradient_has(dtype: Any, rows: int) -> None:
+    with pytest.raises(TypeError, match="GradBuffer: dtype must be one of"):
+        rg.GradBuffer((rows,), dtype)

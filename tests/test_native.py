@@ -162,3 +162,12 @@ def test_gradients_in_a_given_number_of_rows() -> None:
             op(grad, [1], [0], 6, "sequential", **wrong)
     with pytest.raises(TypeError, match="give it or size"):
         op(grad, plan=plan, size=3)
+
+
+def test_masked_out_is_rejected() -> None:
+    out = np.ma.array(np.zeros((1, 2), np.float32))
+    for call in (lambda: rg.raw_ops.GatherRows(np.ones((3, 2), np.float32), [0], out=out),
+                 lambda: rg.dense_ops.Neg(np.ones((1, 2), np.float32), out=out)):  # fmt: skip
+        with pytest.raises(rg.errors.InvalidArgumentError, match="got a masked array, whose mask would be lost"):
+            call()
+    assert out.tolist() == [[0, 0]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -424,3 +426,45 @@ def test_the_kernels_are_listed_apart() -> None:
     names = [name for name, _ in _core.update_kernels()]
     assert names == ["apply_rows", "apply_all", "apply_bags", "apply_planned"]
     assert not set(names) & {name for name, _ in _core.kernels()}
+
+
+def test_masked_arrays_are_rejected_with_nothing_written() -> None:
+    table, slots = np.ones((2, 1), np.float32), updates.new_slots("adagrad", np.ones((2, 1), np.float32))
+    grad, masked = np.ones((2, 1), np.float32), {"mask": [[True], [False]]}
+    for arrays in ((np.ma.array(table, copy=False, **masked), slots), (table, (np.ma.array(slots[0], **masked),))):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="got a masked array, whose mask would be lost"):
+            updates.apply_all("adagrad", *arrays, grad, Step(lr=1.0))
+    assert (table.ravel().tolist(), slots[0].ravel().tolist()) == ([1, 1], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("table", "initial", "words"),
+    [
+        ([[1.0]], 0.0, "table must be an array; got list"),
+        (np.ones((), np.float32), 0.0, "table is updated in place and must be of rank 1 or more"),
+        (np.ones((2, 2), np.int64), 0.0, "table must be one of float16, bfloat16, float32, float64; got int64"),
+        (np.ones((2, 2), np.float32), "x", "initial must be a finite number; got 'x'"),
+        (np.ones((2, 2), np.float32), float("nan"), "initial must be a finite number; got nan"),
+        (np.ones((2, 2), np.float32), np.array([1.0, 2.0]), "initial must be a finite number"),
+        (np.ones((2, 2), np.float32), 1e300, r"initial must be a number float32 holds; got 1e\+300"),
+    ],
+)
+def test_slots_that_cannot_be_made(table: Any, initial: Any, words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        updates.new_slots("row_wise_adagrad", table, initial=initial)
+
+
+def test_slots_of_a_table_that_cannot_be_written() -> None:
+    table = np.ones((2, 2), np.float32)
+    table.flags.writeable = False
+    assert updates.new_slots("adagrad", table, initial=0.5)[0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_rows_that_are_lists_are_rejected() -> None:
+    rows = rg.IndexedRows([[1.0]], [0], 2)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="grad must be an array; got IndexedRows of list"):
+        updates.apply_gradient("sgd", np.ones((2, 1), np.float32), (), rows, Step(lr=1.0))
+
+
+def test_exact_numbers_of_python() -> None:
+    assert Step(lr=Decimal("0.5"), eps=Fraction(1, 4), step=3).numbers() == Step(lr=0.5, eps=0.25, step=3).numbers()

@@ -8,10 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import NUMPY_DTYPE
 from .errors import shape_text
 from .memory import new_array
+from .spec import COMPLEX, REALS
 
 Array = np.ndarray[Any, Any]
+_NUMBERS = tuple(NUMPY_DTYPE[name] for name in (*REALS, *COMPLEX))
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.dtype(given)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype not in _NUMBERS:
+        raise TypeError(f"GradBuffer: dtype must be one of {', '.join(map(str, _NUMBERS))}; got {given!r}")
+    return dtype
 
 
 class GradBuffer:
@@ -32,10 +45,12 @@ class GradBuffer:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32) -> None:
         sizes = shape if isinstance(shape, tuple | list) else ()
-        good = bool(sizes) and all(isinstance(d, int | np.integer) and d >= 0 for d in sizes)
+        good = bool(sizes) and all(
+            isinstance(d, int | np.integer) and not isinstance(d, bool) and d >= 0 for d in sizes
+        )
         if not good or math.prod(map(int, sizes)) >= 1 << 59:  # elements that no address reaches
             raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
-        self._array: Array = new_array(tuple(map(int, sizes)), np.dtype(dtype), zeros=True)
+        self._array: Array = new_array(tuple(map(int, sizes)), _dtype(dtype), zeros=True)
         self._written: Array = np.zeros(0, np.int64)
 
     @property

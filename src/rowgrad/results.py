@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._core import memory_limit
-from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, is_aligned, is_ndarray
+from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, is_aligned, is_masked, is_ndarray
 from .errors import OpError, refuse, shape_text
 from .shape import check_elements
 from .spec import TENSORFLOW_NAME, Aval, Op, value_text
@@ -51,11 +51,13 @@ def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Arr
     buffers = buffers_of(out)
     if len(buffers) != len(avals):
         raise refuse("out_count", value=len(buffers), bound=len(avals))
-    views = tuple(base_view(b) if is_ndarray(b) else b for b in buffers)
+    views = tuple(base_view(b) if is_ndarray(b) and not is_masked(b) else b for b in buffers)
     for spec, aval, view in zip(op.outputs, avals, views, strict=True):
-        good = is_ndarray(view) and view.flags.carray and is_aligned(view)
+        good = is_ndarray(view) and not is_masked(view) and view.flags.carray and is_aligned(view)
         if not good or view.dtype != NUMPY_DTYPE[aval.dtype] or view.shape != aval.shape:
             state = f"{view.dtype}[{','.join(map(str, view.shape))}]" if is_ndarray(view) else value_text(view)
+            if is_masked(view):
+                state = "a masked array, whose mask would be lost"
             raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
         others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, views, strict=True) if o is not spec))
         for name, other in others:

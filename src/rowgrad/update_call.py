@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._core import Job, dtypes, kernels, update_kernels
-from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, canonical, is_aligned, is_ndarray, plain_array
+from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, canonical, is_aligned, is_masked, is_ndarray, plain_array
 from .errors import OpError, ResourceExhaustedError, refuse, shape_text
 from .spec import PLAN, value_text
 from .update_rules import Step, rule_named, slot_dtype, slot_shapes
@@ -66,10 +66,7 @@ class UpdateCall:
         if isinstance(slots, tuple | list) and not isinstance(slots, Memory):
             slots = tuple(slots)  # once: what a list holds may differ the next time
         self.table = _updated("table", table, None)
-        if self.table.dtype not in _FLOATS:
-            raise refuse("dtype_not_allowed", argument="table", value=self.table.dtype, bound=", ".join(_FLOATS))
-        if not self.table.shape:
-            raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
+        self._check_table(self.table)
         listed = isinstance(slots, tuple) and not isinstance(slots, Memory)
         if not listed or len(slots) != len(wanted):
             names = ", ".join(s.name for s in wanted) or "none"
@@ -80,6 +77,21 @@ class UpdateCall:
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
             state.append((slot.name, array, _updated(slot.name, array, aval)))
         return state
+
+    def table_of(self, table: Any) -> tuple[str, tuple[int, ...]]:
+        """Dtype and shape of a table that is only looked at."""
+        if not (is_ndarray(table) or isinstance(table, Memory)):
+            raise refuse("not_an_array", argument="table", value=type(table).__name__)
+        found = describe(table)
+        self._check_table(found)
+        return found.dtype, found.shape
+
+    @staticmethod
+    def _check_table(table: Memory) -> None:
+        if table.dtype not in _FLOATS:
+            raise refuse("dtype_not_allowed", argument="table", value=table.dtype, bound=", ".join(_FLOATS))
+        if not table.shape:
+            raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
 
     def rows(self, name: str, value: Any) -> Memory:
         """A gradient: of the table's dtype, with rows like the table's."""
@@ -174,6 +186,8 @@ class UpdateCall:
 
 def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
     """What is updated is taken as it is: nothing could be copied back."""
+    if is_masked(value):
+        raise refuse("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
     if is_ndarray(value):
         value = base_view(value)
         if not (value.flags.carray and is_aligned(value)):

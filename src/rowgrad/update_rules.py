@@ -76,11 +76,11 @@ class Step:
         if self.rate is not None:
             return float(self.rate)
         b1, b2 = self.betas
-        return float(self.lr * math.sqrt(1.0 - b2**self.step) / (1.0 - b1**self.step))
+        return float(self.lr) * math.sqrt(1.0 - b2**self.step) / (1.0 - b1**self.step)
 
     def numbers(self) -> list[float]:
         """What kernels read, in their order."""
-        return [self.lr, self.eps, self.weight_decay, *self.betas, self.corrected()]
+        return [float(self.lr), float(self.eps), float(self.weight_decay), *self.betas, self.corrected()]
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> None:

@@ -15,7 +15,7 @@ from .arrays import NUMPY_DTYPE, Array, plain_array
 from .errors import refuse, shape_text
 from .rows import IndexedRows
 from .spec import PLAN, value_text
-from .update_call import Memory, UpdateCall, describe
+from .update_call import Memory, UpdateCall
 from .update_rules import RULES, Step, check_betas, check_count, check_number, slot_dtype, slot_shapes
 
 __all__ = [
@@ -30,8 +30,15 @@ _ORDERS = ("sequential", "blocked")
 
 def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[Array, ...]:
     """Slots of a table at the start: zeros, or `initial` everywhere."""
-    dtype = NUMPY_DTYPE[slot_dtype(describe(table).dtype)]
-    return tuple(np.full(shape, initial, dtype) for shape in slot_shapes(rule, describe(table).shape))
+    with UpdateCall("new_slots", table=table, initial=initial) as call:
+        dtype, shape = call.table_of(table)
+        check_number("initial", initial)
+        slot = NUMPY_DTYPE[slot_dtype(dtype)]
+        with np.errstate(over="ignore"):
+            start = slot.type(initial)
+        if not np.isfinite(start):
+            raise refuse("number_unfit", argument="initial", value=repr(initial), bound=f"a number {slot} holds")
+        return tuple(np.full(shape, start, slot) for shape in slot_shapes(rule, shape))
 
 
 def apply_rows(
@@ -91,6 +98,10 @@ def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Mem
         return apply_all(rule, table, slots, grad, step)
     if not isinstance(grad.num_rows, int | np.integer):
         raise refuse("count_unfit", argument="num_rows", value=value_text(grad.num_rows), bound=0).in_call(
+            "apply_gradient", None, "IndexedRows"
+        )
+    if not hasattr(grad.values, "shape"):
+        raise refuse("not_an_array", argument="grad", value=f"IndexedRows of {type(grad.values).__name__}").in_call(
             "apply_gradient", None, "IndexedRows"
         )
     shape = tuple(getattr(table, "shape", ()))  # what is no table at all is refused below
