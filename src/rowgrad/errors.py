@@ -462,6 +462,16 @@ WORDS: dict[str, Words] = {
     ),
     "plan_unfit": Words("the plan is of {value}, the bags have {bound}", ("plan",)),
     "no_kernel_for_device": Words("{argument} is on {value}; this op has kernels for {bound}", (), UnimplementedError),
+    "jit_trace": Words(
+        "torch.jit.trace is not supported: it would record sizes as constants; use torch.export or torch.compile",
+        (),
+        UnimplementedError,
+    ),
+    "functionalize": Words(
+        "torch.func.functionalize is not supported; no op here writes in place, so call it without",
+        (),
+        UnimplementedError,
+    ),
     "forward_mode": Words(
         "forward-mode differentiation is not implemented; use reverse mode (backward, torch.func.vjp, jacrev)",
         (),

@@ -137,3 +137,73 @@ def test_wrong_shapes_are_named_when_traced() -> None:
     compiled = torch.compile(lambda t, i, s: OPS["SparseSegmentMean"](t, i, s), fullgraph=True, backend="eager")
     with pytest.raises(Exception, match="segment_ids and indices should have same size"):
         compiled(torch.rand(4, 2), torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_jit_trace_is_rejected() -> None:
+    """The tracer records where results are stored, not the kernel: it would return memory nobody wrote."""
+    ids, segments = torch.tensor([1, 2]), torch.tensor([0, 1])
+    bag = rowgrad.torch.nn.EmbeddingBag(4, 2)
+    frozen = rowgrad.torch.nn.EmbeddingBag.from_pretrained(torch.rand(4, 2))
+    for traced, inputs in (
+        (rg.raw_ops.SparseSegmentSum, (torch.rand(4, 2), ids, segments)),
+        (bag, (ids.view(1, 2),)),
+        (frozen, (ids.view(1, 2),)),
+        (lambda x: rg.dense_ops.Add(x, x), (ids.to(torch.uint16),)),
+    ):
+        with pytest.raises(rg.errors.UnimplementedError, match=r"torch\.jit\.trace is not supported"):
+            torch.jit.trace(traced, inputs)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_jit_trace_records_operators() -> None:
+    table, ids = torch.arange(20.0).view(10, 2), torch.tensor([1, 2])
+    traced = torch.jit.trace(torch.ops.rowgrad.SparseSegmentSum, (table, ids, torch.tensor([0, 1])))
+    found = traced(table, torch.tensor([3, 4, 5]), torch.tensor([0, 1, 1]))
+    assert torch.equal(found, torch.stack([table[3], table[4] + table[5]]))
+
+
+def test_functionalize_is_rejected() -> None:
+    def loss(table: Any) -> Any:
+        return rg.raw_ops.SparseSegmentSum(table, [1, 2], [0, 1]).sum()
+
+    for transformed in (torch.func.functionalize(loss), torch.func.functionalize(torch.func.grad(loss))):
+        with pytest.raises(rg.errors.UnimplementedError, match="functionalize is not supported"):
+            transformed(torch.rand(4, 2))
+    with pytest.raises(rg.errors.UnimplementedError, match="functionalize is not supported"):
+        torch.func.functionalize(rowgrad.torch.nn.EmbeddingBag(4, 2, padding_idx=0))(torch.tensor([[1, 2]]))
+
+
+def compiled_backward(loss: torch.Tensor) -> None:
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_autograd() -> None:
+    """One class records the calls of every op: a compiled backward pass must not be taken for another one's."""
+    table = torch.rand(10, 2, requires_grad=True)
+    ids, segments = torch.tensor([1, 2, 2]), torch.tensor([0, 0, 1])
+    for op in ("Sum", "Mean", "SqrtN"):
+        for sparse in (False, True):
+            gradients = []
+            for backward in (torch.Tensor.backward, compiled_backward):
+                bags = OPS[f"SparseSegment{op}WithNumSegments"](table, ids, segments, 3, sparse_gradient=sparse)
+                table.grad = None
+                backward(bags.square().sum())
+                gradients.append(table.grad.to_dense())  # type: ignore[attr-defined]
+            assert torch.equal(*gradients)
+    table.grad = None
+    compiled_backward(torch.ops.rowgrad.SparseSegmentSum(table, ids, segments).sum())
+    assert table.grad is not None
+    assert table.grad.sum(1).tolist() == [0, 2, 4, 0, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_autograd_of_fused_tables_is_rejected() -> None:
+    bag = rowgrad.torch.nn.EmbeddingBag(4, 2, fused=True)
+    optimizer = rowgrad.torch.optim.SGD(bag.parameters())
+    with pytest.raises(rg.errors.OpError, match="does not support compiled autograd"):
+        compiled_backward(bag(torch.tensor([[1, 2]])).sum())
+    bag(torch.tensor([[1, 2]])).sum().backward()
+    optimizer.step()

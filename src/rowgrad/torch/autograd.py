@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
+from torch._C._functorch import TransformType, get_interpreter_stack, is_legacy_batchedtensor
 from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn import Parameter
 
+from ..errors import refuse
 from ..spec import CATALOG, Op
 from . import dense, devices, library
 from .kept import Kept, Like, is_float, refuse_tangents, wanted
@@ -34,6 +35,8 @@ class _Plain(_SingleLevelFunction):
 
     No transform is at work where it is called, so what `torch.autograd.Function.apply` does for those is left out.
     """
+
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
     @staticmethod
     def forward(ctx: Any, op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], *_: Any) -> Any:
@@ -96,9 +99,13 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
         attrs = devices.with_order(attrs, arguments.values())
     if torch.compiler.is_compiling():
         return library.call(op, arguments, attrs)
+    if _get_tracing_state() is not None:  # the tracer would record the memory of results, not who wrote it
+        raise refuse("jit_trace")
     if forward_ad._current_level >= 0:
         refuse_tangents(arguments.values())
     if _are_functorch_transforms_active():
+        if any(level.key() == TransformType.Functionalize for level in get_interpreter_stack() or ()):
+            raise refuse("functionalize")
         result = _Transformed.apply(op, attrs, *settled(op, arguments).values())
         return result if isinstance(result, tuple) else (result,)
     recorded = loose = False

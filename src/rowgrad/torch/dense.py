@@ -16,6 +16,7 @@ from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 
 from ..dense import FUNCTIONS
+from ..errors import refuse
 from ..native_dense import Namespace as NumPy
 from ..spec import COMPLEX, FLOATS, REALS, Op
 from .tensors import DTYPE, from_numpy
@@ -206,6 +207,8 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
+    if torch.jit.is_tracing():
+        raise refuse("jit_trace")
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
     device = flat[0].device
     arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]

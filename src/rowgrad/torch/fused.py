@@ -177,6 +177,7 @@ def destination(ctx: Any, weight: FusedWeight) -> str:
     It may wait for the step where autograd would do nothing but store it. `torch.autograd.grad` returns it if the table
     is among its inputs, hooks read it, and with `create_graph=True` it is differentiated.
     """
+    refuse_compiled_backward(ctx)
     leaf = next((node for node, _ in ctx.next_functions if getattr(node, "variable", None) is weight), None)
     if leaf is None or not weight.requires_grad:  # frozen in the lookup, or since
         return "nowhere"
@@ -190,6 +191,12 @@ def destination(ctx: Any, weight: FusedWeight) -> str:
     if weight.rowgrad_pending:
         _store(weight)  # earlier gradients are added up first
     return "autograd"
+
+
+def refuse_compiled_backward(ctx: Any) -> None:
+    """Reject compiled autograd: it runs the backward pass outside of autograd's engine, on a copy of `ctx`."""
+    if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
+        raise refuse("fused_unfit", value="compiled autograd")
 
 
 def _defer_bags(

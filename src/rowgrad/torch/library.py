@@ -232,6 +232,8 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
     class Recorded(torch.autograd.function._SingleLevelFunction):
+        _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
+
         @staticmethod
         def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
             with torch.enable_grad():  # torch turned it off here, but an outer level of torch.func may record

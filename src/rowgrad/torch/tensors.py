@@ -127,6 +127,8 @@ def check_storage(tensor: Tensor, argument: str) -> None:
         length = (last + 1) * tensor.element_size() if tensor.numel() else 0
     extent = tensor.storage_offset() * tensor.element_size() + length
     if (extent > held or address == 0) and length and not tensor._is_zerotensor():
+        if torch._is_functional_tensor(tensor):  # a wrapper without memory
+            return
         if held == 0 or address == 0:
             raise refuse("no_memory", argument=argument)
         raise refuse("storage_too_small", argument=argument, value=extent, bound=held)

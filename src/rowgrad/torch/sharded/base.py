@@ -152,6 +152,12 @@ class ShardedModule(torch.nn.Module):
         bags: Sequence[Bags] = ()
         refusal: Exception | None = None
         try:
+            if torch.jit.is_tracing():
+                raise refuse("jit_trace")
+            if torch._C._are_functorch_transforms_active():
+                raise refuse(
+                    "not_here", argument="a sharded table", value="torch.func", bound="used without transforms"
+                )
             bags = prepare()
             for b, stack, table in zip(bags, stacks, tables, strict=True):
                 check_storages(b)

@@ -47,6 +47,8 @@ class _Sharded(torch.autograd.Function):
 
 def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
     """Reject what no rank can do; returns for each table whether its gradient waits for the optimizer's step."""
+    if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
+        raise refuse("not_here", argument="backward", value="compiled autograd", bound="run by autograd's engine")
     _ = ctx.saved_tensors  # torch refuses what was freed, or changed since
     if torch.is_grad_enabled():
         raise refuse("not_here", argument="create_graph", value="True", bound="False for a sharded table")
