@@ -18,7 +18,7 @@ def command(chosen: argparse.Namespace) -> int:
     """Write it to a file or to stdout."""
     page = read_page(chosen.file, chosen.page, partial(say, "export"), chosen.follow_links)
     if chosen.out is not None:
-        check_writable(chosen.out)
+        check_writable(chosen.out, [chosen.file])
     if chosen.form == "python":
         build(page)  # a script of a page that does not hold would only fail later; a drawing of one may help
     if chosen.form == "python" and chosen.out is not None:

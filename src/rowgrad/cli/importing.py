@@ -20,12 +20,9 @@ def command(chosen: argparse.Namespace) -> int:
     if not is_old(plain_bytes(chosen.file)):
         raise PageError(chosen.file, "this is no page (SVG) and no task (JSON) of enuSpace-TensorFlow")
     out = chosen.out or _beside(Path(chosen.file))
-    check_writable(out)
-    if os.path.exists(out):
-        if os.path.samefile(out, chosen.file):
-            raise FileExistsError(errno.EEXIST, "the page would take the place of the file it comes from", out)
-        if not chosen.force:
-            raise FileExistsError(errno.EEXIST, "there is such a file already; --force writes over it", out)
+    check_writable(out, [chosen.file, str(Path(chosen.file).with_suffix(".dat"))])
+    if os.path.exists(out) and not chosen.force:
+        raise FileExistsError(errno.EEXIST, "there is such a file already; --force writes over it", out)
     imported = read_enuspace(chosen.file, follow_links=chosen.follow_links)
     save(imported.page, out)
     warnings = sum(remark.level == "warning" for remark in imported.report)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
 from ..graph.enuspace import read_enuspace
 from ..graph.io import load
+from ..graph.io.files import check_replaceable
 from ..graph.page import Page, PageError, Project
 from ..plain_file import open_plain
 from .exits import UsageError
@@ -70,8 +71,8 @@ def is_old(raw: bytes) -> bool:
     return "object" in top and "format" not in top
 
 
-def check_writable(path: str) -> None:
-    """OSError where a file cannot be put there: better before the work than after it."""
+def check_writable(path: str, sources: Iterable[str | None] = ()) -> None:
+    """Raise OSError, before the work, if a file cannot be written there or would overwrite one of the sources."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "this is a folder", path)
@@ -79,3 +80,14 @@ def check_writable(path: str) -> None:
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", path)
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, f"nothing can be written in {target.parent}", path)
+    check_replaceable(target)
+    for source in filter(None, sources):
+        if os.path.realpath(source) == str(target) or (target.exists() and _is_same(target, source)):
+            raise FileExistsError(errno.EEXIST, f"the output would overwrite {source}, which this command uses", path)
+
+
+def _is_same(target: Path, source: str) -> bool:
+    try:
+        return os.path.samefile(target, source)
+    except OSError:
+        return False

@@ -30,8 +30,11 @@ def command(chosen: argparse.Namespace) -> int:
     if chosen.state is not None and len(pages) > 1:
         names = ", ".join(p.name for p in pages)
         raise UsageError(f"--state keeps one page, and there are several; choose one with --page: {names}")
-    for path in filter(None, (chosen.state, chosen.out)):
-        check_writable(path)
+    fed = [what.partition("=")[2] for what in (*chosen.feed, *chosen.feed_batches)]
+    if chosen.state is not None:
+        check_writable(chosen.state, [chosen.file, *fed])
+    if chosen.out is not None:
+        check_writable(chosen.out, [chosen.file, chosen.state, *fed])
     opened = open_runs(chosen, pages, tell)
     runs = [run for run in opened if not run.is_idle]
     if not runs:

@@ -1,0 +1,99 @@
+"""Outputs never replace a file the same command reads, nor a pipe or a device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from enuspace_files import SAMPLES
+
+from rowgrad.cli import main
+from rowgrad.graph import Block, ClientSession, Const, End, Page, Scope, load, save
+from rowgrad.graph.export import save_python
+from rowgrad.graph.io.results_file import save_arrays
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Page(
+        "page",
+        [
+            Block("x", "Placeholder", attrs={"dtype": "float32", "shape": [2]}),
+            Block("w", "Variable", {"initvalues": np.zeros(2, np.float32)}),
+            Block("more", "AssignAdd", wires={"ref": [End("w", "ref")], "value": [End("x", "output")]}),
+            Block("run", "ClientSession", wires={"fetch_outputs": [End("more", "output_ref")]}),
+        ],
+    )
+    save(page, "page.json")
+    np.save("x.npy", np.ones(2, np.float32))
+    np.save("days.npy", np.ones((3, 2), np.float32))
+    assert main(["run", "page.json", "--feed", "x=x.npy", "--state", "old.state"]) == 0
+    os.symlink("page.json", "link.json")
+    os.link("x.npy", "same.npy")
+
+
+RUN = ["run", "page.json", "--feed", "x=x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "used"),
+    [
+        ([*RUN, "-o", "page.json"], "page.json"),
+        ([*RUN, "-o", "./page.json"], "page.json"),
+        ([*RUN, "-o", "link.json"], "page.json"),
+        ([*RUN, "-o", "x.npy"], "x.npy"),
+        ([*RUN, "-o", "same.npy"], "x.npy"),
+        (["run", "page.json", "--feed-batches", "x=days.npy", "-o", "days.npy"], "days.npy"),
+        ([*RUN, "--state", "old.state", "-o", "old.state"], "old.state"),
+        ([*RUN, "--state", "new.state", "-o", "new.state"], "new.state"),
+        ([*RUN, "--state", "page.json"], "page.json"),
+        (["export", "page.json", "--python", "-o", "page.json"], "page.json"),
+        (["export", "page.json", "--svg", "-o", "link.json"], "page.json"),
+        (["export", "link.json", "--dot", "-o", "page.json"], "link.json"),
+    ],
+)
+def test_an_output_over_an_input_is_an_error(words: list[str], used: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    assert main(words) == 3
+    assert f"the output would overwrite {used}, which this command uses" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_an_import_over_its_own_files_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(next(SAMPLES.glob("*.svg")), "old.svg")
+    Path("old.dat").write_bytes(b"numbers")
+    for out in ("old.svg", "old.dat"):
+        assert main(["import", "old.svg", "-o", out, "--force"]) == 3
+        assert f"the output would overwrite {out}" in capsys.readouterr().err
+    assert Path("old.dat").read_bytes() == b"numbers"
+
+
+@pytest.mark.parametrize("words", [[*RUN, "-o", "pipe"], ["export", "page.json", "--dot", "-o", "pipe"]])
+def test_a_pipe_is_not_replaced(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    assert main(words) == 3
+    assert "pipe: this is not a regular file" in capsys.readouterr().err
+    assert Path("pipe").is_fifo()
+
+
+def test_writers_do_not_replace_a_pipe() -> None:
+    os.mkfifo("pipe")
+    root = Scope.new_root_scope()
+    Const(root, 1.0)
+    page = load("page.json")
+    assert isinstance(page, Page)
+    writers = [
+        lambda: save_arrays("pipe", {"a": np.ones(2)}),
+        lambda: ClientSession(root).save("pipe"),
+        lambda: save_python(page, "pipe"),
+        lambda: save(page, "pipe"),
+    ]
+    for write in writers:
+        with pytest.raises(OSError, match="not a regular file"):
+            write()
+        assert Path("pipe").is_fifo()
+    assert not list(Path().glob(".*.tmp"))
