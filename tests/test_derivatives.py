@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -169,3 +170,86 @@ def test_a_sparse_output_stands_for_its_values() -> None:
     assert rg.vjp(rg.sparse.fill_empty_rows, (rows, 0.5), (dy, None))[0].tolist() == [20.0]
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must have shape \[2\]"):
         rg.vjp(rg.sparse.slice, (whole, [0, 1], [2, 2]), np.ones(3))
+
+
+def test_gradients_share_no_memory() -> None:
+    x, dy = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)
+    first, second = rg.vjp(rg.dense_ops.Add, (x, x), dy)
+    first *= 2
+    assert (first.max(), second.max(), dy.max()) == (2, 1, 1)
+    (same,) = rg.vjp(lambda v: v, (x,), dy)
+    same *= 2
+    assert dy.max() == 1
+    whole = np.ones((4, 3), np.float32)
+    (part,) = rg.vjp(rg.dense_ops.Identity, (x,), whole[:2])
+    part *= 2
+    assert whole.max() == 1
+
+
+def test_rows_do_not_follow_a_batch_that_is_used_again() -> None:
+    ids, dy = np.array([2, 0]), np.ones((2, 1), np.float32)
+    (rows,) = rg.vjp(lambda t: rg.raw_ops.GatherRows(t, ids), (np.zeros((3, 1), np.float32),), dy)
+    ids[:], dy[:] = 1, 7
+    assert (rows.indices.tolist(), rows.values.tolist()) == ([2, 0], [[1], [1]])
+
+
+def test_a_tuple_is_no_list_of_shards() -> None:
+    a, b = np.ones((2, 2), np.float32), np.ones((2, 2), np.float32)
+    ids = rg.SparseTensor([[0, 0], [1, 0]], np.array([0, 1]), [2, 1])
+    assert rg.embedding_lookup_sparse((a, b), ids).shape == (2, 2, 2)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="params must be an array; got tuple"):
+        rg.vjp(rg.embedding_lookup_sparse, ((a, b), ids), np.ones((2, 2), np.float32))
+
+
+def test_gradients_of_a_tuple_are_a_tuple() -> None:
+    x, dy = np.ones(2), np.array([1.0, 2.0])
+    for kind in (list, tuple):
+        (found,) = rg.vjp("AddN", (kind([x, x]),), dy)
+        assert type(found) is kind
+        assert [g.tolist() for g in found] == [[1, 2], [1, 2]]
+
+
+def test_rows_among_the_inputs_stand_for_their_values() -> None:
+    rows = rg.IndexedRows(np.ones((2, 1)), np.array([2, 0]), 3)
+    (found,) = rg.vjp(rg.densify, (rows,), np.array([[5.0], [6.0], [7.0]]))
+    assert found.tolist() == [[7], [5]]
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (lambda x: x if x == 0 else rg.dense_ops.Mul(x, x), "== use rowgrad.dense_ops.Equal"),
+        (lambda x: x if x != 0 else rg.dense_ops.Mul(x, x), "!= use rowgrad.dense_ops.NotEqual"),
+        (lambda x: x < np.ones(()), "< use rowgrad.dense_ops.Less"),
+        (lambda x: np.zeros(()) < x, "> use rowgrad.dense_ops.Greater"),
+        (lambda x: x or x, "its truth value use rowgrad.dense_ops.Greater or Equal"),
+        (lambda x: x[0], "use rowgrad.dense_ops.Slice or Gather"),
+        (abs, "use rowgrad.dense_ops.Abs"),
+        (lambda x: x // 2, "// use rowgrad.dense_ops.FloorDiv"),
+        (lambda x: 2 % x, "% use rowgrad.dense_ops.FloorMod"),
+    ],
+)
+def test_branches_and_other_operators_name_the_op_to_use(function: Any, op: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(op)):
+        rg.vjp(function, (np.zeros(()),), 1.0)
+
+
+def test_branches_on_the_results_of_ops() -> None:
+    def function(x: Any) -> Any:
+        return rg.dense_ops.Neg(x) if rg.dense_ops.Less(x, 0.0) else x
+
+    assert rg.vjp(function, (np.array(-2.0),), 1.0)[0] == -1
+    assert rg.vjp(function, (np.array(2.0),), 1.0)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("abc", r"cotangents\[0\] must be float64, as the output; got object"),
+        (1j, r"cotangents\[0\] must be float64, as the output; got complex128"),
+        ({"a": 1}, r"cotangents\[0\] must be an array; got dict"),
+    ],
+)
+def test_cotangents_that_are_not_real_numbers(given: Any, words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        rg.vjp(rg.dense_ops.Square, (np.ones(()),), given)

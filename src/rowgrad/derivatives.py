@@ -14,9 +14,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .arrays import admit
+from .arrays import admit, as_array
 from .dispatch import describe_value, invoke
-from .errors import refuse, shape_text
+from .errors import OpError, refuse, shape_text
 from .raw_ops import OPS
 from .rows import IndexedRows
 from .sparse_tensor import SparseTensor
@@ -76,10 +76,17 @@ def _refusal(sign: str, op: str) -> Callable[..., Any]:
 
 for _name, _sign, _op in (
     ("add", "+", "Add"), ("sub", "-", "Sub"), ("mul", "*", "Mul"), ("truediv", "/", "RealDiv"), ("pow", "**", "Pow"),
-    ("matmul", "@", "MatMul"), ("neg", "-", "Neg"),
+    ("matmul", "@", "MatMul"), ("floordiv", "//", "FloorDiv"), ("mod", "%", "FloorMod"),
 ):  # fmt: skip
-    for _side in ("", "r") if _name != "neg" else ("",):
+    for _side in ("", "r"):
         setattr(Traced, f"__{_side}{_name}__", _refusal(_sign, _op))
+for _name, _sign, _op in (
+    ("neg", "-", "Neg"), ("abs", "abs()", "Abs"), ("eq", "==", "Equal"), ("ne", "!=", "NotEqual"), ("lt", "<", "Less"),
+    ("le", "<=", "LessEqual"), ("gt", ">", "Greater"), ("ge", ">=", "GreaterEqual"),
+    ("getitem", "[]", "Slice or Gather"),
+    ("bool", "its truth value", "Greater or Equal, whose results are plain arrays"),
+):  # fmt: skip
+    setattr(Traced, f"__{_name}__", _refusal(_sign, _op))
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
@@ -125,7 +132,8 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
     `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
     The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
-    SparseTensor stands for its values, among outputs too, a list for its items. `attrs` are passed on.
+    SparseTensor stands for its values, among outputs too, `IndexedRows` for theirs, a list or tuple for its items.
+    Gradients share no memory with one another or with arguments. `attrs` are passed on.
 
     >>> import numpy as np, rowgrad as rg
     >>> x = {"data": np.ones((3, 1)), "indices": [0, 2], "segment_ids": [0, 0]}
@@ -140,15 +148,19 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     traced: dict[Any, Any] = {k: _trace(tape, v) for k, v in (inputs.items() if named else enumerate(inputs))}
     outputs = function(**traced, **attrs) if named else function(*traced.values(), **attrs)
     gradients = _backward(tape, outputs, cotangents)
-    found = {k: _collect(gradients, v) for k, v in traced.items()}
+    owned = _Owned(cotangents)
+    found = {k: _collect(gradients, v, owned) for k, v in traced.items()}
     return found if named else tuple(found.values())
 
 
 def _trace(tape: Tape, value: Any) -> Any:
     if isinstance(value, SparseTensor):
         return SparseTensor(value.indices, _trace(tape, value.values), value.dense_shape)
+    if isinstance(value, IndexedRows):
+        return IndexedRows(_trace(tape, value.values), value.indices, value.num_rows, value.is_unique)
     if isinstance(value, list | tuple) and value and all(hasattr(v, "dtype") for v in value):
-        return [_trace(tape, v) for v in value]
+        items = [_trace(tape, v) for v in value]
+        return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, list | tuple) and value and np.asarray(value).dtype.kind == "f":
         value = np.asarray(value, np.float32)  # what the ops make of Python numbers
     if not hasattr(getattr(value, "dtype", np.dtype(float)), "kind"):
@@ -159,12 +171,48 @@ def _trace(tape: Tape, value: Any) -> Any:
     return Traced(tape, value) if is_differentiable(value) else value
 
 
-def _collect(gradients: dict[int, Any], value: Any) -> Any:
-    if isinstance(value, SparseTensor):
-        return _collect(gradients, value.values)
-    if isinstance(value, list):
-        return [_collect(gradients, v) for v in value] if any(isinstance(v, Traced) for v in value) else None
-    return gradients.get(id(value)) if isinstance(value, Traced) else None
+class _Owned:
+    """Gradients for the caller to keep and change: each has memory of its own."""
+
+    def __init__(self, cotangents: Any) -> None:
+        given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
+        self._taken = {_memory(y) for y in given}
+
+    def array(self, gradient: Any) -> Any:
+        """An array, copied if something else has its memory; a traced one, which nobody can change, as it is."""
+        if not isinstance(gradient, np.ndarray):
+            return gradient
+        if _memory(gradient) in self._taken:
+            gradient = gradient.copy()
+        self._taken.add(_memory(gradient))
+        return gradient
+
+    def gradient(self, gradient: Any) -> Any:
+        """An array or rows. Ids that are not unique may be those of the caller's batch."""
+        if not isinstance(gradient, IndexedRows):
+            return self.array(gradient)
+        ids = gradient.indices
+        if isinstance(ids, np.ndarray) and not gradient.is_unique:
+            ids = ids.copy()
+        return IndexedRows(self.array(gradient.values), ids, gradient.num_rows, gradient.is_unique)
+
+
+def _memory(array: Any) -> int:
+    """The array whose memory another one views, by its identity."""
+    while isinstance(base := getattr(array, "base", None), np.ndarray):
+        array = base
+    return id(array)
+
+
+def _collect(gradients: dict[int, Any], value: Any, owned: _Owned) -> Any:
+    if isinstance(value, SparseTensor | IndexedRows):
+        return _collect(gradients, value.values, owned)
+    if isinstance(value, list | tuple):
+        if not any(isinstance(v, Traced) for v in value):
+            return None
+        items = [_collect(gradients, v, owned) for v in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return owned.gradient(gradients.get(id(value))) if isinstance(value, Traced) else None
 
 
 def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
@@ -213,9 +261,13 @@ def _is_wanted(tape: Tape, value: Any) -> bool:
 
 def _cotangent(k: int, result: Traced, y: Any) -> Any:
     """One given cotangent, of the output's own shape and dtype; Python numbers take that dtype."""
-    if not hasattr(y, "dtype"):
-        y = np.asarray(y, result.dtype)
     facts: dict[str, Any] = {"argument": f"cotangents[{k}]"}
+    if not hasattr(y, "dtype"):
+        call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
+        try:
+            y = as_array(y, facts["argument"], result.dtype.name)
+        except OpError as error:
+            raise error.in_call("vjp", None, call) from None
     call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
     if tuple(y.shape) != result.shape:
         facts |= {"value": shape_text(tuple(y.shape)), "bound": shape_text(result.shape)}
