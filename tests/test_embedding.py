@@ -368,3 +368,9 @@ def test_a_last_dimension_below_int64_keeps_its_rows() -> None:
     ids = rg.SparseTensor([[0, 0, 5], [1, 0, 7]], np.array([1, 2]), [2, 1, 2**62 - 1])
     table = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
     assert rg.safe_embedding_lookup_sparse(table, ids, combiner="sum").tolist() == [[[3, 4]], [[5, 6]]]
+
+
+def test_max_norm_is_not_text() -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"max_norm must be a number; got '1\.0'"):
+        rg.embedding_lookup_sparse(table(), ids, max_norm="1.0")  # type: ignore[arg-type]

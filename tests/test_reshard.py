@@ -571,3 +571,10 @@ def test_a_signal_ends_the_command(tmp_path: Path) -> None:
         assert process.stderr.read() == "rowgrad reshard: ended by a signal; t is as it was\n"
     assert process.returncode == 143
     assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_counts_of_any_integer_type(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.arange(6.0).reshape(3, 2))
+    made = rg.reshard(tmp_path / "table.npy", tmp_path / "parts", parts=np.int8(2), memory=np.int16(1000))
+    assert (made.parts, type(made.parts)) == (2, int)
+    assert np.load(tmp_path / "parts" / "part-00001-of-00002.npy").tolist() == [[4, 5]]

@@ -254,6 +254,8 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
     16-bit rows are shortened in float32 and rounded once. `ops` says what the rows are: arrays, or wires of a graph.
     """
     try:
+        if isinstance(max_norm, str | bytes):
+            raise TypeError  # float() reads text, too
         bound = max(float(max_norm), 0.0)
     except (TypeError, ValueError, OverflowError):
         raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import refuse
 from ..parts import check_strategy
 from .judging import judge
@@ -47,6 +49,7 @@ def reshard(
     leaves what was there. `overwrite` lets it replace a folder of parts. `progress` is called with bytes done and all.
     """
     _check_options(parts, strategy, format, memory)
+    memory = int(memory)
     path, place = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     _check_elsewhere(place, path)
     opened = open_source(path, _names(tensors))
@@ -63,11 +66,11 @@ def reshard(
 
 def _check_options(parts: int, strategy: str, format: str | None, memory: int) -> None:
     check_strategy(strategy)
-    if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= MOST_PARTS:
+    if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or not 1 <= parts <= MOST_PARTS:
         raise refuse("value_unfit", argument="parts", value=repr(parts), bound=f"1 to {MOST_PARTS}")
     if format is not None and format not in FORMATS:
         raise refuse("value_unfit", argument="format", value=repr(format), bound=" or ".join(FORMATS))
-    if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
+    if not isinstance(memory, int | np.integer) or isinstance(memory, bool) or memory < 1:
         raise refuse("value_unfit", argument="memory", value=repr(memory), bound="a positive number of bytes")
 
 
