@@ -176,6 +176,7 @@ WORDS: dict[str, Words] = {
         " overwritten in place after backward; overwrite them after step(), or use fused=False"
     ),
     "ids_of_sample": Words("sample {position}: {argument} holds numbers of dtype {value}; ids are whole numbers"),
+    "sample_unfit": Words("sample {position}: {argument} must be {bound}; got {value}"),
     "feature_unfit": Words("feature {argument}: {value}"),
     "id_of_sample": Words("sample {position}: {argument} holds {value}, which is not in [0, {bound})"),
     "row_outside": Words("{argument} = {value} is not a row of a table of {bound}"),

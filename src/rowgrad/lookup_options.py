@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,10 @@ def row_number(argument: str, row: int | None, rows: int) -> int | None:
     """A row given by its number; negative ones count from the end."""
     if row is None:
         return None
+    try:
+        index(row)
+    except TypeError:
+        raise refuse("number_unfit", argument=argument, value=repr(row), bound="an int") from None
     if not -rows <= row < rows:
         raise refuse("row_outside", argument=argument, value=row, bound=rows)
     return row % rows

@@ -61,3 +61,47 @@ def test_wrong_samples_are_named() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="w"):
         rgt.data.Collate({"seen": 50}, weights={"seen": "w"})([{"seen": [1], "w": []}])
     assert rgt.data.Collate({"seen": 50}, plan=False)([{"seen": []}])["seen"].plan is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (["a"], r"sample 1: seen must be whole numbers that int64 holds; got \['a'\]"),
+        ([2**70], "sample 1: seen must be whole numbers"),
+        ([[1, 2], [3]], "sample 1: seen must be whole numbers"),
+        (None, "sample 1: seen must be whole numbers"),
+        (torch.tensor([2**63 + 5], dtype=torch.uint64), "got 9223372036854775813"),
+    ],
+)
+def test_samples_without_ids(value: Any, words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        rgt.data.Collate({"seen": 50})([{"seen": [1]}, {"seen": value}])
+
+
+def test_samples_without_a_key() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: seen must be a key of every sample"):
+        rgt.data.Collate({"seen": 50})([{}])
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: w must be a key of every sample"):
+        rgt.data.Collate({"seen": 50}, weights={"seen": "w"})([{"seen": [1]}])
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: w must be numbers; got 'x'"):
+        rgt.data.Collate({"seen": 50}, weights={"seen": "w"})([{"seen": [1], "w": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "words"),
+    [
+        (2**33, {"dtype": torch.int32}, "dtype must be int64 for the 8589934592 rows of 'seen'"),
+        (5, {"dtype": torch.int16}, "dtype must be one of int32, int64; got torch.int16"),
+        (5, {"weights": {"other": "w"}}, "weights must be keys of num_rows: 'seen'; got 'other'"),
+        (-1, {}, "must be an int from 0"),
+    ],
+)
+def test_options_that_would_change_ids_or_weights(rows: int, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        rgt.data.Collate({"seen": rows}, **options)
+
+
+def test_batches_are_made_on_the_cpu() -> None:
+    with torch.device("meta"):
+        batch = rgt.data.Collate({"seen": 5}, weights={"seen": "w"})([{"seen": [1, 2], "w": [1.0, 2.0]}])["seen"]
+    assert {t.device.type for t in (batch.indices, batch.offsets, batch.segment_ids, batch.weights)} == {"cpu"}

@@ -317,3 +317,63 @@ def test_out_is_not_for_tensors() -> None:
         words,
     )
     assert out.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ((1, 0, 1), "segment ids are not increasing"),
+        ((0, 1, 5), "Segment id 5 out of range [0, 3)"),
+        ((-1, 0, 1), "Segment id -1 out of range [0, 3)"),
+    ],
+)
+def test_sparse_ids_of_features_are_in_order(rows: tuple[int, ...], words: str) -> None:
+    """They are counted by rows; out of order they would come into other bags."""
+    embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 4, 2)])
+    found = refusal(lambda: embeddings({"a": sparse(T([1, 2, 3]), rows)}))
+    assert found[2].startswith(f"feature a: {words}")
+
+
+def test_tables_without_columns() -> None:
+    embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 4, 0, features=("x", "y"))])
+    out = embeddings({"x": T([[1, 2]]), "y": T([[3, 3]])})
+    assert out["y"].shape == (1, 0)
+
+
+def test_padding_beside_segments_of_another_length() -> None:
+    table = torch.ones(3, 2)
+    found = refusal(lambda: rgt.functional.embedding_bag(table, IDS, segment_ids=T([0, 1]), num_bags=2, padding_idx=0))
+    assert found[1:] == ("segment_ids", "segment_ids and indices should have same size.")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: rgt.nn.EmbeddingBag(-1, 2), "num_embeddings must be an int of 0 or more; got -1"),
+        (lambda: rgt.nn.EmbeddingBag(3, 2.5), "embedding_dim must be an int of 0 or more; got 2.5"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag("3", 2), "num_embeddings must be an int of 0 or more; got '3'"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag(2**62, 2**62), "Encountered overflow when multiplying"),
+        (lambda: rgt.nn.EmbeddingBag(3, 2, dtype=torch.int64), "dtype must be one of torch.float16, torch.bfloat16"),
+        (lambda: rgt.nn.EmbeddingBag(3, 2, padding_idx=1.5), "padding_idx must be an int; got 1.5"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag.from_pretrained(np.ones((3, 2))), "embeddings must be a tensor, got ndarray"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag.from_pretrained(IDS[None]), "embeddings must be one of float16"),
+        (lambda: rgt.functional.embedding_bag(T(1.0), IDS, STARTS), "weight: got 0 dimensions; wanted 1 or more"),
+        (
+            lambda: rgt.functional.embedding_bag(np.ones((3, 2)), IDS, STARTS, grad="rows"),  # type: ignore[arg-type]
+            "weight must be a tensor, got ndarray",
+        ),
+    ],
+)
+def test_tables_that_cannot_be(make: Callable[[], Any], words: str) -> None:
+    assert refusal(make)[2].startswith(words)
+
+
+def test_sizes_of_tables_may_be_numpys() -> None:
+    assert rgt.nn.EmbeddingBag(np.int64(3), np.int32(2)).weight.shape == (3, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("norm", [float("inf"), 2.0, 1.0])
+def test_clipping_gradients_of_empty_batches(norm: float) -> None:
+    bag = rgt.nn.EmbeddingBag(3, 2, grad="rows")
+    bag(NONE, T([0])).sum().backward()
+    assert clip.clip_grad_norm_(bag.parameters(), 1.0, norm).item() == 0.0

@@ -221,6 +221,8 @@ def without_padding(bags: Bags, padding_idx: int) -> Bags:
     if bags.weights is not None and bags.weights.shape != bags.indices.shape:
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
+    if bags.segment_ids.shape != bags.indices.shape:
+        raise refuse("segments_match_indices")
     check_storages(bags)
     kept = bags.indices != padding_idx
     weights = None if bags.weights is None else bags.weights[kept]

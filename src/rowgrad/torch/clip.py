@@ -49,6 +49,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 def _norm(values: Tensor, norm_type: float) -> Tensor:
     """A norm that does not overflow in 16 bits: gradients would be scaled by 0."""
     wide = torch.float32 if values.dtype.itemsize == 2 else None
+    if values.numel() == 0:  # an empty batch; torch has no maximum of nothing
+        return torch.zeros((), dtype=wide or values.dtype, device=values.device)
     found: Tensor = torch.linalg.vector_norm(values, norm_type, dtype=wide)
     return found
 

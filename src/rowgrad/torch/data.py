@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 
 from ..errors import refuse
 from ..plan import Plan
+from ..updates import check_count
 from .tensors import check_storage
 
 
@@ -56,6 +57,18 @@ class Collate:
         self, num_rows: Mapping[str, int], *, weights: Mapping[str, str] | None = None, plan: bool = True,
         dtype: torch.dtype = torch.int64,
     ) -> None:  # fmt: skip
+        if dtype not in (torch.int32, torch.int64):
+            raise refuse("dtype_not_allowed", argument="dtype", value=dtype, bound="int32, int64")
+        for key, rows in num_rows.items():
+            check_count(f"num_rows[{key!r}]", rows)
+            if rows > torch.iinfo(dtype).max + 1:
+                raise refuse(
+                    "number_unfit", argument="dtype", value=dtype, bound=f"int64 for the {rows} rows of {key!r}"
+                )
+        for key in weights or ():
+            if key not in num_rows:
+                bound = f"keys of num_rows: {', '.join(map(repr, num_rows))}"
+                raise refuse("number_unfit", argument="weights", value=repr(key), bound=bound)
         self.num_rows = dict(num_rows)
         self.weights = dict(weights or {})
         self.plan = plan
@@ -73,10 +86,10 @@ class Collate:
         return batch
 
     def _bags(self, key: str, rows: int, samples: Sequence[Mapping[str, Any]]) -> BagBatch:
-        vectors = [_ids(key, k, sample[key]) for k, sample in enumerate(samples)]
-        lengths = torch.tensor([v.shape[0] for v in vectors], dtype=self.dtype)
-        wide = torch.cat(vectors) if vectors else torch.zeros(0, dtype=torch.int64)
-        segments = torch.arange(len(vectors), dtype=self.dtype).repeat_interleave(lengths)
+        vectors = [_ids(key, k, _found(sample, key, k)) for k, sample in enumerate(samples)]
+        lengths = torch.tensor([v.shape[0] for v in vectors], dtype=self.dtype, device="cpu")
+        wide = torch.cat(vectors) if vectors else torch.zeros(0, dtype=torch.int64, device="cpu")
+        segments = torch.arange(len(vectors), dtype=self.dtype, device="cpu").repeat_interleave(lengths)
         bad = torch.nonzero((wide < 0) | (wide >= rows))
         if len(bad):
             at = int(bad[0])
@@ -92,23 +105,39 @@ class Collate:
         name = self.weights.get(key)
         if name is None:
             return None
-        for sample in samples:
-            if isinstance(sample[name], Tensor):
-                check_storage(sample[name], name)
-        numbers = [torch.as_tensor(sample[name], dtype=torch.float32).reshape(-1) for sample in samples]
+        numbers = [
+            _tensor(name, k, _found(sample, name, k), "numbers", torch.float32) for k, sample in enumerate(samples)
+        ]
         for k, (found, wanted) in enumerate(zip(numbers, lengths.tolist(), strict=True)):
             if found.shape[0] != wanted:
                 raise refuse("lengths_match", argument=name, position=k, value=found.shape[0], bound=wanted)
-        return torch.cat(numbers) if numbers else torch.zeros(0)
+        return torch.cat(numbers) if numbers else torch.zeros(0, dtype=torch.float32, device="cpu")
+
+
+def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
+    if key not in sample:
+        raise refuse("sample_unfit", argument=key, position=number, value="no such key", bound="a key of every sample")
+    return sample[key]
+
+
+def _tensor(key: str, sample: int, value: Any, bound: str, dtype: torch.dtype | None = None) -> Tensor:
+    """A sample's numbers as a vector; what torch makes no tensor of is refused."""
+    if isinstance(value, Tensor):
+        check_storage(value, key)
+    try:
+        return torch.as_tensor(value, dtype=dtype, device="cpu").reshape(-1)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise refuse("sample_unfit", argument=key, position=sample, value=repr(value)[:80], bound=bound) from None
 
 
 def _ids(key: str, sample: int, value: Any) -> Tensor:
     """A sample's ids as a vector of int64; what is no whole number is refused."""
-    if isinstance(value, Tensor):
-        check_storage(value, key)
-    ids = torch.as_tensor(value, device="cpu").reshape(-1)
+    ids = _tensor(key, sample, value, "whole numbers that int64 holds")
     if ids.numel() == 0:
         return torch.zeros(0, dtype=torch.int64, device="cpu")
     if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
         raise refuse("ids_of_sample", argument=key, position=sample, value=ids.dtype)
+    if ids.dtype == torch.uint64 and bool((ids.view(torch.int64) < 0).any()):
+        value = int(ids.tolist()[int((ids.view(torch.int64) < 0).nonzero()[0])])
+        raise refuse("sample_unfit", argument=key, position=sample, value=value, bound="whole numbers that int64 holds")
     return ids.to(torch.int64)

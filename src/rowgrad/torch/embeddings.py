@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import OpError, refuse
 from ..raw_ops import OPS
+from ..sparse_tensor import SparseTensor
 from . import functional
 from .bags import Bags, check_storages, check_vector, numbers, read_bags
 from .fused import FusedWeight, fused_bags, is_trained_fused, keep_fused
@@ -161,7 +163,7 @@ class Embeddings(torch.nn.Module):
             rows = fused_bags(weight, bags, group.kind, None)
         else:
             rows = functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
-        return rows.view(-1, len(group.features), group.columns)
+        return rows.unflatten(0, (bags.num_bags // len(group.features), len(group.features)))
 
     def _parts(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
         """Ids, offsets and weights of each group."""
@@ -337,6 +339,17 @@ def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
     return Bags(stacked, segments, offsets.shape[0] - 1, weights)
 
 
+def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
+    """The rows of a SparseTensor's ids must ascend and be bags: they are counted, not looked up one by one."""
+    falls = np.flatnonzero(rows[1:] < rows[:-1])
+    if falls.size:
+        at = int(falls[0]) + 1
+        raise refuse("segments_not_increasing", position=at, value=int(rows[at]), bound=int(rows[at - 1]))
+    for at in (0, -1) if rows.size else ():
+        if not 0 <= rows[at] < bags:
+            raise refuse("segment_not_in_output", position=at % rows.size, value=int(rows[at]), bound=bags)
+
+
 def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tuple[Bags, Tensor]:
     """A feature's ids as a vector, and where its bags begin."""
     ids, offsets = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
@@ -344,6 +357,8 @@ def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tupl
         if offsets is not None and closed is None:
             raise refuse("offsets_with_end")
         bags = read_bags(ids, offsets, weights=weights, include_last_offset=bool(closed))
+        if isinstance(ids, SparseTensor):
+            _check_rows(ids.indices[:, 0], bags.num_bags)
         bags = bags._replace(weights=_fitting(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:

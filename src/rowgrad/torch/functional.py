@@ -48,6 +48,10 @@ def embedding_bag(
     longer rows for this lookup, as TensorFlow does: the table stays as it is, and gradients pass through.
     """
     kind, rows = checked(combiner, grad)
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
+    if weight.ndim == 0:
+        raise refuse("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
     padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
     default_id = row_number("default_id", default_id, weight.shape[0])
     bags = prepare(

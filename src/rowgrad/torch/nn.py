@@ -14,7 +14,7 @@ from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
 from .fused import FusedWeight, fused_bags, is_trained_fused, keep_fused
-from .tensors import from_numpy, new_table
+from .tensors import check_table_size, from_numpy, new_table
 
 
 class EmbeddingBag(torch.nn.Module):
@@ -54,6 +54,7 @@ class EmbeddingBag(torch.nn.Module):
         dtype: Any = None,
         _weight: Tensor | None = None,
     ) -> None:
+        check_table_size(num_embeddings, embedding_dim)
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
@@ -124,6 +125,11 @@ class EmbeddingBag(torch.nn.Module):
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
         """A module around a table that exists; `freeze` keeps it from being trained."""
+        if not isinstance(embeddings, Tensor):
+            raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
+        if not embeddings.dtype.is_floating_point:
+            bound = "float16, bfloat16, float32, float64"
+            raise refuse("dtype_not_allowed", argument="embeddings", value=embeddings.dtype, bound=bound)
         if embeddings.ndim != 2:
             raise refuse("bags_unfit", argument="embeddings", value=f"{embeddings.ndim} dimensions", bound="2")
         module = cls(embeddings.shape[0], embeddings.shape[1], _weight=embeddings, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from ..arrays import NUMPY_DTYPE, admit, fit
 from ..arrays import aval_of as array_aval
 from ..errors import refuse
 from ..memory import new_array
-from ..spec import INDEX, QUANTIZED, Arg, Aval, Op, regroup, spread
+from ..results import check_size
+from ..spec import FLOATS, INDEX, QUANTIZED, Arg, Aval, Op, regroup, spread
 
 # torch's quantized tensors are another thing than TensorFlow's quantized numbers.
 DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string")}
@@ -218,11 +220,30 @@ def aval_of(value: Any) -> Aval:
 
 def new_table(rows: int, columns: int, device: Any, dtype: torch.dtype | None) -> Tensor:
     """Memory for a table's rows, on large pages where this process allocates it: rows are read at random."""
+    check_table_size(rows, columns)
     dtype = dtype or torch.get_default_dtype()
+    if dtype not in _TABLES:
+        bound = ", ".join(map(str, _TABLES))
+        raise refuse("dtype_not_allowed", argument="dtype", value=dtype, bound=bound)
     place = torch.device(device) if device is not None else torch.get_default_device()
-    if place.type != "cpu" or dtype not in NAME:
+    if place.type != "cpu":
         return torch.empty((rows, columns), device=place, dtype=dtype)
+    check_size(Aval(NAME[dtype], (rows, columns)))
     return new_tensor((rows, columns), dtype, zeros=True)
+
+
+_TABLES = tuple(DTYPE[name] for name in FLOATS)
+
+
+def check_table_size(rows: Any, columns: Any) -> None:
+    """Reject sizes that are not ints of 0 or more."""
+    for argument, size in (("num_embeddings", rows), ("embedding_dim", columns)):
+        try:
+            good = not isinstance(size, bool) and index(size) >= 0
+        except TypeError:
+            good = False
+        if not good:
+            raise refuse("number_unfit", argument=argument, value=repr(size), bound="an int of 0 or more")
 
 
 def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:

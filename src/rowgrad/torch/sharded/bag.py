@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import functional
+from ..tensors import check_table_size
 from .base import ShardedModule
 from .layout import Stack
 from .moving import gathered, take_rows
@@ -52,6 +53,7 @@ class RowShardedEmbeddingBag(ShardedModule):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
+        check_table_size(num_embeddings, embedding_dim)  # before the ranks meet
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         self.num_embeddings, self.embedding_dim, self.combiner = num_embeddings, embedding_dim, combiner
         self._kind, _ = functional.checked(combiner, grad)

@@ -85,7 +85,10 @@ class RowShardedEmbeddings(ShardedModule):
 
         tables = [getattr(self, group.key) for group in self._groups]
         found = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
-        results = [r.view(-1, len(g.features), g.columns) for g, r in zip(self._groups, found, strict=True)]
+        results = [
+            r.unflatten(0, (r.shape[0] // len(g.features), len(g.features)))
+            for g, r in zip(self._groups, found, strict=True)
+        ]
         if self.output == "stacked":
             return results[0]
         named: dict[str, Tensor] = {}
