@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Never
 
 from .errors import refuse
@@ -27,6 +27,8 @@ class IndexedRows:
     indices: Any
     num_rows: int
     is_unique: bool = False
+    # The ids as JAX's pytree holds them (jax/rows_tree.py): flattening twice must give the same object.
+    _leaf: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,6 +39,9 @@ class IndexedRows:
     def dtype(self) -> Any:
         """The dtype of the values."""
         return self.values.dtype
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexedRows, (self.values, self.indices, self.num_rows, self.is_unique)
 
     def __radd__(self, other: Any) -> Any:
         jax = sys.modules.get("jax")

@@ -325,3 +325,33 @@ def test_psum_gives_every_device_the_rows_of_all() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ON_A_MESH], env=environment, capture_output=True,
                           text=True, check=False, timeout=600)  # fmt: skip
     assert done.stdout.splitlines() == ["[0, 2, 7, 8, 9, 9] [4.0, 6.0, 2.0, 6.0, 3.0, 0.0] True", "done"], done.stderr
+
+
+def test_flattening_twice_gives_the_same_leaves() -> None:
+    """`equinox.tree_at` and others compare the leaves of one tree by identity."""
+
+    def leaves_agree(rows: rg.IndexedRows) -> bool:
+        first, tree = jax.tree_util.tree_flatten(rows)
+        again = jax.tree_util.tree_leaves(rows)
+        rebuilt = jax.tree_util.tree_leaves(tree.unflatten(first))
+        return all(a is b is c for a, b, c in zip(first, again, rebuilt, strict=True))
+
+    made = rg.IndexedRows(jnp.ones((2, 3)), jnp.array([1, 4]), 9)
+    assert leaves_agree(made)
+
+    @jax.jit
+    def traced(ids: Any) -> Any:
+        assert leaves_agree(rg.IndexedRows(jnp.ones((2, 3)), ids, 9))
+        outer = rg.IndexedRows(jnp.ones((2, 3)), ids, 9)
+
+        @jax.jit
+        def inner(x: Any) -> Any:
+            jax.tree_util.tree_leaves(outer)  # in an inner trace: not the leaf of the outer one
+            return x
+
+        inner(ids)
+        return jax.tree_util.tree_map(lambda x: x, outer)
+
+    with jax.checking_leaks():
+        assert traced(jnp.array([2, 3])).indices.tolist() == [2, 3]
+    assert pickle.loads(pickle.dumps(made)).indices.tolist() == [1, 4]

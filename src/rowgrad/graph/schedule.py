@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._core import memory_limit
 from ..arrays import NUMPY_DTYPE
 from ..check import infer
 from ..dispatch import describe
@@ -185,10 +186,11 @@ def _is_open(output: Output) -> bool:
 
 
 def _bytes_in(dtype: str, shape: tuple[int | None, ...] | None) -> int:
-    """The bytes of an array; 0 where its shape is open."""
+    """The bytes of an array; 0 where its shape is open, or where the op itself rejects the size, with its own error."""
     if shape is None or None in shape:
         return 0
-    return math.prod(d or 0 for d in shape) * int(NUMPY_DTYPE[dtype].itemsize)
+    size = math.prod(d or 0 for d in shape) * int(NUMPY_DTYPE[dtype].itemsize)
+    return size if size <= memory_limit() else 0
 
 
 def over_budget(node: Node, size: int, left: int, most: int) -> OpError:

@@ -94,14 +94,28 @@ def _retyped(struct: jax.ShapeDtypeStruct, dtype: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(struct.shape, dtype, sharding=struct.sharding)
 
 
+def _leaf_of(rows: IndexedRows) -> Any:
+    """The ids as a leaf: the same object every time, as `equinox.tree_at` and others that compare leaves expect."""
+    if rows._leaf is not None:
+        return rows._leaf
+    leaf = _to_leaf(rows.indices)
+    # A leaf made in a trace inside that of the ids must not outlive it in these rows.
+    if not isinstance(leaf, jax.core.Tracer) or leaf._trace is getattr(rows.indices, "_trace", None):
+        object.__setattr__(rows, "_leaf", leaf)
+    return leaf
+
+
 def _flatten_with_keys(rows: IndexedRows) -> tuple[list[Any], tuple[int, bool]]:
-    keyed = [(tree_util.GetAttrKey("values"), rows.values), (tree_util.GetAttrKey("indices"), _to_leaf(rows.indices))]
+    keyed = [(tree_util.GetAttrKey("values"), rows.values), (tree_util.GetAttrKey("indices"), _leaf_of(rows))]
     return keyed, (rows.num_rows, rows.is_unique)
 
 
 def _unflatten(known: tuple[int, bool], leaves: Any) -> IndexedRows:
-    values, ids = leaves
-    return IndexedRows(values, _from_leaf(ids, values), *known)
+    values, leaf = leaves
+    rows = IndexedRows(values, _from_leaf(leaf, values), *known)
+    if isinstance(leaf, jax.Array):
+        object.__setattr__(rows, "_leaf", leaf)
+    return rows
 
 
 tree_util.register_pytree_with_keys(IndexedRows, _flatten_with_keys, _unflatten)
