@@ -220,6 +220,8 @@ def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
             target = np.dtype(np.int32) if fits else array.dtype
         elif target.kind in "iu":
             return fit(array, argument, target)
+        elif wanted in QUANTIZED:
+            return fit(array, argument, target[0]).view(target)
     elif kind == "f":
         target = target if target is not None and is_inexact(target) else np.dtype(np.float32)
     elif kind == "c":

@@ -14,6 +14,7 @@ from ..errors import refuse
 from ..spec import Arg, Aval, Op
 from .given import many_values, one_value
 from .nodes import Output
+from .values import check_reach
 
 
 class Admitted:
@@ -47,7 +48,7 @@ def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
         stand_ins = {n: each(v, _stand_in) for n, v in inputs.items()}
         arrays = admit(op, stand_ins)
         for name in typed:
-            inputs[name] = _pick(inputs[name], arrays[name])
+            inputs[name] = _pick(inputs[name], arrays[name], name)
     avals = {arg.name: each(inputs[arg.name], lambda v, arg=arg: _aval(arg, op, v)) for arg in op.inputs}  # type: ignore[misc]
     host = {arg.name: host_value(inputs[arg.name]) for arg in op.inputs if arg.host}
     return Admitted(inputs, avals, host)
@@ -70,11 +71,14 @@ def _stand_in(value: Any) -> Any:
     return value
 
 
-def _pick(value: Any, array: Any) -> Any:
+def _pick(value: Any, array: Any, argument: str) -> Any:
     """Wires stay wires; what was typed becomes an array nobody else can change."""
     if isinstance(value, tuple):
-        return tuple(_pick(v, a) for v, a in zip(value, array, strict=True))
-    return value if isinstance(value, Output) else frozen(array, value)
+        return tuple(_pick(v, a, f"{argument}[{k}]") for k, (v, a) in enumerate(zip(value, array, strict=True)))
+    if isinstance(value, Output):
+        return value
+    check_reach(value, array, argument)
+    return frozen(array, value)
 
 
 def frozen(array: Array, given: Any = None) -> Array:

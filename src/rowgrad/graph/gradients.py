@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..arrays import as_array
 from ..errors import OpError, refuse, shape_text
 from ..rows import IndexedRows
 from ..shape import differ
 from ..spec import Call
 from .blocks import wire
-from .given import kind_of, many_values
+from .given import kind_of, many_values, one_value
 from .nodes import Node, Output
 from .placing import InnerOps, Placing, expands
+from .values import check_reach
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
@@ -134,13 +136,12 @@ def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
     inputs = _wires(p, "inputs")
     seeds: list[Any] = [None] * len(outputs)
     if "grad_inputs" in p.given:
+        typed = many_values(p.given["grad_inputs"], "grad_inputs")
+        if len(typed) != len(outputs):
+            raise refuse("lengths_match", argument="grad_inputs", value=len(typed), bound=len(outputs))
         seeds = [
-            wire(p, v, f"grad_inputs[{k}]") for k, v in enumerate(many_values(p.given["grad_inputs"], "grad_inputs"))
+            _seed(p, v, output, f"grad_inputs[{k}]") for k, (v, output) in enumerate(zip(typed, outputs, strict=True))
         ]
-        if len(seeds) != len(outputs):
-            raise refuse("lengths_match", argument="grad_inputs", value=len(seeds), bound=len(outputs))
-        for k, (seed, output) in enumerate(zip(seeds, outputs, strict=True)):
-            _fits(seed, output, f"grad_inputs[{k}]")
     found = Backward(p.ops, outputs, inputs, seeds).gradients()
     gradients = []
     for k, (target, gradient) in enumerate(zip(inputs, found, strict=True)):
@@ -165,13 +166,25 @@ def _wires(p: Placing, pin: str) -> list[Output]:
     return found
 
 
-def _fits(seed: Output, output: Output, argument: str) -> None:
+def _seed(p: Placing, value: Any, output: Output, argument: str) -> Output:
+    """The gradient that flows into an output. Python numbers take the output's dtype."""
+    value = one_value(value, argument)
+    if not isinstance(value, Output):
+        array = as_array(value, argument, output.dtype)
+        check_reach(value, array, argument)
+        value = array
+    seed = wire(p, value, argument)
     if seed.dtype != output.dtype:
         raise refuse("dtype_expected", argument=argument, value=seed.dtype, bound=output.dtype, why=", as its output")
-    if seed.shape is None or output.shape is None:
-        return
-    if len(seed.shape) != len(output.shape) or any(map(differ, seed.shape, output.shape)):
-        raise refuse("same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape))
+    if seed.shape is not None and output.shape is not None:
+        if len(seed.shape) != len(output.shape) or any(map(differ, seed.shape, output.shape)):
+            raise refuse("same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape))
+        if None not in (*seed.shape, *output.shape):
+            return seed
+    # The run compares the shapes: adjoints broadcast, and a seed of another shape would give a wrong gradient.
+    both: Output = p.ops["Pack"]([p.ops["FullLike"](output, value=0.0), seed])
+    found: Output = p.ops["PartAt"](both, index=1)
+    return found
 
 
 class Backward:

@@ -53,10 +53,11 @@ class Node:
     """One step of a computation: an op, where its inputs come from, its outputs.
 
     `inputs` stand in the record's order: an Output, an array that was typed in, or a tuple of these where the input is
-    a list. `steady` says that the outputs are the same in every run.
+    a list. `steady` says that the outputs are the same in every run. `call` is the call of a whole block whose shapes
+    only a run knows: its op, inputs by name and attributes.
     """
 
-    __slots__ = ("attrs", "block", "inputs", "name", "op", "order", "outputs", "steady")
+    __slots__ = ("attrs", "block", "call", "inputs", "name", "op", "order", "outputs", "steady")
 
     def __init__(self, name: str, block: str, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
         self.name = name
@@ -65,6 +66,7 @@ class Node:
         self.inputs = inputs
         self.attrs = attrs
         self.order = -1
+        self.call: tuple[Op, Mapping[str, Any], Mapping[str, Any]] | None = None
         self.outputs: tuple[Output, ...] = ()
         self.steady: bool = all(output.node.steady for output in self.sources())
 
@@ -78,6 +80,11 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.op.name} {self.name}>"
+
+
+def is_open(output: Output) -> bool:
+    """Whether only a run knows the output's shape, or a size in it."""
+    return output.shape is None or None in output.shape
 
 
 class Sparse:

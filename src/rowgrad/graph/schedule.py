@@ -20,7 +20,7 @@ from ..dispatch import describe
 from ..errors import OpError, ResourceExhaustedError, refuse
 from .admission import admitted_aval, each, host_value
 from .engine import Engine
-from .nodes import Graph, Node, Output
+from .nodes import Graph, Node, Output, is_open
 from .updates import variable_of
 
 Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # random numbers for a node, given its shape
@@ -67,6 +67,7 @@ class Program:
         self.placeholders: list[tuple[Node, int]] = []
         self.variables: list[tuple[Node, int]] = []
         self.updates: list[Update] = []
+        self.calls: list[tuple[Node, dict[str, Any]]] = []  # blocks whose shapes the run validates, and their inputs
         self.slots: dict[Output, int] = {}
         self.settled: dict[Node, float] = {}  # seconds of the steady nodes, where somebody watches
         self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
@@ -79,7 +80,7 @@ class Program:
         for node in self.nodes:
             self._add(node)
             self.bytes += known_bytes(node)
-            if any(_is_open(output) for output in node.outputs):
+            if any(is_open(output) for output in node.outputs):
                 self.open[node] = (None, 0)
                 for arg, value in zip(node.op.inputs, node.inputs, strict=True):
                     sources = value if isinstance(value, tuple) else (value,)
@@ -107,6 +108,8 @@ class Program:
             slot = self._argument(node.inputs[1])
             self.slots[node.outputs[0]] = slot  # what it gives is what it takes
             self.updates.append(Update(variable, slot, node))
+            if node.call is not None:
+                self.calls.append((node, {name: self._argument(v) for name, v in node.call[1].items()}))
         elif name != "NoOp":
             arguments = tuple(self._argument(v) for v in node.inputs)
             step = Step(
@@ -174,15 +177,24 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
             values[place] = value
 
 
+def check_calls(program: Program, values: list[Any]) -> None:
+    """Validate blocks by their own rules, now that all shapes are known."""
+    for node, places in program.calls:
+        assert node.call is not None  # by Program
+        op, inputs, attrs = node.call
+        avals = {a.name: admitted_aval(a, op, inputs[a.name], tuple(values[places[a.name]].shape)) for a in op.inputs}
+        try:
+            infer(op, avals, {}, attrs)
+        except OpError as error:
+            given = {name: values[place] for name, place in places.items()}
+            raise error.in_call(op.name, node.block, describe(op, given, attrs)) from None
+
+
 def known_bytes(node: Node) -> int:
     """The bytes of a node's outputs, as far as their shapes are known. An Assign returns the value it is given."""
     if node.op.name == "Assign":
         return 0
     return sum(_bytes_in(o.dtype, o.shape) for o in node.outputs)
-
-
-def _is_open(output: Output) -> bool:
-    return output.shape is None or None in output.shape
 
 
 def _bytes_in(dtype: str, shape: tuple[int | None, ...] | None) -> int:
@@ -217,7 +229,7 @@ def run_measured(
         else:
             time_steps([step], values, seconds)
         if node in program.open:
-            found = sum(_bytes_of(values[p]) for p, o in zip(step.results, node.outputs, strict=True) if _is_open(o))
+            found = sum(_bytes_of(values[p]) for p, o in zip(step.results, node.outputs, strict=True) if is_open(o))
             if found != ahead:
                 program.is_data_dependent = True
                 reserve(node, found - ahead)
@@ -242,7 +254,7 @@ def _bytes_ahead(program: Program, step: Step, values: list[Any]) -> int:
         size = 0
         with contextlib.suppress(OpError):  # the call itself says what is wrong
             for output, aval in zip(node.outputs, infer(op, avals, host, node.attrs), strict=True):
-                size += _bytes_in(output.dtype, aval.shape) if _is_open(output) else 0
+                size += _bytes_in(output.dtype, aval.shape) if is_open(output) else 0
         if size > sys.maxsize:
             size = 0  # the call itself says so, as TensorFlow does
         program.open[node] = key, size

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import refuse
 from ..spec import CATALOG
 from .admission import admit_inputs, judge
 from .given import kind_of, one_value
-from .nodes import Node, Output
+from .nodes import Node, Output, is_open
 from .placing import Placing, expands
 
 Pins = dict[str, Any]
@@ -24,12 +24,14 @@ def variable_of(value: Any) -> Node | None:
     return None
 
 
-def _keep(p: Placing, target: Any, value: Any, own: bool = True) -> Output:
-    """The node by which a Variable takes a value when the run ends."""
-    name = p.name if own else p.graph.inner(p.name, "Assign")
+def _keep(p: Placing, target: Any, value: Any, inputs: Mapping[str, Any] | None = None) -> Output:
+    """The node by which a Variable takes a value when the run ends; the block's own, where it has all its `inputs`."""
+    name = p.name if inputs is not None else p.graph.inner(p.name, "Assign")
     dtype, shape = target.dtype, target.shape
     node = Node(name, p.name, CATALOG["Assign"], (target, value), {})
     node.steady = False
+    if inputs is not None and any(isinstance(v, Output) and is_open(v) for v in inputs.values()):
+        node.call = p.op, inputs, p.attrs  # dense ops would broadcast what has another shape than the Variable
     return p.graph.add(node, [(dtype, shape)]).outputs[0]
 
 
@@ -46,7 +48,7 @@ def _arguments(p: Placing) -> dict[str, Any]:
 def _simple(rule: Callable[[Any, Any, Any], Any]) -> Callable[[Placing], Pins]:
     def expansion(p: Placing) -> Pins:
         x = _arguments(p)
-        return {"output_ref": _keep(p, x["ref"], rule(p.ops, x["ref"], x["value"]))}
+        return {"output_ref": _keep(p, x["ref"], rule(p.ops, x["ref"], x["value"]), x)}
 
     return expansion
 
@@ -59,7 +61,7 @@ expands("AssignSub")(_simple(lambda ops, old, value: ops["Sub"](old, value)))
 @expands("ApplyGradientDescent")
 def _descend(p: Placing) -> Pins:
     x, ops = _arguments(p), p.ops
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], ops["Mul"](x["alpha"], x["delta"])))}
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], ops["Mul"](x["alpha"], x["delta"])), x)}
 
 
 @expands("ApplyMomentum")
@@ -70,8 +72,8 @@ def _momentum(p: Placing) -> Pins:
     if p.attrs["use_nesterov"]:
         ahead = ops["Mul"](ops["Mul"](accum, x["momentum"]), x["lr"])
         step = ops["Add"](ops["Mul"](x["grad"], x["lr"]), ahead)
-    _keep(p, x["accum"], accum, own=False)
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step))}
+    _keep(p, x["accum"], accum)
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}
 
 
 @expands("ApplyAdagrad")
@@ -80,9 +82,9 @@ def _adagrad(p: Placing) -> Pins:
     accum = x["accum"]
     if p.attrs["update_slots"]:
         accum = ops["Add"](accum, ops["Mul"](x["grad"], x["grad"]))
-        _keep(p, x["accum"], accum, own=False)
+        _keep(p, x["accum"], accum)
     step = ops["Div"](ops["Mul"](x["grad"], x["lr"]), ops["Sqrt"](accum))
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step))}
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}
 
 
 @expands("ApplyAdam")
@@ -99,6 +101,6 @@ def _adam(p: Placing) -> Pins:
     rate = ops["Div"](ops["Mul"](x["lr"], ops["Sqrt"](rest(x["beta2_power"]))), rest(x["beta1_power"]))
     ahead = ops["Add"](ops["Mul"](m, x["beta1"]), ops["Mul"](grad, rest(x["beta1"]))) if p.attrs["use_nesterov"] else m
     step = ops["Div"](ops["Mul"](rate, ahead), ops["Add"](ops["Sqrt"](v), x["epsilon"]))
-    _keep(p, x["m"], m, own=False)
-    _keep(p, x["v"], v, own=False)
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step))}
+    _keep(p, x["m"], m)
+    _keep(p, x["v"], v)
+    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}

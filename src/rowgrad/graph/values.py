@@ -14,8 +14,7 @@ from ..spec import QUANTIZED
 def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     """A value as an array of one dtype; None: whichever dtype it has or suggests. Only floats may be rounded."""
     array = as_array(value, argument, dtype)
-    if array is not value and array.dtype.kind == "f":
-        _check_reach(np.asarray(value, np.float64), array, argument)
+    check_reach(value, array, argument)
     if dtype is None or aval_of(array).dtype == dtype:
         return array
     target, kind = NUMPY_DTYPE[dtype], array.dtype.kind
@@ -24,7 +23,7 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     if is_inexact(target) and (kind in "iub" or (is_inexact(array.dtype) and (kind != "c" or target.kind == "c"))):
         with np.errstate(over="ignore"):
             found = array.astype(target)
-        _check_reach(array, found, argument)
+        _check_finite(array, found, argument)
         return found
     if target.kind in "iub" and kind in "iubf" and array.dtype.names is None:
         whole = _whole(array, argument, dtype)
@@ -32,7 +31,14 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
 
 
-def _check_reach(before: Array, after: Array, argument: str) -> None:
+def check_reach(value: Any, array: Array, argument: str) -> None:
+    """Raise if a finite Python number became infinite in the dtype of the array made of it."""
+    wide = np.complex128 if array.dtype.kind == "c" else np.float64
+    if isinstance(value, float | complex | list | tuple) and is_inexact(array.dtype) and array.dtype != wide:
+        _check_finite(np.asarray(value, wide), array, argument)
+
+
+def _check_finite(before: Array, after: Array, argument: str) -> None:
     """No finite number became infinite."""
     lost = np.flatnonzero(np.isfinite(before).reshape(-1) & ~np.isfinite(after).reshape(-1))
     if len(lost):
