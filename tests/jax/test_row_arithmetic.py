@@ -355,3 +355,59 @@ def test_flattening_twice_gives_the_same_leaves() -> None:
     with jax.checking_leaks():
         assert traced(jnp.array([2, 3])).indices.tolist() == [2, 3]
     assert pickle.loads(pickle.dumps(made)).indices.tolist() == [1, 4]
+
+
+def lengthened() -> list[Any]:
+    """Functions of arrays that put the rows of two gradients, which share row 7, into one."""
+    return [
+        lambda a, b: jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b),
+        lambda a, b: jax.tree.map(lambda *x: jnp.stack(x).reshape(-1, *x[0].shape[1:]), a, b),
+        lambda a, b: jax.vmap(lambda g: jax.lax.all_gather(g, "x", tiled=True), axis_name="x", out_axes=None)(
+            jax.tree.map(lambda *x: jnp.stack(x), a, b)
+        ),
+    ]
+
+
+@pytest.mark.parametrize("lengthen", lengthened(), ids=["concatenate", "flatten a stack", "all_gather"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_equal_rows_of_joined_gradients_add_up(lengthen: Any, compiled: bool) -> None:
+    a, b = by_rows(1, [2, 7, 8]), by_rows(2, [0, 7, 8])
+    both = (jax.jit(lengthen) if compiled else lengthen)(a, b)
+    assert not both.is_unique
+    expected = dense(a) + dense(b)
+    np.testing.assert_allclose(rows.to_dense(both), expected, rtol=1e-6)
+    np.testing.assert_allclose(rows.global_norm(both), np.linalg.norm(expected), rtol=1e-6)
+    optimizer, table = optim.sgd(1.0), jnp.zeros((ROWS, COLUMNS))
+    updates, _ = optimizer.update(both, optimizer.init(table), table)
+    np.testing.assert_allclose(optim.apply_updates(table, updates), -expected, rtol=1e-6)
+
+
+def test_gradients_of_all_devices_add_up() -> None:
+    script = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, jax.numpy as jnp, numpy as np, rowgrad as rg
+from jax.sharding import Mesh, PartitionSpec as P
+from rowgrad.jax import rows
+if hasattr(jax, "shard_map"):
+    mapped = jax.shard_map
+else:
+    from jax.experimental.shard_map import shard_map as mapped
+mesh = Mesh(np.array(jax.devices()), ("x",))
+def gradient(ids):
+    return rg.IndexedRows(jnp.ones((2, 1)), ids, 9, is_unique=True)
+found = jax.jit(mapped(gradient, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(jnp.array([2, 7, 0, 7]))
+assert rows.to_dense(found).ravel().tolist() == [1, 0, 1, 0, 0, 0, 0, 2, 0], found
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=dict(os.environ, JAX_PLATFORMS="cpu"))
+
+
+def test_stacks_and_slices_keep_distinct_rows() -> None:
+    a, b = by_rows(1), by_rows(2)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), a, b)
+    assert stacked.is_unique
+    assert jax.tree.map(lambda x: x[1], stacked).is_unique
+    _, scanned = jax.lax.scan(lambda c, g: (c, g), None, stacked)
+    assert scanned.is_unique
+    assert jax.tree.structure(a) == jax.tree.structure(stacked) == jax.tree.structure(by_rows(ids=[1]))
+    assert hash(jax.tree.structure(a)) == hash(jax.tree.structure(stacked))

@@ -8,6 +8,7 @@ is always integers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -105,14 +106,33 @@ def _leaf_of(rows: IndexedRows) -> Any:
     return leaf
 
 
-def _flatten_with_keys(rows: IndexedRows) -> tuple[list[Any], tuple[int, bool]]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is static in row gradients. `count`, how many ids a gradient had, does not tell trees apart."""
+
+    num_rows: int
+    is_unique: bool
+    count: int | None = field(compare=False)
+
+    def is_unique_in(self, ids: Any) -> bool:
+        """Whether ids that came back are still distinct: not if a function of arrays changed how many there are.
+
+        Concatenating gradients, flattening a stack of them, `all_gather` and the `out_specs` of `shard_map` put equal
+        ids into one list.
+        """
+        shape = getattr(ids, "shape", ())
+        return self.is_unique and (len(shape) != 1 or self.count in (None, shape[0]))
+
+
+def _flatten_with_keys(rows: IndexedRows) -> tuple[list[Any], _Known]:
     keyed = [(tree_util.GetAttrKey("values"), rows.values), (tree_util.GetAttrKey("indices"), _leaf_of(rows))]
-    return keyed, (rows.num_rows, rows.is_unique)
+    shape = getattr(rows.indices, "shape", ())
+    return keyed, _Known(rows.num_rows, rows.is_unique, shape[-1] if shape else None)
 
 
-def _unflatten(known: tuple[int, bool], leaves: Any) -> IndexedRows:
+def _unflatten(known: _Known, leaves: Any) -> IndexedRows:
     values, leaf = leaves
-    rows = IndexedRows(values, _from_leaf(leaf, values), *known)
+    rows = IndexedRows(values, _from_leaf(leaf, values), known.num_rows, known.is_unique_in(leaf))
     if isinstance(leaf, jax.Array):
         object.__setattr__(rows, "_leaf", leaf)
     return rows
