@@ -274,3 +274,54 @@ def test_refused_when_compiled() -> None:
     for ids, segments in (([4, 2], [0, 0]), ([-1, 2], [0, 0]), ([3, 2], [0, 2]), ([3, 2], [-1, 0])):
         with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="out of range"):
             jax.block_until_ready(program(jnp.array(ids), jnp.array(segments)))
+
+
+MASKED = np.ma.array([1, 2], mask=[False, True])
+UNFIT: tuple[tuple[Any, Any, dict[str, Any], str], ...] = (
+    (np.ones((4, 2)), MASKED, {}, "ids must be an array; got a masked array"),
+    (np.ones((4, 2)), [[1], [2, 3]], {"offsets": None}, "ids must be an array; got list"),
+    (
+        np.ones((4, 2)),
+        [1, 2],
+        {"per_sample_weights": MASKED * 1.0},
+        "per_sample_weights must be an array; got a masked",
+    ),
+    (np.ones((4, 2)), [1, 2], {"per_sample_weights": "ab"}, "per_sample_weights must be an array; got <U2"),
+    (np.ma.ones((4, 2)), [1, 2], {}, "table must be an array; got a masked array"),
+    (np.float32(1.0), [1, 2], {}, "table: got a scalar; wanted rank 1 or more"),
+    (None, [1, 2], {}, "table must be an array; got NoneType"),
+    (np.ones((4, 2)), [1, 2], {"max_norm": [1.0]}, "max_norm must be a number"),
+)
+
+
+@pytest.mark.parametrize(("table", "ids", "options", "message"), UNFIT, ids=range(len(UNFIT)))
+def test_what_is_not_an_array_of_numbers_is_named(table: Any, ids: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
+        rgj.embedding_bag(table, ids, **{"offsets": [0], **options})
+
+
+def test_max_norm_is_an_option_of_a_compiled_lookup() -> None:
+    table, ids = jnp.ones((4, 2)), jnp.array([[1, 2]])
+    look_up = jax.jit(lambda ids, norm: rgj.embedding_bag(table, ids, max_norm=norm), static_argnums=1)
+    expected = np.asarray(look_up(ids, 1.0))
+    for number in (np.array(1.0), jnp.array(1.0)):
+        found = jax.jit(lambda ids, norm=number: rgj.embedding_bag(table, ids, max_norm=norm))(ids)
+        assert same_bits(np.asarray(found), expected)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="max_norm must be a number"):
+        jax.jit(lambda ids, norm: rgj.embedding_bag(table, ids, max_norm=norm))(ids, 1.0)
+
+
+def test_more_bags_than_segment_ids_can_number_are_rejected() -> None:
+    look_up = jax.jit(lambda i: rgj.embedding_bag(jnp.ones((4, 0)), i, segment_ids=i, num_bags=2**31, padding_idx=0))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags must hold values of int32; got 2147483648"):
+        look_up(jnp.array([1], jnp.int32))
+
+
+@pytest.mark.parametrize(
+    "given", [None, "ab", [[1.0], [2.0, 3.0]], rgj.Table(np.ones((2, 2)))], ids=lambda x: type(x).__name__
+)
+def test_a_table_is_made_of_an_array(given: Any) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="array"):
+        rgj.Table(given)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="combiner"):
+        rgj.Table(np.ones((2, 2))).bags([0], [0], 1, combiner=["sum"])  # type: ignore[arg-type]

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+import rowgrad.jax as rgj
 from golden_cases import same_bits
 from jax_arrays import x64
-from rowgrad.jax import Table, value_and_rows
+from rowgrad.jax import Table, rows, value_and_rows
 
 ROWS, COLUMNS, BAGS = 12, 3, 5
 IDS = np.array([7, 2, 7, 0, 11, 2, 7, 5], np.int32)
@@ -374,3 +375,27 @@ def test_checkpoint_recomputes_what_follows_the_lookups() -> None:
 def test_other_transformations_of_the_function_are_named(wrap: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="under jit, vmap, grad, scan, cond or checkpoint"):
         value_and_rows(wrap(lambda table: table.bags([0], [0], 1).sum()))(Table(table_of(1)))
+
+
+@pytest.mark.parametrize("options", [{"padding_idx": 0}, {"ignore_id": -1}, {"default_id": 2}], ids=str)
+@pytest.mark.parametrize("form", ["matrix", "segments", "sparse"])
+def test_ids_may_be_computed_inside_without_jit(form: str, options: dict[str, Any]) -> None:
+    ids, table = jnp.asarray(np.array([7, 0, 7, 2, 11, 2])), table_of(1)
+
+    def loss(table: Any) -> Any:
+        if form == "matrix":
+            found = rgj.embedding_bag(table, ids.reshape(3, 2), **options)
+        elif form == "segments":
+            found = rgj.embedding_bag(
+                table, jnp.flip(ids), segment_ids=jnp.repeat(jnp.arange(3), 2), num_bags=4, **options
+            )
+        else:
+            indices = jnp.stack([jnp.repeat(jnp.arange(3), 2), jnp.tile(jnp.arange(2), 3)], axis=1)
+            found = rgj.embedding_bag(table, rg.SparseTensor(indices, ids, [3, 2]), **options)
+        return jnp.sin(found).sum()
+
+    expected = jax.value_and_grad(loss)(table)
+    for run in (value_and_rows(loss), jax.jit(value_and_rows(loss))):
+        value, grads = run(Table(table))
+        np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+        np.testing.assert_allclose(rows.to_dense(grads).array, expected[1], rtol=1e-6)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+import rowgrad.jax as rgj
 from golden_cases import same_bits
 from jax_arrays import x64
 from rowgrad.raw_ops import OPS
@@ -212,3 +213,22 @@ def test_the_shape_of_an_array_is_no_array() -> None:
     _, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got ShapeDtypeStruct"):
         mean(jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.float32), jnp.asarray(ids), segments)
+
+
+@pytest.mark.parametrize("way", ["plain", "weighted", "bags"])
+def test_gradients_are_those_of_the_ids_at_the_call(way: str) -> None:
+    table, ids, segments = batch()
+    weights = np.linspace(0.5, 2.0, len(ids)).astype(np.float32)
+
+    def look_up(table: Any) -> Any:
+        if way == "weighted":
+            return rg.raw_ops.WeightedSparseSegmentSumWithNumSegments(table, ids, segments, weights, BAGS)
+        if way == "bags":
+            return rgj.embedding_bag(table, ids, segment_ids=segments, num_bags=BAGS)
+        return mean(table, ids, segments)
+
+    _, backward = jax.vjp(look_up, jnp.asarray(table))
+    upstream = jnp.ones((BAGS, COLUMNS))
+    expected = np.asarray(backward(upstream)[0])
+    ids[:], segments[:], weights[:] = 0, 0, 9.0
+    assert same_bits(np.asarray(backward(upstream)[0]), expected)

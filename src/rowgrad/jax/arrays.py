@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked
+from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked, plain_array
 from ..errors import refuse
 from ..results import too_large
 from ..shape import check_elements
@@ -84,6 +84,20 @@ def is_jax(value: Any) -> bool:
     return isinstance(value, jax.Array | Like)
 
 
+def as_jax(value: Any, argument: str) -> Any:
+    """An array of JAX for a value; an error names the argument if the value is not an array of numbers."""
+    if is_jax(value):
+        return value
+    if is_traced(value):
+        return jax.numpy.asarray(value)
+    array = plain_array(value, argument)
+    try:
+        return jax.numpy.asarray(array)
+    except (TypeError, ValueError):
+        kind = type(value).__name__ if array.dtype == object else array.dtype
+        raise refuse("not_an_array", argument=argument, value=kind) from None
+
+
 def canonical_dtype(name: str) -> np.dtype[Any]:
     """The dtype JAX has for one of the catalogue's."""
     dtype: np.dtype[Any] = jax.dtypes.canonicalize_dtype(NUMPY_DTYPE[name])
@@ -134,7 +148,9 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
             continue
         dtype = canonical_dtype(aval.dtype)
         if arg.name not in arrays:
-            arrays[arg.name] = _fitted(array, arg.name, dtype)
+            own = _fitted(array, arg.name, dtype)
+            # A derivative may be computed later, when the caller has written other numbers there.
+            arrays[arg.name] = own.copy() if np.may_share_memory(own, array) else own
         elif arrays[arg.name].dtype != dtype:
             arrays[arg.name] = arrays[arg.name].astype(dtype)
         # What the op sees is its own dtype, whatever JAX has in its place.

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays import fit
+from ..arrays import fit, plain_array
 from ..errors import refuse
 from ..raw_ops import OPS
 from ..sparse_tensor import SparseTensor
-from .arrays import is_jax, is_traced
+from .arrays import as_jax, is_jax, is_traced
 
 
 class Bags(NamedTuple):
@@ -64,7 +64,7 @@ def read_bags(
 
 def integers(given: Any, argument: str) -> Any:
     """An array of int32 or int64: NumPy's, or one that is traced."""
-    array = jnp.asarray(_fitted(given, argument)) if is_traced(given) else np.asarray(given)
+    array = jnp.asarray(_fitted(given, argument)) if is_traced(given) else plain_array(given, argument)
     if isinstance(given, list | tuple) and not array.size:
         array = array.astype(np.int64)  # an empty list says nothing of its dtype
     if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
@@ -90,7 +90,7 @@ def to_jax(array: Any, argument: str) -> Any:
 
 def _numbers(weights: Any) -> Any:
     found = weights.values if isinstance(weights, SparseTensor) else weights
-    return found if found is None or is_jax(found) else jnp.asarray(found)
+    return None if found is None else as_jax(found, "per_sample_weights")
 
 
 def _count(num_bags: Any) -> int | None:

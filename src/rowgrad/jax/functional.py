@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..embedding import clip_rows
@@ -13,7 +12,7 @@ from ..lookup_options import kind_of, row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from . import bag_matrix, masked
-from .arrays import is_jax
+from .arrays import as_jax, is_jax, is_traced
 from .bags import Bags, filled, ids_kept, read_bags, read_ignore_id, without_padding
 from .partition import gathered
 from .table import Table, Tap, bags_of
@@ -50,6 +49,7 @@ def embedding_bag(
     Under `jit` only sizes have to be known: `num_bags` beside `segment_ids`, whatever else is traced.
     """
     kind = kind_of(combiner)
+    max_norm = _read_norm(max_norm)
     table = _array_of(table, max_norm, plan)
     padding_idx = row_number("padding_idx", padding_idx, table.shape[0])
     default_id = row_number("default_id", default_id, table.shape[0])
@@ -66,7 +66,8 @@ def embedding_bag(
     if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
-    if bags.traced and plan is None:
+    # Inside value_and_rows ids may be traced in one of its two runs alone: both must make the same lookup.
+    if (bags.traced or isinstance(table, Tap)) and plan is None:
         if bag_matrix.is_usable(ids):
             call = bag_matrix.Call(kind, (padding_idx, ignore_id), default_id, max_norm)
             return _of_matrix(table, ids, bags, kept, call)
@@ -85,7 +86,10 @@ def embedding_bag(
 def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
     """The array of a table, or what stands in for it where its lookups are watched."""
     if not isinstance(table, Table):
-        return table if is_jax(table) else jnp.asarray(table)
+        array = as_jax(table, "table")
+        if not array.ndim:
+            raise refuse("bags_unfit", argument="table", value="a scalar", bound="rank 1 or more, rows first")
+        return array
     if table.is_split:
         raise refuse("table_in_parts")
     if not table.is_tapped:
@@ -93,6 +97,13 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
     if max_norm is not None or plan is not None:
         raise refuse("lookup_unfit", argument="max_norm" if plan is None else "plan")
     return table.held
+
+
+def _read_norm(max_norm: Any) -> Any:
+    """An option of a compiled call: a number, not an array of one."""
+    if is_traced(max_norm) or np.ndim(max_norm):
+        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number")
+    return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
 def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: bag_matrix.Call) -> Any:

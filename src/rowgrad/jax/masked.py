@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ..embedding import clip_rows
+from ..errors import refuse
 from ..raw_ops import OPS
 from .bags import Bags, to_jax
 from .table import bags_of
@@ -22,6 +23,8 @@ def leave_out(bags: Bags, kept: Any) -> Bags:
     """The bags with all ids but the kept ones in segment `num_bags`."""
     ids, segments, extra, weights = bags
     segments = to_jax(segments, "segment_ids")
+    if extra >= jnp.iinfo(segments.dtype).max:
+        raise refuse("integer_does_not_fit", argument="num_bags", value=extra, bound=segments.dtype)
     outside = jnp.maximum(segments, extra + 1)  # a segment id that is too large must not be taken for the one more
     segments = jnp.where(kept, jnp.where(segments < extra, segments, outside), extra)
     ids = jnp.where(kept, to_jax(ids, "ids"), 0)

@@ -14,6 +14,7 @@ from ..errors import refuse
 from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
+from .arrays import as_jax
 from .varying import axes_of, unchecked_axes
 
 # The arrays that are no table to the value_and_rows that runs, and get dense gradients.
@@ -36,7 +37,9 @@ class Table:
     __slots__ = ("_held", "_is_new")
 
     def __init__(self, array: Any) -> None:
-        self._held = array if isinstance(array, jax.Array) else jnp.asarray(array)
+        if isinstance(array, Table):
+            raise refuse("table_unfit", argument="array", value=type(array).__name__, bound="an array, not a Table")
+        self._held = as_jax(array, "array")
         self._is_new = True  # not rebuilt from the leaves of a tree
         if not jnp.issubdtype(self.dtype, jnp.floating):
             raise refuse("table_unfit", argument="array", value=str(self.dtype), bound="of floating-point numbers")
@@ -106,7 +109,7 @@ class Table:
         Segment ids ascend; bags without ids are zeros. `weights` has a number for each id. These are the ops
         `SparseSegment{Mean,Sum,SqrtN}WithNumSegments` and `WeightedSparseSegment…WithNumSegments`.
         """
-        kind = COMBINERS.get(combiner or "mean")
+        kind = COMBINERS.get(combiner or "mean") if isinstance(combiner, str | None) else None
         if kind is None:
             raise refuse("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
         return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, num_bags, weights)
