@@ -120,13 +120,13 @@ class _Known:
         Concatenating gradients, flattening a stack of them, `all_gather` and the `out_specs` of `shard_map` put equal
         ids into one list.
         """
-        shape = getattr(ids, "shape", ())
+        shape: tuple[int, ...] = getattr(ids, "shape", ())
         return self.is_unique and (len(shape) != 1 or self.count in (None, shape[0]))
 
 
 def _flatten_with_keys(rows: IndexedRows) -> tuple[list[Any], _Known]:
     keyed = [(tree_util.GetAttrKey("values"), rows.values), (tree_util.GetAttrKey("indices"), _leaf_of(rows))]
-    shape = getattr(rows.indices, "shape", ())
+    shape: tuple[int, ...] = getattr(rows.indices, "shape", ())
     return keyed, _Known(rows.num_rows, rows.is_unique, shape[-1] if shape else None)
 
 
