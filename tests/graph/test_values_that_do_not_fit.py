@@ -125,3 +125,32 @@ def test_updates_by_values_whose_shape_only_the_run_knows() -> None:
         assert all(np.array_equal(before[key], value) for key, value in session.variables.items())
         session.run(update, feeds)
         assert not np.array_equal(before["x"], session.variables["x"])
+
+
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize("combiner", ["sum", "mean"])
+def test_lookups_of_parts_whose_shape_only_the_run_knows(safe: bool, combiner: str) -> None:
+    root = Scope.new_root_scope()
+    indices, values, shape = (ops.Placeholder(root, dtype="int64") for _ in range(3))
+    weights = ops.Placeholder(root, dtype="float32")
+    lookup = ops.SafeEmbeddingLookupSparse if safe else ops.EmbeddingLookupSparse
+    bags = ops.SparseTensor(root, indices, values, shape).tensor
+    plain = lookup(root, Const(root, np.eye(3, dtype=np.float32)), bags, combiner=combiner)
+    weighted = lookup(root, Const(root, np.eye(3, dtype=np.float32)), bags, weights, combiner=combiner)
+    session = ClientSession(root)
+    feeds = {indices: [[0, 0], [1, 0]], values: [1, 2], shape: [2, 1]}
+    assert session.run(plain, feeds).tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert session.run(weighted, feeds | {weights: [1.0, 1.0]}).tolist() == [[0, 1, 0], [0, 0, 1]]
+    wrong: list[dict[Any, Any]] = [
+        {values: [1]},
+        {values: [1, 2, -1]},
+        {values: [[1, 2]]},
+        {indices: np.zeros((2, 1), np.int64), shape: [2]},
+        {indices: [0, 1]},
+    ]
+    for part in [*wrong, *([{shape: [2]}, {shape: [2, 1, 1]}] if safe else [])]:
+        with pytest.raises(InvalidArgumentError):
+            session.run(plain, feeds | part)
+    for given in ([1.0], [1.0, 1.0, 0.0], [[1.0, 1.0]], 1.0):
+        with pytest.raises(InvalidArgumentError):
+            session.run(weighted, feeds | {weights: given})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -111,21 +112,26 @@ def _initializer(p: Placing) -> Pins:
     return {"output": constant(p, typed_value(p, "t"), own=True)}
 
 
+def check_sparse(shapes: Mapping[str, Any]) -> None:
+    """Raise if the parts of a sparse tensor, as far as their shapes are known, are not those of one."""
+    for pin, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
+        if (shape := shapes.get(pin)) is not None and len(shape) != rank:
+            raise refuse("must_be_matrix" if rank == 2 else "must_be_vector", argument=pin, shape=shape_text(shape))
+    if (indices := shapes["indices"]) is not None:
+        for pin, wanted in (("values", indices[0]), ("dense_shape", indices[1])):
+            if (shape := shapes.get(pin)) is not None and differ(shape[0], wanted):
+                raise refuse("lengths_match", argument=pin, value=shape[0], bound=wanted)
+
+
 @expands("SparseTensor")
 def _sparse(p: Placing) -> Pins:
     indices, values, shape = (
         wire(p, p.given[n], n, "int64" if n != "values" else None) for n in ("indices", "values", "dense_shape")
     )
-    for pin, given, rank in (("indices", indices, 2), ("values", values, 1), ("dense_shape", shape, 1)):
-        if given.shape is not None and len(given.shape) != rank:
-            kind = "must_be_matrix" if rank == 2 else "must_be_vector"
-            raise refuse(kind, argument=pin, shape=shape_text(given.shape))
-        if pin != "values" and given.dtype != "int64":
+    for pin, given in (("indices", indices), ("dense_shape", shape)):
+        if given.dtype != "int64":
             raise refuse("dtype_expected", argument=pin, value=given.dtype, bound="int64", why="")
-    if indices.shape is not None:
-        for pin, given, wanted in (("values", values, indices.shape[0]), ("dense_shape", shape, indices.shape[1])):
-            if given.shape is not None and differ(given.shape[0], wanted):
-                raise refuse("lengths_match", argument=pin, value=given.shape[0], bound=wanted)
+    check_sparse({"indices": indices.shape, "values": values.shape, "dense_shape": shape.shape})
     return {"indices": indices, "values": values, "dense_shape": shape, "tensor": Sparse(indices, values, shape)}
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..embedding import clip_rows
 from ..errors import refuse, shape_text
 from ..lookup_options import COMBINERS, smallest_positive
-from .blocks import wire
+from .blocks import check_sparse, wire
 from .given import as_sparse, is_sparse, kind_of, one_value
-from .nodes import Output
+from .nodes import Check, Output, is_open
 from .placing import Placing, expands
 
 
 @expands("EmbeddingLookupSparse")
 def _lookup_block(p: Placing) -> dict[str, Any]:
     params, indices, ids, _ = _arguments(p)
-    return {"output": _lookup(p, params, indices, ids, _weights(p, ids))}
+    weights = _weights(p, ids)
+    result = _lookup(p, params, indices, ids, weights)
+    _check_in_run(p, result, indices=indices, values=ids, weights=weights)
+    return {"output": result}
 
 
 @expands("SafeEmbeddingLookupSparse")
@@ -24,6 +28,7 @@ def _safe_lookup_block(p: Placing) -> dict[str, Any]:
     ops = p.ops
     params, indices, ids, dense_shape = _arguments(p)
     weights = _weights(p, ids)
+    parts = {"indices": indices, "values": ids, "dense_shape": dense_shape, "weights": weights}
     kept = ops["Flatnonzero"](ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
     if weights is not None and p.attrs["combiner"] != "sum":
         least = ops["FullLike"](weights, value=smallest_positive(weights.dtype))
@@ -37,7 +42,26 @@ def _safe_lookup_block(p: Placing) -> dict[str, Any]:
         weights = ops["GatherRows"](weights, kept, gradient="dense")
         weights = ops["SparseFillEmptyRows"](indices, weights, dense_shape, 1.0).output_values
     result = _lookup(p, params, filled.output_indices, filled.output_values, weights)
-    return {"output": result if default >= 0 else ops["MaskRows"](result, filled.empty_row_indicator)}
+    if default < 0:
+        result = ops["MaskRows"](result, filled.empty_row_indicator)
+    _check_in_run(p, result, **parts)
+    return {"output": result}
+
+
+def _check_in_run(p: Placing, result: Output, **parts: Output | None) -> None:
+    """Have every run compare the parts of the ids, and weights, whose shapes the graph does not know."""
+    inputs = {name: part for name, part in parts.items() if part is not None}
+    if any(map(is_open, inputs.values())):
+        result.node.check = Check(p.op, inputs, _check_parts)
+
+
+def _check_parts(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    check_sparse(shapes)
+    if shapes["indices"][1] != 2:
+        raise refuse("same_shape", argument="ids", value=shape_text(shapes["indices"]), bound="[?,2] of indices")
+    if "weights" in shapes and shapes["weights"] != shapes["values"]:
+        bound = shape_text(shapes["values"])
+        raise refuse("same_shape", argument="weights", value=shape_text(shapes["weights"]), bound=bound)
 
 
 def _arguments(p: Placing) -> tuple[Output, Output, Output, Output]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,15 +49,23 @@ def describe(dtype: str, shape: tuple[int | None, ...] | None) -> str:
     return f"{dtype}[{'…' if shape is None else ','.join('?' if d is None else str(d) for d in shape)}]"
 
 
+class Check(NamedTuple):
+    """A rule for the shapes of a block's inputs, by name, that a run applies before it returns or stores anything."""
+
+    op: Op
+    inputs: Mapping[str, Any]
+    rule: Callable[[Mapping[str, tuple[int, ...]]], object]
+
+
 class Node:
     """One step of a computation: an op, where its inputs come from, its outputs.
 
     `inputs` stand in the record's order: an Output, an array that was typed in, or a tuple of these where the input is
-    a list. `steady` says that the outputs are the same in every run. `call` is the call of a whole block whose shapes
-    only a run knows: its op, inputs by name and attributes.
+    a list. `steady` says that the outputs are the same in every run. `check` validates a whole block
+    whose shapes only a run knows.
     """
 
-    __slots__ = ("attrs", "block", "call", "inputs", "name", "op", "order", "outputs", "steady")
+    __slots__ = ("attrs", "block", "check", "inputs", "name", "op", "order", "outputs", "steady")
 
     def __init__(self, name: str, block: str, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
         self.name = name
@@ -66,7 +74,7 @@ class Node:
         self.inputs = inputs
         self.attrs = attrs
         self.order = -1
-        self.call: tuple[Op, Mapping[str, Any], Mapping[str, Any]] | None = None
+        self.check: Check | None = None
         self.outputs: tuple[Output, ...] = ()
         self.steady: bool = all(output.node.steady for output in self.sources())
 

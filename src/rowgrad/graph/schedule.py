@@ -17,10 +17,10 @@ from .._core import memory_limit
 from ..arrays import NUMPY_DTYPE
 from ..check import infer
 from ..dispatch import describe
-from ..errors import OpError, ResourceExhaustedError, refuse
+from ..errors import OpError, ResourceExhaustedError, refuse, shape_text
 from .admission import admitted_aval, each, host_value
 from .engine import Engine
-from .nodes import Graph, Node, Output, is_open
+from .nodes import Check, Graph, Node, Output, is_open
 from .updates import variable_of
 
 Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # random numbers for a node, given its shape
@@ -67,7 +67,7 @@ class Program:
         self.placeholders: list[tuple[Node, int]] = []
         self.variables: list[tuple[Node, int]] = []
         self.updates: list[Update] = []
-        self.calls: list[tuple[Node, dict[str, Any]]] = []  # blocks whose shapes the run validates, and their inputs
+        self.checks: list[tuple[Node, Check, dict[str, int]]] = []  # with the places of their inputs
         self.slots: dict[Output, int] = {}
         self.settled: dict[Node, float] = {}  # seconds of the steady nodes, where somebody watches
         self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
@@ -108,8 +108,6 @@ class Program:
             slot = self._argument(node.inputs[1])
             self.slots[node.outputs[0]] = slot  # what it gives is what it takes
             self.updates.append(Update(variable, slot, node))
-            if node.call is not None:
-                self.calls.append((node, {name: self._argument(v) for name, v in node.call[1].items()}))
         elif name != "NoOp":
             arguments = tuple(self._argument(v) for v in node.inputs)
             step = Step(
@@ -120,6 +118,8 @@ class Program:
                 any(isinstance(a, tuple) for a in arguments),
             )
             (self.once if node.steady else self.each).append(step)
+        if node.check is not None:
+            self.checks.append((node, node.check, {name: self._argument(v) for name, v in node.check.inputs.items()}))
 
     def _slot(self, output: Output) -> int:
         self.slots[output] = len(self.start)
@@ -177,17 +177,15 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
             values[place] = value
 
 
-def check_calls(program: Program, values: list[Any]) -> None:
+def check_blocks(program: Program, values: list[Any]) -> None:
     """Validate blocks by their own rules, now that all shapes are known."""
-    for node, places in program.calls:
-        assert node.call is not None  # by Program
-        op, inputs, attrs = node.call
-        avals = {a.name: admitted_aval(a, op, inputs[a.name], tuple(values[places[a.name]].shape)) for a in op.inputs}
+    for node, check, places in program.checks:
+        shapes = {name: tuple(values[place].shape) for name, place in places.items()}
         try:
-            infer(op, avals, {}, attrs)
+            check.rule(shapes)
         except OpError as error:
-            given = {name: values[place] for name, place in places.items()}
-            raise error.in_call(op.name, node.block, describe(op, given, attrs)) from None
+            given = ", ".join(f"{name}={shape_text(shape)}" for name, shape in shapes.items())
+            raise error.in_call(check.op.name, node.block, given) from None
 
 
 def known_bytes(node: Node) -> int:

@@ -24,7 +24,7 @@ from .naming import collect, find, in_form, operation_of, output_of, pin_name
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
 from .random import advance, random_array
-from .schedule import Cost, Program, Step, check_calls, known_bytes, over_budget, run_measured, run_steps, time_steps
+from .schedule import Cost, Program, Step, check_blocks, known_bytes, over_budget, run_measured, run_steps, time_steps
 from .state import State
 
 _MANY = 256  # programs that are kept, with the values they computed last
@@ -136,7 +136,7 @@ class ClientSession:
         self._counters = {}
         seconds: dict[Node, float] = {}
         self._work(program, program.each, values, seconds)
-        check_calls(program, values)
+        check_blocks(program, values)
         kept = {}
         for variable, slot, by in program.updates:
             try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arrays import aval_of
+from ..check import infer
 from ..errors import refuse
-from ..spec import CATALOG
+from ..spec import CATALOG, Aval
 from .admission import admit_inputs, judge
 from .given import kind_of, one_value
-from .nodes import Node, Output, is_open
+from .nodes import Check, Node, Output, is_open
 from .placing import Placing, expands
 
 Pins = dict[str, Any]
@@ -31,8 +33,15 @@ def _keep(p: Placing, target: Any, value: Any, inputs: Mapping[str, Any] | None 
     node = Node(name, p.name, CATALOG["Assign"], (target, value), {})
     node.steady = False
     if inputs is not None and any(isinstance(v, Output) and is_open(v) for v in inputs.values()):
-        node.call = p.op, inputs, p.attrs  # dense ops would broadcast what has another shape than the Variable
+        # Dense ops would broadcast what has another shape than the Variable.
+        node.check = Check(p.op, inputs, lambda shapes: infer(p.op, _avals(inputs, shapes), {}, p.attrs))
     return p.graph.add(node, [(dtype, shape)]).outputs[0]
+
+
+def _avals(inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Aval]:
+    return {
+        name: Aval(v.dtype if isinstance(v, Output) else aval_of(v).dtype, shapes[name]) for name, v in inputs.items()
+    }
 
 
 def _arguments(p: Placing) -> dict[str, Any]:
