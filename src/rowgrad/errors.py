@@ -294,6 +294,7 @@ WORDS: dict[str, Words] = {
         (),
         ResourceExhaustedError,
     ),
+    "not_a_tensor": Words("{argument} must be a tensor; got {value}"),
     "not_an_array": Words("{argument} must be an array; got {value}"),
     "argument_changed": Words(
         "an argument changed its shape, dtype or memory layout during the call; arrays must not change while an op "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,8 +144,10 @@ class UpdateCall:
             raise refuse("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
         self._take("num_rows", np.array(count, np.int64))
 
-    def run(self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()) -> None:
-        """Check that what is updated stands apart, and let the kernel do it."""
+    def ready(
+        self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()
+    ) -> Callable[[], None]:
+        """Check that what is updated stands apart; returns the launch of the kernel, which does the update."""
         if not isinstance(step, Step):
             raise refuse("number_unfit", argument="step", value=type(step).__name__, bound="an updates.Step")
         numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
@@ -158,17 +161,24 @@ class UpdateCall:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
                     raise refuse("updated_overlaps", argument=name, value=other)
-        if self.table.device is not None:
-            from .cuda.updates import run_update
+        if self.table.device is None:
+            self._take("numbers", scalars)
+        return partial(self._launch, state, rule, step, constants, attrs)
 
-            return run_update(self, state, rule, step, constants)
-        self._take("numbers", scalars)
-        job = Job(_KERNEL[self.kernel], attrs, *_raw(self.inputs))
-        fault = job.fault or job.run(*_raw(state), False, (), b"")
-        if fault is not None:
-            key, position, value, bound = fault
-            raise refuse(key, has=self.names, position=position, value=value, bound=bound)
-        return None
+    def _launch(
+        self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int], attrs: list[int]
+    ) -> None:
+        with self:
+            if self.table.device is not None:
+                from .cuda.updates import run_update
+
+                run_update(self, state, rule, step, constants)
+                return
+            job = Job(_KERNEL[self.kernel], attrs, *_raw(self.inputs))
+            fault = job.fault or job.run(*_raw(state), False, (), b"")
+            if fault is not None:
+                key, position, value, bound = fault
+                raise refuse(key, has=self.names, position=position, value=value, bound=bound)
 
     def _take(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):

@@ -6,7 +6,7 @@ is updated, and nothing is written by a call that is refused. docs/optimizers.md
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,19 @@ def apply_rows(
     >>> table[:, 0].tolist()
     [0.5, 1.0, 1.0, 0.5]
     """
+    ready_rows(rule, table, slots, grad, row_ids, step)()
+
+
+def ready_rows(
+    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
+) -> Callable[[], None]:
+    """All checks of `apply_rows` but those the kernel does; returns its launch."""
     with UpdateCall("apply_rows", table=table, grad=grad, row_ids=row_ids) as call:
         state = call.state(rule, table, slots)
         grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
         if ids.shape[0] != grads.shape[0]:
             raise refuse("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
-        call.run(state, rule, step)
+        return call.ready(state, rule, step)
 
 
 def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
@@ -71,6 +78,13 @@ def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory],
     >>> table.ravel().tolist(), slots[0].ravel().tolist()
     ([0.5, 0.5], [9.0, 16.0])
     """
+    ready_all(rule, table, slots, grad, step)()
+
+
+def ready_all(
+    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step
+) -> Callable[[], None]:
+    """All checks of `apply_all` but those the kernel does; returns its launch."""
     with UpdateCall("apply_all", table=table, grad=grad) as call:
         state = call.state(rule, table, slots)
         grads = call.rows("grad", grad)
@@ -78,7 +92,7 @@ def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory],
             raise refuse(
                 "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
             )
-        call.run(state, rule, step)
+        return call.ready(state, rule, step)
 
 
 def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
@@ -140,6 +154,36 @@ def apply_bags(
     >>> table.ravel().tolist()
     [0.5, 1.0, 1.0, -1.5]
     """
+    ready_bags(
+        rule,
+        table,
+        slots,
+        grad,
+        indices,
+        segment_ids,
+        step,
+        combiner=combiner,
+        weights=weights,
+        accumulate=accumulate,
+        order=order,
+    )()
+
+
+def ready_bags(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    indices: Any,
+    segment_ids: Any,
+    step: Step,
+    *,
+    combiner: str = "sum",
+    weights: Any = None,
+    accumulate: str = "float32",
+    order: str = "sequential",
+) -> Callable[[], None]:
+    """All checks of `apply_bags` but those the kernel does; returns its launch."""
     with UpdateCall(
         "apply_bags", table=table, grad=grad, indices=indices, segment_ids=segment_ids, weights=weights
     ) as call:
@@ -149,7 +193,7 @@ def apply_bags(
         if segments.shape != ids.shape:
             raise refuse("segments_match_indices")
         call.weights(weights, ids.shape[0])
-        call.run(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
+        return call.ready(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
 
 
 def apply_planned(
@@ -174,6 +218,25 @@ def apply_planned(
     >>> table.ravel().tolist()
     [0.5, 1.0, 1.0, 0.0]
     """
+    ready_planned(
+        rule, table, slots, grad, plan, step, combiner=combiner, weights=weights, accumulate=accumulate, order=order
+    )()
+
+
+def ready_planned(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    plan: Any,
+    step: Step,
+    *,
+    combiner: str = "sum",
+    weights: Any = None,
+    accumulate: str = "float32",
+    order: str = "sequential",
+) -> Callable[[], None]:
+    """All checks of `apply_planned` but those the kernel does; returns its launch."""
     with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
         state = call.state(rule, table, slots)
         call.rows("grad", grad)
@@ -189,7 +252,7 @@ def apply_planned(
                 raise refuse("should_be_vector", argument=name)
         call.weights(weights, parts["segments"].shape[0])
         call.plan(parts)
-        call.run(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
+        return call.ready(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
 
 
 def _bag_constants(combiner: str, weights: Any, accumulate: str, order: str) -> list[int]:

@@ -438,6 +438,10 @@ def test_as_the_reference(make: Make) -> None:
         (lambda p: optim.Adam(p, betas=(0.9, 1.0)), "betas must be two numbers"),
         (lambda p: optim.Adagrad(p, eps=-1.0), "eps must be"),
         (lambda p: optim.SGD(p, seed=-1), "seed must be an int"),
+        (lambda p: optim.SGD(p, "fast"), "lr must be a finite number; got 'fast'"),
+        (lambda p: optim.SGD(p, torch.ones(2)), "lr must be a finite number"),
+        (lambda p: optim.SGD(p, stochastic_rounding="no"), "stochastic_rounding must be True or False; got 'no'"),
+        (lambda p: optim.Adam(p, lazy="false"), "lazy must be True or False"),
         (lambda p: optim.SGD([{"params": p, "lr": float("nan")}]), "lr must be"),
         (
             lambda p: optim.SGD([torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))]),
@@ -484,10 +488,73 @@ def test_refused_gradients() -> None:
         optimizer.update_from_bags(table(), grad.double(), indices, segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="None, and no plan"):
         optimizer.update_from_bags(w, grad.double(), None, None, "sum")
+    with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be a tensor; got list"):
+        optimizer.update_from_bags(w, grad.double(), [1], segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="Index 99 out of range"):
         optimizer.update_from_bags(w, grad.double(), indices * 0 + 99, segment_ids, "sum")
     assert torch.equal(w.detach(), table().detach())
     assert optimizer.state[w]["step"] == 0
+
+
+@pytest.mark.parametrize("wrong", ["lr", "text", "ids", "layout", "slots", "fused"])
+def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
+    """What one parameter cannot take is found out before another one is updated."""
+    first, second = torch.nn.Parameter(torch.ones(4, 2)), torch.nn.Parameter(torch.ones(4, 2))
+    bag = rg.torch.nn.EmbeddingBag(4, 2, fused=True)
+    optimizer = optim.Adam([{"params": [bag.weight, first]}, {"params": [second]}], 0.1)
+    for _ in range(2):
+        bag(torch.tensor([[1, 2]])).sum().backward()
+        first.grad, second.grad = torch.ones(4, 2), torch.ones(4, 2)
+        optimizer.step()
+    bag(torch.tensor([[1, 2]])).sum().backward()
+    ids = torch.tensor([0, 9]).view(1, 2)
+    if wrong == "lr":
+        optimizer.param_groups[1]["lr"] = float("nan")
+    elif wrong == "text":
+        optimizer.param_groups[1]["lr"] = "fast"
+    elif wrong == "ids":
+        second.grad = torch.sparse_coo_tensor(ids, torch.ones(2, 2), (4, 2), check_invariants=False)
+    elif wrong == "layout":
+        second.grad = torch.eye(4, 2).to_sparse()
+    elif wrong == "slots":
+        optimizer.state[second]["exp_avg"] = torch.zeros(4, 2, dtype=torch.float64)
+    else:
+        optimizer.state[bag.weight]["exp_avg"] = torch.zeros(3, 2)
+    tensors = [t for p in (first, second, bag.weight) for t in (p, *optimizer.state[p].values())]
+    before = copy.deepcopy([t.detach() if isinstance(t, torch.Tensor) else t for t in tensors])
+    with pytest.raises(rg.errors.OpError):
+        optimizer.step()
+    after = [t for p in (first, second, bag.weight) for t in (p, *optimizer.state[p].values())]
+    assert all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s["state"][0].update(sum=torch.ones(2, 5)), r"'sum' of parameter 0 has shape \(2, 5\)"),
+        (lambda s: s["state"][0].pop("sum"), "parameter 0 has no 'sum'"),
+        (lambda s: s["state"][0].pop("step"), "parameter 0 has no 'step'"),
+        (lambda s: s["param_groups"][0].update(lr=-1.0), "lr must be a finite number of at least 0"),
+        (lambda s: s["param_groups"][0].update(maximize=True), "saved with maximize=True"),
+        (lambda s: s["param_groups"][0].update(lr_decay=0.1), "saved with lr_decay=0.1"),
+    ],
+)
+def test_a_state_that_is_refused_changes_nothing(change: Any, words: str) -> None:
+    w = table()
+    optimizer = optim.Adagrad([w], 0.1)
+    w.grad = torch.ones_like(w)
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    other = copy.deepcopy(before)
+    other["param_groups"][0]["lr"] = 0.7
+    other["state"][0]["sum"] += 1
+    change(other)
+    with pytest.raises(ValueError, match=words):
+        optimizer.load_state_dict(other)
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert torch.equal(after["state"][0]["sum"], before["state"][0]["sum"])
+    assert after["state"][0]["step"] == before["state"][0]["step"]
 
 
 def test_the_page_runs() -> None:

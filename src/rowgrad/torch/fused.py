@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ _COMBINER = {kind: name for name, kind in COMBINERS.items()}
 class Pending(NamedTuple):
     """A gradient that no one has summed by rows yet: two ways to use it, and the tensors it is made of."""
 
-    update: Callable[[Any, Any], None]  # takes the table and the optimizer
+    update: Callable[[Any, Any], Iterator[None]]  # takes the table and the optimizer; stops before it writes
     rows: Callable[[Any], Tensor]  # takes the table
     tensors: Sequence[Tensor]
     versions: Sequence[int]
@@ -112,7 +112,7 @@ def _concatenated(a: Tensor, b: Tensor) -> Tensor:
 
 def defer(
     weight: FusedWeight,
-    update: Callable[[Any, Any], None],
+    update: Callable[[Any, Any], Iterator[None]],
     rows: Callable[[Any], Tensor],
     tensors: Sequence[Tensor],
 ) -> None:
@@ -131,13 +131,16 @@ def hold(weight: FusedWeight, optimizer: Any) -> None:
     weight.rowgrad_optimizers.add(optimizer)
 
 
-def update_from_pending(weight: FusedWeight, optimizer: Any) -> bool:
-    """Do the fused step; False where the gradient has to be computed by rows first, as others need it too."""
+def updated_from_pending(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
+    """The fused step; None where the gradient has to be computed by rows first, as others need it too."""
     if len(weight.rowgrad_pending) != 1 or not is_only_optimizer(weight) or _GRAD.__get__(weight) is not None:
-        return False
-    weight.rowgrad_pending[0].update(weight, optimizer)
+        return None
+    return _use_up(weight, optimizer)
+
+
+def _use_up(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
+    yield from weight.rowgrad_pending[0].update(weight, optimizer)
     weight.rowgrad_pending = ()
-    return True
 
 
 def is_only_optimizer(weight: FusedWeight) -> bool:
@@ -211,8 +214,11 @@ def _defer_bags(
 ) -> None:
     weights = None if weights is None else weights.detach()
 
-    def update(weight: FusedWeight, optimizer: Any) -> None:
-        optimizer.update_from_bags(weight, y, indices, segment_ids, _COMBINER[kind], weights=weights, plan=plan)
+    def update(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
+        steps: Iterator[None] = optimizer._updated_from_bags(
+            weight, y, indices, segment_ids, _COMBINER[kind], weights=weights, plan=plan
+        )
+        return steps
 
     def rows(weight: FusedWeight) -> Tensor:
         found = _gradients(frozenset({"data"}), weight, y, indices, segment_ids, weights, num_bags, kind)

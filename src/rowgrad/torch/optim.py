@@ -16,11 +16,12 @@ import torch
 from ..errors import OpError, refuse
 from ..updates import RULES, Step, check_betas, check_count, check_number, slot_shapes
 from .devices import default_order
-from .fused import FusedWeight, hold, is_only_optimizer, update_from_pending
-from .row_state import adopted, check_param, new_slots, step_with_bags, step_with_grad
+from .fused import FusedWeight, hold, is_only_optimizer, updated_from_pending
+from .row_state import adopted, check_param, check_row_ids, new_slots, step_with_bags, step_with_grad
 
 Tensor = Any
 _STATE = "initial_accumulator_value"
+_UNSUPPORTED = ("amsgrad", "lr_decay", "maximize", "momentum", "nesterov")  # of torch's optimizers
 
 
 class RowOptimizer(torch.optim.Optimizer):
@@ -59,7 +60,12 @@ class RowOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a saved state, bit for bit: slots keep their own type, which is not always the parameter's."""
         taken: dict[str, Any] = {}
-        handle = self.register_load_state_dict_pre_hook(lambda _, given: taken.update(given))  # after all others
+
+        def take(_: Any, given: dict[str, Any]) -> None:
+            self._check_state(given)
+            taken.update(given)
+
+        handle = self.register_load_state_dict_pre_hook(take)  # after all others
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -71,18 +77,41 @@ class RowOptimizer(torch.optim.Optimizer):
                     group.setdefault(name, value)  # of a state another optimizer saved
         for index, param in zip(saved, self._params(), strict=True):
             state = taken["state"].get(index, {})
-            shapes = slot_shapes(self.rule, tuple(param.shape) or (1,))
-            for slot, shape in zip(RULES[self.rule].slots, shapes, strict=True):
-                if state and slot.name not in state:
-                    raise ValueError(f"{type(self).__name__}.load_state_dict: parameter {index} has no {slot.name!r}")
-                if state and tuple(state[slot.name].shape) != tuple(shape):
-                    found = tuple(state[slot.name].shape)
+            for slot in RULES[self.rule].slots if state else ():
+                self.state[param][slot.name] = adopted(state[slot.name], param)
+
+    def _check_state(self, given: dict[str, Any]) -> None:
+        """Reject a saved state that does not fit, before anything is taken over."""
+        where = f"{type(self).__name__}.load_state_dict"
+        groups = given["param_groups"]
+        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
+            return  # torch says so
+        with self._call("load_state_dict"):
+            for group in groups:
+                for name in self.defaults:
+                    if name in group:
+                        _check(name, group[name])
+                unknown = next((name for name in _UNSUPPORTED if group.get(name)), None)
+                if unknown is not None:
                     raise ValueError(
-                        f"{type(self).__name__}.load_state_dict: {slot.name!r} of parameter {index} has shape {found},"
+                        f"{where}: the state was saved with {unknown}={group[unknown]}, not supported here"
+                    )
+        saved = (i for group in groups for i in group["params"])
+        for index, param in zip(saved, self._params(), strict=True):
+            state, slots = given["state"].get(index, {}), RULES[self.rule].slots
+            if not state or not slots:
+                continue
+            for slot, shape in zip(slots, slot_shapes(self.rule, tuple(param.shape) or (1,)), strict=True):
+                found = state.get(slot.name)
+                if not isinstance(found, torch.Tensor):
+                    raise ValueError(f"{where}: parameter {index} has no {slot.name!r}")
+                if tuple(found.shape) != tuple(shape):
+                    raise ValueError(
+                        f"{where}: {slot.name!r} of parameter {index} has shape {tuple(found.shape)},"
                         f" wanted {tuple(shape)}"
                     )
-                if state:
-                    self.state[param][slot.name] = adopted(state[slot.name], param)
+            if "step" not in state:
+                raise ValueError(f"{where}: parameter {index} has no 'step'")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -96,19 +125,32 @@ class RowOptimizer(torch.optim.Optimizer):
                 with self._call("step", param=param):
                     for pending in param.rowgrad_pending:
                         pending.check()
-        for index, (group, param) in enumerate(self._places()):
-            fused = isinstance(param, FusedWeight)
-            if fused and update_from_pending(param, self):
-                continue
-            grad = param.grad
-            if grad is not None:
-                with self._call("step", param=param, grad=grad):
-                    step = self._next(group, param, index)
-                    step_with_grad(self.rule, param, self.state[param], grad, step)
-                    self.state[param]["step"] = step.step
-                if fused and is_only_optimizer(param):
-                    param.grad = None
+        steps = [self._stepped(index, *place) for index, place in enumerate(self._places())]
+        for step in steps:  # all checks of all parameters, before any of them changes
+            next(step, None)
+        for step in steps:
+            next(step, None)
         return loss
+
+    def _stepped(self, index: int, group: dict[str, Any], param: Tensor) -> Iterator[None]:
+        """The step of one parameter, which stops before it writes."""
+        fused = isinstance(param, FusedWeight)
+        if fused and (update := updated_from_pending(param, self)) is not None:
+            yield from update
+            return
+        grad = param.grad
+        if grad is None:
+            return
+        try:
+            step = self._next(group, param, index)
+            if grad.is_sparse and (index or len(group["params"]) > 1 or len(self.param_groups) > 1):
+                check_row_ids(grad)
+            yield from step_with_grad(self.rule, param, self.state[param], grad, step)
+            self.state[param]["step"] = step.step
+        except OpError as error:
+            raise self._named(error, "step", param=param, grad=grad) from None
+        if fused and is_only_optimizer(param):
+            param.grad = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or with `set_to_none=False` make them zero."""
@@ -139,15 +181,40 @@ class RowOptimizer(torch.optim.Optimizer):
         `WeightedSparseSegment*Grad`) and a step with that sparse gradient, which here is never stored. `order` is
         "sequential" or "blocked"; without it, what those ops take on the parameter's device.
         """
+        update = self._updated_from_bags(
+            param, grad, indices, segment_ids, combiner, weights, plan, accumulate=accumulate, order=order
+        )
+        for _ in update:
+            pass
+
+    def _updated_from_bags(
+        self,
+        param: Tensor,
+        grad: Tensor,
+        indices: Tensor | None,
+        segment_ids: Tensor | None,
+        combiner: str,
+        weights: Tensor | None = None,
+        plan: Any = None,
+        *,
+        accumulate: str = "float32",
+        order: str | None = None,
+    ) -> Iterator[None]:
+        """The step of `update_from_bags`, which stops before it writes."""
         with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
             group, index = self._place_of(param)
+            for name, given in (
+                ("grad", grad), ("indices", indices), ("segment_ids", segment_ids), ("weights", weights)
+            ):  # fmt: skip
+                if not isinstance(given, torch.Tensor) and (given is not None or name == "grad"):
+                    raise refuse("not_a_tensor", argument=name, value=type(given).__name__)
             if plan is None and (indices is None or segment_ids is None):
                 raise refuse("not_an_array", argument="indices", value="None, and no plan")
             step = self._next(group, param, index)
             ids = (indices, segment_ids) if plan is None else plan
             slots, order = self.state[param], order or default_order(param)
             how = {"combiner": combiner, "accumulate": accumulate, "order": order}
-            step_with_bags(self.rule, param, slots, grad, ids, step, weights, **how)
+            yield from step_with_bags(self.rule, param, slots, grad, ids, step, weights, **how)
             slots["step"] = step.step
 
     def _params(self) -> Iterator[Tensor]:
@@ -175,8 +242,8 @@ class RowOptimizer(torch.optim.Optimizer):
             state.update(step=0, **new_slots(self.rule, param, float(group.get(_STATE, 0.0))))
         numbers = {k: group[k] for k in ("eps", "betas", "lazy") if k in group}
         return Step(
-            lr=float(group["lr"]),
-            weight_decay=float(group["weight_decay"]),
+            lr=_float("lr", group["lr"]),
+            weight_decay=_float("weight_decay", group["weight_decay"]),
             stochastic_rounding=group["stochastic_rounding"],
             seed=(group["seed"] + index) % 2**63,  # parameters of one shape are not rounded alike
             step=int(state["step"]) + 1,
@@ -189,9 +256,12 @@ class RowOptimizer(torch.optim.Optimizer):
         try:
             yield
         except OpError as error:
-            parts = (f"{k}={v.dtype}{list(v.shape)}" for k, v in tensors.items() if isinstance(v, torch.Tensor))
-            error.in_call(f"{type(self).__name__}.{method}", None, ", ".join(parts))
-            raise
+            raise self._named(error, method, **tensors) from None
+
+    def _named(self, error: OpError, method: str, **tensors: Tensor) -> OpError:
+        parts = (f"{k}={v.dtype}{list(v.shape)}" for k, v in tensors.items() if isinstance(v, torch.Tensor))
+        error.in_call(f"{type(self).__name__}.{method}", None, ", ".join(parts))
+        return error
 
 
 def _check(name: str, value: Any) -> None:
@@ -200,7 +270,21 @@ def _check(name: str, value: Any) -> None:
     elif name == "seed":
         check_count(name, value)
     elif name in ("lr", "eps", "weight_decay", _STATE):
-        check_number(name, float(value), least=0.0)
+        check_number(name, _float(name, value), least=0.0)
+    elif name in ("lazy", "stochastic_rounding") and not isinstance(value, bool):
+        raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
+
+
+def _float(name: str, value: Any) -> float:
+    """A number, or a tensor of one."""
+    if type(value) is float:
+        return value
+    try:
+        if isinstance(value, str):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise refuse("number_unfit", argument=name, value=repr(value), bound="a finite number") from None
 
 
 class SGD(RowOptimizer):

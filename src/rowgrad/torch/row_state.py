@@ -1,9 +1,12 @@
-"""Steps of one torch parameter: its memory lent to the kernels, its gradient in whatever form it came."""
+"""Steps of one torch parameter: its memory lent to the kernels, its gradient in whatever form it came.
+
+A step is an iterator that stops once, after its checks and before it writes: an optimizer takes all of its parameters
+so far before it lets any of them go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +14,7 @@ import torch
 from ..errors import refuse
 from ..plan import Plan
 from ..spec import FLOATS, INDEX, PLAN
-from ..updates import RULES, Memory, Step, apply_all, apply_bags, apply_planned, apply_rows, slot_dtype, slot_shapes
+from ..updates import RULES, Memory, Step, ready_all, ready_bags, ready_planned, ready_rows, slot_dtype, slot_shapes
 from . import devices
 from .launch import readable
 from .tensors import DTYPE, check_storage, is_plain
@@ -79,31 +82,51 @@ def adopted(saved: Tensor, param: Tensor) -> Tensor:
     return saved.detach().to(device=param.device, dtype=_DTYPE[slot_dtype(_NAME[param.dtype])], copy=True).contiguous()
 
 
-def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> None:
+def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> Iterator[None]:
     """One step with a gradient as autograd leaves it: dense, or sparse by rows, whose equal rows are added in order.
 
     Torch itself lets a dense parameter have no gradient of another layout.
     """
     if grad.layout == torch.sparse_coo:
-        return _step_with_sparse(rule, param, slots, grad, step)
+        yield from _step_with_sparse(rule, param, slots, grad, step)
+        return
     grad = _read(grad, "grad")
-    with _lent(rule, param, slots) as (table, state):
-        apply_all(rule, table, state, memory_of(grad, "grad", param.device), step)
-    return None
+    table, state = _lent(rule, param, slots)
+    launch = ready_all(rule, _memory(table, param), state, memory_of(grad, "grad", param.device), step)
+    yield
+    _update(param, table, launch)
 
 
-def _step_with_sparse(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> None:
+def _step_with_sparse(
+    rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step
+) -> Iterator[None]:
     if grad.sparse_dim() != 1:
         value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
         raise refuse("not_here", argument="grad", value=value, bound="sparse in its rows alone")
     ids, values = _read(grad._indices(), "grad")[0], _read(grad._values(), "grad")
-    with _lent(rule, param, slots) as (table, state):
-        memories = memory_of(values, "grad", param.device), memory_of(ids, "grad", param.device)
-        if grad.is_coalesced():
-            return apply_rows(rule, table, state, *memories, step)
+    table, state = _lent(rule, param, slots)
+    memory = _memory(table, param)
+    memories = memory_of(values, "grad", param.device), memory_of(ids, "grad", param.device)
+    if grad.is_coalesced():
+        launch = ready_rows(rule, memory, state, *memories, step)
+    else:
         each = torch.arange(ids.shape[0], device=ids.device)  # every entry is a bag of its own
         bags = memory_of(each, "segment_ids", ids.device)
-        return apply_bags(rule, table, state, *memories, bags, step, order=devices.default_order(param))
+        launch = ready_bags(rule, memory, state, *memories, bags, step, order=devices.default_order(param))
+    yield
+    _update(param, table, launch)
+
+
+def check_row_ids(grad: Tensor) -> None:
+    """Reject a sparse gradient with ids outside of the table, as its step would, but before other steps are taken."""
+    ids = grad._indices()
+    if not ids.is_cpu or ids.numel() == 0 or grad.sparse_dim() != 1:
+        return
+    check_storage(ids, "grad")
+    low, high = torch.aminmax(ids)
+    if low.item() < 0 or high.item() >= grad.shape[0]:
+        at = int(torch.nonzero((ids[0] < 0) | (ids[0] >= grad.shape[0]))[0])
+        raise refuse("index_not_in_output", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0])
 
 
 def step_with_bags(
@@ -115,22 +138,26 @@ def step_with_bags(
     step: Step,
     weights: Tensor | None,
     **how: Any,
-) -> None:
+) -> Iterator[None]:
     """One step with the gradient of bags; `ids` are indices and segment ids, or a Plan."""
     grad = _read(grad, "grad")
     if weights is not None:
         weights = _read(weights, "weights")
         how["weights"] = memory_of(weights, "weights", param.device)
-    with _lent(rule, param, slots) as (table, state):
-        if not isinstance(ids, tuple):
-            plan = ids if table.device is None else _lent_plan(ids, param.device)
-            return apply_planned(rule, table, state, memory_of(grad, "grad", param.device), plan, step, **how)
+    table, state = _lent(rule, param, slots)
+    memory, bags = _memory(table, param), memory_of(grad, "grad", param.device)
+    if not isinstance(ids, tuple):
+        plan = ids if memory.device is None else _lent_plan(ids, param.device)
+        launch = ready_planned(rule, memory, state, bags, plan, step, **how)
+    else:
         indices, segment_ids = _read(ids[0], "indices"), _read(ids[1], "segment_ids")
         named = (
             memory_of(indices, "indices", param.device),
             memory_of(segment_ids, "segment_ids", param.device),
         )
-        return apply_bags(rule, table, state, memory_of(grad, "grad", param.device), *named, step, **how)
+        launch = ready_bags(rule, memory, state, bags, *named, step, **how)
+    yield
+    _update(param, table, launch)
 
 
 def _lent_plan(plan: Any, device: torch.device) -> Any:
@@ -141,9 +168,8 @@ def _lent_plan(plan: Any, device: torch.device) -> Any:
     return Plan.of(*arrays, plan.num_rows)
 
 
-@contextmanager
-def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tuple[Memory, Sequence[Memory]]]:
-    """The memory of a parameter and its slots. One that is not contiguous is worked on as a copy and written back."""
+def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> tuple[Tensor, list[Memory]]:
+    """A parameter as kernels update it, and the memory of its slots. One that is not contiguous is a copy."""
     check_param(param)
     table = _read(param, "param")
     lent = []
@@ -154,8 +180,20 @@ def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> Iterator[tup
             raise refuse("not_here", argument=slot.name, value=value, bound="contiguous")
         check_storage(tensor, slot.name)
         lent.append(memory_of(tensor, slot.name, param.device))
-    with devices.made_current(table):
-        yield memory_of(table, "param", param.device), lent
+    return table, lent
+
+
+def _memory(table: Tensor, param: Tensor) -> Memory:
+    return memory_of(table, "param", param.device)
+
+
+def _update(param: Tensor, table: Tensor, launch: Callable[[], None]) -> None:
+    """Launch an update of `table`, and write it back where it is a copy."""
+    if devices.is_current(table):
+        launch()
+    else:
+        with devices.made_current(table):
+            launch()
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:

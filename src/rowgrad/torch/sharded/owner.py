@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ class Owned:
             stay_coalesced(table)
         return sparse_rows(values, ids, num_rows, True)
 
-    def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> None:
+    def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> Iterator[None]:
         """One step of the optimizer with that gradient, which is not stored: the same bits."""
         num_rows = table.shape[0]
         self.sort(num_rows)
@@ -74,10 +74,10 @@ class Owned:
         rows, numbers = terms(OPS, grad, self.segments, scales["factors"], scales["divisors"], self.weights)
         if rows.dtype == table.dtype:
             plan = Plan.of(*self._plan, num_rows)
-            optimizer.update_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
+            yield from optimizer._updated_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
             return
         # 16 bits, divided in 32: rounded when they are summed up, and every row is a bag of its own then.
         how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
         values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
         each = torch.arange(ids.shape[0], device=ids.device)
-        optimizer.update_from_bags(table, values, ids, each, "sum", **order)
+        yield from optimizer._updated_from_bags(table, values, ids, each, "sum", **order)
