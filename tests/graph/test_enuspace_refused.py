@@ -206,3 +206,8 @@ def test_the_import_of_unknown_blocks_grows_with_their_number(tmp_path: Path) ->
         return Counted.seen
 
     assert work(400) < 3 * work(200) + 100
+
+
+def test_a_task_with_a_long_integer(tmp_path: Path) -> None:
+    with pytest.raises(PageError, match=r"this is no JSON: an integer of 5000 characters$"):
+        read(tmp_path, '{"object": [' + "9" * 5000 + "]}", "task.json")

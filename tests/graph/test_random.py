@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from golden_cases import FOLDER
 from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph import ClientSession, Scope, ops
+from rowgrad.graph import ClientSession, PageError, Scope, ops
+from rowgrad.graph.io.state_file import save_state
 from rowgrad.graph.random import logarithm, philox, sine_and_cosine
+from rowgrad.graph.state import identity_of
 
 with np.load(FOLDER / "random.npz") as _members:
     RECORDED = dict(_members)
@@ -88,3 +91,17 @@ def test_two_blocks_of_one_seed_give_the_same_and_shapes_may_come_from_a_run() -
         ops.RandomNormal(root, [-1])
     with pytest.raises(InvalidArgumentError, match="seed must hold values of int64"):
         ops.RandomNormal(root, [1], seed=1 << 65)
+
+
+@pytest.mark.parametrize("count", [-1, 2**128])
+def test_a_state_whose_counter_is_no_place_in_a_stream(count: int, tmp_path: Path) -> None:
+    root = Scope.new_root_scope("page")
+    noise = ops.RandomUniform(root.with_op_name("noise"), [2], seed=1)
+    session = ClientSession(root)
+    expected = ClientSession(root).run(noise).tolist()
+    save_state(tmp_path / "state", {}, {"noise": count}, "page", identity_of(root.graph))
+    with pytest.raises(PageError, match=r"counter of noise must be from 0 to 2\*\*128 - 1"):
+        session.restore(tmp_path / "state")
+    assert session.run(noise).tolist() == expected
+    save_state(tmp_path / "state", {}, {"noise": 2**128 - 1}, "page", identity_of(root.graph))
+    session.restore(tmp_path / "state")

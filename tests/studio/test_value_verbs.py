@@ -149,6 +149,10 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
             {"dtype": "int32", "shape": [2, 2], "cells": ["1", "2", "3", "y"]},
             r"'y' in cell \[1, 1\] is no int32",
         ),
+        ("parse", {"text": "[1,2)"}, r"text: '\)' closes a bracket of another kind"),
+        ("parse", {"text": "([1,2),3]", "dtype": "int32"}, "closes a bracket of another kind"),
+        ("parse", {"text": "(1,2}", "dtype": "float32"}, "text: write brackets or braces, not both: '2}'"),
+        ("parse", {"text": "[1,{2}]"}, "write brackets or braces, not both"),
         ("cells", {"dtype": "int32", "shape": [2], "cells": ["1", " "]}, r"cells: there is nothing in cell \[1\]"),
         (
             "cells",

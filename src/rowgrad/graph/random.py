@@ -18,6 +18,7 @@ _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
+COUNTERS_END = 1 << 128  # a block's number has 128 bits
 PER_ELEMENT = 256  # blocks TensorFlow sets aside for each element, so that runs never overlap
 
 

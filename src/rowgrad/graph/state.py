@@ -16,6 +16,7 @@ from .io.state_file import Identity, load_state, save_state
 from .io.state_file import State as SavedState
 from .nodes import Graph, Node, Output
 from .page import PageError
+from .random import COUNTERS_END
 from .updates import variable_of
 
 
@@ -54,9 +55,11 @@ class State:
         known = {n.name: n for n in self.graph.nodes if n.op.name in ("Variable", "RandomUniform", "RandomNormal")}
         for name, array in saved.variables.items():
             self._check(path, known, name, array)
-        for name in saved.counters:
+        for name, count in saved.counters.items():
             if name not in known or known[name].op.name == "Variable":
                 raise PageError(f"{path}", f"it has a counter for {name}, which is no random block of this page")
+            if not 0 <= count < COUNTERS_END:
+                raise PageError(f"{path}", f"the counter of {name} must be from 0 to 2**128 - 1; got {count}")
         if not other_page:
             self._check_page(path, saved)
         self.values = {name: self.engine.put(array) for name, array in saved.variables.items()}

@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import InvalidArgumentError
 from ..graph.literal import MAX_DEPTH, parse_dtype, parse_literal
-from ..graph.literal_elements import QUOTED, parse_words
+from ..graph.literal_elements import QUOTED, parse_words, shown
 from ..graph.page import PageError
 
 MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every answer
@@ -86,14 +86,17 @@ def _braced(text: str) -> str:
     """`[[1, 2], [3, 4]]`, as JSON, Python and NumPy write it, with braces; NumPy leaves out the commas."""
     made: list[str] = []
     before = ""
-    depth = 0
+    opened: list[str] = []
     for token in _BRACKETED.findall(text):
         if token in "[(":
-            depth += 1
-            if depth > MAX_DEPTH:
+            opened.append(token)
+            if len(opened) > MAX_DEPTH:
                 raise PageError("", f"more than {MAX_DEPTH} brackets inside one another")
         elif token in "])":
-            depth -= 1
+            if opened and opened.pop() + token not in ("[]", "()"):
+                raise PageError("", f"{token!r} closes a bracket of another kind")
+        elif token[0] not in "\"'" and ("{" in token or "}" in token):
+            raise PageError("", f"write brackets or braces, not both: {shown(token)}")
         if token not in ")]," and before not in ("", "[", "(", ","):
             made.append(",")
         if token[0] == "'" and token[-1] == "'" and len(token) > 1:

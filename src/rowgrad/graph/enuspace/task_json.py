@@ -15,6 +15,7 @@ from .report import Report
 # An open quote takes the rest of the text, so that no text is scanned twice.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)', re.DOTALL)
 _LONE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+\\', re.DOTALL)
+_MOST_DIGITS = 1000
 _KEPT = re.compile(r'\\(["\\]|)')
 
 
@@ -48,14 +49,20 @@ def read_task(text: str, report: Report) -> Drawing:
 def _content(text: str, report: Report) -> Any:
     """Line breaks and tabs may stand in strings, and paths with backslashes that nobody escaped."""
     try:
-        return json.loads(text, strict=False)
+        return json.loads(text, strict=False, parse_int=_integer)
     except ValueError:
         mended = _STRING.sub(_doubled, text)
         if mended == text:
             raise
-        content = json.loads(mended, strict=False)
+        content = json.loads(mended, strict=False, parse_int=_integer)
     report.note("", "backslashes in texts that JSON does not allow there are taken as they stand")
     return content
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} characters")
+    return int(digits)
 
 
 def _doubled(string: re.Match[str]) -> str:
