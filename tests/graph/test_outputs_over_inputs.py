@@ -1,4 +1,4 @@
-"""Outputs never replace a file the same command reads, nor a pipe or a device."""
+"""Outputs never replace a file the same command reads, a pipe or a device, and hold every result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from enuspace_files import SAMPLES
 
+from rowgrad.arrays import NUMPY_DTYPE
 from rowgrad.cli import main
-from rowgrad.graph import Block, ClientSession, Const, End, Page, Scope, load, save
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph import Block, ClientSession, Const, End, Page, Project, Scope, load, save
 from rowgrad.graph.export import save_python
 from rowgrad.graph.io.results_file import save_arrays
 
@@ -97,3 +99,28 @@ def test_writers_do_not_replace_a_pipe() -> None:
             write()
         assert Path("pipe").is_fifo()
     assert not list(Path().glob(".*.tmp"))
+
+
+def _constant(page: str, block: str) -> Page:
+    fetch = Block("run", "ClientSession", wires={"fetch_outputs": [End(block, "output")]})
+    return Page(page, [Block(block, "Const", {"val": np.ones(1, np.float32)}), fetch])
+
+
+def test_results_of_two_pages_under_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+    save(Project("both", [_constant("a", "b/c"), _constant("a/b", "c")]), "both.json")
+    assert main(["run", "both.json", "-o", "out.npz"]) == 1
+    assert "results of two pages are called a/b/c.output; choose one page with --page" in capsys.readouterr().err
+    assert not Path("out.npz").exists()
+    assert main(["run", "both.json", "--page", "a", "-o", "out.npz"]) == 0
+    save(Project("both", [_constant("a", "c"), _constant("a/b", "c")]), "both.json")
+    assert main(["run", "both.json", "-o", "out.npz"]) == 0
+    with np.load("out.npz") as found:
+        assert sorted(found) == ["a/b/c.output", "a/c.output"]
+
+
+@pytest.mark.parametrize("names", [("a", "a.dtype"), ("a.dtype", "a"), ("a", "a\0b")])
+def test_members_of_one_name(names: tuple[str, str]) -> None:
+    arrays = {name: np.ones(2, NUMPY_DTYPE["bfloat16"]) if name == "a" else np.ones(2) for name in names}
+    with pytest.raises(InvalidArgumentError, match="arrays must be of names that no other member has, without NUL"):
+        save_arrays("out.npz", arrays)
+    assert not Path("out.npz").exists()

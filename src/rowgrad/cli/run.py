@@ -43,6 +43,8 @@ def command(chosen: argparse.Namespace) -> int:
         for run in opened:
             if run.is_idle:
                 tell(f"page {run.page.name}: there is no ClientSession block to run")
+    if chosen.out is not None:
+        _check_names(chosen.file, runs)
     with Stopping() as stopping:
         if chosen.state is not None and os.path.exists(chosen.state):
             with warnings.catch_warnings(record=True) as remarks:
@@ -90,9 +92,25 @@ def _save_what_was_done(path: str | None, run: PageRun, tell: Callable[[str], No
         tell(f"the state after {run.done} of {run.steps} steps is saved in {path}")
 
 
+def _check_names(file: str, runs: list[PageRun]) -> None:
+    """Raise if results of two pages have the same name in the output file: page `a/b` may have what `a` calls `b/…`."""
+    seen: dict[str, PageRun] = {}
+    for run in runs:
+        names = {*run.fetches.values, *(name for block in run.blocks for name in run.session.block(block).names or ())}
+        for name in names:
+            full = _full_name(run, name, runs)
+            if seen.setdefault(full, run) is not run:
+                raise PageError(file, f"results of two pages are called {full}; choose one page with --page")
+
+
 def _named(run: PageRun, runs: list[PageRun]) -> dict[str, Array]:
-    """Results as they are printed: with the page's name before them where there are several."""
-    return {f"{run.page.name}/{name}" if len(runs) > 1 else name: value for name, value in run.results.items()}
+    """Results as they are printed."""
+    return {_full_name(run, name, runs): value for name, value in run.results.items()}
+
+
+def _full_name(run: PageRun, name: str, runs: list[PageRun]) -> str:
+    """With the page's name before it where there are several."""
+    return f"{run.page.name}/{name}" if len(runs) > 1 else name
 
 
 def _show(chosen: argparse.Namespace, runs: list[PageRun], number: int | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...arrays import aval_of
+from ...errors import refuse
 from ...spec import QUANTIZED
 from .files import write_atomically
 
@@ -23,16 +24,11 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
     """
     members: dict[str, Any] = {}
     for name, value in arrays.items():
-        array = np.asarray(value)
-        dtype = aval_of(array).dtype
-        if dtype == "bfloat16":
-            members[name], members[f"{name}.dtype"] = array.view(np.uint16), np.array(dtype)
-        elif dtype in QUANTIZED:
-            members[name], members[f"{name}.dtype"] = array.view(array.dtype[0]), np.array(dtype)
-        elif dtype == "string":
-            members |= _strings(name, array)
-        else:
-            members[name] = array
+        for member, array in _members(name, np.asarray(value)).items():
+            if member in members or "\0" in member:
+                bound = "of names that no other member has, without NUL"
+                raise refuse("value_unfit", argument="arrays", bound=bound, value=repr(member))
+            members[member] = array
 
     def write(file: BinaryIO) -> None:
         # Not np.savez, which has arguments of its own that a member could be named after.
@@ -42,6 +38,16 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
                     np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
     write_atomically(path, write)
+
+
+def _members(name: str, array: Any) -> dict[str, Any]:
+    """The members that hold one array."""
+    dtype = aval_of(array).dtype
+    if dtype == "bfloat16":
+        return {name: array.view(np.uint16), f"{name}.dtype": np.array(dtype)}
+    if dtype in QUANTIZED:
+        return {name: array.view(array.dtype[0]), f"{name}.dtype": np.array(dtype)}
+    return _strings(name, array) if dtype == "string" else {name: array}
 
 
 def _strings(name: str, array: Any) -> dict[str, Any]:
