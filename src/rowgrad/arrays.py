@@ -201,7 +201,10 @@ def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
     `empty` is the dtype of a list without numbers where `wanted` does not say one.
     """
     try:
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except UnicodeDecodeError:  # strings beside bytes that are not ASCII
+            array = np.array(value, dtype=object)
         if array.dtype.kind in "SUfO" and not _holds_arrays(value):
             array = _exact(np.array(value, dtype=object), array, argument, wanted)
     except OpError:

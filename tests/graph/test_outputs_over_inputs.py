@@ -124,3 +124,13 @@ def test_members_of_one_name(names: tuple[str, str]) -> None:
     with pytest.raises(InvalidArgumentError, match="arrays must be of names that no other member has, without NUL"):
         save_arrays("out.npz", arrays)
     assert not Path("out.npz").exists()
+
+
+def test_a_script_whose_folder_of_arrays_is_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+    save(Page("large", [Block("a", "Const", {"val": np.arange(999.0)})]), "large.json")
+    Path("elsewhere").mkdir()
+    os.symlink("elsewhere", "script.py.arrays")
+    assert main(["export", "large.json", "--python", "-o", "script.py"]) == 1
+    assert "script.py.arrays: this is a symbolic link, which is not followed" in capsys.readouterr().err
+    assert not list(Path("elsewhere").iterdir())
+    assert not Path("script.py").exists()

@@ -35,6 +35,20 @@ def test_numbers_beyond_a_dtype(value: Any, dtype: str) -> None:
             make()
 
 
+def test_strings_with_half_a_character() -> None:
+    root = Scope.new_root_scope()
+    fed = ops.Placeholder(root, dtype="string")
+    makers = [
+        lambda: Const(root, ["a", "\ud800"]),
+        lambda: ops.Variable(root, "\udfff"),
+        lambda: ClientSession(root).run(fed, {fed: np.array(["\ud800"], dtype=object)}),
+    ]
+    for make in makers:
+        with pytest.raises(InvalidArgumentError, match="must be text without lone surrogates"):
+            make()
+    assert ClientSession(root).run(Const(root, ["\u00e9\U0001f600", b"\xff"])).tolist() == ["\u00e9\U0001f600", b"\xff"]
+
+
 def test_numbers_at_the_ends_of_a_dtype() -> None:
     root = Scope.new_root_scope()
     session = ClientSession(root)

@@ -15,6 +15,8 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     """A value as an array of one dtype; None: whichever dtype it has or suggests. Only floats may be rounded."""
     array = as_array(value, argument, dtype)
     check_reach(value, array, argument)
+    if array.dtype == object:
+        _check_text(array, argument)
     if dtype is None or aval_of(array).dtype == dtype:
         return array
     target, kind = NUMPY_DTYPE[dtype], array.dtype.kind
@@ -29,6 +31,19 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
         whole = _whole(array, argument, dtype)
         return _truth(whole, argument) if dtype == "bool" else fit(whole, argument, target)
     raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
+
+
+def _check_text(array: Array, argument: str) -> None:
+    """Raise if a string has half a character in it, which no file could hold."""
+    for position, item in enumerate(array.reshape(-1)):
+        if isinstance(item, str) and not item.isascii():
+            try:
+                item.encode()
+            except UnicodeEncodeError:
+                bound = "text without lone surrogates"
+                raise refuse(
+                    "value_unfit", argument=argument, position=position, bound=bound, value=ascii(item)
+                ) from None
 
 
 def check_reach(value: Any, array: Array, argument: str) -> None:

@@ -61,6 +61,8 @@ _TAKEN = {
 def save_python(page: Page, path: str | os.PathLike[str]) -> None:
     """Write the script, and the files of its large arrays into the folder `<script>.arrays`."""
     folder = Path(f"{os.fspath(path)}.arrays")
+    if folder.is_symlink():
+        raise PageError(str(folder), "this is a symbolic link, which is not followed")
     contents: list[Content] = []
 
     def outside(value: np.ndarray[Any, Any]) -> str:
