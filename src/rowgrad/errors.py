@@ -449,6 +449,10 @@ WORDS: dict[str, Words] = {
         "{argument} spans {value} bytes of its storage, which holds {bound}: the storage was resized after the tensor"
         " was made"
     ),
+    "checkpoint_lacks": Words("the checkpoint has no {argument}{why}"),
+    "checkpoint_groups": Words(
+        "the checkpoint has {value} parameter groups of an optimizer, this optimizer has {bound}"
+    ),
     "state_layout_missing": Words(
         "the state dict has no {argument}, which says what rows it holds; if a module split like this one saved it, set"
         " that entry to this module's get_extra_state()"

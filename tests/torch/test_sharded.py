@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import rowgrad as rg
-from rowgrad.torch import sharded
+from rowgrad.torch import optim, sharded
 from rowgrad.torch.nn import Table
 from rowgrad.torch.sharded.layout import Part, Stack
 
@@ -197,3 +197,71 @@ def test_state_dicts_that_do_not_say_which_rows_they_hold() -> None:
     assert other.load_state_dict({}, strict=False).missing_keys == ["weight", "_extra_state"]
     other.load_state_dict({**bare, "_extra_state": other.get_extra_state()})
     assert torch.equal(other.weight, one.weight)
+
+
+def trained(rows: int, optimizer: Any, steps: int) -> tuple[torch.nn.ModuleDict, Any]:
+    bag = sharded.RowShardedEmbeddingBag(rows, 2, combiner="sum")
+    model = torch.nn.ModuleDict({"bag": bag, "head": torch.nn.Linear(2, 1)})
+    made = optimizer(model.parameters(), lr=0.5)
+    for _ in range(steps):
+        train(model, made)
+    return model, made
+
+
+def train(model: torch.nn.ModuleDict, optimizer: Any) -> None:
+    model["head"](model["bag"](torch.tensor([[1, 2]]))).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_checkpoint_replaces_the_state_of_the_optimizer(tmp_path: Path) -> None:
+    """Parameters that had not taken a step when it was written start again."""
+    model, optimizer = trained(4, optim.Adagrad, 0)
+    sharded.checkpoint.save(tmp_path, model, optimizer)
+    weights = []
+    for steps in (0, 3):
+        model, optimizer = trained(4, optim.Adagrad, steps)
+        sharded.checkpoint.load(tmp_path, model, optimizer)
+        train(model, optimizer)
+        assert optimizer.state[model["bag"].weight]["step"] == 1
+        weights.append([p.detach() for p in model.parameters()])
+    assert all(map(torch.equal, *weights))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("rows", "optimizer", "words"),
+    [
+        (5, optim.Adagrad, r"model\.bag\.weight must have shape \(5, 2\), got \(4, 2\)"),
+        (4, optim.Adam, r"the checkpoint has no optimizer\.bag\.weight:exp_avg, which Adam needs"),
+        (4, lambda p, lr: optim.Adagrad([{"params": [q]} for q in p], lr), "has 1 parameter groups of an optimizer"),
+    ],
+)
+def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path: Path, rows: int, optimizer: Any, words: str) -> None:
+    sharded.checkpoint.save(tmp_path, *trained(4, optim.Adagrad, 1))
+    model, made = trained(rows, optimizer, 1)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(rg.errors.OpError, match=words):
+        sharded.checkpoint.load(tmp_path, model, made)
+    assert all(map(torch.equal, before, model.parameters()))
+    train(model, made)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.filterwarnings("ignore")
+def test_transforms_are_refused_before_the_ranks_meet() -> None:
+    module = sharded.RowShardedEmbeddingBag(4, 2)
+    for call, words in (
+        (lambda: torch.jit.trace(module, (IDS[None],)), r"torch\.jit\.trace is not supported"),
+        (lambda: torch.func.vmap(module)(IDS[None, None]), r"must be used without transforms; got torch\.func"),
+    ):
+        with pytest.raises(NotImplementedError, match=words):
+            call()
+    assert module(IDS[None]).shape == (1, 2)
+
+
+@pytest.mark.usefixtures("alone")
+def test_sizes_are_checked_before_the_ranks_meet() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_embeddings must be an int of 0 or more; got -1"):
+        sharded.RowShardedEmbeddingBag(-1, 2)

@@ -146,14 +146,14 @@ class ShardedModule(torch.nn.Module):
         prepare: Callable[[], Sequence[Bags]],
     ) -> tuple[Tensor, ...]:
         """One call. `prepare` reads the bags; whatever it refuses, all ranks come to know before anything is sent."""
+        if torch.jit.is_tracing():
+            raise refuse("jit_trace")  # the ranks cannot meet then: the tracer takes no process groups
         if self.fused:
             _refuse_surroundings()
         enabled = torch.is_grad_enabled()
         bags: Sequence[Bags] = ()
         refusal: Exception | None = None
         try:
-            if torch.jit.is_tracing():
-                raise refuse("jit_trace")
             if torch._C._are_functorch_transforms_active():
                 raise refuse(
                     "not_here", argument="a sharded table", value="torch.func", bound="used without transforms"

@@ -19,6 +19,9 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
+from ...errors import refuse
+from ...updates import RULES
+from ..optim import RowOptimizer
 from .agreement import call_number, meet
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
@@ -64,19 +67,55 @@ def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mappin
 
 
 def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
-    """Read what `save` has written, by any number of ranks, into a model and an optimizer; gives `extra`."""
+    """Read what `save` has written, by any number of ranks, into a model and an optimizer; gives `extra`.
+
+    The optimizer's state is replaced: parameters that had none when it was saved have none then. What does not fit the
+    model or the optimizer is rejected before anything is changed.
+    """
     ranks = _ranks_of(model)
+    wanted: dict[str, Any] = {}
     with _together_after(ranks, "checkpoint.load"):
         known = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    wanted = _model_state(model, empty=True)
-    if optimizer is not None:
-        wanted |= _optimizer_targets(model, optimizer, known)
+    with _together_after(ranks, "checkpoint.load: what it holds"):
+        wanted |= _model_state(model, empty=True)
+        _check_model(wanted, known)
+        if optimizer is not None:
+            _check_optimizer(model, optimizer, known)
+            wanted |= _optimizer_targets(model, optimizer, known)
     wanted |= {key: _room(what) for key, what in known.items() if key.startswith("extra.")}
     dcp.load(wanted, checkpoint_id=path, process_group=ranks.group)
     _take_model(model, wanted)
     if optimizer is not None:
         _take_optimizer(model, optimizer, wanted)
     return {key.removeprefix("extra."): wanted[key] for key in wanted if key.startswith("extra.")}
+
+
+def _check_model(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Reject a checkpoint of another model: one that lacks an entry, or has it in another shape."""
+    for key, value in wanted.items():
+        what = known.get(key)
+        if what is None:
+            raise refuse("checkpoint_lacks", argument=key, why="")
+        if isinstance(value, Tensor) and isinstance(what, TensorStorageMetadata) and value.shape != what.size:
+            raise refuse("same_shape", argument=key, value=tuple(what.size), bound=tuple(value.shape))
+
+
+def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str, Any]) -> None:
+    """Reject the state of another optimizer: other groups, or entries of a parameter that lack a slot of this rule."""
+    groups = {key.removeprefix(_GROUP).partition(":")[0] for key in known if key.startswith(_GROUP)}
+    if len(groups) != len(optimizer.param_groups):
+        raise refuse("checkpoint_groups", value=len(groups), bound=len(optimizer.param_groups))
+    if not isinstance(optimizer, RowOptimizer):
+        return
+    slots = [slot.name for slot in RULES[optimizer.rule].slots]
+    held = _held(model)
+    for name, _ in model.named_parameters():
+        tables = [entry.name for entry in held[name].entries] if name in held else [name]
+        if any(key.startswith(f"optimizer.{table}:") for table in (*tables, name) for key in known):
+            wanted = [f"optimizer.{table}:{slot}" for table in tables for slot in slots] + [f"optimizer.{name}:step"]
+            lacking = next((key for key in wanted if key not in known), None)
+            if lacking is not None:
+                raise refuse("checkpoint_lacks", argument=lacking, why=f", which {type(optimizer).__name__} needs")
 
 
 @contextmanager
@@ -226,21 +265,27 @@ def _take_model(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
 
 def _take_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, Any]) -> None:
     held = _held(model)
+    ours = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, param in model.named_parameters():
+        if id(param) not in ours:
+            continue
         entries = held[name].entries if name in held else []
+        found: dict[str, Any] = {}
         for table in dict.fromkeys([*(e.name for e in entries), name]):
             entry = next((e for e in entries if e.name == table), None)
             for key in (k for k in state if k.startswith(f"optimizer.{table}:")):
                 slot, value = key.removeprefix(f"optimizer.{table}:"), state[key]
                 if isinstance(value, DTensor) and entry is not None:
                     rows = _own_rows(held[name], entry, value)
-                    whole = optimizer.state[param].get(slot)
-                    if whole is None or whole.shape[0] != param.shape[0]:
-                        whole = rows.new_zeros((param.shape[0], *rows.shape[1:]))
-                        optimizer.state[param][slot] = whole
-                    whole[entry.rows] = rows
+                    if slot not in found:
+                        found[slot] = rows.new_zeros((param.shape[0], *rows.shape[1:]))
+                    found[slot][entry.rows] = rows
                 else:
-                    optimizer.state[param][slot] = value
+                    found[slot] = value
+        if found:
+            optimizer.state[param] = found
+        else:
+            optimizer.state.pop(param, None)  # it had not taken a step
     for number, group in enumerate(optimizer.param_groups):
         prefix = f"{_GROUP}{number}:"
         group.update({key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)})
