@@ -61,7 +61,7 @@ def make_parser(as_json: bool = False) -> Parser:
 
     run = add("run", "run the sessions of a page, or fetch values from it", "run page.json --feed 'x={1,2}' -o out.npz")
     _run_options(run)
-    check = add("check", "judge every block of a page", "check page.json")
+    check = add("check", "validate every block of a page", "check page.json")
     check.add_argument("file", metavar="PAGE", help=_PAGE)
     _add_links(check)
     _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))

@@ -149,7 +149,7 @@ class Guard:
         """What the browser says of who asks. Another port of this machine is the same site, not the same origin.
 
         The page itself, which holds nothing secret, may be opened in a window of its own from anywhere: browsers say
-        "cross-site" of the file that opens it. What it asks then is judged as any request is.
+        "cross-site" of the file that opens it. Later requests of that page get the usual checks.
         """
         site = heads.single("sec-fetch-site")
         if site in (None, "same-origin", "none"):
