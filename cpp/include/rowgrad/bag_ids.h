@@ -8,12 +8,13 @@
 
 namespace rowgrad {
 
-// Where bags begin, in a list of `ids` ids. `has_end`: the last offset closes the last bag and begins none.
+// Where bags begin, in a list of `ids` ids. `has_end`: the last offset closes the last bag and begins none. A private
+// copy: see IdSnapshot.
 class Offsets {
  public:
-  Offsets() : list_(Array{}) {}
+  Offsets() = default;
   Offsets(const Array& offsets, std::int64_t ids, bool has_end)
-      : list_(offsets), ids_(ids), bags_(std::max<std::int64_t>(list_.size - has_end, 0)), has_end_(has_end) {}
+      : list_(Ids(offsets)), ids_(ids), bags_(std::max<std::int64_t>(list_.size - has_end, 0)), has_end_(has_end) {}
 
   std::int64_t bags() const { return bags_; }
   std::int64_t begin(std::int64_t bag) const { return list_[bag]; }
@@ -41,7 +42,7 @@ class Offsets {
   }
 
  private:
-  Ids list_;
+  IdSnapshot list_;
   std::int64_t ids_ = 0, bags_ = 0;
   bool has_end_ = false;
 };
@@ -88,8 +89,9 @@ class StackBags : public Kernel {
     constexpr std::int64_t narrow = std::numeric_limits<std::int32_t>::max();
     const std::int64_t limit = ids.wide ? std::numeric_limits<std::int64_t>::max() : narrow;
     for (std::int64_t f = 0; f < features_; ++f) {
-      if (first[f] < 0 || table_rows[f] < 0) return {Fault::feature_negative, f, std::min(first[f], table_rows[f]), 0};
-      if (table_rows[f] > limit - first[f]) return {Fault::feature_too_far, f, first[f], limit - table_rows[f]};
+      const std::int64_t first_row = first[f], rows_of = table_rows[f];
+      if (first_row < 0 || rows_of < 0) return {Fault::feature_negative, f, std::min(first_row, rows_of), 0};
+      if (rows_of > limit - first_row) return {Fault::feature_too_far, f, first_row, limit - rows_of};
     }
     examples_ = features_ ? offsets_.bags() / features_ : 0;
     for (std::int64_t f = 0; f < features_; ++f) {
@@ -121,7 +123,9 @@ class StackBags : public Kernel {
           for (std::int64_t s = begin * features_; s < end * features_; ++s) {
             const std::int64_t f = s % features_, from = offsets_.begin(f * examples_ + s / features_);
             const std::int64_t to = starts[s], n = starts[s + 1] - to;
-            for (std::int64_t i = 0; i < n; ++i) stacked[to + i] = I(ids[from + i] + first[f]);
+            // Ids and the first rows of features are values here, never addresses: no copy of them is needed.
+            const std::int64_t first_row = first[f];
+            for (std::int64_t i = 0; i < n; ++i) stacked[to + i] = I(plus<std::int64_t>(ids[from + i], first_row));
             std::fill_n(segments + to, n, S(s));
             if (positions)
               for (std::int64_t i = 0; i < n; ++i) positions[to + i] = from + i;

@@ -59,17 +59,27 @@ bool before(const std::int64_t* a, const std::int64_t* b, std::int64_t rank) {
   }
 }
 
-// Which of two entries comes first; neither, where they are the same. At an unknown rank one look tells both.
+// Which of two entries comes first; neither, where they are the same. At an unknown rank one look tells both. Each
+// coordinate is read once: if another thread could change it between two looks, both might come first, and a walk that
+// takes neither would never end.
 template <int R>
 void relate(const std::int64_t* a, const std::int64_t* b, std::int64_t rank, bool& a_first, bool& b_first) {
   if constexpr (R > 0) {
-    a_first = before<R>(a, b, rank);
-    b_first = before<R>(b, a, rank);
+    std::int64_t x[R], y[R];
+    for (int d = 0; d < R; ++d) {
+      x[d] = read_once(a + d);
+      y[d] = read_once(b + d);
+    }
+    a_first = before<R>(x, y, rank);
+    b_first = before<R>(y, x, rank);
   } else {
-    std::int64_t d = 0;
-    while (d < rank && a[d] == b[d]) ++d;
-    a_first = d < rank && a[d] < b[d];
-    b_first = d < rank && a[d] > b[d];
+    std::int64_t x = 0, y = 0;
+    for (std::int64_t d = 0; d < rank && x == y; ++d) {
+      x = read_once(a + d);
+      y = read_once(b + d);
+    }
+    a_first = x < y;
+    b_first = x > y;
   }
 }
 

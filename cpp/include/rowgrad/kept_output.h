@@ -20,8 +20,8 @@ inline void clear_rows(const Array& table, const Array& rows) {
   Ids(rows).typed([&](auto* row) {
     parallel_ranges(rows.size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        if (is_below(row[i], table.rows()))
-          std::memset(table.as<char>() + std::int64_t(row[i]) * bytes, 0, static_cast<std::size_t>(bytes));
+        if (const std::int64_t r = read_once(row + i); is_below(r, table.rows()))
+          std::memset(table.as<char>() + r * bytes, 0, static_cast<std::size_t>(bytes));
     });
   });
 }

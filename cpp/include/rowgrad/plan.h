@@ -49,7 +49,8 @@ void radix_pass(std::int64_t n, const At& at, Entry<P>* out, int shift, int bits
 }  // namespace detail
 
 // The n entries at(0), at(1), … sorted by row, input order kept inside a row. Rows are below `num_rows`, and only
-// the bits that takes are sorted; the first pass reads the caller's ids themselves.
+// the bits that takes are sorted. The first pass counts digits in one read of the entries and moves them in a second: the
+// ids they are made of must not change in between (IdSnapshot).
 template <class P, class At>
 Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const At& at) {
   Entries<P> entries(n), other;

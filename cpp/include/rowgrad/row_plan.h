@@ -4,6 +4,8 @@
 // segments and positions (of every entry: its segment, and where it stood in the batch; ascending inside a row),
 // counts (how many ids each segment has), num_rows.
 #pragma once
+#include <optional>
+
 #include "rowgrad/weighted_segment.h"
 
 namespace rowgrad {
@@ -12,16 +14,15 @@ namespace rowgrad {
 class RowPlan : public Kernel {
  public:
   Status measure() override {
-    const Ids indices(in[0]), segments(in[1]);
     num_rows_ = Ids(in[2])[0];
     const std::int64_t num_segments = Ids(in[3])[0];
     rows = 0;
-    const Scan found = scan(indices, num_rows_, segments, num_segments);
+    const Scan found = ids_.take(Ids(in[0]), num_rows_, Ids(in[1]), num_segments);
     sorted_ = found.sorted;
     if (!found.in_range)
-      return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
-    batch_ = SortedBatch::by_position(indices, num_rows_);
-    const std::int64_t parts = work_parts(indices.size, 1);  // kept: the number of threads may change
+      return first_outside(ids_.indices, num_rows_, Fault::index_not_in_output, ids_.segments, num_segments);
+    batch_ = SortedBatch::by_position(ids_.indices, num_rows_);
+    const std::int64_t parts = work_parts(ids_.indices.size, 1);  // kept: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
@@ -30,7 +31,7 @@ class RowPlan : public Kernel {
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    const Ids segments(in[1]);
+    const Ids& segments = ids_.segments;
     segments.typed([&](auto* segment_of) {
       rowgrad::visit(Indices{}, out[0].dtype, [&]<class I>(std::type_identity<I>) {
         batch_.visit([&](const auto& entries) { write<I>(entries, segment_of, out); });
@@ -64,12 +65,12 @@ class RowPlan : public Kernel {
 
   std::int64_t num_rows_ = 0;
   bool sorted_ = false;
+  BatchIds ids_;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part
 };
 
-// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all. Arrays are anybody's
-// to change, so whoever uses them for addresses looks at them again.
+// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all.
 struct PlanView {
   Ids rows, segments;
   Vec<const std::int64_t> starts, positions, counts;
@@ -139,11 +140,37 @@ struct PlanView {
   }
 };
 
+// A plan with private copies of everything that becomes an address: see IdSnapshot. Positions only where they are used.
+class PlanSnapshot {
+ public:
+  const PlanView& take(std::span<const Array> in, std::size_t at, bool uses_positions) {
+    PlanView plan(in, at);
+    rows_ = IdSnapshot(plan.rows);
+    segments_ = IdSnapshot(plan.segments);
+    starts_ = IdSnapshot(Ids(plan.starts));
+    plan.rows = rows_;
+    plan.segments = segments_;
+    plan.starts.data = static_cast<const std::int64_t*>(starts_.data);
+    if (uses_positions) {
+      positions_ = IdSnapshot(Ids(plan.positions));
+      plan.positions.data = static_cast<const std::int64_t*>(positions_.data);
+    }
+    return view_.emplace(plan);
+  }
+
+  // After take().
+  const PlanView& view() const { return *view_; }
+
+ private:
+  IdSnapshot rows_, segments_, starts_, positions_;
+  std::optional<PlanView> view_;
+};
+
 // The ids a plan was made of, in their order: the six inputs → indices, segment_ids. It looks at everything.
 class PlannedIds : public Kernel {
  public:
   Status check() override {
-    const PlanView plan(in, 0);
+    const PlanView& plan = plan_.take(in, 0, true);
     if (const Status s = plan.check(plan.counts.size, true)) return s;
     return plan.check_law();
   }
@@ -151,7 +178,7 @@ class PlannedIds : public Kernel {
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    const PlanView plan(in, 0);
+    const PlanView& plan = plan_.view();
     rowgrad::visit(Indices{}, out[0].dtype, [&]<class I>(std::type_identity<I>) {
       rowgrad::visit(Indices{}, out[1].dtype, [&]<class S>(std::type_identity<S>) {
         I* indices = out[0].as<I>();
@@ -166,6 +193,9 @@ class PlannedIds : public Kernel {
       });
     });
   }
+
+ private:
+  PlanSnapshot plan_;
 };
 
 // The segments of a plan in the order of the batch: what adds up in input order needs them so.
@@ -196,28 +226,26 @@ PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, cons
   return batch;
 }
 
-// What gradients with a plan share. `at`: where the plan stands among the inputs; grad is input 0.
+// What gradients with a plan share; grad is input 0.
 class PlannedGradient : public Kernel {
  public:
-  RowList written() const override { return PlanView(in, at()).all_rows(); }
+  RowList written() const override { return plan_.view().all_rows(); }
 
  protected:
-  virtual std::size_t at() const = 0;
-
   // Rows of the table that are to be cleared because no id names them.
-  std::int64_t rows_to_clear(bool unique) const {
-    return unique || holds_zeros ? 0 : PlanView(in, at()).num_rows;
-  }
+  std::int64_t rows_to_clear(bool unique) const { return unique || holds_zeros ? 0 : plan_.view().num_rows; }
+
+  PlanSnapshot plan_;
 };
 
 // Inputs grad, plan; attr: reduce, whether outputs are the unique rows, order.
 class PlannedSegmentGrad : public PlannedGradient {
  public:
-  Status check() override { return PlanView(in, 1).check(in[0].rows(), false); }
+  Status check() override { return plan_.take(in, 1, false).check(in[0].rows(), false); }
   bool fills() const override { return attr[1] != 0 || !fresh_zeros || is_written_whole(PlanView(in, 1).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
-    const PlanView plan(in, 1);
+    const PlanView& plan = plan_.view();
     const bool unique = attr[1] != 0;
     if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -233,19 +261,16 @@ class PlannedSegmentGrad : public PlannedGradient {
     });
     if (unique) std::copy_n(static_cast<const char*>(plan.rows.data), out[1].bytes(), out[1].as<char>());
   }
-
- protected:
-  std::size_t at() const override { return 1; }
 };
 
 // Inputs grad, weights, plan; attr: reduce, rounding, order.
 class PlannedWeightedGrad : public PlannedGradient {
  public:
-  Status check() override { return PlanView(in, 2).check(in[0].rows(), true); }
+  Status check() override { return plan_.take(in, 2, true).check(in[0].rows(), true); }
   bool fills() const override { return !fresh_zeros || is_written_whole(PlanView(in, 2).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
-    const PlanView plan(in, 2);
+    const PlanView& plan = plan_.view();
     if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     const auto segment_of = segments_in_input_order(plan);
     const Ids segments(segment_of);
@@ -259,9 +284,6 @@ class PlannedWeightedGrad : public PlannedGradient {
       });
     });
   }
-
- protected:
-  std::size_t at() const override { return 2; }
 };
 
 }  // namespace rowgrad

@@ -19,7 +19,8 @@ class SegmentSum : public Kernel {
   }
 
   Status check() override {
-    const Ids segments(in[1]);
+    segments_ = IdSnapshot(Ids(in[1]));
+    const Ids& segments = segments_;
     if (non_decreasing(segments) && all_below(segments, rows)) return {};
     for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {  // to the end: as in check_ids
       const std::int64_t id = segments[begin];
@@ -33,7 +34,7 @@ class SegmentSum : public Kernel {
   bool fills() const override { return !fresh_zeros; }
 
   void compute(std::span<const Array> out) override {
-    const Ids segments(in[1]);
+    const Ids& segments = segments_;
     const auto starts = run_starts(segments);
     clear_unless(holds_zeros, out[0]);
     visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -46,13 +47,17 @@ class SegmentSum : public Kernel {
       });
     });
   }
+
+ private:
+  IdSnapshot segments_;
 };
 
 // Inputs params, indices → the rows named, bit for bit.
 class GatherRows : public Kernel {
  public:
   Status check() override {
-    return check_ids(Ids(in[1]), in[0].rows(), Fault::index_not_in_params);
+    ids_ = IdSnapshot(Ids(in[1]));
+    return check_ids(ids_, in[0].rows(), Fault::index_not_in_params);
   }
 
   bool fills() const override { return true; }
@@ -61,13 +66,16 @@ class GatherRows : public Kernel {
     const std::int64_t bytes = in[0].row_size() * width_of(in[0].dtype);
     const auto* from = in[0].as<const char>();
     auto* to = out[0].as<char>();
-    Ids(in[1]).typed([&](auto* ids) {
-      parallel_ranges(in[1].size(), 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+    ids_.typed([&](auto* ids) {
+      parallel_ranges(ids_.size, 1 + (1 << 16) / (bytes + 1), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i)
           std::copy_n(from + std::int64_t(ids[i]) * bytes, bytes, to + i * bytes);
       });
     });
   }
+
+ private:
+  IdSnapshot ids_;
 };
 
 // Inputs sorted_ids (ascending, distinct), ids → where each id stands in the list.
@@ -104,16 +112,16 @@ class ScatterRows : public Kernel {
  public:
   Status check() override {
     bound_ = Ids(in[2])[0];
-    return check_ids(Ids(in[1]), bound_, Fault::index_not_in_output);
+    ids_ = IdSnapshot(Ids(in[1]));
+    return check_ids(ids_, bound_, Fault::index_not_in_output);
   }
 
   RowList written() const override { return batch_.rows(); }
   bool fills() const override { return !fresh_zeros; }
 
   void compute(std::span<const Array> out) override {
-    const Ids ids(in[1]);
-    if (ids.size == 0) return clear_unless(holds_zeros, out[0]);
-    batch_ = SortedBatch::by_position(ids, bound_);
+    if (ids_.size == 0) return clear_unless(holds_zeros, out[0]);
+    batch_ = SortedBatch::by_position(ids_, bound_);
     batch_.visit([&](const auto& entries) {
       rowgrad::visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
         if constexpr (std::is_floating_point_v<Accumulator<T>>) {
@@ -150,6 +158,7 @@ class ScatterRows : public Kernel {
   }
 
   std::int64_t bound_ = 0;
+  IdSnapshot ids_;
   SortedBatch batch_;
 };
 
@@ -158,14 +167,13 @@ class ScatterRows : public Kernel {
 class SparseSegmentDot : public Kernel {
  public:
   Status check() override {
-    const Ids indices(in[2]), segments(in[3]);
     const std::int64_t data_rows = in[1].rows(), grad_rows = in[0].rows();
-    if (all_below(indices, data_rows) && all_below(segments, grad_rows)) return {};
-    return first_outside(indices, data_rows, Fault::index_not_in_params, segments, grad_rows);
+    if (ids_.take(Ids(in[2]), data_rows, Ids(in[3]), grad_rows).in_range) return {};
+    return first_outside(ids_.indices, data_rows, Fault::index_not_in_params, ids_.segments, grad_rows);
   }
 
   void compute(std::span<const Array> out) override {
-    const Ids indices(in[2]), segments(in[3]);
+    const Ids &indices = ids_.indices, &segments = ids_.segments;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto grad = mat<T>(in[0]);
       const auto data = mat<T>(in[1]);
@@ -177,6 +185,9 @@ class SparseSegmentDot : public Kernel {
       });
     });
   }
+
+ private:
+  BatchIds ids_;
 };
 
 // ⟨x[i], y[i]⟩ for every row i. Inputs x, y.

@@ -5,6 +5,7 @@
 
 namespace rowgrad {
 
+// Ids are read several times: callers pass an IdSnapshot, never the caller's array.
 class SortedBatch {
  public:
   SortedBatch() = default;

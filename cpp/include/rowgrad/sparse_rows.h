@@ -12,30 +12,48 @@
 
 namespace rowgrad {
 
-// Whether id(i) is in [0, bound) for every i below n; the fault names the first that is not.
-template <class IdAt>
-Status check_below(std::int64_t n, std::int64_t bound, Fault fault, const IdAt& id) {
-  const std::int64_t i = first_where(n, [&](std::int64_t j) { return !is_below(id(j), bound); });
-  return i == n ? Status{} : Status{fault, i, id(i), bound};
+// Copies the first column of `ids` and checks that it is in [0, bound); the fault names the first id that is not. Whoever
+// needs the ids again reads the copy: as with an IdSnapshot.
+inline Status copy_below(Mat<const std::int64_t> ids, std::int64_t bound, Fault fault, Scratch<std::int64_t>& copy) {
+  const std::int64_t n = ids.rows;
+  if (copy.empty()) copy = Scratch<std::int64_t>(n);
+  std::int64_t* to = copy.data();
+  std::atomic<bool> outside{false};
+  parallel_ranges(n, kScanGrain, [=, &outside](std::int64_t begin, std::int64_t end) {
+    std::uint64_t signs = 0, most = 0;
+    if (ids.cols == 1)  // by the vector: the highest bit is set by an id below 0 or above the last
+      for (std::int64_t i = begin; i < end; ++i) {
+        to[i] = ids.data[i];
+        signs |= std::uint64_t(to[i]) | (std::uint64_t(bound - 1) - std::uint64_t(to[i]));
+      }
+    else
+      for (std::int64_t i = begin; i < end; ++i) {
+        to[i] = ids.row(i)[0];
+        most = std::max(most, std::uint64_t(to[i]));
+      }
+    if (signs >> 63 || most >= std::uint64_t(bound)) outside.store(true, std::memory_order_relaxed);
+  });
+  if (!outside) return {};
+  const std::int64_t i = first_where(n, [=](std::int64_t j) { return !is_below(to[j], bound); });
+  return i == n ? Status{} : Status{fault, i, to[i], bound};
 }
 
 // Inputs indices [N, r], values, dense_shape, default_value; ragged: value_rowids [N], values, nrows, default_value.
 // The two differ in nothing: row ids are a matrix of one column, and dense_shape begins with the number of rows.
 //
 // Entries in the order of their rows, which is how most lists come, keep their order: they move up by the number of
-// empty rows before them. Others are placed row by row.
+// empty rows before them. Others are placed row by row. Both read the row ids in a copy, made when these are validated: as
+// with an IdSnapshot.
 class FillEmptyRows : public Kernel {
  public:
   Status measure() override {
     const auto indices = mat<const std::int64_t>(in[0]);
-    const std::int64_t dense_rows = in[2].as<std::int64_t>()[0];
+    const std::int64_t dense_rows = dense_rows_ = in[2].as<std::int64_t>()[0];
     sorted_ = count_filled(indices, dense_rows);
     // Ids before workspace: a bad id is told even where the number of rows is absurd.
     if (!sorted_)
-      if (const Status s = check_below(indices.rows, dense_rows, Fault::row_not_in_shape,
-                                       [&](std::int64_t i) { return indices.row(i)[0]; }))
-        return s;
-    const std::int64_t filled = sorted_ ? filled_.back() : count_entries(indices, dense_rows);
+      if (const Status s = copy_below(indices, dense_rows, Fault::row_not_in_shape, row_ids_)) return s;
+    const std::int64_t filled = sorted_ ? filled_.back() : count_entries();
     rows = indices.rows + dense_rows - filled;
     return {};
   }
@@ -82,37 +100,50 @@ class FillEmptyRows : public Kernel {
   bool count_filled(Mat<const std::int64_t> indices, std::int64_t dense_rows) {
     const std::int64_t n = indices.rows, parts = pieces(n, kScanGrain);
     if (n > 0 && (indices.row(0)[0] < 0 || indices.row(n - 1)[0] >= dense_rows)) return false;
+    row_ids_ = Scratch<std::int64_t>(n);
     filled_ = workspace<std::int64_t>(parts + 1);
     std::atomic<bool> falls{false};
-    parallel_tasks(parts, [&, n, parts](std::int64_t part) {
+    std::int64_t* const copy = row_ids_.data();
+    parallel_tasks(parts, [&, n, parts, copy](std::int64_t part) {
       const std::int64_t end = n * (part + 1) / parts, cols = indices.cols;
-      std::int64_t i = n * part / parts, previous = i == 0 ? -1 : indices.row(i - 1)[0], filled = 0;
+      std::int64_t i = n * part / parts, previous = -1, filled = 0;
       bool fell = false;
+      if (i > 0) previous = copy[i] = indices.row(i)[0], ++i;  // compared with the part before when that is copied
       // In stretches, so that lists in no order are not read to their end.
       while (i < end && !falls.load(std::memory_order_relaxed)) {
-        const std::int64_t* id = indices.row(i);
-        for (const std::int64_t last = std::min(end, i + kStretch); i < last; ++i, id += cols) {
-          fell |= *id < previous;
-          filled += *id != previous;
-          previous = *id;
+        const std::int64_t *id = indices.row(i), last = std::min(end, i + kStretch);
+        std::int64_t *to = copy + i, *const to_end = copy + last;
+        i = last;
+        for (; to < to_end; ++to, id += cols) {
+          const std::int64_t row = *to = *id;
+          fell |= row < previous;
+          filled += row != previous;
+          previous = row;
         }
         if (fell) falls.store(true, std::memory_order_relaxed);
       }
       filled_[part + 1] = filled;
     });
+    bool sorted = !falls;
+    for (std::int64_t part = 1; sorted && part < parts; ++part) {
+      const std::int64_t first = n * part / parts;
+      sorted = copy[first - 1] <= copy[first];
+      filled_[part + 1] += copy[first - 1] != copy[first];
+    }
     std::partial_sum(filled_.begin(), filled_.end(), filled_.begin());
     // As many rows are refused as would be in another order, where they need workspace.
-    if (!falls && (dense_rows < 0 || dense_rows > memory_limit() / 2 / std::int64_t(sizeof(std::int64_t))))
+    if (sorted && (dense_rows < 0 || dense_rows > memory_limit() / 2 / std::int64_t(sizeof(std::int64_t))))
       throw OutOfMemory{dense_rows};
-    return !falls;
+    return sorted && (n == 0 || (copy[0] >= 0 && copy[n - 1] < dense_rows));  // again: they may have changed by now
   }
 
   // How many rows have entries, and in next_ how many each has.
-  std::int64_t count_entries(Mat<const std::int64_t> indices, std::int64_t dense_rows) {
-    next_ = workspace<std::int64_t>(dense_rows);
+  std::int64_t count_entries() {
+    next_ = workspace<std::int64_t>(dense_rows_);
     std::int64_t filled = 0;
     std::int64_t* count = next_.data();
-    for (std::int64_t i = 0, n = indices.rows; i < n; ++i) filled += count[indices.row(i)[0]]++ == 0;
+    const std::int64_t* row = row_ids_.data();
+    for (std::int64_t i = 0, n = row_ids_.size(); i < n; ++i) filled += count[row[i]]++ == 0;
     return filled;
   }
 
@@ -122,20 +153,20 @@ class FillEmptyRows : public Kernel {
     const auto indices = mat<const std::int64_t>(in[0]);
     const T *values = in[1].as<T>(), default_value = *in[3].as<T>();
     const std::int64_t n = indices.rows, cols = indices.cols, parts = std::int64_t(filled_.size()) - 1;
-    const std::int64_t end = n * (part + 1) / parts;
-    std::int64_t begin = n * part / parts, done = begin == 0 ? -1 : indices.row(begin - 1)[0];  // rows up to here
-    std::int64_t shift = done + 1 - filled_[part];                                               // empty rows so far
+    const std::int64_t end = n * (part + 1) / parts, *const row_ids = row_ids_.data();
+    std::int64_t begin = n * part / parts, done = begin == 0 ? -1 : row_ids[begin - 1];  // rows up to here
+    std::int64_t shift = done + 1 - filled_[part];                                        // empty rows so far
     for (std::int64_t last; begin < end; begin = last) {
-      const std::int64_t row = indices.row(begin)[0];
+      const std::int64_t row = row_ids[begin];
       while (done + 1 < row) {
         to.empty[++done] = true;
         to.put_default(done, begin + shift++, default_value);
       }
-      last = stretch_end(indices, begin, end);
+      last = stretch_end(row_ids, begin, end);
       std::copy_n(indices.row(begin), (last - begin) * cols, to.indices.row(begin + shift));
       std::copy_n(values + begin, last - begin, to.values + begin + shift);
       std::iota(to.map + begin, to.map + last, begin + shift);
-      const std::int64_t last_row = indices.row(last - 1)[0];
+      const std::int64_t last_row = row_ids[last - 1];
       std::fill(to.empty + done + 1, to.empty + last_row + 1, false);
       done = last_row;
     }
@@ -143,19 +174,23 @@ class FillEmptyRows : public Kernel {
 
   // The end of the entries from `begin` on that no empty row comes between, or of a stretch: they are read again at
   // once.
-  static std::int64_t stretch_end(Mat<const std::int64_t> indices, std::int64_t begin, std::int64_t end) {
-    const std::int64_t cols = indices.cols, most = std::min(end, begin + kStretch);
-    const std::int64_t* id = indices.row(begin);
+  static std::int64_t stretch_end(const std::int64_t* row_ids, std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kBlock = 8;
+    const std::int64_t most = std::min(end, begin + kStretch);
     std::int64_t i = begin + 1;
-    while (i < most && id[cols] - id[0] <= 1) ++i, id += cols;
+    if (i < most && row_ids[i] - row_ids[i - 1] > 1) return i;
+    for (std::int64_t steps = 0; i + kBlock <= most; i += kBlock) {  // no step falls: all are 0 or 1 if their bits are
+      for (std::int64_t j = i; j < i + kBlock; ++j) steps |= row_ids[j] - row_ids[j - 1];
+      if (steps > 1) break;
+    }
+    while (i < most && row_ids[i] - row_ids[i - 1] <= 1) ++i;
     return i;
   }
 
   template <class T>
   void fill_after_last(const Filled<T>& to) const {
-    const auto indices = mat<const std::int64_t>(in[0]);
-    const std::int64_t n = indices.rows, first = n == 0 ? 0 : indices.row(n - 1)[0] + 1;
-    const std::int64_t shift = n - filled_.back(), after = in[2].as<std::int64_t>()[0] - first;
+    const std::int64_t n = row_ids_.size(), first = n == 0 ? 0 : row_ids_[n - 1] + 1;
+    const std::int64_t shift = n - filled_.back(), after = dense_rows_ - first;
     const T default_value = *in[3].as<T>();
     parallel_ranges(after, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = first + begin; row < first + end; ++row) {
@@ -175,20 +210,21 @@ class FillEmptyRows : public Kernel {
       next_[row] = position;
       position += std::max<std::int64_t>(count, 1);
     }
-    const auto indices = mat<const std::int64_t>(in[0]);
     std::int64_t* next = next_.data();
-    for (std::int64_t i = 0, n = indices.rows; i < n; ++i) map[i] = next[indices.row(i)[0]]++;
+    std::int64_t* row = row_ids_.data();  // and then the position: outputs, too, may be shared memory
+    for (std::int64_t i = 0, n = row_ids_.size(); i < n; ++i) map[i] = row[i] = next[row[i]]++;
   }
 
   template <class T>
   void move_entries(const Filled<T>& to) const {
     const auto indices = mat<const std::int64_t>(in[0]);
     const T* values = in[1].as<T>();
+    const std::int64_t* positions = row_ids_.data();  // see place()
     parallel_ranges(indices.rows, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        std::int64_t* place = to.indices.row(to.map[i]);
+        std::int64_t* place = to.indices.row(positions[i]);
         for (std::int64_t d = 0; d < indices.cols; ++d) place[d] = indices.row(i)[d];
-        to.values[to.map[i]] = values[i];
+        to.values[positions[i]] = values[i];
       }
     });
   }
@@ -198,13 +234,15 @@ class FillEmptyRows : public Kernel {
     const T default_value = *in[3].as<T>();
     parallel_ranges(std::int64_t(next_.size()), kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row)
-        if (to.empty[row]) to.put_default(row, next_[row], default_value);
+        if (to.empty[row] && next_[row] < rows) to.put_default(row, next_[row], default_value);
     });
   }
 
   static constexpr std::int64_t kStretch = 512;  // entries, which the nearest cache holds
 
   bool sorted_ = false;
+  std::int64_t dense_rows_ = 0;
+  Scratch<std::int64_t> row_ids_;     // of each entry
   std::vector<std::int64_t> filled_;  // sorted: before each part, how many rows have begun
   std::vector<std::int64_t> next_;    // else, of each row: how many entries; in compute, where the next one goes
 };
@@ -220,13 +258,11 @@ class ReverseIndexMap : public Kernel {
     const std::int64_t positions = in.back().size();
     ascending_ = find_gaps(map.size, positions);
     if (ascending_) return {};
-    if (const Status s = check_below(map.size, positions, Fault::reverse_index_not_in_grad,
-                                     [&](std::int64_t i) { return map[i]; }))
-      return s;
+    if (const Status s = copy_below({map.data, map.size, 1}, positions, Fault::reverse_index_not_in_grad, map_)) return s;
     named_ = workspace<std::uint8_t>(positions);
     // Locals: a byte that is written might be any member, for all the compiler knows.
     std::uint8_t* named = named_.data();
-    const std::int64_t* position = map.data;
+    const std::int64_t* position = map_.data();
     const std::int64_t n = map.size;
     std::uint8_t twice = 0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -244,7 +280,7 @@ class ReverseIndexMap : public Kernel {
   void parallel_stretches(OnRun&& run, OnGap&& gap) const {
     const std::int64_t n = in.front().size(), parts = std::int64_t(gap_count_.size());
     parallel_tasks(parts, [&, n, parts](std::int64_t part) {
-      std::int64_t i = n * part / parts, unnamed = unnamed_before(i);
+      std::int64_t i = n * part / parts, unnamed = unnamed_before_[part];
       const Gap* next = gaps_.data() + unnamed;
       for (const Gap* last = next + gap_count_[part]; next < last; ++next) {
         run(i, i + unnamed, next->entry - i);
@@ -259,6 +295,7 @@ class ReverseIndexMap : public Kernel {
   }
 
   bool ascending_ = false;
+  Scratch<std::int64_t> map_;        // a copy of a map that does not ascend
   std::vector<std::uint8_t> named_;  // of each position: whether the map names it
   bool shared_ = false;              // whether some position is named more than once
 
@@ -280,28 +317,29 @@ class ReverseIndexMap : public Kernel {
     constexpr std::int64_t kBytes = 32;  // a gap, and later a value, of each position not named
     if (positions < n || positions - n > memory_limit() / 2 / kBytes) return false;
     const std::int64_t parts = pieces(n, kScanGrain);
-    // So that no two parts write to the same place, whatever the map.
-    for (std::int64_t part = 0, sofar = 0; part < parts; ++part) {
+    // So that no two parts write to the same place, whatever the map. Read once: another thread may change the map.
+    unnamed_before_ = workspace<std::int64_t>(parts + 1);
+    for (std::int64_t part = 0; part < parts; ++part) {
       const std::int64_t through = unnamed_before(n * (part + 1) / parts);
-      if (through < sofar || through > positions - n) return false;
-      sofar = through;
+      if (through < unnamed_before_[part] || through > positions - n) return false;
+      unnamed_before_[part + 1] = through;
     }
     gaps_ = Scratch<Gap>(positions - n);
     gap_count_ = workspace<std::int64_t>(parts);
     std::atomic<bool> ascends{true};
     parallel_tasks(parts, [&, n, parts](std::int64_t part) {
-      gap_count_[part] = find_gaps_between(n * part / parts, n * (part + 1) / parts);
+      gap_count_[part] = find_gaps_between(n * part / parts, n * (part + 1) / parts, unnamed_before_[part],
+                                           unnamed_before_[part + 1]);
       if (gap_count_[part] < 0) ascends.store(false, std::memory_order_relaxed);
     });
     return ascends;
   }
 
-  // How many gaps the entries [begin, end) have, or -1 if they do not ascend from the one before them.
-  std::int64_t find_gaps_between(std::int64_t begin, std::int64_t end) {
+  // How many gaps the entries [begin, end) have, or -1 if they do not ascend from the one before them. `unnamed`, `most`:
+  // how many positions are not named before the first entry and before the end.
+  std::int64_t find_gaps_between(std::int64_t begin, std::int64_t end, std::int64_t unnamed, const std::int64_t most) {
     constexpr std::int64_t kBlock = 32;
     const auto* map = in.front().as<const std::int64_t>();
-    std::int64_t unnamed = unnamed_before(begin);
-    const std::int64_t most = unnamed_before(end);
     Gap *const first = gaps_.data() + unnamed, *next = first;
     for (std::int64_t last; begin < end; begin = last) {
       last = std::min(end, begin + kBlock);
@@ -324,7 +362,8 @@ class ReverseIndexMap : public Kernel {
   }
 
   Scratch<Gap> gaps_;
-  std::vector<std::int64_t> gap_count_;  // of each part
+  std::vector<std::int64_t> unnamed_before_;  // of each part, and in the end
+  std::vector<std::int64_t> gap_count_;       // of each part
 };
 
 // Inputs reverse_index_map, grad_values → d_values, d_default_value.
@@ -359,9 +398,9 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
 
   template <class T>
   T pick_by_map(T* values) const {
-    const auto map = vec<const std::int64_t>(in[0]);
+    const std::int64_t* map = map_.data();
     const auto grad = vec<const T>(in[1]);
-    parallel_ranges(map.size, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(map_.size(), kScanGrain, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) values[i] = grad[map[i]];
     });
     T sum{};
@@ -412,7 +451,7 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
 
   template <class T>
   void copy_values(Vec<const T> values, Vec<T> result) const {
-    const auto* map = in[0].as<const std::int64_t>();
+    const std::int64_t* map = map_.data();
     parallel_ranges(values.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) result[map[i]] = values[i];
     });
@@ -421,7 +460,7 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
   // A position's first value is copied, so that what is named once keeps its bits; sums are rounded once.
   template <class T>
   void add_values(Vec<const T> values, Vec<T> result) {
-    const auto* map = in[0].as<const std::int64_t>();
+    const std::int64_t* map = map_.data();
     auto sums = workspace<Accumulator<T>>(result.size);
     auto terms = workspace<std::uint8_t>(result.size);  // none, one, more
     fill_unnamed(result);                               // now that the memory is there

@@ -7,6 +7,12 @@
 
 namespace rowgrad {
 
+// One value that another thread may be changing, read once: a plain read may be compiled as two.
+template <class T>
+T read_once(const T* p) {
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
 // A C-contiguous array of any dtype, as it comes from the caller.
 struct Array {
   void* data = nullptr;

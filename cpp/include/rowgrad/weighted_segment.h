@@ -63,22 +63,25 @@ class WeightedSegment : public Kernel {
  public:
   Status measure() override {
     // Ids first: TensorFlow gathers before it sums.
-    if (const Status s = check_ids(Ids(in[1]), in[0].rows(), Fault::index_not_in_params)) return s;
+    indices_ = IdSnapshot(Ids(in[1]));
+    if (const Status s = check_ids(indices_, in[0].rows(), Fault::index_not_in_params)) return s;
     if (!attr[1]) return forward_rows(Ids(in[2]), true, nullptr, rows);
     rows = Ids(in[4])[0];
     return {};
   }
 
   Status check() override {
-    const Ids segments(in[2]);
-    if (!attr[1]) return check_runs(Ids(in[1]), segments, in[0].rows(), rows, Fault::index_not_in_params);
-    return check_ids(segments, rows, Fault::segment_not_in_grad);
+    segments_ = IdSnapshot(Ids(in[2]));
+    if (attr[1]) return check_ids(segments_, rows, Fault::segment_not_in_grad);
+    const std::int64_t data_rows = in[0].rows();
+    return check_runs(scan(indices_, data_rows, segments_, rows), indices_, segments_, data_rows, rows,
+                      Fault::index_not_in_params);
   }
 
   bool fills() const override { return in[1].size() > 0; }
 
   void compute(std::span<const Array> out) override {
-    const Ids indices(in[1]), segments(in[2]);
+    const Ids &indices = indices_, &segments = segments_;
     const std::int64_t n = indices.size;
     if (n == 0) return;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -113,6 +116,8 @@ class WeightedSegment : public Kernel {
                      grad_ops<T>().weighted_bags(bags, begin, end);
                    });
   }
+
+  IdSnapshot indices_, segments_;
 };
 
 // The gradient for data. Inputs grad, indices, segment_ids, weights, output_dim0; attr: reduce, rounding, order.
@@ -123,7 +128,7 @@ class WeightedSegmentGrad : public Kernel {
     empty_ = in[1].size() == 0 || out_rows_ == 0;
     if (empty_) return {};
     bool sorted = false;
-    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), false, sorted);
+    return check_gradient_ids(in[1], in[2], out_rows_, in[0].rows(), false, ids_, sorted);
   }
 
   bool fills() const override { return !fresh_zeros || is_written_whole(Ids(in[4])[0], in[0]); }
@@ -131,8 +136,8 @@ class WeightedSegmentGrad : public Kernel {
 
   void compute(std::span<const Array> out) override {
     if (empty_) return clear_unless(holds_zeros, out[0]);
-    const Ids indices(in[1]), segments(in[2]);
-    batch_ = SortedBatch::by_position(indices, out_rows_);
+    const Ids& segments = ids_.segments;
+    batch_ = SortedBatch::by_position(ids_.indices, out_rows_);
     batch_.visit([&]<class P>(const Entries<P>& entries) {
       rowgrad::visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
         const auto grad = mat<T>(in[0]);
@@ -151,6 +156,7 @@ class WeightedSegmentGrad : public Kernel {
  private:
   std::int64_t out_rows_ = 0;
   bool empty_ = false;
+  BatchIds ids_;
   SortedBatch batch_;
 };
 
@@ -158,13 +164,14 @@ class WeightedSegmentGrad : public Kernel {
 class WeightedSegmentGradRows : public Kernel {
  public:
   Status check() override {
-    return check_ids(Ids(in[1]), in[0].rows(), Fault::segment_not_in_grad);
+    segments_ = IdSnapshot(Ids(in[1]));
+    return check_ids(segments_, in[0].rows(), Fault::segment_not_in_grad);
   }
 
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    const Ids segments(in[1]);
+    const Ids& segments = segments_;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto grad = mat<T>(in[0]);
       const auto result = mat<T>(out[0]);
@@ -177,6 +184,9 @@ class WeightedSegmentGradRows : public Kernel {
       });
     });
   }
+
+ private:
+  IdSnapshot segments_;
 };
 
 }  // namespace rowgrad
