@@ -553,3 +553,18 @@ def test_compiled(backend: str) -> None:
     leaves = [t.clone().requires_grad_() for t in (TABLES, weights)]
     torch.compile(vmap(value), fullgraph=True, backend=backend)(leaves[0], IDS, leaves[1]).sum().backward()
     same(tuple(leaf.grad for leaf in leaves), wanted)
+
+
+@pytest.mark.parametrize("options", [{"padding_idx": 1}, {"max_norm": 1.0}, {"segment_ids": True}])
+def test_bags_whose_sizes_depend_on_batched_ids_are_rejected(options: dict[str, Any]) -> None:
+    table, ids = torch.rand(4, 2), torch.tensor([[1, 2], [3, 0]])
+
+    def bags(ids: Any) -> Any:
+        if "segment_ids" in options:
+            return rg.torch.functional.embedding_bag(table, ids, segment_ids=ids)
+        return rg.torch.functional.embedding_bag(table, ids, torch.tensor([0, 1]), **options)
+
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match=r"vmap: .*ids must not differ between the items of a batch"
+    ):
+        torch.func.vmap(bags)(ids)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 from ..arrays import as_array
 from ..errors import refuse
@@ -64,6 +65,7 @@ def read_bags(
         return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
     check_vector(segment_ids, "segment_ids")
     if num_bags is None:
+        refuse_batched("segment_ids", segment_ids, "pass num_bags")
         check_storage(segment_ids, "segment_ids")
         num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
     return Bags(ids, segment_ids, num_bags, weights)
@@ -191,6 +193,12 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any,
     return Bags(values, rows, bags, numbers(weights, values.device))
 
 
+def refuse_batched(argument: str, tensor: Tensor, bound: str) -> None:
+    """Reject ids that torch.func.vmap batches where sizes depend on them."""
+    if not torch.compiler.is_compiling() and is_batchedtensor(tensor):
+        raise refuse("batch_unfit", argument=argument, bound=bound)
+
+
 def check_storages(bags: Bags) -> None:
     """Raise where a storage was resized, before torch's own operations read it: they do not notice."""
     check_storage(bags.indices, "ids")
@@ -223,6 +231,7 @@ def without_padding(bags: Bags, padding_idx: int) -> Bags:
                      bound=tuple(bags.indices.shape))  # fmt: skip
     if bags.segment_ids.shape != bags.indices.shape:
         raise refuse("segments_match_indices")
+    refuse_batched("ids", bags.indices, "padding_idx decides how many are looked up")
     check_storages(bags)
     kept = bags.indices != padding_idx
     weights = None if bags.weights is None else bags.weights[kept]

@@ -14,7 +14,7 @@ from ..lookup_options import kind_of
 from ..lookup_options import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from .bags import Bags, check_storages, filled, read_bags, without_padding
+from .bags import Bags, check_storages, filled, read_bags, refuse_batched, without_padding
 from .devices import is_captured
 
 GRADIENTS = ("dense", "rows")
@@ -61,6 +61,7 @@ def embedding_bag(
         raise refuse("plan_of_other_ids", bound="max_norm")
     if max_norm is None:
         return lookup(weight, bags, kind, rows, plan)
+    refuse_batched("ids", bags.indices, "max_norm looks up each distinct row once")
     check_storages(bags)
     unique, place = torch.unique(bags.indices, return_inverse=True)
     short = clip_rows(OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense"), max_norm)
