@@ -556,6 +556,20 @@ WORDS: dict[str, Words] = {
         " optax.multi_transform to apply it to other parameters",
         ("transformation",),
     ),
+    "gradient_complex": Words(
+        "optimizers of rowgrad.jax take gradients of real numbers; got {value}; use optax.multi_transform to"
+        " train such parameters in another way",
+        ("updates",),
+    ),
+    "rows_stacked": Words(
+        "the ids of a row gradient must have rank 1; got rank {value}; sum a stack of row gradients with"
+        " rowgrad.jax.rows.accumulate",
+        ("updates",),
+    ),
+    "rows_not_stacked": Words(
+        "accumulate takes row gradients stacked along a leading axis; got ids of rank {value}",
+        ("stacked",),
+    ),
     "update_unfit": Words(
         "a gradient or an update must have the shape of its parameter, {bound}; got {value}", ("updates",)
     ),

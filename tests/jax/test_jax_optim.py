@@ -315,3 +315,42 @@ def test_a_step_leaves_tables_where_they_are() -> None:
     copies = re.compile(rf"\[{rows}[],][^=]* copy\(")
     assert not copies.search(text)
     assert copies.search(jax.jit(step).lower(*given, *batch).compile().as_text()), "a copy would be seen"
+
+
+@pytest.mark.parametrize(
+    "number", ["0.1", None, [0.1], np.array([0.1]), np.float32(-1), 1j, jnp.ones(2), jnp.array(1j)], ids=str
+)
+def test_numbers_of_rules_are_real_scalars(number: Any) -> None:
+    for make in (optim.sgd, optim.adagrad, optim.adam):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="lr must be a"):
+            make(number)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="weight_decay must be a"):
+        optim.sgd(0.1, weight_decay=number)
+
+
+def test_schedules_give_one_number() -> None:
+    table = jnp.ones((ROWS, COLUMNS))
+    optimizer = optim.sgd(lambda step: jnp.ones(COLUMNS))
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"lr must be a real number; got float32\[4\]"):
+        optimizer.update(table, optimizer.init(table))
+    for rate in (np.float32(0.5), jnp.array(0.5), lambda step: 0.5, lambda step: np.float32(0.5)):
+        found, _ = optim.sgd(rate).update(table, optim.sgd(rate).init(table))
+        assert found.tolist() == (-0.5 * table).tolist()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_complex_gradients_are_rejected(rule: str) -> None:
+    params = {"layer": jnp.array([1 + 1j])}
+    optimizer = getattr(optim, rule)(0.1)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="gradients of real numbers; got complex64"):
+        optimizer.update(params, optimizer.init(params), params)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_state_keeps_its_dtype_whatever_the_gradient_has(rule: str) -> None:
+    with x64(True):
+        params = jnp.ones((ROWS, COLUMNS), jnp.float32)
+        optimizer = getattr(optim, rule)(0.1)
+        state = optimizer.init(params)
+        _, after = optimizer.update(params.astype(jnp.float64), state, params)
+        assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)

@@ -399,3 +399,54 @@ def test_ids_may_be_computed_inside_without_jit(form: str, options: dict[str, An
         value, grads = run(Table(table))
         np.testing.assert_allclose(value, expected[0], rtol=1e-6)
         np.testing.assert_allclose(rows.to_dense(grads).array, expected[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_vmap_over_tables_that_share_ids(compiled: bool) -> None:
+    def run(table: Any) -> Any:
+        return value_and_rows(lambda t: jnp.sin(t.bags(IDS, SEGMENTS, BAGS)).sum())(table)
+
+    tables = jnp.stack([table_of(1), table_of(2)])
+    many = jax.vmap(run)
+    value, grads = (jax.jit(many) if compiled else many)(Table(tables))
+    for k in range(2):
+        expected_value, expected = run(Table(tables[k]))
+        np.testing.assert_allclose(value[k], expected_value, rtol=1e-6)
+        assert grads.rows.indices[k].tolist() == expected.rows.indices.tolist()
+        np.testing.assert_allclose(grads.rows.values[k], expected.rows.values, rtol=1e-6)
+    assert many(Table(tables[:0]))[1].rows.values.shape == (0, len(IDS), COLUMNS)
+
+
+@pytest.mark.parametrize("pick", [eqx.is_array, eqx.is_inexact_array, lambda x: isinstance(x, jax.Array)])
+def test_functions_that_pick_arrays_of_a_tree_do_not_miss_tables(pick: Callable[[Any], bool]) -> None:
+    def penalty(params: Any) -> Any:
+        return sum((x**2).sum() for x in jax.tree.leaves(params) if pick(x))
+
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"a table is read by table\.bags alone"):
+        value_and_rows(penalty)({"table": Table(table_of(1)), "layer": table_of(2)})
+
+
+def test_strict_promotion_of_dtypes() -> None:
+    params = {"table": Table(table_of(1, dtype=jnp.bfloat16)), "weights": jnp.linspace(0.5, 2.0, len(IDS))}
+
+    def loss(params: Any) -> Any:
+        plain = params["table"].bags(IDS, SEGMENTS, BAGS)
+        weighted = params["table"].bags(IDS, SEGMENTS, BAGS, params["weights"], "sum")
+        return (plain.astype(jnp.float32) + weighted.astype(jnp.float32)).sum()
+
+    expected = value_and_rows(loss)(params)[1]
+    norm = rows.global_norm(expected)
+    with jax.numpy_dtype_promotion("strict"):
+        found = value_and_rows(loss)(params)[1]
+        assert same_bits(np.asarray(rows.global_norm(found)), np.asarray(norm))
+        rows.clip_by_global_norm(found, 1.0)
+    assert same_bits(np.asarray(found["table"].rows.values), np.asarray(expected["table"].rows.values))
+
+
+def test_size_may_be_an_integer_of_numpy() -> None:
+    def loss(table: Any) -> Any:
+        return table.bags(IDS, SEGMENTS, BAGS).sum()
+
+    assert value_and_rows(loss, size=np.int64(6))(Table(table_of(1)))[1].rows.indices.shape == (6,)  # type: ignore[arg-type]
+    with pytest.raises(rg.errors.InvalidArgumentError, match="size must be None or an int of at least 0; got True"):
+        value_and_rows(loss, size=True)

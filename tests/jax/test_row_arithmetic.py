@@ -411,3 +411,35 @@ def test_stacks_and_slices_keep_distinct_rows() -> None:
     assert scanned.is_unique
     assert jax.tree.structure(a) == jax.tree.structure(stacked) == jax.tree.structure(by_rows(ids=[1]))
     assert hash(jax.tree.structure(a)) == hash(jax.tree.structure(stacked))
+
+
+def test_stacks_are_summed_by_accumulate_alone() -> None:
+    stack = jax.tree.map(lambda *x: jnp.stack(x), by_rows(1), by_rows(2))
+    for change in (rows.to_dense, rows.global_norm, lambda g: rows.clip(g, 1.0), lambda g: rows.add(g, g)):
+        with pytest.raises(
+            rg.errors.InvalidArgumentError, match=r"rank 1; got rank 2; .*rowgrad\.jax\.rows\.accumulate"
+        ):
+            change(stack)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="stacked along a leading axis; got ids of rank 1"):
+        rows.accumulate(by_rows())
+    none = rows.accumulate(jax.tree.map(lambda x: x[:0], stack))
+    assert (none.values.shape, none.indices.shape, none.num_rows) == ((0, COLUMNS), (0,), ROWS)
+
+
+@pytest.mark.parametrize("number", [jnp.ones(COLUMNS), [1.0], "1"], ids=["array", "list", "text"])
+def test_factors_and_bounds_are_numbers(number: Any) -> None:
+    for function in (rows.scale, rows.clip, rows.clip_by_global_norm):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=r"must be an? (number|array); got"):
+            function(grads(), number)
+
+
+def test_on_rows_names_what_it_cannot_take() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="an optax transformation, with init and update; got None"):
+        rows.on_rows(None)
+    mask = {"items": True, "layer": False}
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match=r"masked to row gradients: .* apply on_rows to what is inside"
+    ):
+        rows.on_rows(optax.masked(optax.scale(0.5), mask))
+    half = updated_by(optax.masked(rows.on_rows(optax.scale(0.5)), mask))(grads())
+    np.testing.assert_array_equal(half["items"].rows.values[:2], by_rows().values[:2] / 2)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..errors import refuse
 from ..raw_ops import OPS
@@ -94,8 +95,8 @@ def _optimizer(rule: str, lr: Rate, initial: float = 0.0, **numbers: Any) -> Row
     for name, value in {"lr": lr, "initial_accumulator_value": initial, **numbers}.items():
         if name == "betas":
             check_betas(value)
-        elif isinstance(value, int | float):  # not what optax injects or schedules
-            check_number(name, value, least=0.0)
+        elif name != "lr" or not callable(value):
+            _check_scalar(name, value)
     slots, weight_decay = RULES[rule].slots, numbers["weight_decay"]
     decays = not isinstance(weight_decay, int | float) or weight_decay != 0
 
@@ -110,7 +111,10 @@ def _optimizer(rule: str, lr: Rate, initial: float = 0.0, **numbers: Any) -> Row
         if params is not None:
             _check_shapes(grads, tree.flatten_up_to(params))
         before = [_slot_leaves(updates, state.slots[s.name]) for s in slots]
-        now = Numbers(lr(state.step) if callable(lr) else lr, state.step + 1, decays, **numbers)
+        rate = lr(state.step) if callable(lr) else lr
+        if callable(lr):
+            _check_scalar("lr", jnp.asarray(rate))
+        now = Numbers(rate, state.step + 1, decays, **numbers)
         done = [_step(rule, now, *leaf) for leaf in zip(grads, weights, *before, strict=True)]
         found = {
             s.name: jax.tree_util.tree_unflatten(
@@ -121,6 +125,15 @@ def _optimizer(rule: str, lr: Rate, initial: float = 0.0, **numbers: Any) -> Row
         return tree.unflatten([d[0] for d in done]), RowState(state.step + 1, found)
 
     return RowTransformation(init, update)
+
+
+def _check_scalar(name: str, value: Any) -> None:
+    """A real number. Of an array of JAX, as optax injects it, nobody looks at the value."""
+    if not isinstance(value, jax.Array):
+        check_number(name, value.item() if isinstance(value, np.generic) else value, least=0.0)
+    elif value.ndim or (not jnp.issubdtype(value.dtype, jnp.floating) and not jnp.issubdtype(value.dtype, jnp.integer)):
+        what = f"{value.dtype}[{','.join(map(str, value.shape))}]"
+        raise refuse("number_unfit", argument=name, value=what, bound="a real number")
 
 
 def _slot_leaves(updates: Any, slots: Any) -> list[Any]:
@@ -150,12 +163,16 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
     """The update of one leaf, and its slots after the step."""
     if grad is None:
         return (None, *slots)
+    dtype = grad.dtype if is_rows(grad) else jnp.asarray(grad).dtype
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise refuse("gradient_complex", value=dtype)
     _check_state(rule, grad, slots)
     if not isinstance(grad, IndexedRows):
         grad = jnp.asarray(grad)
         wide = _arithmetic(grad)
         whole = None if weight is None else jnp.asarray(weight).astype(wide)
-        return STEPS[rule](numbers, grad.astype(wide), whole, *slots)
+        update, *after = STEPS[rule](numbers, grad.astype(wide), whole, *(s.astype(wide) for s in slots))
+        return (update, *(new.astype(s.dtype) for new, s in zip(after, slots, strict=True)))
     rows = unique_rows(grad)
     wide = _arithmetic(rows)
     taken = [None if x is None else _rows_at(jnp.asarray(x), rows.indices) for x in (weight, *slots)]
@@ -169,6 +186,8 @@ def unique_rows(rows: IndexedRows) -> IndexedRows:
     """The same gradient with each row once. Equal rows add up in their order; the id `num_rows` is no row."""
     if not jnp.issubdtype(rows.indices.dtype, jnp.integer):
         raise refuse("rows_changed", value=str(rows.indices.dtype))
+    if rows.indices.ndim != 1:
+        raise refuse("rows_stacked", value=rows.indices.ndim)
     count, none = rows.indices.shape[0], rows.num_rows
     if rows.values.shape[:1] != (count,):
         raise refuse("lengths_match", argument="indices", value=count, bound=rows.values.shape[0])
@@ -189,7 +208,7 @@ def _add(update: Any, param: Any) -> Any:
     rows = unique_rows(update) if isinstance(update, IndexedRows) else None
     update = jnp.asarray(update) if rows is None else rows
     _check_shape(update, param.shape)
-    wide = _wider(param.dtype, update.dtype)
+    wide = wider(param.dtype, update.dtype)
     if rows is None:
         return (param.astype(wide) + update.astype(wide)).astype(param.dtype)
     own = _rows_at(param, rows.indices).astype(wide)
@@ -249,10 +268,10 @@ def _is_floating(leaf: Any) -> bool:
 
 def _arithmetic(leaf: Any) -> Any:
     """The type of arithmetic and of slots: float32, or float64 for float64."""
-    return _wider(leaf.dtype, jnp.float32)
+    return wider(leaf.dtype, jnp.float32)
 
 
-def _wider(a: Any, b: Any) -> Any:
+def wider(a: Any, b: Any) -> Any:
     """The type that holds both, also where JAX was told to find none by itself."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

@@ -55,9 +55,10 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
     >>> rows.indices.tolist(), rows.values.ravel().tolist(), grads["scale"].tolist()
     ([2, 7, 9], [3.0, 6.0, 0.0], 3.0)
     """
-    if size is not None and (not isinstance(size, int) or size < 0):
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0):
         raise refuse("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
 
+    size = None if size is None else int(size)
     f, recompute = _peel(f)
 
     def value_and_grads(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -86,10 +87,11 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
         differentiated = jax.value_and_grad(recompute(tapped), argnums=(0, 1), has_aux=True)
         (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
         lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
-        rows = [
-            rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
-            for t, a in enumerate(parts.arrays)
-        ]
+        with jax.numpy_dtype_promotion("standard"):  # lookups of one table may have ids of different types
+            rows = [
+                rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
+                for t, a in enumerate(parts.arrays)
+            ]
         return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
 
     return value_and_grads

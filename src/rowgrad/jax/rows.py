@@ -17,7 +17,8 @@ import numpy as np
 
 from ..errors import OpError, refuse
 from ..rows import IndexedRows
-from .optim import RowTransformation, apply_updates, unique_rows
+from .arrays import as_jax
+from .optim import RowTransformation, apply_updates, unique_rows, wider
 from .rows_tree import is_rows
 from .varying import axes_of
 
@@ -32,7 +33,8 @@ def scale(tree: Any, factor: Any) -> Any:
     >>> half.indices.tolist(), half.values.ravel().tolist()
     ([2, 7], [0.5, 2.5])
     """
-    return _map(lambda x: x * jnp.asarray(factor).astype(x.dtype), tree)
+    factor = _scalar(factor, "factor")
+    return _map(lambda x: x * factor.astype(x.dtype), tree)
 
 
 def add(*trees: Any) -> Any:
@@ -66,9 +68,14 @@ def accumulate(stacked: Any, *, mean: bool = False) -> Any:
     """
 
     def of_rows(rows: IndexedRows) -> IndexedRows:
+        if rows.indices.ndim != 2:
+            raise refuse("rows_not_stacked", value=rows.indices.ndim)
         count = rows.values.shape[0]
+        if not count:
+            values = jnp.zeros((0, *rows.values.shape[2:]), rows.dtype)
+            return IndexedRows(values, jnp.zeros(0, rows.indices.dtype), rows.num_rows, is_unique=True)
         found = _merge([_taken(rows, k) for k in range(count)])
-        return _with_values(found, found.values / max(count, 1)) if mean else found
+        return _with_values(found, found.values / count) if mean else found
 
     return _map(lambda x: x.mean(0) if mean else x.sum(0), tree=stacked, of_rows=of_rows)
 
@@ -102,16 +109,19 @@ def global_norm(tree: Any) -> Any:
     """√Σg² over all gradients, as if row gradients were dense."""
     total = jnp.zeros(())
     for x in _values(tree):
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        total = total + jnp.sum(jnp.square(jnp.abs(wide)))
+        squares = jnp.sum(jnp.square(jnp.abs(x.astype(wider(x.dtype, jnp.float32)))))
+        wide = wider(total.dtype, squares.dtype)
+        total = total.astype(wide) + squares.astype(wide)
     return jnp.sqrt(total)
 
 
 def clip(tree: Any, max_delta: Any) -> Any:
     """Clip every element into [-max_delta, max_delta]; rows that are listed twice are summed first."""
 
+    bound = _scalar(max_delta, "max_delta")
+
     def clipped(x: Any) -> Any:
-        limit = jnp.asarray(max_delta).astype(x.dtype)
+        limit = bound.astype(x.dtype)
         return jnp.clip(x, -limit, limit)
 
     return _map(clipped, _distinct(tree))
@@ -120,11 +130,11 @@ def clip(tree: Any, max_delta: Any) -> Any:
 def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
     """Scale all gradients so that their global norm is at most `max_norm`: the rule of optax."""
     tree = _distinct(tree)
-    norm = global_norm(tree)
+    norm, bound = global_norm(tree), _scalar(max_norm, "max_norm")
 
     def clipped(x: Any) -> Any:
-        limit = jnp.asarray(max_norm).astype(x.dtype)
-        return jnp.where(norm < max_norm, x, x / norm.astype(x.dtype) * limit)
+        limit = bound.astype(x.dtype)
+        return jnp.where(norm < bound.astype(norm.dtype), x, x / norm.astype(x.dtype) * limit)
 
     return _map(clipped, tree)
 
@@ -156,6 +166,9 @@ def on_rows(transformation: Any) -> RowTransformation:
     >>> from rowgrad.jax import optim, rows
     >>> optimizer = optax.chain(rows.on_rows(optax.clip_by_global_norm(1.0)), optim.adagrad(0.1))
     """
+    if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
+        raise refuse("number_unfit", argument="transformation", value=repr(transformation)[:80],
+                     bound="an optax transformation, with init and update")  # fmt: skip
     _check(transformation)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
@@ -185,6 +198,14 @@ def _map(dense: Callable[[Any], Any], tree: Any, of_rows: Callable[[IndexedRows]
         return _with_values(x, dense(jnp.asarray(x.values))) if of_rows is None else of_rows(x)
 
     return jax.tree_util.tree_map(each, tree, is_leaf=is_rows)
+
+
+def _scalar(number: Any, argument: str) -> Any:
+    """A number for all gradients alike: an array would be taken for columns."""
+    found = as_jax(number, argument)
+    if found.ndim:
+        raise refuse("number_unfit", argument=argument, value=f"shape {tuple(found.shape)}", bound="a number")
+    return found
 
 
 def _with_values(rows: IndexedRows, values: Any) -> IndexedRows:
@@ -235,8 +256,9 @@ def _sum(*gradients: Any) -> Any:
 def _merge(parts: Sequence[IndexedRows]) -> IndexedRows:
     """Row gradients of one table as one, each row once; the same row adds up in the order of the parts."""
     num_rows = parts[0].num_rows
-    values = jnp.concatenate([jnp.asarray(p.values) for p in parts])
-    ids = jnp.concatenate([jnp.asarray(p.indices) for p in parts])
+    with jax.numpy_dtype_promotion("standard"):
+        values = jnp.concatenate([jnp.asarray(p.values) for p in parts])
+        ids = jnp.concatenate([jnp.asarray(p.indices) for p in parts])
     found = unique_rows(IndexedRows(values, ids, num_rows))
     size = min(ids.shape[0], num_rows)  # distinct rows come first
     return IndexedRows(found.values[:size], found.indices[:size], num_rows, is_unique=True)
@@ -254,8 +276,11 @@ def _check(transformation: Any) -> None:
         return
     for member in _members(transformation):  # of a chain, name the one at fault
         _check(member)
-    name = getattr(transformation.update, "__qualname__", repr(transformation)).split(".")[0]
-    raise refuse("transformation_unfit", value=name, why=why)
+    raise refuse("transformation_unfit", value=_name(transformation), why=why)
+
+
+def _name(transformation: Any) -> str:
+    return str(getattr(transformation.update, "__qualname__", repr(transformation))).split(".")[0]
 
 
 def _misfit(transformation: Any) -> str | None:
@@ -267,7 +292,11 @@ def _misfit(transformation: Any) -> str | None:
     table[_NAMED] = values[:-1]
     with jax.ensure_compile_time_eval():
         dense, by_rows = ({"table": x, "layer": layer} for x in (table, values))
-        states = [jax.eval_shape(transformation.init, tree) for tree in (dense, by_rows)]
+        try:
+            states = [jax.eval_shape(transformation.init, tree) for tree in (dense, by_rows)]
+        except Exception as error:
+            why = f"its init raised {type(error).__name__} for other parameters; apply on_rows to what is inside of it"
+            raise refuse("transformation_unfit", value=_name(transformation), why=why) from error
         if states[0] != states[1]:
             return "it keeps state for every element of a parameter"
         try:

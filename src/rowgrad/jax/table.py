@@ -228,6 +228,11 @@ class Tap:
         shape = jax.ShapeDtypeStruct(output.shape, output.dtype)
         return self._log.enter(Looked(self._table, kind, shape, axes_of(output), spared), given, output)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """An array to `isinstance`: functions that pick the arrays of a tree, regularizers say, must meet the error."""
+        return jax.Array
+
     def __getattr__(self, name: str) -> Any:
         raise refuse("table_tapped")
 
@@ -250,9 +255,20 @@ def _after(output: Any, ids: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
     """
     if not output.size:
         return ids
-    bits = jax.lax.bitcast_convert_type(output.ravel()[0], f"int{output.dtype.itemsize * 8}").astype(jnp.int32)
-    zero = bits * bits == 7 * (bits >> 16) * (bits >> 16) - 1  # squares are 0 or 1 modulo 4, the other side 2 or 3
+    zero = _zero_after(jax.lax.stop_gradient(output.ravel()[0]))
     return ids[0] + zero.astype(ids[0].dtype), *ids[1:]
+
+
+@jax.custom_batching.custom_vmap
+def _zero_after(number: Any) -> Any:
+    """False, which the compiler cannot have before the number. Of a batch one number is enough: ids stay shared."""
+    bits = jax.lax.bitcast_convert_type(number, f"int{number.dtype.itemsize * 8}").astype(jnp.int32)
+    return bits * bits == 7 * (bits >> 16) * (bits >> 16) - 1  # squares are 0 or 1 modulo 4, the other side 2 or 3
+
+
+@_zero_after.def_vmap
+def _(axis_size: int, _: Any, numbers: Any) -> tuple[Any, bool]:
+    return (_zero_after(numbers[0]) if axis_size else jnp.zeros((), bool)), False
 
 
 def _spared(ids: Any, segment_ids: Any, weights: Any, rows: int, last: int) -> tuple[Any, Any, Any]:

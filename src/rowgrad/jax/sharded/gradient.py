@@ -21,6 +21,7 @@ from ...bag_scales import dense_gradient, plain_scales, weighted_scales
 from ...errors import refuse
 from ...raw_ops import OPS
 from ..bags import Bags
+from ..optim import wider
 from ..table import Tap
 from ..varying import axes_of, unchecked_axes, widen
 from .routes import Route, Split
@@ -46,7 +47,7 @@ class Owned(NamedTuple):
 
 def way_of(bags: Bags, kind: str, way: Route, fault: Any, split: Split, dtype: Any) -> Way:
     """Pairs by owner, with the numbers that kind of bag has. Nothing here is differentiated."""
-    wide = jnp.promote_types(dtype, jnp.float32)
+    wide = wider(dtype, jnp.float32)
     segments = bags.segment_ids
     numbers = divisors = None
     if bags.weights is not None:
