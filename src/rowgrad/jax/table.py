@@ -15,6 +15,7 @@ from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from .arrays import as_jax
+from .partition import sharding_of
 from .varying import axes_of, unchecked_axes
 
 # The arrays that are no table to the value_and_rows that runs, and get dense gradients.
@@ -253,8 +254,9 @@ def _after(output: Any, ids: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
     on the output, so the lookup could come after it, and the compiler would copy the table to keep the old rows. A
     barrier does not help: XLA removes it before it decides on copies.
     """
-    if not output.size:
-        return ids
+    sharding = sharding_of(output)
+    if not output.size or (sharding is not None and any(sharding.spec)):
+        return ids  # of a dimension with an explicit sharding JAX slices no single element
     zero = _zero_after(jax.lax.stop_gradient(output.ravel()[0]))
     return ids[0] + zero.astype(ids[0].dtype), *ids[1:]
 
