@@ -3,6 +3,7 @@
 // Included only where the code is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "packs.h"
 #include "rowgrad/rows.h"
@@ -23,6 +24,22 @@ inline void prefetch(const void* p) {
 template <class Fn>
 inline auto with_type(const IdList& ids, Fn&& fn) {
   return ids.wide ? fn(static_cast<const std::int64_t*>(ids.data)) : fn(static_cast<const std::int32_t*>(ids.data));
+}
+
+// An id that was validated, read again: another thread may have changed it since, so it is at most `last` here. For what
+// is read once per bag; one more step between every id and its row would cost a third of a lookup's time.
+template <class I>
+inline std::int64_t bounded_id(const I* id, std::make_unsigned_t<I> last) {
+  const auto value = std::make_unsigned_t<I>(__atomic_load_n(id, __ATOMIC_RELAXED));
+  return std::int64_t(value < last ? value : last);
+}
+
+// The last of `rows` rows as bounded_id takes it.
+template <class I>
+inline std::make_unsigned_t<I> last_id(std::int64_t rows) {
+  using U = std::make_unsigned_t<I>;
+  constexpr std::int64_t most = std::int64_t(U(~U(0)) >> 1);
+  return U(rows - 1 < most ? rows - 1 : most);
 }
 
 inline std::int64_t id_at(const IdList& ids, std::int64_t i) {

@@ -76,18 +76,21 @@ void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t
 }
 
 // Calls reduce(out row, first id, number of ids, ids beyond them, segment) for the bags that begin in [begin, end), and
-// clears the rows between them.
+// clears the rows between them. Segments may be the caller's array: see bounded_id.
 template <class B, class S, class Reduce>
 inline void each_bag(const B& b, const S* segments, std::int64_t begin, std::int64_t end, Reduce reduce) {
   const std::int64_t size = b.ids.size;
   const bool near = b.data_rows * b.cols * std::int64_t(sizeof(*b.data)) <= kNear;
+  const auto last = last_id<S>(b.rows);
   while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
+  std::int64_t previous = begin > 0 ? bounded_id(segments + begin - 1, last) : -1;
   for (std::int64_t i = begin, next; i < end; i = next) {
-    const S segment = segments[i];
-    for (next = i + 1; next < size && segments[next] == segment;) ++next;
-    clear_rows(b.out, b.cols, i > 0 ? std::int64_t(segments[i - 1]) + 1 : 0, segment);
-    if (next == size) clear_rows(b.out, b.cols, std::int64_t(segment) + 1, b.rows);
-    reduce(b.out + std::int64_t(segment) * b.cols, i, next - i, near ? -size : size - next, std::int64_t(segment));
+    const std::int64_t segment = bounded_id(segments + i, last);
+    for (next = i + 1; next < size && segments[next] == S(segment);) ++next;
+    clear_rows(b.out, b.cols, previous + 1, segment);
+    if (next == size) clear_rows(b.out, b.cols, segment + 1, b.rows);
+    reduce(b.out + segment * b.cols, i, next - i, near ? -size : size - next, segment);
+    previous = segment;
   }
 }
 

@@ -63,8 +63,7 @@ class WeightedSegment : public Kernel {
  public:
   Status measure() override {
     // Ids first: TensorFlow gathers before it sums.
-    indices_ = IdSnapshot(Ids(in[1]));
-    if (const Status s = check_ids(indices_, in[0].rows(), Fault::index_not_in_params)) return s;
+    if (const Status s = check_ids(Ids(in[1]), in[0].rows(), Fault::index_not_in_params)) return s;
     if (!attr[1]) return forward_rows(Ids(in[2]), true, nullptr, rows);
     rows = Ids(in[4])[0];
     return {};
@@ -74,14 +73,15 @@ class WeightedSegment : public Kernel {
     segments_ = IdSnapshot(Ids(in[2]));
     if (attr[1]) return check_ids(segments_, rows, Fault::segment_not_in_grad);
     const std::int64_t data_rows = in[0].rows();
-    return check_runs(scan(indices_, data_rows, segments_, rows), indices_, segments_, data_rows, rows,
+    const Ids indices(in[1]);
+    return check_runs(scan(indices, data_rows, segments_, rows), indices, segments_, data_rows, rows,
                       Fault::index_not_in_params);
   }
 
   bool fills() const override { return in[1].size() > 0; }
 
   void compute(std::span<const Array> out) override {
-    const Ids &indices = indices_, &segments = segments_;
+    const Ids indices(in[1]), &segments = segments_;  // indices without a copy: as in SparseSegment
     const std::int64_t n = indices.size;
     if (n == 0) return;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -117,7 +117,7 @@ class WeightedSegment : public Kernel {
                    });
   }
 
-  IdSnapshot indices_, segments_;
+  IdSnapshot segments_;
 };
 
 // The gradient for data. Inputs grad, indices, segment_ids, weights, output_dim0; attr: reduce, rounding, order.
