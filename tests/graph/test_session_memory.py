@@ -160,8 +160,8 @@ def test_the_command_has_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["run", str(tmp_path / "page.json"), "--memory", "8"]) == 1
     assert "OOM: its values need" in capsys.readouterr().err
     assert main(["run", str(tmp_path / "page.json"), "--memory", "8", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)["error"]
-    assert (told["type"], told["block"]) == ("ResourceExhaustedError", "c10")
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["type"], error["block"]) == ("ResourceExhaustedError", "c10")
     assert main(["run", str(tmp_path / "page.json"), "--memory", "80"]) == 0
 
 

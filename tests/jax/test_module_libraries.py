@@ -116,7 +116,7 @@ def test_a_tree_taken_apart_by_hand_is_rejected() -> None:
     leaves, tree = jax.tree.flatten({"table": Table(START)})
     with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
         value_and_rows(lambda x: tree.unflatten(x)["table"].bags(IDS, BAGS, 2).sum())(leaves)
-    # Tables that are not trained, or made of an array on purpose, are none of that.
+    # This does not concern tables that are not trained, or that were made from an array on purpose.
     frozen = tree.unflatten(leaves)["table"]
     _, grads = value_and_rows(
         lambda p: (Table(p["array"]).bags(IDS, BAGS, 2) * frozen.bags(IDS, BAGS, 2)).sum()
