@@ -462,6 +462,16 @@ WORDS: dict[str, Words] = {
         "the state dict holds other rows: {value}; this module holds {bound}; use rowgrad.torch.sharded.checkpoint, or"
         " load_full with the whole table"
     ),
+    "optimizer_layout_missing": Words(
+        "the state of {argument} has no layout, which says what rows it belongs to; if an optimizer of a module split"
+        " like this one saved it, set state_dict['state'][…]['layout'] to the parameter's rowgrad_layout; otherwise use"
+        " rowgrad.torch.sharded.checkpoint"
+    ),
+    "optimizer_layout_unreadable": Words("the layout in the state of {argument} must be JSON text, got {value}"),
+    "optimizer_layout_differs": Words(
+        "the state of {argument} belongs to other rows: {value}; the parameter holds {bound}; use"
+        " rowgrad.torch.sharded.checkpoint, which moves the state with its rows"
+    ),
     "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),
     "fused_changed": Words(
         "a fused table was changed between forward and backward, so the gradient of per_sample_weights is lost"

@@ -562,6 +562,48 @@ def state_dicts(group: Any, rank: int, ranks: int) -> None:
         assert "the state dict holds other rows" in str(error), error
 
 
+def optimizer_states(group: Any, rank: int, ranks: int) -> None:
+    """The state of a rank's rows is taken for the same rows, and for no others."""
+    rows = 4 * ranks  # all parts have one size
+
+    def trained(strategy: str) -> tuple[Any, Any]:
+        module = sharded.RowShardedEmbeddingBag(rows, 2, process_group=group, strategy=strategy)
+        optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+        module(torch.arange(rows).view(-1, 2)).square().sum().backward()
+        optimizer.step()
+        return module, optimizer
+
+    one = trained("div")[1]
+    state = one.state_dict()
+    assert "layout" not in one.state[one.param_groups[0]["params"][0]]
+    bare = {**state, "state": {0: {k: v for k, v in state["state"][0].items() if k != "layout"}}}
+    parts: list[Any] = [None] * ranks
+    dist.all_gather_object(parts, state, group=group)
+    for strategy in ("div", "mod"):
+        module, optimizer = trained(strategy)
+        weight = module.weight
+        before = optimizer.state[weight]["sum"].clone()
+        cases = [(state, "belongs to other rows" if strategy == "mod" else ""), (bare, "has no layout")]
+        cases.append((parts[(rank + 1) % ranks], "belongs to other rows"))
+        for given, words in cases:
+            if not words or ranks == 1:
+                optimizer.load_state_dict(given)
+                same(optimizer.state[weight]["sum"], given["state"][0]["sum"])
+                optimizer.state[weight]["sum"].copy_(before)
+            else:
+                error = raised(ValueError, lambda o=optimizer, g=given: o.load_state_dict(g))
+                assert words in error.message, error
+                same(optimizer.state[weight]["sum"], before)
+        repaired = {**bare, "state": {0: {**bare["state"][0], "layout": weight.rowgrad_layout}}}
+        optimizer.load_state_dict(repaired)
+    plain = rgt.optim.Adagrad([torch.nn.Parameter(torch.zeros(4, 2))], lr=0.1)
+    if ranks == 1:
+        plain.load_state_dict(state)
+    else:
+        error = raised(ValueError, lambda: plain.load_state_dict(state))
+        assert "belongs to other rows" in error.message, error
+
+
 def checkpoints_of_anything(group: Any, rank: int, ranks: int) -> None:
     folder = FOLDER / f"anything {ranks}"
     module, _ = pair(group)
@@ -609,7 +651,7 @@ def killed_rank(group: Any, rank: int, ranks: int) -> None:
 CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused,
           fused_between_backward_and_step, several_tables, pooled,
           fewer_bits_on_the_wire, drawn_rows, refused_everywhere, weights_of_one_rank, no_columns, misuse,
-          write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, state_dicts,
+          write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, state_dicts, optimizer_states,
           checkpoints_of_anything]  # fmt: skip
 FOLDER = Path()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import rowgrad as rg  # noqa: E402
+import rowgrad.torch as rgt  # noqa: E402
 from reference import updates as reference  # noqa: E402
 from rowgrad.torch import optim  # noqa: E402
 from rowgrad.updates import Step  # noqa: E402
@@ -564,3 +566,29 @@ def test_the_page_runs() -> None:
     assert blocks
     for block in blocks:
         exec(block, {})
+
+
+def test_the_state_of_stacked_tables_names_them() -> None:
+    """Tables of one width share a parameter: in another order, the state would belong to other rows."""
+    tables = [rgt.nn.Table(name, 4, 2) for name in ("a", "b")]
+
+    def trained(tables: Any) -> tuple[Any, Any]:
+        module = rgt.nn.Embeddings(tables)
+        optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+        module({"a": torch.tensor([[1]]), "b": torch.tensor([[2]])})["a"].sum().backward()
+        optimizer.step()
+        return module, optimizer
+
+    module, optimizer = trained(tables)
+    state = optimizer.state_dict()
+    for same in (trained(tables)[0], copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        other = rgt.optim.Adagrad(same.parameters(), lr=0.1)
+        other.load_state_dict(state)
+        assert other.state_dict()["state"][0]["layout"] == state["state"][0]["layout"]
+    _, turned = trained(tables[::-1])
+    before = turned.state_dict()["state"][0]["sum"].clone()
+    with pytest.raises(ValueError, match="the state of parameter 0 belongs to other rows"):
+        turned.load_state_dict(state)
+    assert torch.equal(turned.state_dict()["state"][0]["sum"], before)
+    del state["state"][0]["layout"]  # saved by an earlier version
+    turned.load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 import sharded_ranks
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 import rowgrad as rg
 from rowgrad.torch import optim, sharded
@@ -197,6 +200,54 @@ def test_state_dicts_that_do_not_say_which_rows_they_hold() -> None:
     assert other.load_state_dict({}, strict=False).missing_keys == ["weight", "_extra_state"]
     other.load_state_dict({**bare, "_extra_state": other.get_extra_state()})
     assert torch.equal(other.weight, one.weight)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_layout_of_optimizer_state(tmp_path: Path) -> None:
+    _, optimizer = trained(4, optim.Adam, 1)
+    torch.save(optimizer.state_dict(), tmp_path / "state")
+    state = torch.load(tmp_path / "state", weights_only=True)
+    assert json.loads(state["state"][0]["layout"]) == {
+        "strategy": "div", "rank": 0, "ranks": 1, "tables": [["weight", 4]],
+    }  # fmt: skip
+    assert "layout" not in state["state"][1]
+    _, other = trained(4, optim.Adam, 0)
+    other.load_state_dict(state)
+    assert [s["step"] for s in other.state_dict()["state"].values()] == [1] * 3
+    for wrong in ("{", "[]", "{}", torch.zeros(3), 1.5):
+        state["state"][0]["layout"] = wrong
+        with pytest.raises(rg.errors.InvalidArgumentError, match="state of parameter 0 must be JSON text"):
+            other.load_state_dict(state)
+    _, sgd = trained(4, optim.SGD, 1)
+    assert "layout" not in sgd.state_dict()["state"][0], "no state by rows"
+
+
+@pytest.mark.usefixtures("alone")
+def test_parameters_that_torch_replaces_keep_their_layout() -> None:
+    module = sharded.RowShardedEmbeddingBag(4, 2, fused=True)
+    layout = module.weight.rowgrad_layout
+    first = module.weight
+    module.load_state_dict(module.state_dict() | {"weight": torch.zeros(4, 2)}, assign=True)
+    assert module.weight is not first
+    assert module.weight.rowgrad_layout == layout
+    module.to_empty(device="meta")
+    assert module.weight.rowgrad_layout == layout
+    module.weight = torch.nn.Parameter(torch.zeros(4, 2))
+    assert module.weight.rowgrad_layout == layout
+
+
+@pytest.mark.usefixtures("alone")
+def test_optimizer_state_through_torch_distributed_checkpoint(tmp_path: Path) -> None:
+    model, optimizer = trained(4, optim.Adagrad, 2)
+    state = get_optimizer_state_dict(model, optimizer)
+    assert "layout" in state["state"]["bag.weight"]
+    dist.checkpoint.save(state, checkpoint_id=tmp_path)
+    twin, other = trained(4, optim.Adagrad, 0)
+    read = get_optimizer_state_dict(twin, other)
+    dist.checkpoint.load(read, checkpoint_id=tmp_path)
+    set_optimizer_state_dict(twin, other, read)
+    expected = optimizer.state[model["bag"].weight]
+    assert torch.equal(other.state[twin["bag"].weight]["sum"], expected["sum"])
 
 
 def trained(rows: int, optimizer: Any, steps: int) -> tuple[torch.nn.ModuleDict, Any]:

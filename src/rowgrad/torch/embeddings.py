@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ..raw_ops import OPS
 from ..sparse_tensor import SparseTensor
 from . import functional
 from .bags import Bags, check_storages, check_vector, numbers, read_bags
-from .fused import FusedWeight, fused_bags, is_trained_fused, keep_fused
+from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused, layout_of
 from .kept import is_traced
 from .tensors import new_table
 
@@ -68,7 +68,7 @@ class _Group:
         return found
 
 
-class Embeddings(torch.nn.Module):
+class Embeddings(TableModule):
     """All embedding tables of a model, looked up together: one kernel call per width and combiner, not one per table.
 
     `forward` takes ids by feature, `{feature: ids}` where ids are anything `EmbeddingBag` takes (a pair of vector and
@@ -123,7 +123,12 @@ class Embeddings(torch.nn.Module):
         for group in self._groups:
             data = new_table(group.rows, group.columns, device, dtype)
             self.register_parameter(group.key, FusedWeight(data) if fused else torch.nn.Parameter(data))
+        self._restore_tables()
         self.reset_parameters()
+
+    def _layouts(self) -> Mapping[str, dict[str, Any]]:
+        stacks = {group.key: group.tables for group in self._groups if len(group.tables) > 1}
+        return {key: layout_of([[t.name, t.num_embeddings] for t in tables]) for key, tables in stacks.items()}
 
     @property
     def features(self) -> list[str]:
@@ -197,12 +202,6 @@ class Embeddings(torch.nn.Module):
             parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
             start += len(group.features)
         return parts
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
-        if self.fused:
-            keep_fused(self)
-        return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from .kept import Kept
 
 _GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
+LAYOUT = "rowgrad_layout"
 
 
 class Pending(NamedTuple):
@@ -80,11 +82,45 @@ def _restored(data: Tensor, requires_grad: bool) -> FusedWeight:
     return FusedWeight(data, requires_grad)
 
 
-def keep_fused(module: torch.nn.Module) -> None:
-    """Restore the type of a module's tables where torch has replaced them (to_empty, load_state_dict(assign=True))."""
-    for parameter in module._parameters.values():
-        if type(parameter) is torch.nn.Parameter:
-            parameter.__class__ = FusedWeight
+def layout_of(tables: Any, strategy: str = "div", rank: int = 0, ranks: int = 1) -> dict[str, Any]:
+    """Which rows of which tables a rank holds; one rank holds all of them, whatever the strategy."""
+    return {"strategy": strategy if ranks > 1 else "div", "rank": rank, "ranks": ranks, "tables": tables}
+
+
+class TableModule(torch.nn.Module):
+    """The base of modules with tables: their parameters stay fused and keep their layout where torch replaces them.
+
+    torch does so in `to_empty`, in `load_state_dict(assign=True)` and in copies. A parameter's `rowgrad_layout` is JSON
+    text that says which rows it holds; optimizers save it with the state of these rows.
+    """
+
+    fused: bool
+
+    def _layouts(self) -> Mapping[str, dict[str, Any]]:
+        """The layouts of parameters that hold part of a table, or several tables."""
+        return {}
+
+    def _restore_tables(self) -> None:
+        for parameter in self._parameters.values() if self.fused else ():
+            if type(parameter) is torch.nn.Parameter:
+                parameter.__class__ = FusedWeight
+        for name, layout in self._layouts().items():
+            parameter = self._parameters.get(name)  # none where a wrapper has taken it away
+            if parameter is not None:
+                setattr(parameter, LAYOUT, json.dumps(layout))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self._restore_tables()
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        self._restore_tables()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._restore_tables()
 
 
 @torch.no_grad()

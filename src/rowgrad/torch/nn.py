@@ -13,11 +13,11 @@ from ..plan import Plan
 from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
-from .fused import FusedWeight, fused_bags, is_trained_fused, keep_fused
+from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused
 from .tensors import check_table_size, from_numpy, new_table
 
 
-class EmbeddingBag(torch.nn.Module):
+class EmbeddingBag(TableModule):
     """A table of rows; bags of ids give the sum, mean or sqrtn of the rows they name.
 
     Its state dict is that of `torch.nn.EmbeddingBag`: one entry, `weight`. `mode` and `sparse` are taken as that
@@ -110,17 +110,6 @@ class EmbeddingBag(torch.nn.Module):
             include_last_offset=self.include_last_offset, padding_idx=self.padding_idx, default_id=self.default_id,
             max_norm=self.max_norm,
         )  # fmt: skip
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
-        if self.fused:
-            keep_fused(self)
-        return self
-
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        super()._load_from_state_dict(*args, **options)
-        if self.fused:
-            keep_fused(self)
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:

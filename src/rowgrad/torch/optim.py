@@ -7,6 +7,7 @@ rules.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ import torch
 from ..errors import OpError, refuse
 from ..updates import RULES, Step, check_betas, check_count, check_number, slot_shapes
 from .devices import default_order
-from .fused import FusedWeight, hold, is_only_optimizer, updated_from_pending
+from .fused import LAYOUT, FusedWeight, hold, is_only_optimizer, updated_from_pending
 from .row_state import adopted, check_param, check_row_ids, new_slots, step_with_bags, step_with_grad
 
 Tensor = Any
@@ -57,13 +58,33 @@ class RowOptimizer(torch.optim.Optimizer):
         super().__setstate__(state)
         self._claim()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all parameters; that of a sharded or stacked table has `layout`, the rows it belongs to."""
+
+        def add_layouts(_: Any, found: dict[str, Any]) -> None:
+            for index, param in enumerate(self._params()):
+                if index in found["state"] and RULES[self.rule].slots and hasattr(param, LAYOUT):
+                    found["state"][index] = {**found["state"][index], "layout": getattr(param, LAYOUT)}
+
+        handle = self.register_state_dict_post_hook(add_layouts, prepend=True)
+        try:
+            return super().state_dict()
+        finally:
+            handle.remove()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a saved state, bit for bit: slots keep their own type, which is not always the parameter's."""
+        """Take over a saved state, bit for bit: slots keep their own type, which is not always the parameter's.
+
+        The state of a sharded table must be of the rows that it holds: `layout` says so, and may be missing only where
+        one rank holds all rows.
+        """
         taken: dict[str, Any] = {}
 
-        def take(_: Any, given: dict[str, Any]) -> None:
+        def take(_: Any, given: dict[str, Any]) -> dict[str, Any]:
             self._check_state(given)
             taken.update(given)
+            bare = {i: {k: v for k, v in state.items() if k != "layout"} for i, state in given["state"].items()}
+            return {**given, "state": bare}
 
         handle = self.register_load_state_dict_pre_hook(take)  # after all others
         try:
@@ -101,6 +122,8 @@ class RowOptimizer(torch.optim.Optimizer):
             state, slots = given["state"].get(index, {}), RULES[self.rule].slots
             if not state or not slots:
                 continue
+            with self._call("load_state_dict"):
+                _check_layout(index, state.get("layout"), getattr(param, LAYOUT, None))
             for slot, shape in zip(slots, slot_shapes(self.rule, tuple(param.shape) or (1,)), strict=True):
                 found = state.get(slot.name)
                 if not isinstance(found, torch.Tensor):
@@ -262,6 +285,24 @@ class RowOptimizer(torch.optim.Optimizer):
         parts = (f"{k}={v.dtype}{list(v.shape)}" for k, v in tensors.items() if isinstance(v, torch.Tensor))
         error.in_call(f"{type(self).__name__}.{method}", None, ", ".join(parts))
         return error
+
+
+def _check_layout(index: Any, saved: Any, own: str | None) -> None:
+    """Reject the state of other rows than those of the parameter. One rank that holds a table needs no layout."""
+    try:
+        given, held = (None if text is None else json.loads(text) for text in (saved, own))
+        whole = [layout is None or layout["ranks"] == 1 for layout in (given, held)]
+    except (KeyError, TypeError, ValueError):
+        raise refuse("optimizer_layout_unreadable", argument=f"parameter {index}", value=repr(saved)) from None
+    if given is None or held is None:
+        if whole == [True, True]:
+            return
+        if given is None:
+            raise refuse("optimizer_layout_missing", argument=f"parameter {index}", bound=own)
+    if given != held:
+        raise refuse(
+            "optimizer_layout_differs", argument=f"parameter {index}", value=saved, bound=own or "a whole table"
+        )
 
 
 def _check(name: str, value: Any) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import OpError, refuse
 from ..bags import Bags, check_storages
-from ..fused import FusedWeight, _refuse_surroundings
+from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
 from .agreement import EITHER, PLAIN, WEIGHTED, Asked, agree, call_number, meet
 from .layout import Stack
@@ -26,7 +26,7 @@ _WIRES = (None, torch.bfloat16)
 _BLOCK = 4096  # rows drawn from one seed
 
 
-class ShardedModule(torch.nn.Module):
+class ShardedModule(TableModule):
     """The base of sharded modules; see those."""
 
     def __init__(
@@ -71,8 +71,15 @@ class ShardedModule(torch.nn.Module):
 
     def _layout(self) -> dict[str, Any]:
         """Which rows this rank's parameters hold."""
-        strategy = self.strategy if self.ranks.size > 1 else "div"  # all rules are one for one rank
-        return {"strategy": strategy, "rank": self.ranks.rank, "ranks": self.ranks.size, "tables": self._tables()}
+        return layout_of(self._tables(), self.strategy, self.ranks.rank, self.ranks.size)
+
+    def _layouts(self) -> dict[str, dict[str, Any]]:
+        return {name: {**self._layout(), "tables": tables} for name, tables in self._tables().items()}
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Add a part of a table, which says which rows it holds."""
+        super().register_parameter(name, param)
+        self._restore_tables()
 
     def get_extra_state(self) -> Tensor:
         """Which rows this rank's parameters hold, as JSON text in bytes: part of the state dict."""
