@@ -52,6 +52,22 @@ def test_equals_torch(mode: str, options: dict[str, Any]) -> None:
         assert ours.weight.grad.is_coalesced()
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_offsets_that_end_with_the_number_of_ids(mode: str) -> None:
+    """Without include_last_offset they begin one bag more, an empty one, as in torch."""
+    ids, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2, 3])
+    for closed in (False, True):
+        ours, theirs = both(mode, include_last_offset=closed)
+        expected, got = theirs(ids, offsets), ours(ids, offsets)
+        assert got.shape == expected.shape == (2 if closed else 3, COLS)
+        assert torch.allclose(expected, got, rtol=1e-12, atol=1e-12)
+        assert closed or got[2].count_nonzero() == 0
+    empty = torch.tensor([], dtype=torch.int64)
+    for starts in ([0], [0, 0]):
+        ours, theirs = both(mode)
+        assert torch.equal(theirs(empty, torch.tensor(starts)), ours(empty, torch.tensor(starts)))
+
+
 def test_equals_torch_with_weights_and_matrices() -> None:
     ours, theirs = both("sum")
     ids, offsets = bags()
