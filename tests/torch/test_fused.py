@@ -298,6 +298,57 @@ def test_hooks_get_the_gradient() -> None:
         train_both(train)
 
 
+def test_hooks_of_many_tensors_get_the_gradient() -> None:
+    found = []
+    plain, _, fused, _ = pair(rgt.optim.SGD)
+    for module in (plain, fused):
+        for mode in ("all", "any"):
+            hook = (lambda grads: found.append(grads[0])) if mode == "all" else found.append
+            torch.autograd.graph.register_multi_grad_hook([module.weight], hook, mode=mode)
+        loss_of(module).backward()
+    assert len(found) == 4
+    for grad in found:
+        assert torch.equal(grad.to_dense(), found[0].to_dense())
+
+
+def test_hooks_of_autograd_nodes_get_no_gradient() -> None:
+    """torch does not say whether a node has hooks; docs/torch.md names those that work."""
+    seen: list[Any] = []
+    module, optimizer, ids, offsets = fresh()
+    before = module.weight.detach().clone()
+    node = torch.autograd.graph.get_gradient_edge(module.weight).node
+    node.register_prehook(lambda grads: seen.append(grads[0]))
+    node.register_hook(lambda _, grads: seen.append(grads[0]))
+    out = module(ids, offsets)
+    out.grad_fn.register_hook(lambda grads, _: seen.append(grads[0]))
+    out.sum().backward()
+    assert seen == [None] * 3
+    optimizer.step()
+    assert not torch.equal(module.weight, before)
+
+
+def test_a_torch_that_does_not_say_which_nodes_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function is private. Without it, results are the same and the gradient by rows is stored."""
+    monkeypatch.delattr(torch._C, "_will_engine_execute_node")
+
+    def train(module: Any, optimizer: Any) -> None:
+        for seed in range(3):
+            weights = torch.linspace(0.5, 1, 60).requires_grad_()
+            out = module(*bags(seed), weights)
+            torch.autograd.grad(out.sum(), weights, retain_graph=True)
+            out.square().sum().backward(inputs=[weights], retain_graph=True)
+            assert module.weight.grad is None
+            grad = torch.autograd.grad(out.sum(), module.weight, retain_graph=True)[0]
+            assert grad.is_sparse
+            out.square().sum().backward()
+            assert module.weight.grad.is_sparse
+            assert not getattr(module.weight, "rowgrad_pending", ())
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train_both(train)
+
+
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
 def test_double_backward() -> None:
     plain, _, fused, _ = pair(rgt.optim.SGD, torch.float64)
@@ -369,6 +420,40 @@ def test_overwritten_ids_and_gradients_are_rejected() -> None:
         optimizer.zero_grad()
         loss_of(module).backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("way", ["optimizer", "module", "model", "torch's optimizer"])
+def test_zeroing_overwritten_gradients(way: str, set_to_none: bool) -> None:
+    """Nothing is computed for gradients that are dropped, so it does not matter what became of their ids."""
+
+    def train(module: Any, optimizer: Any) -> None:
+        owners = {
+            "optimizer": optimizer,
+            "module": module,
+            "model": torch.nn.Sequential(module, torch.nn.Linear(9, 1)),
+            "torch's optimizer": torch.optim.SGD(module.parameters(), lr=0.1),
+        }
+        ids, offsets = bags()
+        for seed in range(2):
+            (module(ids, offsets) ** 2).mean().backward()
+            ids.copy_(bags(seed)[0])
+            owners[way].zero_grad(set_to_none=set_to_none)
+            assert (module.weight.grad is None) == set_to_none
+            assert set_to_none or module.weight.grad.to_dense().count_nonzero() == 0
+            optimizer.step()
+            loss_of(module, seed).backward()
+            optimizer.step()
+
+    train_both(train, rgt.optim.Adam)
+
+
+def test_zeroing_does_not_compute_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _, ids, offsets = fresh()
+    module(ids, offsets).sum().backward()
+    monkeypatch.setattr(rgt.fused, "_store", lambda weight: pytest.fail("computed"))
+    module.zero_grad()
+    assert not module.weight.rowgrad_pending
 
 
 def test_states_loaded_between_forward_and_backward() -> None:

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -26,6 +28,7 @@ from .kept import Kept
 _GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
 LAYOUT = "rowgrad_layout"
+_ZERO_GRAD = {inspect.unwrap(owner.zero_grad).__code__ for owner in (torch.nn.Module, torch.optim.Optimizer)}
 
 
 class Pending(NamedTuple):
@@ -60,7 +63,10 @@ class FusedWeight(torch.nn.Parameter):
     def grad(self) -> Tensor | None:
         """The row-sparse gradient, as an unfused table has it; None after `step()`, which uses it up."""
         if self.rowgrad_pending:
-            _store(self)
+            if sys._getframe(1).f_code in _ZERO_GRAD:
+                _drop(self)
+            else:
+                _store(self)
         found: Tensor | None = _GRAD.__get__(self)
         return found
 
@@ -121,6 +127,15 @@ class TableModule(torch.nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._restore_tables()
+
+
+def _drop(weight: FusedWeight) -> None:
+    """Make pending gradients zero without computing them: their ids may have been overwritten since."""
+    if _GRAD.__get__(weight) is None:
+        ids = torch.empty((1, 0), dtype=torch.int64, device=weight.device)
+        values = weight.detach().new_empty((0, *weight.shape[1:]))
+        _GRAD.__set__(weight, torch.sparse_coo_tensor(ids, values, weight.shape, check_invariants=False))
+    weight.rowgrad_pending = ()
 
 
 @torch.no_grad()
@@ -214,14 +229,18 @@ def destination(ctx: Any, weight: FusedWeight) -> str:
     """Where this backward pass takes the table's gradient: to the "step", to "autograd", or "nowhere".
 
     It may wait for the step where autograd would do nothing but store it. `torch.autograd.grad` returns it if the table
-    is among its inputs, hooks read it, and with `create_graph=True` it is differentiated.
+    is among its inputs, hooks of the table read it, and with `create_graph=True` it is differentiated. Hooks of
+    autograd nodes get None: torch does not say whether there are any.
     """
     refuse_compiled_backward(ctx)
     leaf = next((node for node, _ in ctx.next_functions if getattr(node, "variable", None) is weight), None)
     if leaf is None or not weight.requires_grad:  # frozen in the lookup, or since
         return "nowhere"
+    will_run = getattr(torch._C, "_will_engine_execute_node", None)
+    if will_run is None:  # it is private: a torch without it gets the gradient of an unfused table
+        return "autograd"
     try:
-        if not torch._C._will_engine_execute_node(leaf):
+        if not will_run(leaf):
             return "nowhere"
         if not (torch.is_grad_enabled() or weight._backward_hooks or weight._post_accumulate_grad_hooks):
             return "step"

@@ -175,14 +175,6 @@ class RowOptimizer(torch.optim.Optimizer):
         if fused and is_only_optimizer(param):
             param.grad = None
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop all gradients, or with `set_to_none=False` make them zero."""
-        if set_to_none:
-            for param in self._params():
-                if isinstance(param, FusedWeight):
-                    param.rowgrad_pending = ()  # before torch reads `grad`, which would compute it
-        super().zero_grad(set_to_none)
-
     @torch.no_grad()
     def update_from_bags(
         self,
