@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -253,3 +255,72 @@ def test_branches_on_the_results_of_ops() -> None:
 def test_cotangents_that_are_not_real_numbers(given: Any, words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
         rg.vjp(rg.dense_ops.Square, (np.ones(()),), given)
+
+
+def test_a_table_looked_up_twice_gets_the_rows_of_both_lookups() -> None:
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    first = rg.SparseTensor([[0, 0], [1, 0]], np.array([1, 2], np.int32), [2, 1])
+    second = rg.SparseTensor([[0, 0], [1, 0]], np.array([2, 5]), [2, 1])
+
+    def both(t: Any) -> Any:
+        ten_times = rg.dense_ops.Mul(rg.safe_embedding_lookup_sparse(t, first), np.float32(10))
+        return rg.dense_ops.Add(ten_times, rg.safe_embedding_lookup_sparse(t, second))
+
+    rows = rg.vjp(both, (table,), np.ones((2, 2), np.float32))[0]
+    assert isinstance(rows, rg.IndexedRows)  # TensorFlow's order: the last lookup first
+    assert (rows.indices.tolist(), rows.num_rows, rows.is_unique) == ([2, 5, 1, 2], 6, False)
+    assert rows.values.tolist() == [[1, 1], [1, 1], [10, 10], [10, 10]]
+
+    def and_all(t: Any) -> Any:
+        return rg.dense_ops.Add(both(t), rg.dense_ops.Sum(t, axis=[0, 1]))
+
+    whole = rg.vjp(and_all, (table,), np.ones((2, 2), np.float32))[0]
+    assert whole.tolist() == [[4, 4], [14, 14], [15, 15], [4, 4], [4, 4], [5, 5]]
+
+
+def test_rows_of_two_lookups_have_gradients_themselves() -> None:
+    ids = rg.SparseTensor([[0, 0], [1, 0]], np.array([1, 2]), [2, 1])
+
+    def squares(t: Any) -> Any:
+        return rg.dense_ops.Mul(rg.embedding_lookup_sparse(t, ids), rg.embedding_lookup_sparse(t, ids))
+
+    def table_gradient(t: Any) -> Any:
+        return rg.densify(rg.vjp(squares, (t,), np.ones((2, 2)))[0])
+
+    assert rg.densify(rg.vjp(table_gradient, (TABLE,), np.ones((3, 2)))[0]).tolist() == [[0, 0], [2, 2], [2, 2]]
+
+
+def test_a_step_with_a_shared_table_leaves_other_rows_alone() -> None:
+    table = np.ones((4, 1), np.float32)
+    slots = rg.updates.new_slots("adam", table, initial=0.5)
+    rows = rg.vjp(
+        lambda t: OPS["Add"](OPS["GatherRows"](t, [1]), OPS["GatherRows"](t, [3])), (table,), np.ones((1, 1), "f4")
+    )[0]
+    rg.updates.apply_gradient("adam", table, slots, rows, rg.updates.Step(lr=0.1))
+    assert (table[[0, 2]] == 1).all()
+    assert (table[[1, 3]] < 1).all()
+
+
+def test_arrays_of_a_gradient_are_freed_when_it_is_done() -> None:
+    seen: list[Any] = []
+
+    def function(x: Any) -> Any:
+        y = OPS["Neg"](x)
+        seen.append(weakref.ref(y.value))
+        return OPS["Mul"](y, y)
+
+    gc.disable()
+    try:
+        rg.vjp(function, (TABLE,), np.ones((3, 2)))
+        with pytest.raises(rg.errors.InvalidArgumentError):
+            rg.vjp(function, (TABLE,), np.ones(3))
+        assert [value() for value in seen] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_ids_given_as_a_list_become_an_array_of_the_gradient() -> None:
+    ids = [2, 0]
+    rows = rg.vjp("GatherRows", (TABLE, ids), np.ones((2, 2)))[0]
+    ids[0] = 1
+    assert rows.indices.tolist() == [2, 0]

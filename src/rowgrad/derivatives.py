@@ -7,6 +7,7 @@ it takes for derivatives of any order.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -146,8 +147,11 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     tape = Tape()
     named = isinstance(inputs, Mapping)
     traced: dict[Any, Any] = {k: _trace(tape, v) for k, v in (inputs.items() if named else enumerate(inputs))}
-    outputs = function(**traced, **attrs) if named else function(*traced.values(), **attrs)
-    gradients = _backward(tape, outputs, cotangents)
+    try:
+        outputs = function(**traced, **attrs) if named else function(*traced.values(), **attrs)
+        gradients = _backward(tape, outputs, cotangents)
+    finally:
+        tape.nodes.clear()  # traced values refer to the tape: its arrays would stay until a collection of cycles
     owned = _Owned(cotangents)
     found = {k: _collect(gradients, v, owned) for k, v in traced.items()}
     return found if named else tuple(found.values())
@@ -191,9 +195,7 @@ class _Owned:
         """An array or rows. Ids that are not unique may be those of the caller's batch."""
         if not isinstance(gradient, IndexedRows):
             return self.array(gradient)
-        ids = gradient.indices
-        if isinstance(ids, np.ndarray) and not gradient.is_unique:
-            ids = ids.copy()
+        ids = gradient.indices if gradient.is_unique else np.array(gradient.indices)
         return IndexedRows(self.array(gradient.values), ids, gradient.num_rows, gradient.is_unique)
 
 
@@ -204,7 +206,7 @@ def _memory(array: Any) -> int:
     return id(array)
 
 
-def _collect(gradients: dict[int, Any], value: Any, owned: _Owned) -> Any:
+def _collect(gradients: dict[int, list[Any]], value: Any, owned: _Owned) -> Any:
     if isinstance(value, SparseTensor | IndexedRows):
         return _collect(gradients, value.values, owned)
     if isinstance(value, list | tuple):
@@ -212,10 +214,11 @@ def _collect(gradients: dict[int, Any], value: Any, owned: _Owned) -> Any:
             return None
         items = [_collect(gradients, v, owned) for v in value]
         return tuple(items) if isinstance(value, tuple) else items
-    return owned.gradient(gradients.get(id(value))) if isinstance(value, Traced) else None
+    return owned.gradient(_sum(gradients.get(id(value), []))) if isinstance(value, Traced) else None
 
 
-def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
+def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]:
+    """What each input gets from the ops that read it, the last op first. Nodes are dropped as they are processed."""
     results = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
     results = tuple(r.values if isinstance(r, SparseTensor) else r for r in results)
     for result in results:
@@ -227,13 +230,14 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
         raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results)).in_call(
             "vjp", None, f"{len(results)} outputs"
         )
-    gradients: dict[int, Any] = {}
+    gradients: dict[int, list[Any]] = {}
     for k, (result, y) in enumerate(zip(results, given, strict=True)):
         if y is not None and isinstance(result, Traced) and result.tape is tape:
             # one value may be returned twice
-            gradients[id(result)] = _sum(gradients.get(id(result)), _cotangent(k, result, y))
-    for op, arguments, made, produced in reversed(tape.nodes):
-        ys = [gradients.get(id(r)) for r in produced]
+            gradients.setdefault(id(result), []).append(_cotangent(k, result, y))
+    while tape.nodes:
+        op, arguments, made, produced = tape.nodes.pop()
+        ys = [_sum(gradients.pop(id(r), [])) for r in produced]
         if op.adjoint is None or all(y is None for y in ys):
             continue
         ys = [densify(y) if y is not None else _zero(r) for y, r in zip(ys, produced, strict=True)]
@@ -248,8 +252,8 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, Any]:
             target = arguments[name]
             pairs = zip(target, gradient, strict=True) if isinstance(target, list | tuple) else ((target, gradient),)
             for traced, part in pairs:
-                if part is not None and is_differentiable(traced):
-                    gradients[id(traced)] = _sum(gradients.get(id(traced)), part)
+                if part is not None and _is_wanted(tape, traced):
+                    gradients.setdefault(id(traced), []).append(part)
     return gradients
 
 
@@ -283,10 +287,14 @@ def _zero(result: Any) -> Any:
     return np.zeros(result.shape, result.dtype) if is_differentiable(result) else None
 
 
-def _sum(a: Any, b: Any) -> Any:
-    if a is None:
-        return b
-    return OPS["Add"](densify(a), densify(b))
+def _sum(parts: list[Any]) -> Any:
+    """Gradients of one value as one: rows one after the other as in TensorFlow, or their dense sum; None of none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    if not all(isinstance(part, IndexedRows) for part in parts):
+        return functools.reduce(OPS["Add"], map(densify, parts))
+    values = OPS["Concat"]([part.values for part in parts], 0)
+    return IndexedRows(values, np.concatenate([part.indices for part in parts]), parts[0].num_rows)
 
 
 def densify(gradient: Any) -> Any:
