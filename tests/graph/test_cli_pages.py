@@ -250,6 +250,13 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
         (["--feed", "x"], 2, "--feed x: write name=FILE.npy"),
         (["--feed", "x=1", "--feed", "x=2"], 2, "x is fed twice"),
         (["--feed", "x=1", "--feed-batches", "x=many.npy"], 2, "x is fed twice"),
+        (["--feed", "x={1,2}", "--feed", "x.output={3,4}"], 2, "x is fed twice"),
+        (["--feed", "x={1,2}", "--feed-batches", "x.output=many.npy"], 2, "x is fed twice"),
+        (["--feed", "x=truth_in_shape.npy"], 1, "truth_in_shape.npy: this is no .npy file"),
+        (["--feed", "x=open_bracket.npy"], 1, "open_bracket.npy: this is no .npy file"),
+        (["--feed", "x=beyond_int64.npy"], 1, "beyond_int64.npy: this is no .npy file"),
+        (["--feed-batches", "x=beyond_int64.npy"], 1, "beyond_int64.npy: this is no .npy file"),
+        (["--feed", "x=overflowing.npy"], 1, "overflowing.npy: this is no .npy file"),
         (["--feed", "y={1,2}"], 1, "there is no 'y'"),
         (["--feed", "sum={1,2}"], 1, "only placeholders are fed; sum is not one"),
         (["--feed-batches", "x=many.npy", "--steps", "4"], 2, "--steps 4: x has 3 batches only"),
@@ -272,7 +279,41 @@ def test_what_run_refuses(words: list[str], status: int, said: str, capsys: Capt
     Path("cut.npy").write_bytes(Path("many.npy").read_bytes()[:-4])
     np.save("two.npy", np.ones(2, np.float32))
     np.save("nothing.npy", np.ones((0, 2), np.float32))
+    shapes = {"truth_in_shape": "(True,)", "open_bracket": "((", "beyond_int64": f"({2**64}, 0)"}
+    for name, shape in (shapes | {"overflowing": f"({2**62}, 2000)"}).items():
+        head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        Path(f"{name}.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(8))
     assert said in refused(["run", "page.json", *words], status, capsys)
+
+
+def test_batches_in_every_order(capsys: Captured) -> None:
+    days = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    save(Page("b", [Block("x", "Placeholder", attrs={"dtype": "float32", "shape": [-1, 2]})]), "b.json")
+    for number, array in enumerate((days, np.asfortranarray(days), days.astype(">f4"), days[:, :0])):
+        np.save(f"{number}.npy", array)
+        told = answer(["run", "b.json", "--fetch", "x", "--feed-batches", f"x={number}.npy"], capsys)
+        assert told["steps"] == 3
+        assert values(told)["x.output"] == array[2].tolist()
+
+
+def test_a_file_of_batches_that_shrinks_costs_that_step_alone(capsys: Captured) -> None:
+    code = """
+import os, sys
+import rowgrad.cli.page_run
+from rowgrad.cli import main
+
+step = rowgrad.cli.page_run.PageRun.step
+def step_and_cut(self, feeds):
+    step(self, feeds)
+    os.truncate("many.npy", 200)
+rowgrad.cli.page_run.PageRun.step = step_and_cut
+sys.exit(main(["run", "page.json", "--feed-batches", "x=many.npy", "--state", "s"]))
+"""
+    np.save("many.npy", np.ones((5000, 2), np.float32))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the state after 1 of 5000 steps is saved in s" in done.stderr
+    assert "many.npy: the file was changed while it was read" in done.stderr
 
 
 def test_files_that_are_no_pages(capsys: Captured) -> None:

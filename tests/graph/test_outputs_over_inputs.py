@@ -74,6 +74,21 @@ def test_an_import_over_its_own_files_is_an_error(capsys: pytest.CaptureFixture[
     assert Path("old.dat").read_bytes() == b"numbers"
 
 
+def test_an_output_over_a_file_that_belongs_to_the_page_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    save(Page("big", [Block("a", "Const", {"val": np.arange(1000.0)})]), "big.json")
+    (array,) = Path("big.json.arrays").iterdir()
+    shutil.copy(SAMPLES / "basic_4x.svg", "old.svg")
+    Path("old.dat").write_bytes(b"numbers")
+    words = [["run", "big.json", "--fetch", "a"], ["run", "old.svg", "--fetch", "v"]]
+    for command, used in zip(words, (str(array), "old.dat"), strict=True):
+        before = Path(used).read_bytes()
+        for option in ("-o", "--state"):
+            assert main([*command, option, used]) == 3
+        assert main(["export", command[1], "--svg", "-o", used]) == 3
+        assert capsys.readouterr().err.count(f"{used}, which this command uses") == 3
+        assert Path(used).read_bytes() == before
+
+
 @pytest.mark.parametrize("words", [[*RUN, "-o", "pipe"], ["export", "page.json", "--dot", "-o", "pipe"]])
 def test_a_pipe_is_not_replaced(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe")

@@ -11,14 +11,14 @@ from ..graph.build import build
 from ..graph.export import save_python, to_dot, to_python, to_svg
 from ..graph.io import write_atomically
 from .output import emit, printable, say
-from .reading import check_writable, read_page
+from .reading import check_writable, files_of, read_page
 
 
 def command(chosen: argparse.Namespace) -> int:
     """Write it to a file or to stdout."""
     page = read_page(chosen.file, chosen.page, partial(say, "export"), chosen.follow_links)
     if chosen.out is not None:
-        check_writable(chosen.out, [chosen.file])
+        check_writable(chosen.out, files_of(chosen.file))
     if chosen.form == "python":
         build(page)  # a script of a page that does not hold would only fail later; a drawing of one may help
     if chosen.form == "python" and chosen.out is not None:

@@ -12,8 +12,10 @@ from ..arrays import Array
 from ..errors import OpError
 from ..graph.engine import Engine, open_engine
 from ..graph.loop import Loop, Tick
+from ..graph.nodes import Output
 from ..graph.page import Page, PageError
 from ..graph.session import ClientSession
+from .exits import UsageError
 from .feeds import Feeds, batches, placeholder, split_feeds, steady_value, step_count
 from .fetches import Fetches
 from .holding import scope_of
@@ -99,12 +101,18 @@ def _feed(chosen: argparse.Namespace, runs: list[PageRun]) -> None:
     split_feeds("--feed and --feed-batches", [*chosen.feed, *chosen.feed_batches])
     lengths: dict[str, int] = {}
 
-    def one(run: PageRun, name: str) -> None:
+    def free(run: PageRun, name: str) -> Output:
         target = placeholder(run.session, name)
+        if target in run.feeds.steady or target in run.feeds.batches:  # by another name: x, x.output
+            raise UsageError(f"--feed and --feed-batches: {target.node.name} is fed twice")
+        return target
+
+    def one(run: PageRun, name: str) -> None:
+        target = free(run, name)
         run.feeds.steady[target] = steady_value(target, steady[name])
 
     def many(run: PageRun, name: str) -> None:
-        target = placeholder(run.session, name)
+        target = free(run, name)
         run.feeds.batches[target] = batches(target, by_step[name])
         lengths[name] = len(run.feeds.batches[target])
 

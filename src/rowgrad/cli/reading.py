@@ -12,6 +12,7 @@ from pathlib import Path
 from ..graph.enuspace import read_enuspace
 from ..graph.io import load
 from ..graph.io.files import check_replaceable
+from ..graph.io.store import folder_of
 from ..graph.page import Page, PageError, Project
 from ..plain_file import open_plain
 from .exits import UsageError
@@ -69,6 +70,14 @@ def is_old(raw: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return "object" in top and "format" not in top
+
+
+def files_of(file: str) -> list[str]:
+    """A page's file and the files that are read with it: its arrays, or the `.dat` of a page of the old tool."""
+    if is_old(plain_bytes(file)):
+        return [file, str(Path(file).with_suffix(".dat"))]
+    folder = folder_of(Path(os.path.realpath(file)))
+    return [file, *(str(path) for path in folder.iterdir())] if folder.is_dir() else [file]
 
 
 def check_writable(path: str, sources: Iterable[str | None] = ()) -> None:

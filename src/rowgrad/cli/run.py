@@ -19,7 +19,7 @@ from .failures import sentence
 from .output import array_text, emit, say, show
 from .page_run import PageRun, open_runs
 from .progress import Progress
-from .reading import check_writable, read_pages
+from .reading import check_writable, files_of, read_pages
 from .stopping import Stopping
 
 
@@ -31,10 +31,11 @@ def command(chosen: argparse.Namespace) -> int:
         names = ", ".join(p.name for p in pages)
         raise UsageError(f"--state keeps one page, and there are several; choose one with --page: {names}")
     fed = [what.partition("=")[2] for what in (*chosen.feed, *chosen.feed_batches)]
+    used = [*files_of(chosen.file), *fed] if chosen.state or chosen.out else []
     if chosen.state is not None:
-        check_writable(chosen.state, [chosen.file, *fed])
+        check_writable(chosen.state, used)
     if chosen.out is not None:
-        check_writable(chosen.out, [chosen.file, chosen.state, *fed])
+        check_writable(chosen.out, [chosen.state, *used])
     opened = open_runs(chosen, pages, tell)
     runs = [run for run in opened if not run.is_idle]
     if not runs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import threading
-import warnings
 import zipfile
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -14,6 +13,7 @@ import numpy as np
 
 from ..arrays import NUMPY_DTYPE, Array
 from ..errors import InvalidArgumentError, OpError
+from ..graph.io.array_files import npy_header
 from ..graph.io.arrays import admitted
 from ..graph.literal_elements import parse_words, shown
 from ..graph.page import PageError
@@ -26,7 +26,6 @@ MOST_MEMBERS = 1000
 MOST_CELLS = 4_000_000  # of a table; each takes many times its length in memory
 _MEMBER = b"PK\x01\x02"  # what a member's entry in an archive's directory begins with
 unpacking = threading.Lock()  # files are unpacked one at a time, so that MOST_BYTES bounds all of them together
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Array]:
@@ -53,15 +52,13 @@ def _npy(raw: bytes, told: str | None = None) -> Array:
     """The array of a .npy file; its header is compared with its size before anything is made."""
     stream = io.BytesIO(raw)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about headers that Python 2 wrote
-            shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
-    except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
-        raise PageError("", "this is no .npy file of version 1 or 2") from None
+        shape, fortran, dtype = npy_header(stream)
+    except ValueError as error:
+        raise PageError("", f"this is no .npy file: {error}") from None
     if dtype.hasobject:
         raise PageError("", "it holds Python objects, which are not read; save strings as fixed-width text")
     size = math.prod(shape) * dtype.itemsize
-    if any(d < 0 for d in shape) or stream.tell() + size != len(raw):
+    if stream.tell() + size != len(raw):
         raise PageError("", f"its header tells of {size} bytes, and there are {len(raw) - stream.tell()}")
     flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
     made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)

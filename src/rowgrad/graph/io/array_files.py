@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .files import read_regular
 
 NAME = re.compile(r"[0-9a-f]{64}\.(npy|json)")
 _LONGEST_HEADER = 1 << 16  # what version 1 of .npy can say
+_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 Buffer = bytes | memoryview
 
 
@@ -69,17 +70,23 @@ def npy_content(dtype: str, array: Array) -> Content:
     return _content("npy", *npy_buffers(stored(dtype, array)))
 
 
-def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Where the data begins in a .npy file of `size` bytes; ValueError where the file is not just this array."""
-    stream = io.BytesIO(head)
+def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and dtype, of a .npy file from its start; ValueError where it is not one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers that Python 2 wrote
-            version = np.lib.format.read_magic(stream)
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            told, fortran, found = read(stream)
+            shape, fortran, dtype = _READ_HEADER[np.lib.format.read_magic(stream)](stream)
     except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
         raise ValueError("it is no .npy file of version 1 or 2") from None
+    if any(type(d) is not int or not 0 <= d < 1 << 63 for d in shape):
+        raise ValueError(f"its shape is {shape}; must be integers from 0 to 2**63 - 1")
+    return shape, fortran, dtype
+
+
+def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Where the data begins in a .npy file of `size` bytes; ValueError where the file is not just this array."""
+    stream = io.BytesIO(head)
+    told, fortran, found = npy_header(stream)
     if found != dtype or told != shape:
         raise ValueError(f"it holds {found} of shape {list(told)}; must be {dtype} of shape {list(shape)}")
     if fortran and len(shape) > 1:
