@@ -53,6 +53,10 @@ class InvalidArgumentError(OpError, ValueError):
     """A value, shape or dtype the op does not take."""
 
 
+class RowArithmeticError(InvalidArgumentError, TypeError):
+    """Arithmetic on a row gradient, or on the ids in it, as if it were an array."""
+
+
 class NotFoundError(InvalidArgumentError):
     """A dtype the op declares but has no kernel for."""
 
@@ -558,7 +562,16 @@ WORDS: dict[str, Words] = {
     "rows_changed": Words("the ids of a row gradient must be integers; got {value}", ("updates",)),
     "rows_arithmetic": Words(
         "a row gradient is not an array: scale, add, clip and sum it with rowgrad.jax.rows, apply optax transformations"
-        " with rowgrad.jax.rows.on_rows, or make it dense with rowgrad.jax.rows.to_dense (NumPy: rowgrad.densify)"
+        " with rowgrad.jax.rows.on_rows, or make it dense with rowgrad.jax.rows.to_dense (NumPy: rowgrad.densify)",
+        (),
+        RowArithmeticError,
+    ),
+    "row_ids_arithmetic": Words(
+        "{operation} is not defined for the row ids of a gradient, which functions of arrays would change together"
+        " with its values; use rowgrad.jax.rows.{function} on the whole gradient, apply optax transformations with"
+        " rowgrad.jax.rows.on_rows, or make the gradient dense with rowgrad.jax.rows.to_dense",
+        (),
+        RowArithmeticError,
     ),
     "rows_shapes": Words("row gradients that are added must have one shape; got {value} and {bound}"),
     "transformation_unfit": Words(

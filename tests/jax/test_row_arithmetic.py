@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import subprocess
@@ -55,38 +56,108 @@ def updated_by(transformation: Any) -> Any:
     return lambda tree: transformation.update(tree, transformation.init(tree))[0]
 
 
-def summed_on_a_mesh(tree: Any) -> Any:
+def on_a_mesh(function: Any) -> Any:
     mesh, spec = Mesh(np.array(jax.devices()[:1]), ("x",)), PartitionSpec()
     if hasattr(jax, "shard_map"):
         mapped: Any = partial(jax.shard_map, check_vma=False)
     else:
         from jax.experimental.shard_map import shard_map as mapped
-    return mapped(lambda g: jax.lax.psum(g, "x"), mesh=mesh, in_specs=spec, out_specs=spec)(tree)
+    return mapped(function, mesh=mesh, in_specs=spec, out_specs=spec)
 
 
+def leafwise(function: Any) -> Any:
+    return lambda tree: jax.tree.map(function, tree)
+
+
+def in_a_scan(tree: Any) -> Any:
+    return jax.lax.scan(lambda c, _: (jax.tree.map(lambda x: x * 2, c), None), tree, None, length=2)
+
+
+COMPILERS = {
+    "eager": lambda f: f,
+    "jit": jax.jit,
+    "shard_map": on_a_mesh,
+    "vmap": lambda f: lambda g: jax.vmap(f)(jax.tree.map(lambda x: jnp.stack([x, x]), g)),
+    "grad": lambda f: lambda g: jax.grad(lambda c: jax.tree.leaves(f(rows.scale(g, c)))[0].sum())(1.0),
+}
+
+
+@pytest.mark.parametrize("compile_", COMPILERS.values(), ids=COMPILERS)
+@pytest.mark.parametrize(
+    ("change", "function"),
+    [
+        (leafwise(lambda x: 2 * x), "scale"),
+        (leafwise(lambda x: x / 2), "scale"),
+        (leafwise(lambda x: -x), "scale"),
+        (lambda g: jax.tree.map(lambda x, y: x + y, g, g), "add"),
+        (lambda g: jax.tree.map(lambda x, y: x - y, g, g), "add"),
+        (leafwise(abs), "global_norm"),
+        (leafwise(lambda x: x**2), "global_norm"),
+        (leafwise(lambda x: x.sum()), "global_norm"),
+        (leafwise(lambda x: x.clip(-1, 1)), "clip"),
+        (leafwise(lambda x: x.astype(jnp.bfloat16)), "on_rows"),
+        (leafwise(lambda x: x.real), "global_norm"),
+        (in_a_scan, "scale"),
+        (updated_by(optax.scale(2)), "scale"),
+        (updated_by(optax.trace(0.9)), "on_rows"),
+        (updated_by(optax.ema(0.9)), "on_rows"),
+        (updated_by(optax.sgd(0.1)), "scale"),
+        (updated_by(optax.adam(0.1)), "on_rows"),
+        (updated_by(optax.clip_by_global_norm(1.0)), "on_rows"),
+        (optax.global_norm, "global_norm"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_leafwise_operators_and_methods_name_the_function_to_use(change: Any, function: str, compile_: Any) -> None:
+    with pytest.raises(rg.errors.RowArithmeticError, match=rf"rowgrad\.jax\.rows\.{function}"):
+        compile_(change)(grads())
+    assert issubclass(rg.errors.RowArithmeticError, TypeError)
+
+
+@pytest.mark.parametrize("compile_", [lambda f: f, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize(
     "change",
     [
-        lambda g: jax.tree.map(lambda x: 2 * x, g),
-        lambda g: jax.tree.map(lambda x: -x, g),
         lambda g: jax.tree.map(jnp.add, g, g),
-        lambda g: jax.tree.map(lambda x: x / 2, g),
-        lambda g: jax.tree.map(lambda x: x.astype(jnp.bfloat16), g),
-        updated_by(optax.scale(2)),
-        updated_by(optax.scale(-1)),
+        *map(leafwise, [jnp.abs, jnp.square, jnp.sum, jnp.negative, lambda x: jnp.clip(x, -1, 1)]),
+        leafwise(lambda x: jnp.where(True, x, 0)),
+        leafwise(lambda x: jax.lax.convert_element_type(x, jnp.float32)),
         updated_by(optax.clip(1)),
-        updated_by(optax.clip_by_global_norm(1.0)),
-        updated_by(optax.sgd(0.1)),
-        updated_by(optax.adam(0.1)),
-        lambda g: sum(jnp.sum(x**2) for x in jax.tree.leaves(g)),
-        summed_on_a_mesh,
+        on_a_mesh(lambda g: jax.lax.psum(g, "x")),
     ],
 )
-def test_plain_arithmetic_names_the_module_to_use(change: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"use rowgrad\.jax\.rows"):
-        jax.jit(change)(grads())
-    with pytest.raises((TypeError, ValueError, NotImplementedError)):
-        change(grads())
+def test_functions_of_jax_on_leaves_name_the_module_to_use(change: Any, compile_: Any) -> None:
+    """The error is JAX's own: it looks at the dtype before anything of rowgrad runs."""
+    with pytest.raises((TypeError, ValueError), match=r"row ids: use rowgrad\.jax\.rows\.add, scale, clip, psum"):
+        compile_(change)(grads())
+
+
+def test_leaves_are_guarded_wherever_they_come_from() -> None:
+    gradient = by_rows()
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), gradient, gradient)
+    for made in (
+        gradient,
+        jax.jit(lambda g: g)(gradient),
+        jax.device_put(gradient),
+        jax.tree.map(lambda x: x[0], stacked),
+        jax.tree.map(jnp.zeros_like, gradient),
+        pickle.loads(pickle.dumps(gradient)),
+        copy.deepcopy(gradient),
+        jax.tree.map(copy.deepcopy, gradient),
+        jax.tree.map(lambda x: pickle.loads(pickle.dumps(x)), gradient),
+    ):
+        leaf = jax.tree.leaves(made)[1]
+        assert isinstance(leaf, jax.Array)
+        assert leaf.shape == (3,)
+        with pytest.raises(rg.errors.RowArithmeticError, match=r"the operator mul is not defined .*rows\.scale on"):
+            leaf * leaf
+        assert bool((leaf == leaf).all())
+        assert jnp.stack([leaf, leaf])[0].shape == leaf[None][0].shape == (3,)
+    key = jax.random.key(0)
+    assert jax.tree.leaves(rg.IndexedRows(jnp.ones(1), key[None], 9))[1].dtype == key.dtype
+    with pytest.raises(TypeError) as error:  # keys of others are left alone
+        jax.tree.leaves(rg.IndexedRows(jnp.ones(1), key[None], 9))[1] * 2
+    assert not isinstance(error.value, rg.errors.OpError)
 
 
 def test_operators_name_the_functions_to_use() -> None:
@@ -100,7 +171,7 @@ def test_operators_name_the_functions_to_use() -> None:
         lambda g: jnp.ones((ROWS, COLUMNS)) * g,
         lambda g: np.ones((ROWS, COLUMNS), np.float32) - g,
     ):
-        with pytest.raises(rg.errors.InvalidArgumentError, match=r"rowgrad\.jax\.rows\.on_rows"):
+        with pytest.raises(rg.errors.RowArithmeticError, match=r"rowgrad\.jax\.rows\.on_rows"):
             operate(gradient)
     numpy = rg.IndexedRows(np.ones((1, 2)), np.array([1]), ROWS)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"rowgrad\.densify"):

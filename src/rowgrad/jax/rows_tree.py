@@ -2,22 +2,28 @@
 
 As a leaf, the ids are an array of an extended dtype that JAX moves, slices and stacks but computes nothing with. So a
 function of arrays that is mapped over a tree of gradients (scale, add, clip, psum, norm) raises an error that names
-`rowgrad.jax.rows`; with plain integers it would change the ids together with the values. `IndexedRows.indices` itself
-is always integers.
+`rowgrad.jax.rows`; with plain integers it would change the ids together with the values. Operators and methods of such
+a leaf raise `RowArithmeticError`; functions of JAX (`jnp.add`, `jax.lax.psum`) raise JAX's own error, whose text holds
+the name of the dtype. `IndexedRows.indices` itself is always integers.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple, Never
 
 import jax
 import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
+from jax.interpreters import mlir
 
+from ..errors import refuse
 from ..rows import IndexedRows
 from .bags import to_jax
 
@@ -48,7 +54,7 @@ class _Carrier(NamedTuple):
 
     def unwrap(self, leaf: Any) -> Any:
         """The ids of a leaf."""
-        words = jax.random.key_data(leaf)
+        words = _words(leaf)
         return ~jax.lax.bitcast_convert_type(words[..., 0] if self.bits == 32 else words, f"int{self.bits}")
 
 
@@ -56,15 +62,120 @@ class _Carrier(NamedTuple):
 def _carrier(bits: int) -> _Carrier:
     never = dict.fromkeys(("seed", "split", "random_bits", "fold_in"), _no_keys)
     shape = (bits // 32,)
-    tag = "row ids: use rowgrad.jax.rows"  # is part of the errors that JAX raises for arithmetic on such arrays
+    tag = "row ids: use rowgrad.jax.rows.add, scale, clip, psum or on_rows"  # is part of the errors that JAX raises
     impl = jax.extend.random.define_prng_impl(key_shape=shape, name=f"rowgrad_row_ids_{bits}", tag=tag, **never)
     words = jax.ShapeDtypeStruct(shape, jnp.uint32)
     return _Carrier(bits, impl, jax.eval_shape(lambda w: jax.random.wrap_key_data(w, impl=impl), words).dtype)
 
 
+# -- leaves whose operators and methods raise RowArithmeticError ------------------------------------------------------
+
+
+_OPERATORS = {
+    "add": "add radd sub rsub",
+    "scale": "neg mul rmul truediv rtruediv floordiv rfloordiv mod rmod divmod rdivmod matmul rmatmul",
+    "global_norm": "abs pow rpow",
+    "on_rows": "pos round invert and rand or ror xor rxor lshift rlshift rshift rrshift lt le gt ge",
+}
+_METHODS = {
+    "global_norm": "conj conjugate dot max mean min prod ptp std sum var",
+    "clip": "clip",
+    "on_rows": "all any argmax argmin argsort astype cumprod cumsum round sort view",
+}
+_PROPERTIES = {"global_norm": "real imag"}
+
+
+def _rejecting(operation: str, function: str) -> Callable[..., Never]:
+    def reject(*_: Any, **__: Any) -> Never:
+        raise refuse("row_ids_arithmetic", operation=operation, function=function)
+
+    return reject
+
+
+def _members() -> dict[str, Any]:
+    """What a guarded leaf has in place of the arithmetic of arrays."""
+    found: dict[str, Any] = {"__slots__": ()}
+    for function, names in _OPERATORS.items():
+        found |= {f"__{name}__": _rejecting(f"the operator {name}", function) for name in names.split()}
+    for function, names in _METHODS.items():
+        found |= {name: _rejecting(f"the method {name}", function) for name in names.split()}
+    for function, names in _PROPERTIES.items():
+        found |= {name: property(_rejecting(f"the attribute {name}", function)) for name in names.split()}
+    return found
+
+
+_GUARDED: dict[type, type | None] = {}  # the class of guarded leaves by JAX's class of leaves; None: leave them alone
+_guarding = Lock()
+
+
+def _guarded_class(kind: type) -> type | None:
+    with _guarding:
+        if kind not in _GUARDED:
+            members = _members()
+            is_traced = issubclass(kind, jax.core.Tracer)
+            if not is_traced:
+                members["__reduce__"] = _reduced
+            made = type("RowIds", (kind,), members)
+            _GUARDED[kind] = made if is_traced or _is_known_to_jax(made, kind) else None
+            _GUARDED[made] = None
+        return _GUARDED[kind]
+
+
+def _is_known_to_jax(made: type, kind: type) -> bool:
+    """Enter a subclass of JAX's typed keys where JAX looks classes up; False for a JAX that keeps these elsewhere."""
+    keys = sys.modules[kind.__module__]
+    try:
+        nodes = getattr(keys, "tree_util_internal", keys.tree_util).dispatch_registry
+        tables = [keys.core.pytype_aval_mappings, keys.pxla.shard_arg_handlers]
+        handlers = [table[kind] for table in tables]
+        flatten, unflatten = keys.prngkeyarray_flatten, keys.prngkeyarray_unflatten
+        constant = keys.key_array_constant_handler
+        canonical = getattr(keys.dtypes, "register_canonicalize_value_handler", None)
+        if canonical is None:
+            tables.append(keys.xla.canonicalize_dtype_handlers)
+            handlers.append(tables[-1][kind])
+    except (AttributeError, KeyError):
+        return False
+    for table, handler in zip(tables, handlers, strict=True):
+        table[made] = handler
+    if canonical is not None:
+        canonical(made, None)
+    mlir.register_constant_handler(made, constant)
+    nodes.register_node(made, flatten, unflatten)
+    return True
+
+
+def _guard(leaf: Any) -> Any:
+    """The leaf itself; if it holds row ids, its operators and methods raise RowArithmeticError from now on."""
+    kind = type(leaf)
+    if _GUARDED.get(kind, kind) is None or not isinstance(leaf, jax.Array) or _carrier_of(leaf) is None:
+        return leaf
+    made = _guarded_class(kind)
+    if made is not None:
+        try:
+            leaf.__class__ = made
+        except TypeError:  # a JAX whose tracers do not allow it: its own errors name rowgrad.jax.rows
+            _GUARDED[kind] = None
+    return leaf
+
+
+def _words(leaf: Any) -> Any:
+    return jax.random.key_data(leaf)
+
+
+def _reduced(leaf: Any) -> tuple[Any, ...]:
+    words = np.asarray(_words(leaf))
+    return _restored, (32 * words.shape[-1], words)
+
+
+def _restored(bits: int, words: Any) -> Any:
+    """An unpickled leaf."""
+    return _guard(jax.random.wrap_key_data(words, impl=_carrier(bits).impl))
+
+
 def _to_leaf(ids: Any) -> Any:
     """Ids as a leaf; what is neither an array of integers nor the type of one stays as it is."""
-    if not isinstance(ids, jax.Array | np.ndarray | jax.ShapeDtypeStruct) or ids.dtype.kind not in "iu":
+    if not isinstance(ids, jax.Array | np.ndarray | jax.ShapeDtypeStruct) or not jnp.issubdtype(ids.dtype, jnp.integer):
         return ids
     if isinstance(ids, jax.ShapeDtypeStruct):
         return _retyped(ids, _carrier(64 if ids.dtype == np.int64 else 32).dtype)
@@ -79,14 +190,19 @@ def _from_leaf(leaf: Any, values: Any) -> Any:
     is_type = isinstance(leaf, jax.ShapeDtypeStruct)
     if not is_type and not isinstance(leaf, jax.Array):
         return leaf
-    for carrier in map(_carrier, (32, 64)):
-        if leaf.dtype == carrier.dtype:
-            if is_type:
-                return _retyped(leaf, np.dtype(f"int{carrier.bits}"))
-            ids = carrier.unwrap(leaf)
-            is_numpy = isinstance(values, np.ndarray) and not isinstance(ids, jax.core.Tracer)
-            return np.asarray(ids) if is_numpy else ids
-    return leaf
+    carrier = _carrier_of(leaf)
+    if carrier is None:
+        return leaf
+    if is_type:
+        return _retyped(leaf, np.dtype(f"int{carrier.bits}"))
+    ids = carrier.unwrap(leaf)
+    is_numpy = isinstance(values, np.ndarray) and not isinstance(ids, jax.core.Tracer)
+    return np.asarray(ids) if is_numpy else ids
+
+
+def _carrier_of(leaf: Any) -> _Carrier | None:
+    """What carries the ids of an array or of its type; None if it holds something else."""
+    return next((c for c in map(_carrier, (32, 64)) if leaf.dtype == c.dtype), None)
 
 
 def _retyped(struct: jax.ShapeDtypeStruct, dtype: Any) -> jax.ShapeDtypeStruct:
@@ -98,8 +214,8 @@ def _retyped(struct: jax.ShapeDtypeStruct, dtype: Any) -> jax.ShapeDtypeStruct:
 def _leaf_of(rows: IndexedRows) -> Any:
     """The ids as a leaf: the same object every time, as `equinox.tree_at` and others that compare leaves expect."""
     if rows._leaf is not None:
-        return rows._leaf
-    leaf = _to_leaf(rows.indices)
+        return _guard(rows._leaf)
+    leaf = _guard(_to_leaf(rows.indices))
     # A leaf made in a trace inside that of the ids must not outlive it in these rows.
     if not isinstance(leaf, jax.core.Tracer) or leaf._trace is getattr(rows.indices, "_trace", None):
         object.__setattr__(rows, "_leaf", leaf)
