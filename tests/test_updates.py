@@ -443,8 +443,8 @@ def test_masked_arrays_are_rejected_with_nothing_written() -> None:
         ([[1.0]], 0.0, "table must be an array; got list"),
         (np.ones((), np.float32), 0.0, "table is updated in place and must be of rank 1 or more"),
         (np.ones((2, 2), np.int64), 0.0, "table must be one of float16, bfloat16, float32, float64; got int64"),
-        (np.ones((2, 2), np.float32), "x", "initial must be a finite number; got 'x'"),
-        (np.ones((2, 2), np.float32), float("nan"), "initial must be a finite number; got nan"),
+        (np.ones((2, 2), np.float32), "x", "initial must be a finite number of at least 0; got 'x'"),
+        (np.ones((2, 2), np.float32), float("nan"), "initial must be a finite number of at least 0; got nan"),
         (np.ones((2, 2), np.float32), np.array([1.0, 2.0]), "initial must be a finite number"),
         (np.ones((2, 2), np.float32), 1e300, r"initial must be a number float32 holds; got 1e\+300"),
     ],
@@ -468,3 +468,85 @@ def test_rows_that_are_lists_are_rejected() -> None:
 
 def test_exact_numbers_of_python() -> None:
     assert Step(lr=Decimal("0.5"), eps=Fraction(1, 4), step=3).numbers() == Step(lr=0.5, eps=0.25, step=3).numbers()
+
+
+@pytest.mark.parametrize("values", [1, 3])
+@pytest.mark.parametrize("unique", [False, True])
+def test_rows_that_are_not_as_many_as_their_indices(values: int, unique: bool) -> None:
+    table = np.ones((4, 2), np.float32)
+    rows = rg.IndexedRows(np.ones((values, 2), np.float32), np.array([1, 2]), 4, unique)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=rf"indices must have shape \[{values}\], got \[2\]"):
+        updates.apply_gradient("sgd", table, (), rows, Step(lr=1.0))
+    assert (table == 1).all()
+
+
+@pytest.mark.parametrize("indices", [np.array(1), None, iter([1]), np.ma.array([1])])
+def test_indices_of_rows_that_are_not_a_vector(indices: Any) -> None:
+    rows = rg.IndexedRows(np.ones((1, 2), np.float32), indices, 4)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="apply_gradient: indices must"):
+        updates.apply_gradient("sgd", np.ones((4, 2), np.float32), (), rows, Step(lr=1.0))
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "words"),
+    [
+        ("sgd", {"lr": 1e39}, "lr must be a number float32 holds; got 1e"),
+        ("sgd", {"lr": 1, "weight_decay": 1e39}, "weight_decay must be a number float32 holds"),
+        ("adagrad", {"lr": 1, "eps": 1e39}, "eps must be a number float32 holds"),
+        ("adam", {"lr": 3e38}, "rate must be a number float32 holds"),
+        ("adamw", {"lr": 1, "rate": -1e39}, "rate must be a number float32 holds"),
+        ("adam", {"lr": 1, "betas": (0.9, 1 - 1e-9)}, "betas must be below 1 in float32; got 0.999999999"),
+    ],
+)
+def test_numbers_that_a_table_of_32_bits_cannot_hold(rule: str, given: dict[str, Any], words: str) -> None:
+    if rule == "adam" and "betas" not in given:
+        given = given | {"betas": (0.99, 0.9)}  # a rate above lr
+    table = np.ones((4, 2), np.float32)
+    slots = updates.new_slots(rule, table)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        updates.apply_rows(rule, table, slots, np.ones((1, 2), np.float32), [1], Step(**given))
+    assert (table == 1).all()
+    assert not any(slot.any() for slot in slots)
+    wide = np.ones((4, 2))
+    updates.apply_rows(rule, wide, updates.new_slots(rule, wide), np.ones((1, 2)), [1], Step(**given))
+
+
+def test_numbers_that_a_rule_does_not_read_may_be_anything() -> None:
+    table = np.ones((2, 1), np.float32)
+    updates.apply_rows("sgd", table, (), table[:1].copy(), [1], Step(lr=0.5, eps=1e300, rate=1e300))
+    assert table.ravel().tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "offset", "words"),
+    [
+        ("float32", (-4, 2), 0, r"shape of table must be a tuple of sizes; got \(-4, 2\)"),
+        ("float32", [4, 2], 0, "shape of table must be a tuple of sizes"),
+        ("float32", (4.0, 2), 0, "shape of table must be a tuple of sizes"),
+        (np.dtype(np.float32), (4, 2), 0, "dtype of table must be a str"),
+        ("float32", (3, 2), 1, "address of table must be a multiple of 4 above 0"),
+        ("float32", (2**62, 2), 0, "address of table must be an address"),
+        ("float32", (4, 2), None, "address of table must be an address"),
+    ],
+)
+def test_memory_that_cannot_be(dtype: Any, shape: Any, offset: Any, words: str) -> None:
+    table = np.ones((4, 2), np.float32)
+    memory = Memory(None if offset is None else table.ctypes.data + offset, dtype, shape)  # type: ignore[arg-type]
+    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+        updates.apply_rows("sgd", memory, (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
+    assert (table == 1).all()
+
+
+def test_a_table_of_another_byte_order_is_named() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"table must be one of .*; got >f4"):
+        updates.apply_rows("sgd", np.ones((4, 2), ">f4"), (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
+
+
+def test_slots_that_no_machine_holds() -> None:
+    with pytest.raises(rg.errors.ResourceExhaustedError, match="new_slots: OOM"):
+        updates.new_slots("adam", Memory(64, "float32", (2**58, 2)))
+
+
+def test_slots_do_not_begin_below_zero() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="initial must be a finite number of at least 0; got -1"):
+        updates.new_slots("adagrad", np.ones((2, 2), np.float32), initial=-1.0)

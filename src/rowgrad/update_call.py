@@ -13,7 +13,7 @@ from ._core import Job, dtypes, kernels, update_kernels
 from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, canonical, is_aligned, is_masked, is_ndarray, plain_array
 from .errors import OpError, ResourceExhaustedError, refuse, shape_text
 from .spec import PLAN, value_text
-from .update_rules import Step, rule_named, slot_dtype, slot_shapes
+from .update_rules import Step, check_range, rule_named, slot_dtype, slot_shapes
 
 _KERNEL = {name: len(kernels()) + i for i, (name, _) in enumerate(update_kernels())}
 _CODE = {name: i for i, name in enumerate(dtypes())}
@@ -83,7 +83,7 @@ class UpdateCall:
         """Dtype and shape of a table that is only looked at."""
         if not (is_ndarray(table) or isinstance(table, Memory)):
             raise refuse("not_an_array", argument="table", value=type(table).__name__)
-        found = describe(table)
+        found = describe(table, "table")
         self._check_table(found)
         return found.dtype, found.shape
 
@@ -155,6 +155,7 @@ class UpdateCall:
         scalars = np.array(step.numbers(), np.float64)
         if scalars.shape != (_NUMBERS,):
             raise refuse("number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{_NUMBERS} numbers")
+        check_range(rule, scalars.tolist(), slot_dtype(self.table.dtype))
         # From here on no code of the caller's runs: arrays are read now, and must be what was checked.
         state, self.inputs = _taken_again(state, written=True), _taken_again(self.inputs)
         for name, _, memory in state:
@@ -187,7 +188,7 @@ class UpdateCall:
                 value = array
             memory = describe(array)
         else:
-            memory = describe(value)
+            memory = describe(value, name)
         if memory.dtype not in _CODE:
             raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")
         self.inputs.append((name, value, memory))
@@ -204,7 +205,7 @@ def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
             raise refuse("updated_unfit", argument=name, value=_array_text(value), bound=_GOOD)
     elif not isinstance(value, Memory):
         raise refuse("updated_unfit", argument=name, value=type(value).__name__, bound="an array")
-    memory = describe(value)
+    memory = describe(value, name)
     if wanted is not None and (memory.dtype, memory.shape) != (wanted.dtype, wanted.shape):
         raise refuse(
             "updated_unfit",
@@ -215,12 +216,33 @@ def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
     return memory
 
 
-def describe(value: Array | Memory) -> Memory:
-    """Where an array lies, and what it is."""
+def describe(value: Array | Memory, name: str = "") -> Memory:
+    """The address of an array, its dtype and its shape; `name` is for errors."""
     if isinstance(value, Memory):
+        _check_memory(value, name)
         return value
     view = base_view(value)
-    return Memory(view.__array_interface__["data"][0], aval_of(view).dtype, view.shape)
+    dtype = aval_of(view).dtype
+    if dtype == "string" and view.dtype.kind not in "OSUT":
+        dtype = str(view.dtype)  # of another byte order, or of a type that the catalogue does not have
+    return Memory(view.__array_interface__["data"][0], dtype, view.shape)
+
+
+def _check_memory(memory: Memory, name: str) -> None:
+    """Reject fields that no memory has: kernels take them as they are."""
+    address, dtype, shape = memory[:3]
+    if not isinstance(dtype, str):
+        raise refuse("value_unfit", argument=f"dtype of {name}", value=value_text(dtype), bound="a str")
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise refuse("value_unfit", argument=f"shape of {name}", value=value_text(shape), bound="a tuple of sizes")
+    if dtype not in NUMPY_DTYPE:
+        return  # which dtypes there may be is checked for each argument
+    size, width = math.prod(shape), NUMPY_DTYPE[dtype].itemsize
+    if type(address) is not int or address < 0 or address + size * width >= 1 << 64:
+        raise refuse("value_unfit", argument=f"address of {name}", value=value_text(address), bound="an address")
+    if memory.device is None and size and (address == 0 or address % width):
+        bound = f"a multiple of {width} above 0"
+        raise refuse("value_unfit", argument=f"address of {name}", value=address, bound=bound)
 
 
 def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from .errors import refuse
 
 _MOST = 2**63 - 1
+_NUMBERS = ("lr", "eps", "weight_decay", "betas", "betas", "rate")  # as `Step.numbers` returns them
+# From which doubles on rounding gives infinity, and 1.
+_ROUNDED_AWAY = {"float32": (2.0**128 - 2.0**103, 1 - 2.0**-25), "float64": (math.inf, 1.0)}
 
 
 class Slot(NamedTuple):
@@ -105,6 +108,17 @@ def check_count(name: str, value: Any, least: int = 0) -> None:
     good = isinstance(value, int) and not isinstance(value, bool)
     if not good or not least <= value <= _MOST:
         raise refuse("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
+
+
+def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
+    """The numbers of a step that a rule reads stay finite, and betas below 1, in the type it computes in."""
+    used = rule_named(rule).defaults
+    most, one = _ROUNDED_AWAY[dtype]
+    for name, value in zip(_NUMBERS, numbers, strict=True):
+        if name == "betas" and value >= one and name in used:
+            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
+        if not abs(value) < most and (name in used or (name == "rate" and "betas" in used)):
+            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
 
 
 def _range_text(least: float) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 
 from .arrays import NUMPY_DTYPE, Array, plain_array
 from .errors import refuse, shape_text
+from .results import check_size
 from .rows import IndexedRows
-from .spec import PLAN, value_text
+from .spec import PLAN, Aval, value_text
 from .update_call import Memory, UpdateCall
 from .update_rules import RULES, Step, check_betas, check_count, check_number, slot_dtype, slot_shapes
 
@@ -32,13 +33,16 @@ def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[A
     """Slots of a table at the start: zeros, or `initial` everywhere."""
     with UpdateCall("new_slots", table=table, initial=initial) as call:
         dtype, shape = call.table_of(table)
-        check_number("initial", initial)
+        check_number("initial", initial, least=0.0)  # roots of sums are taken
         slot = NUMPY_DTYPE[slot_dtype(dtype)]
         with np.errstate(over="ignore"):
             start = slot.type(initial)
         if not np.isfinite(start):
             raise refuse("number_unfit", argument="initial", value=repr(initial), bound=f"a number {slot} holds")
-        return tuple(np.full(shape, start, slot) for shape in slot_shapes(rule, shape))
+        shapes = slot_shapes(rule, shape)
+        for aval in (Aval(slot_dtype(dtype), shape) for shape in shapes):
+            check_size(aval)
+        return tuple(np.full(shape, start, slot) for shape in shapes)
 
 
 def apply_rows(
@@ -123,9 +127,18 @@ def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Mem
         raise refuse("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
             "apply_gradient", None, f"table of shape {shape_text(shape)}, IndexedRows of shape {shape_text(grad.shape)}"
         )
+    with UpdateCall("apply_gradient", table=table):
+        ids = plain_array(grad.indices, "indices")
+    if ids.ndim != 1 or grad.values.shape[:1] != ids.shape:
+        raise refuse(
+            "same_shape",
+            argument="indices",
+            value=shape_text(ids.shape),
+            bound=shape_text(tuple(grad.values.shape[:1])),
+        ).in_call("apply_gradient", None, f"IndexedRows of values {shape_text(tuple(grad.values.shape))}")
     if grad.is_unique:
         return apply_rows(rule, table, slots, grad.values, grad.indices, step)
-    return apply_bags(rule, table, slots, grad.values, grad.indices, np.arange(len(grad.indices)), step)
+    return apply_bags(rule, table, slots, grad.values, grad.indices, np.arange(len(ids)), step)
 
 
 def apply_bags(
