@@ -37,6 +37,7 @@ def test_text_tells_the_whole_call() -> None:
     ("kind", "also"),
     [
         ("InvalidArgumentError", ValueError),
+        ("RowArithmeticError", TypeError),
         ("NotFoundError", rg.errors.InvalidArgumentError),
         ("InternalError", RuntimeError),
         ("UnimplementedError", NotImplementedError),
@@ -55,7 +56,7 @@ def test_classes_are_python_errors_too(kind: str, also: type) -> None:
 @pytest.mark.parametrize("key", WORDS)
 def test_every_message_can_be_worded(key: str) -> None:
     facts = ("argument", "value", "bound", "shape", "shapes", "part", "rows", "result", "why", "attr", "column",
-             "file", "what", "begin")  # fmt: skip
+             "file", "what", "begin", "function")  # fmt: skip
     error = refuse(key, position=1, **dict.fromkeys(facts, "x"))
     assert error.message
     assert "{" not in error.message

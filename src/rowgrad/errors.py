@@ -567,7 +567,7 @@ WORDS: dict[str, Words] = {
         RowArithmeticError,
     ),
     "row_ids_arithmetic": Words(
-        "{operation} is not defined for the row ids of a gradient, which functions of arrays would change together"
+        "{what} is not defined for the row ids of a gradient, which functions of arrays would change together"
         " with its values; use rowgrad.jax.rows.{function} on the whole gradient, apply optax transformations with"
         " rowgrad.jax.rows.on_rows, or make the gradient dense with rowgrad.jax.rows.to_dense",
         (),

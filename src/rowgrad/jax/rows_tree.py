@@ -87,7 +87,7 @@ _PROPERTIES = {"global_norm": "real imag"}
 
 def _rejecting(operation: str, function: str) -> Callable[..., Never]:
     def reject(*_: Any, **__: Any) -> Never:
-        raise refuse("row_ids_arithmetic", operation=operation, function=function)
+        raise refuse("row_ids_arithmetic", what=operation, function=function)
 
     return reject
 
