@@ -184,6 +184,9 @@ WORDS: dict[str, Words] = {
     "feature_unfit": Words("feature {argument}: {value}"),
     "id_of_sample": Words("sample {position}: {argument} holds {value}, which is not in [0, {bound})"),
     "row_outside": Words("{argument} = {value} is not a row of a table of {bound}"),
+    "plan_beside_ids": Words(
+        "a plan takes the place of indices and segment_ids, and may be of other ids; pass None for them", ("plan",)
+    ),
     "plan_num_rows": Words("the plan is for a table of {value} rows; this one has {bound}", ("plan",)),
     "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
     # from shape rules: sizes

@@ -28,8 +28,9 @@ def stepped(
     optimizer = make([parameter], lr=0.1, weight_decay=how.pop("weight_decay"))
     ids, segments = inputs["indices"], inputs["segment_ids"]
     made = rg.Plan(ids, segments, table.shape[0], inputs["grad"].shape[0]) if plan else None
+    named = (None, None) if plan else (ids, segments)
     for _ in range(2):
-        optimizer.update_from_bags(parameter, inputs["grad"], ids, segments, combiner, plan=made, **how)
+        optimizer.update_from_bags(parameter, inputs["grad"], *named, combiner, plan=made, **how)
     state = optimizer.state[parameter]
     return [parameter.detach().cpu(), *(v.cpu() for _, v in sorted(state.items()) if isinstance(v, Tensor))]
 

@@ -490,6 +490,10 @@ def test_refused_gradients() -> None:
         optimizer.update_from_bags(table(), grad.double(), indices, segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="None, and no plan"):
         optimizer.update_from_bags(w, grad.double(), None, None, "sum")
+    other = rg.Plan(indices.flip(0), segment_ids, len(w), len(grad))  # as many ids and bags
+    for named in ((indices, segment_ids), (indices, None), (None, segment_ids)):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="plan takes the place of indices and segment_ids"):
+            optimizer.update_from_bags(w, grad.double(), *named, "sum", plan=other)
     with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be a tensor; got list"):
         optimizer.update_from_bags(w, grad.double(), [1], segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="Index 99 out of range"):

@@ -191,11 +191,14 @@ class RowOptimizer(torch.optim.Optimizer):
     ) -> None:
         """One step of `param` with the gradient of bags of its rows, which are `combiner`: sum, mean or sqrtn.
 
-        `grad` has a row for every bag; `indices` and `segment_ids` name the rows and bags, or `plan`, a `rowgrad.Plan`,
-        does in their place. The result has the bits of `SparseSegment*GradV2` (with `weights`,
+        `grad` has a row for every bag; `indices` and `segment_ids` name the rows and bags, or both are None and `plan`,
+        a `rowgrad.Plan`, does in their place. The result has the bits of `SparseSegment*GradV2` (with `weights`,
         `WeightedSparseSegment*Grad`) and a step with that sparse gradient, which here is never stored. `order` is
         "sequential" or "blocked"; without it, what those ops take on the parameter's device.
         """
+        if plan is not None and (indices is not None or segment_ids is not None):
+            with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
+                raise refuse("plan_beside_ids")
         update = self._updated_from_bags(
             param, grad, indices, segment_ids, combiner, weights, plan, accumulate=accumulate, order=order
         )
