@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -16,6 +17,7 @@ import pytest
 from checkpoint_files import block, entry, header, index_of, part, varint, write_index, write_tensors
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.checkpoint.crc32c import crc32c
+from rowgrad.checkpoint.data_file import read_bytes
 from rowgrad.checkpoint.snappy import decompress
 from rowgrad.errors import (
     CheckpointError,
@@ -217,6 +219,41 @@ def test_rows_are_neighbours() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match="rows must be a slice of step 1"):
             checkpoint.read(name, rows)
+
+
+def overwrite(path: Path, change: int) -> None:
+    """Write other bytes of the same number, as a program that saves again does, a second later."""
+    written = path.stat().st_mtime_ns
+    path.write_bytes(bytes(octet ^ change for octet in path.read_bytes()))
+    os.utime(path, ns=(written + 10**9, written + 10**9))
+
+
+@pytest.mark.parametrize(("folder", "name"), [("partitioned", "embedding"), ("shards", "mod/part_1")])
+def test_rows_are_compared_again_after_the_file_was_written(folder: str, name: str, tmp_path: Path) -> None:
+    shutil.copytree(PREFIXES[folder].parent, tmp_path / "c")
+    checkpoint = Checkpoint(tmp_path / "c" / PREFIXES[folder].name)
+    first = checkpoint.read(name, slice(0, 2))
+    for file in (tmp_path / "c").glob("*.data-*"):
+        overwrite(file, 1)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="checksum"):
+            checkpoint.read(name, slice(0, 2))
+    for file in (tmp_path / "c").glob("*.data-*"):
+        overwrite(file, 1)
+    assert same(checkpoint.read(name, slice(0, 2)), first)
+
+
+def test_rows_of_a_file_that_is_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(PREFIXES["shards"].parent, tmp_path / "c")
+    checkpoint = Checkpoint(tmp_path / "c" / PREFIXES["shards"].name)
+
+    def read_late(path: Path, begin: int, size: int) -> np.ndarray:
+        overwrite(path, 1)
+        return read_bytes(path, begin, size)
+
+    monkeypatch.setattr("rowgrad.checkpoint.bundle.read_bytes", read_late)
+    with pytest.raises(CheckpointError, match="the file was written while it was read"):
+        checkpoint.read("mod/part_1", slice(0, 2))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

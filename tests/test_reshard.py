@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import pytest
 import rowgrad as rg
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.cli import main
-from rowgrad.errors import PartsError
+from rowgrad.errors import CheckpointError, PartsError
 from rowgrad.resharding.layout import Layout
 from rowgrad.resharding.moving import Cut
 from signal_defaults import restored
@@ -333,6 +334,49 @@ def test_targets(tmp_path: Path) -> None:
         (tmp_path / "links" / part.name).symlink_to(part)
     with pytest.raises(PartsError, match="target must lie elsewhere"):  # the links would lead nowhere
         rg.reshard(tmp_path / "links", source, overwrite=True, **asked)
+
+
+@pytest.mark.parametrize("name", ["parts.json", "part-00000-of-00001.npy"])
+def test_folders_named_like_parts_are_not_replaced(name: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(5))
+    inside = tmp_path / "t" / name / "notes.txt"
+    inside.parent.mkdir(parents=True)
+    inside.write_text("keep")
+    with pytest.raises(FileExistsError, match=f"holds other things than parts: {re.escape(name)}"):
+        rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, overwrite=True)
+    assert inside.read_text() == "keep"
+
+
+def test_files_that_come_into_the_target_meanwhile_are_not_replaced(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(5))
+    rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2)
+    before = sorted(os.listdir(tmp_path / "t"))
+
+    def progress(done: int, total: int) -> None:
+        (tmp_path / "t" / "notes.txt").write_text("keep")
+
+    with pytest.raises(FileExistsError, match=r"holds other things than parts: notes\.txt"):
+        rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=3, overwrite=True, progress=progress)
+    assert sorted(os.listdir(tmp_path / "t")) == sorted(["notes.txt", *before])
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "t"]
+
+
+def test_a_checkpoint_that_is_saved_again_while_it_is_read(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "shards", tmp_path / "c")
+    (data,) = (tmp_path / "c").glob("*.data-*")
+
+    def progress(done: int, total: int) -> None:
+        if 0 < done < total and not written:
+            written.append(done)
+            data.write_bytes(bytes(octet ^ 1 for octet in data.read_bytes()))
+            os.utime(data, ns=(data.stat().st_mtime_ns + 10**9,) * 2)
+
+    written: list[int] = []
+    with pytest.raises(CheckpointError, match="checksum"):
+        rg.reshard(tmp_path / "c", tmp_path / "t", parts=2, tensors={"table": "mod/part_0"}, memory=128,
+                   progress=progress)  # fmt: skip
+    assert written
+    assert sorted(os.listdir(tmp_path)) == ["c"]
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------

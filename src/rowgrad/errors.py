@@ -383,6 +383,7 @@ WORDS: dict[str, Words] = {
         "{file}: {what} at bytes [{begin}, {value}) is not in [0, {bound})", (), CheckpointError
     ),
     "checkpoint_checksum": Words("{file}: checksum of {what} is {value}, stored is {bound}", (), CheckpointError),
+    "checkpoint_changed": Words("{file}: the file was written while it was read; read again", (), CheckpointError),
     "checkpoint_slice": Words("{file}: slice (start, length) {value} is not in shape {bound}", (), CheckpointError),
     "checkpoint_cover": Words("{file}: slices {why} the tensor of shape {bound}", (), CheckpointError),
     "checkpoint_version": Words(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import refuse
 from .crc32c import check_checksum, crc32c
-from .data_file import check_place, checksum, read_bytes
+from .data_file import Stamp, check_place, checksum, read_bytes, stamp_of
 from .entries import Entry, Header
 from .index_file import read_index
 from .location import data_path, index_path
@@ -31,7 +31,7 @@ class Bundle:
         if header is None:
             raise refuse("checkpoint_value", file=self.file, what="first key", value="a name", bound="empty")
         self.header = Header.read(header, f"{self.file}: header")
-        self._verified: set[bytes] = set()
+        self._verified: dict[bytes, Stamp] = {}  # tensors read by rows, and their data files when they were compared
 
     def entry(self, key: bytes, name: str) -> Entry:
         """What the index says of a key, which has to be there; `name` is for errors."""
@@ -60,12 +60,15 @@ class Bundle:
             if self.verify:
                 check_checksum(crc32c(octets), entry.checksum, path, entry.name)
             return self._numbers(octets, entry).reshape(entry.shape)
-        if self.verify and key not in self._verified:
+        stamp = stamp_of(path)
+        if self.verify and self._verified.get(key) != stamp:
             check_checksum(checksum(path, entry.offset, size), entry.checksum, path, entry.name)
-            self._verified.add(key)
+            self._verified[key] = stamp
         begin, end = span
         row = size // max(entry.shape[0], 1)
         octets = read_bytes(path, entry.offset + begin * row, (end - begin) * row)
+        if self.verify and stamp_of(path) != stamp:
+            raise refuse("checkpoint_changed", file=path)
         return self._numbers(octets, entry).reshape(end - begin, *entry.shape[1:])
 
     def _strings(self, entry: Entry, span: Span | None) -> Array:

@@ -14,6 +14,7 @@ from .crc32c import crc32c
 from .entries import Entry
 
 Array = np.ndarray[Any, Any]
+Stamp = tuple[int, int, int]
 _PIECE = 1 << 22  # bytes that are checksummed at a time where no more are kept
 
 
@@ -21,6 +22,13 @@ def size_of(path: Path) -> int:
     """Bytes in a data file, which has to be there."""
     with _opened(path) as file:
         return os.fstat(file.fileno()).st_size
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What changes when a program writes or replaces a data file."""
+    with _opened(path) as file:
+        status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -57,7 +57,7 @@ class Checkpoint(Mapping[str, Array]):
         """A tensor, or neighbouring rows of it, as a new array; strings as bytes objects.
 
         With `rows` only these rows are kept in memory, so a large table can be had in parts. Its checksum is compared
-        before the first part, by reading it once from end to end.
+        before the first part, and again when the file was written since, by reading it from end to end.
         """
         key = self._key(name)
         entry = self._entry(key)

@@ -102,6 +102,7 @@ def new_target(path: Path, layout: Layout, metadata: dict[str, str], overwrite: 
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise _no_space(error.errno, path, needed) from error
             raise
+        _check_free(path, overwrite)  # moving rows takes a while: files may have been added meanwhile
         put_in_place(folder, path, overwrite)
 
 
@@ -125,7 +126,7 @@ def _check_free(path: Path, overwrite: bool) -> None:
     names = sorted(os.listdir(path))
     if names and not overwrite:
         raise FileExistsError(errno.EEXIST, "there is something already; overwrite replaces parts", str(path))
-    strange = [n for n in names if n != MANIFEST and parse_name(n) is None]
+    strange = [n for n in names if (n != MANIFEST and parse_name(n) is None) or (path / n).is_dir()]
     if strange:
         raise FileExistsError(errno.EEXIST, f"this folder holds other things than parts: {strange[0]}", str(path))
 
