@@ -165,6 +165,12 @@ def test_state_files(tmp_path: Path, line: str) -> None:
     assert Checkpoint(tmp_path).prefix == tmp_path / "model.ckpt-7"
 
 
+def test_a_state_file_of_empty_lines(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"\n" * (1 << 20))
+    with pytest.raises(CheckpointError, match="no line model_checkpoint_path"):
+        Checkpoint(tmp_path)
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     for path in (tmp_path / "model", tmp_path / "model.index", tmp_path):
         with pytest.raises(CheckpointNotFoundError, match="no such file") as caught:
@@ -429,7 +435,7 @@ ENTRIES: dict[str, tuple[bytes, str]] = {
     "negative dimension": (entry(shape=(2, -1), size=8), r"shape is \[2,-1\]; must be known"),
     "absurd shape": (entry(shape=(2**62, 2**62)), "must be below"),
     "absurd and empty": (entry(shape=(0, 2**62)), "must be below"),
-    "absurd rank": (entry(shape=(1,) * 65, size=4), "rank is 65; must be at most 64"),
+    "absurd rank": (entry(shape=(1,) * 65, size=4), "rank is 65 or more; must be at most 64"),
     "large": (entry(shape=(2**40,), size=2**42), "is not in"),
     "many strings": (entry(7, (2**40,), size=1000), "number of strings in 't' is 1099511627776; must be at most 1000"),
     "no place for lengths": (entry(7, (4,), size=6), "wanted where 2 are left"),
@@ -461,6 +467,20 @@ def test_entries_that_lie(tmp_path: Path, case: str) -> None:
     with pytest.raises(CheckpointError, match=words) as caught:
         checkpoint["t"]
     assert str(tmp_path / "m") in caught.value.message
+
+
+def test_the_rank_is_bounded_while_it_is_read(tmp_path: Path) -> None:
+    dimensions = part(2, part(2, b"\x08\x01")) * 1000
+    write_index(tmp_path / "a", {b"": header(), b"t": entry() + dimensions})
+    with pytest.raises(CheckpointError, match="rank is 65 or more"):
+        Checkpoint(tmp_path / "a").shape("t")
+
+
+def test_fields_of_a_message_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowgrad.checkpoint.wire._MOST_FIELDS", 100)
+    write_index(tmp_path / "a", {b"": header(), b"t": entry() + part(9, b"") * 101})
+    with pytest.raises(CheckpointError, match="more than 100 fields"):
+        Checkpoint(tmp_path / "a").shape("t")
 
 
 def test_many_small_cells(tmp_path: Path) -> None:

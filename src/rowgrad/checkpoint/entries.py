@@ -73,7 +73,9 @@ class Entry:
         message = Message(data, where)
         shape: tuple[int, ...] = ()
         for part in message.messages(2):
-            shape += tuple(dimension.integer(1) for dimension in part.messages(2))
+            for dimension in part.messages(2):
+                shape += (dimension.integer(1),)
+                _check_rank(shape, where)
             if part.integer(3):
                 raise refuse("checkpoint_value", file=where, what="rank", value="unknown", bound="known")
         entry = cls(file, name, message.integer(1), shape, message.integer(3), message.integer(4), message.integer(5),
@@ -106,11 +108,16 @@ def _extents(message: Message) -> Extents:
     return tuple((e.integer(1), e.integer(2) if 2 in e else None) for e in message.messages(1))
 
 
+def _check_rank(shape: tuple[int, ...], where: str) -> None:
+    """Called for every dimension that is read: the file may claim millions."""
+    if len(shape) > _MOST_DIMENSIONS:
+        bound = f"at most {_MOST_DIMENSIONS}"
+        raise refuse("checkpoint_value", file=where, what="rank", value=f"{len(shape)} or more", bound=bound)
+
+
 def _check_shape(entry: Entry) -> None:
     """The shape is one that NumPy can have, even where another dimension is 0."""
     where, shape = entry.where, entry.shape
-    if len(shape) > _MOST_DIMENSIONS:
-        raise refuse("checkpoint_value", file=where, what="rank", value=len(shape), bound=f"at most {_MOST_DIMENSIONS}")
     if min(shape, default=0) < 0:
         raise refuse("checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="known throughout")
     if math.prod(max(d, 1) for d in shape) * np.dtype(np.complex128).itemsize >= _MOST_BYTES:

@@ -11,7 +11,7 @@ from ..plain_file import open_plain
 
 _STATE_FILE = "checkpoint"
 _STATE_SIZE = 1 << 20  # the latest is named in the first line
-_LATEST = re.compile(rb'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_LATEST = re.compile(rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
 _INDEX = ".index"
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..errors import OpError, refuse
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
+_MOST_FIELDS = 1 << 20  # of one message: a tensor in slices has a few for each slice
 
 
 class Cursor:
@@ -57,7 +60,11 @@ class Message:
         self._integers: dict[int, int] = {}
         self._parts: dict[int, list[bytes]] = {}
         cursor = Cursor(data, where)
+        fields = 0
         while cursor.left:
+            fields += 1
+            if fields > _MOST_FIELDS:
+                raise cursor.fault(f"a message has more than {_MOST_FIELDS} fields")
             number, kind = divmod(cursor.varint(), 8)
             if kind == _BYTES:
                 self._parts.setdefault(number, []).append(cursor.sized())
@@ -76,6 +83,6 @@ class Message:
         """An integer; 0 where none was written, as the format has it."""
         return self._integers.get(number, 0)
 
-    def messages(self, number: int) -> list[Message]:
-        """Every message written under a number."""
-        return [Message(part, self._where) for part in self._parts.get(number, [])]
+    def messages(self, number: int) -> Iterator[Message]:
+        """Every message written under a number, one at a time."""
+        return (Message(part, self._where) for part in self._parts.get(number, []))
