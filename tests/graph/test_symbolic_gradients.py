@@ -224,3 +224,14 @@ def test_lookups_against_differences(block: str, combiner: str, max_norm: float)
     first = case.check(case.outputs, case.seeds, case.inputs)
     second_seeds = [case.place(case.rng.normal(size=v.shape)) for v in case.run(first)]
     case.check(first, second_seeds, [*case.inputs, *case.seeds])
+
+
+def test_the_mixed_second_derivative_of_a_power_with_exponent_0() -> None:
+    root = Scope.new_root_scope()
+    x, y = Const(root, [2.0, -4.0, 0.0, np.nan]), Const(root, [0.0, 0.0, 0.0, 0.0])
+    power = ops.Pow(root, x, y)
+    (to_x,) = AddSymbolicGradients(root, [power], [x])
+    (to_x_to_y,) = AddSymbolicGradients(root, [to_x], [y])
+    session = ClientSession(root)
+    assert session.run(to_x).tolist() == [0.0, 0.0, 0.0, 0.0]
+    assert session.run(to_x_to_y).tolist() == [0.5, -0.25, 0.0, 0.0]  # 1 / x, where that is finite

@@ -60,8 +60,13 @@ def _floor_mod(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
 
 def _pow(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
     def to_x() -> Any:
-        slope = ops["Mul"](c.y, ops["Pow"](c.x, ops["Sub"](c.y, ops["OnesLike"](c.y))))
-        flat = ops["Equal"](c.y, ops["ZerosLike"](c.y))
+        # 0 where y is 0, also where 1 / x is not finite. Elsewhere the slope depends on y, whose derivative is 1 / x.
+        inverse = ops["RealDiv"](ops["OnesLike"](c.x), c.x)
+        is_finite = ops["Equal"](ops["Sub"](inverse, inverse), ops["ZerosLike"](inverse))
+        is_zero = ops["Equal"](c.y, ops["ZerosLike"](c.y))
+        flat = ops["LogicalAnd"](is_zero, ops["LogicalNot"](is_finite))
+        base = ops["Select"](flat, ops["OnesLike"](c.x), c.x)
+        slope = ops["Mul"](c.y, ops["Pow"](base, ops["Sub"](c.y, ops["OnesLike"](c.y))))
         return ops["Mul"](z, ops["Select"](flat, ops["ZerosLike"](slope), slope))
 
     def to_y() -> Any:
