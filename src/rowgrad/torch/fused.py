@@ -209,7 +209,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
-        weight, kind, plan = ctx.weight, ctx.kind, ctx.plan
+        weight = ctx.weight
         where = destination(ctx, weight)
         wanted = {"data"} if where == "autograd" else set()
         if ctx.needs_input_grad[1]:
@@ -217,11 +217,12 @@ class _Fused(torch.autograd.Function):
         if "weights" in wanted and weight._version != ctx.version:
             raise refuse("fused_changed")
         y, (indices, segment_ids, weights) = ys[0].contiguous(), ctx.saved_tensors
+        bags = Bags(indices, segment_ids, ctx.num_bags, weights)
         gradients: Mapping[str, Any] = {}
         if wanted:
-            gradients = _gradients(frozenset(wanted), weight, y, indices, segment_ids, weights, ctx.num_bags, kind)
+            gradients = _gradients(frozenset(wanted), weight, y, bags, ctx.kind)
         if where == "step":
-            _defer_bags(weight, y, indices, segment_ids, weights, ctx.num_bags, kind, plan)
+            _defer_bags(weight, y, bags, ctx.kind, ctx.plan)
         return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
@@ -257,46 +258,29 @@ def refuse_compiled_backward(ctx: Any) -> None:
         raise refuse("fused_unfit", value="compiled autograd")
 
 
-def _defer_bags(
-    weight: FusedWeight,
-    y: Tensor,
-    indices: Tensor,
-    segment_ids: Tensor,
-    weights: Tensor | None,
-    num_bags: int,
-    kind: str,
-    plan: Plan | None,
-) -> None:
-    weights = None if weights is None else weights.detach()
+def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
+    if bags.weights is not None:
+        bags = bags._replace(weights=bags.weights.detach())
 
     def update(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
         steps: Iterator[None] = optimizer._updated_from_bags(
-            weight, y, indices, segment_ids, _COMBINER[kind], weights=weights, plan=plan
+            weight, y, bags.indices, bags.segment_ids, _COMBINER[kind], weights=bags.weights, plan=plan
         )
         return steps
 
     def rows(weight: FusedWeight) -> Tensor:
-        found = _gradients(frozenset({"data"}), weight, y, indices, segment_ids, weights, num_bags, kind)
-        gradient: Tensor = found["data"]
+        gradient: Tensor = _gradients(frozenset({"data"}), weight, y, bags, kind)["data"]
         return gradient
 
-    defer(weight, update, rows, [t for t in (y, indices, segment_ids, weights) if t is not None])
+    defer(weight, update, rows, [t for t in (y, bags.indices, bags.segment_ids, bags.weights) if t is not None])
 
 
-def _gradients(
-    wanted: frozenset[str],
-    weight: Tensor,
-    y: Tensor,
-    indices: Tensor,
-    segment_ids: Tensor,
-    weights: Tensor | None,
-    num_bags: int,
-    kind: str,
-) -> dict[str, Any]:
+def _gradients(wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, kind: str) -> dict[str, Any]:
     """The gradients of an unfused lookup, by the names of the op's arguments."""
-    weighted = {} if weights is None else {"weights": weights}
+    weighted = {} if bags.weights is None else {"weights": bags.weights}
     op = CATALOG[f"{'Weighted' if weighted else ''}SparseSegment{kind}WithNumSegments"]
-    arguments = {"data": weight, "indices": indices, "segment_ids": segment_ids, **weighted, "num_segments": num_bags}
+    ids = {"indices": bags.indices, "segment_ids": bags.segment_ids}
+    arguments = {"data": weight, **ids, **weighted, "num_segments": bags.num_bags}
     kept = Kept(op, {**op.attrs, "sparse_gradient": True}, wanted)
     saved = kept.keep(arguments, (y,))  # y has the shape and dtype of the output
     table = table_for((y,))
