@@ -36,7 +36,7 @@ class Table:
         return tuple(self.features) or (self.name,)
 
 
-class _Group:
+class Group:
     """Tables of one width and combiner, one below the other, and the features that read them."""
 
     def __init__(self, key: str, tables: Sequence[Table]) -> None:
@@ -104,7 +104,7 @@ class Embeddings(TableModule):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        _check_tables(tables)
+        check_tables(tables)
         if output not in ("features", "stacked"):
             raise refuse("attr_not_allowed", argument="output", value=repr(output), bound="'features', 'stacked'")
         self.tables = tuple(tables)
@@ -113,10 +113,7 @@ class Embeddings(TableModule):
         functional.checked("sum", grad)
         if fused and grad == "dense":
             raise refuse("fused_unfit", value="grad='dense'")
-        members: dict[tuple[int, str], list[Table]] = {}
-        for table in tables:
-            members.setdefault((table.embedding_dim, table.combiner), []).append(table)
-        self._groups = [_Group(f"stacked_{c}_{d}", found) for (d, c), found in members.items()]
+        self._groups = grouped(tables)
         if output == "stacked" and len(self._groups) > 1:
             raise refuse("bags_unfit", argument="output", value="tables of several widths or combiners",
                          bound="tables of one width and combiner for 'stacked'")  # fmt: skip
@@ -133,7 +130,7 @@ class Embeddings(TableModule):
     @property
     def features(self) -> list[str]:
         """The features in the order in which one vector of ids has them."""
-        return [f for group in self._groups for f in group.features]
+        return features_of(self._groups)
 
     def reset_parameters(self) -> None:
         """Rows from a standard normal distribution."""
@@ -152,56 +149,15 @@ class Embeddings(TableModule):
 
     def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
         """Combined rows of every feature's bags."""
-        parts = self._parts(ids, offsets, per_sample_weights)
-        results = [self._lookup(g, *part) for g, part in zip(self._groups, parts, strict=True)]
-        if self.output == "stacked":
-            return results[0]
-        named: dict[str, Tensor] = {}
-        for group, result in zip(self._groups, results, strict=True):
-            named.update(zip(group.features, result.unbind(1), strict=True))
-        return named
+        bags = read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
+        found = [self._lookup(group, b) for group, b in zip(self._groups, bags, strict=True)]
+        return by_feature(self._groups, found, self.output)
 
-    def _lookup(self, group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Tensor:
+    def _lookup(self, group: Group, bags: Bags) -> Tensor:
         weight = getattr(self, group.key)
-        bags = _stacked(group, ids, offsets, weights)
         if is_trained_fused(self, weight):
-            rows = fused_bags(weight, bags, group.kind, None)
-        else:
-            rows = functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
-        return rows.unflatten(0, (bags.num_bags // len(group.features), len(group.features)))
-
-    def _parts(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
-        """Ids, offsets and weights of each group."""
-        if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
-            ids, offsets, weights = _keyed(self.features, ids, offsets, weights)
-        if not isinstance(ids, Mapping):
-            return Embeddings._cut(self, ids, offsets, weights)
-        if offsets is not None:
-            bound = "absent: every feature says where its bags begin"
-            raise refuse("bags_unfit", argument="offsets", value="given", bound=bound)
-        return _joined(self._groups, ids, weights, self.include_last_offset)
-
-    def _cut(self, ids: Any, offsets: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
-        """One vector of ids, cut into the runs of features that belong to each group."""
-        if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
-            raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
-        check_vector(ids, "ids")
-        check_vector(offsets, "offsets")
-        weights = _fitting(weights, ids)
-        if len(self._groups) == 1:
-            return [(ids, offsets, weights)]
-        total = len(self.features)
-        if (offsets.shape[0] - 1) % total:
-            raise refuse("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
-        OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # checks all of them
-        bags, start = (offsets.shape[0] - 1) // total, 0
-        parts = []
-        for group in self._groups:
-            cut = offsets[start * bags : (start + len(group.features)) * bags + 1]
-            begin, end = int(cut[0]), int(cut[-1])
-            parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
-            start += len(group.features)
-        return parts
+            return fused_bags(weight, bags, group.kind, None)
+        return functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -243,11 +199,80 @@ class Embeddings(TableModule):
 
     def extra_repr(self) -> str:
         """What the module's repr shows."""
-        lines = [f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in self.tables]
-        return "\n".join([*lines, f"grad={self.grad!r}, fused={self.fused}"])
+        return f"{described(self.tables)}\ngrad={self.grad!r}, fused={self.fused}"
 
 
-def _check_tables(tables: Sequence[Table]) -> None:
+def grouped(tables: Sequence[Table]) -> list[Group]:
+    """The tables by width and combiner."""
+    members: dict[tuple[int, str], list[Table]] = {}
+    for table in tables:
+        members.setdefault((table.embedding_dim, table.combiner), []).append(table)
+    return [Group(f"stacked_{c}_{d}", found) for (d, c), found in members.items()]
+
+
+def described(tables: Sequence[Table]) -> str:
+    """A line for every table."""
+    return "\n".join(f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in tables)
+
+
+def features_of(groups: Sequence[Group]) -> list[str]:
+    """All features, in the order in which one vector of ids has them."""
+    return [f for group in groups for f in group.features]
+
+
+def by_feature(groups: Sequence[Group], found: Sequence[Tensor], output: str) -> Any:
+    """The combined rows of the groups' bags as `forward` returns them."""
+    results = [
+        rows.unflatten(0, (rows.shape[0] // len(group.features), len(group.features)))
+        for group, rows in zip(groups, found, strict=True)
+    ]
+    if output == "stacked":
+        return results[0]
+    named: dict[str, Tensor] = {}
+    for group, result in zip(groups, results, strict=True):
+        named.update(zip(group.features, result.unbind(1), strict=True))
+    return named
+
+
+def read_groups(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, closed: bool | None) -> list[Bags]:
+    """The bags of every group; `closed` says whether offsets beside a feature's ids end with the number of ids."""
+    if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
+        ids, offsets, weights = _keyed(features_of(groups), ids, offsets, weights)
+    if not isinstance(ids, Mapping):
+        parts = _cut(groups, ids, offsets, weights)
+    elif offsets is None:
+        parts = _joined(groups, ids, weights, closed)
+    else:
+        bound = "absent: every feature says where its bags begin"
+        raise refuse("bags_unfit", argument="offsets", value="given", bound=bound)
+    return [_stacked(group, *part) for group, part in zip(groups, parts, strict=True)]
+
+
+def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """One vector of ids, cut into the runs of features that belong to each group."""
+    if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
+        raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
+    check_vector(ids, "ids")
+    check_vector(offsets, "offsets")
+    weights = _fitting(weights, ids)
+    if len(groups) == 1:
+        return [(ids, offsets, weights)]
+    total = len(features_of(groups))
+    if (offsets.shape[0] - 1) % total:
+        raise refuse("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
+    OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # checks all of them
+    bags, start = (offsets.shape[0] - 1) // total, 0
+    parts = []
+    for group in groups:
+        cut = offsets[start * bags : (start + len(group.features)) * bags + 1]
+        begin, end = int(cut[0]), int(cut[-1])
+        parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
+        start += len(group.features)
+    return parts
+
+
+def check_tables(tables: Sequence[Table]) -> None:
+    """Reject names that are not unique, and sizes that are not 0 or more."""
     if not tables:
         raise refuse("bags_unfit", argument="tables", value="none", bound="at least one")
     for what, names in (("tables", [t.name for t in tables]), ("features", [f for t in tables for f in t.read_by])):
@@ -296,10 +321,10 @@ def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[A
 
 
 def _joined(
-    groups: Sequence[_Group], ids: Mapping[str, Any], weights: Any, closed: bool | None
+    groups: Sequence[Group], ids: Mapping[str, Any], weights: Any, closed: bool | None
 ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
     """Ids given by feature: for every group one vector, feature by feature, with the offsets of all bags."""
-    features = [f for group in groups for f in group.features]
+    features = features_of(groups)
     for argument, given in (("ids", ids), ("per_sample_weights", weights)):
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
             found = f"features {sorted(given)}" if isinstance(given, Mapping) else type(given).__name__
@@ -329,7 +354,7 @@ def _in_a_row(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, 
     return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(weighted) if weighted else None
 
 
-def _stacked(group: _Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
+def _stacked(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
     """A group's bags, sample by sample; ids numbered through its tables."""
     sizes = group.sizes_on(ids.device)
     stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...errors import refuse
 from ..bags import Bags
-from ..embeddings import Embeddings, Table, _check_tables, _Group, _stacked
+from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
 from .base import ShardedModule
 from .layout import Stack
 from .moving import gathered, take_rows
@@ -45,12 +45,9 @@ class RowShardedEmbeddings(ShardedModule):
         dtype: Any = None,
     ) -> None:
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
-        _check_tables(tables)
+        check_tables(tables)
         self.tables, self.output, self.include_last_offset = tuple(tables), output, include_last_offset
-        members: dict[tuple[int, str], list[Table]] = {}
-        for table in tables:
-            members.setdefault((table.embedding_dim, table.combiner), []).append(table)
-        self._groups = [_Group(f"stacked_{c}_{d}", found) for (d, c), found in members.items()]
+        self._groups = grouped(tables)
         if output not in ("features", "stacked") or (output == "stacked" and len(self._groups) > 1):
             bound = "'features', or 'stacked' where all tables have one width and combiner"
             raise refuse("bags_unfit", argument="output", value=repr(output), bound=bound)
@@ -67,8 +64,8 @@ class RowShardedEmbeddings(ShardedModule):
 
     @property
     def features(self) -> list[str]:
-        """All features."""
-        return [f for group in self._groups for f in group.features]
+        """The features in the order in which one vector of ids has them."""
+        return features_of(self._groups)
 
     def reset_parameters(self, seed: int | None = None) -> None:
         """Rows from a standard normal distribution, the same for any number of ranks."""
@@ -80,21 +77,11 @@ class RowShardedEmbeddings(ShardedModule):
         """Combined rows of this rank's bags. All ranks call it together."""
 
         def prepare() -> list[Bags]:
-            parts = Embeddings._parts(cast("Embeddings", self), ids, offsets, per_sample_weights)
-            return [_stacked(group, *part) for group, part in zip(self._groups, parts, strict=True)]
+            return read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
 
         tables = [getattr(self, group.key) for group in self._groups]
         found = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
-        results = [
-            r.unflatten(0, (r.shape[0] // len(g.features), len(g.features)))
-            for g, r in zip(self._groups, found, strict=True)
-        ]
-        if self.output == "stacked":
-            return results[0]
-        named: dict[str, Tensor] = {}
-        for group, result in zip(self._groups, results, strict=True):
-            named.update(zip(group.features, result.unbind(1), strict=True))
-        return named
+        return by_feature(self._groups, found, self.output)
 
     def place(self, table: str) -> tuple[str, Stack, int]:
         """Which parameter holds a table, how that is split, and the table's number in it."""
@@ -129,6 +116,5 @@ class RowShardedEmbeddings(ShardedModule):
 
     def extra_repr(self) -> str:
         """What the module's repr shows."""
-        lines = [f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in self.tables]
-        rank = f"rank {self.ranks.rank} of {self.ranks.size}"
-        return "\n".join([*lines, f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}, {rank}"])
+        options = f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}"
+        return f"{described(self.tables)}\n{options}, rank {self.ranks.rank} of {self.ranks.size}"
