@@ -80,3 +80,10 @@ def test_its_bookkeeping_cannot_be_changed_from_outside() -> None:
 def test_dtypes_that_no_gradient_has(dtype: Any, rows: int) -> None:
     with pytest.raises(TypeError, match="GradBuffer: dtype must be one of"):
         rg.GradBuffer((rows,), dtype)
+
+
+def test_buffers_that_no_machine_holds() -> None:
+    with pytest.raises(rg.errors.ResourceExhaustedError, match="GradBuffer: OOM"):
+        rg.GradBuffer((2**40, 2**18))
+    with pytest.raises(TypeError, match="shape must be a tuple of sizes"):
+        rg.GradBuffer((0, 2**62))

@@ -186,3 +186,18 @@ def test_masked_values_are_rejected() -> None:
 def test_strategies_that_are_not_text(strategy: Any) -> None:
     with pytest.raises(ValueError, match="Unrecognized partition strategy"):
         rg.partition([0], 2, strategy, num_rows=3)
+
+
+def test_stitch_takes_what_partition_returns() -> None:
+    found = rg.partition([0, 1], 2, "mod")
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match="partitioned must be what partition returns; got NoneType"
+    ):
+        rg.stitch([np.ones(1), np.ones(1)], None)  # type: ignore[arg-type]
+    with pytest.raises(rg.errors.InvalidArgumentError, match="values must be a list of arrays; got generator"):
+        rg.stitch((np.ones(1) for _ in range(2)), found)  # type: ignore[arg-type]
+    assert found == found
+    assert found != rg.partition([0, 1], 2, "mod")
+    rows = rg.IndexedRows(np.ones((2, 1)), np.array([0, 1]), 2)
+    assert rows in [rows]
+    assert rows != rg.IndexedRows(rows.values, rows.indices, 2)

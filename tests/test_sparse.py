@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,22 @@ def test_segments(kind: str, expected: list[float]) -> None:
 def test_names_reach_errors() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"SparseSlice \(name: cut\)"):
         rg.sparse.slice(A, [0], [1], name="cut")
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_missing_strings_stay_missing_or_are_rejected(missing: Any) -> None:
+    with_missing, plain = np.dtypes.StringDType(na_object=missing), np.dtypes.StringDType()
+    places, shape = [[0, 0], [2, 0]], [3, 1]
+    values = np.array(["a", missing], dtype=with_missing)
+    filled = rg.raw_ops.SparseFillEmptyRows(places, values, shape, np.array("x", dtype=plain)).output_values
+    assert filled[:2].tolist() == ["a", "x"]
+    assert not isinstance(filled[2], str)
+    for others in (np.array(["a", "b"], dtype=plain), np.array(["a", "b"], object)):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must be strings"):
+            rg.raw_ops.SparseFillEmptyRows(places, others, shape, np.array(missing, dtype=with_missing))
+
+
+def test_bytes_that_are_not_text_beside_text() -> None:
+    values = np.array(["a", "b"], dtype=np.dtypes.StringDType())
+    with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must be text"):
+        rg.raw_ops.SparseFillEmptyRows([[0, 0], [2, 0]], values, [3, 1], b"\xff")

@@ -133,3 +133,56 @@ def test_defaults_in_the_dtype_of_the_values() -> None:
     assert dense(np.array([True]), True) == dense(np.array([True]), 1) == [True, True]
     assert dense(np.array([False]), 0) == [False, False]
     assert dense(np.array([1], np.uint8), np.int64(200)) == [1, 200]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_short_entries_at_one_place_add_up_in_float32(dtype: Any) -> None:
+    values = np.ones(3000, dtype)
+    rows = rg.densify(rg.IndexedRows(values, np.zeros(3000, np.int64), 2))
+    assert rg.SparseTensor(np.zeros((3000, 1), np.int64), values, [2]).to_dense().tobytes() == rows.tobytes()
+
+
+def test_strings_at_one_place_do_not_add_up() -> None:
+    st = rg.SparseTensor([[1, 0], [0, 1], [1, 0]], np.array(["a", "b", "c"]), [2, 2])
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match=r"indices\[2\] is the place of an earlier entry"
+    ) as caught:
+        st.to_dense()
+    assert caught.value.position == 2
+    assert rg.SparseTensor([[1, 0], [0, 1]], np.array(["a", "b"]), [2, 2]).to_dense().tolist() == [["", "b"], ["a", ""]]
+
+
+def test_entries_in_any_order_and_rank() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((7,), (3, 4), (2, 3, 4), (1, 1, 5, 2)):
+        indices = np.stack([rng.integers(0, d, 30) for d in shape], axis=1)
+        values, dense = rng.integers(-9, 9, 30).astype(np.float32), np.zeros(shape, np.float32)
+        np.add.at(dense, tuple(indices.T), values)
+        assert np.array_equal(rg.SparseTensor(indices, values, shape).to_dense(), dense)
+
+
+def test_scalars() -> None:
+    assert rg.SparseTensor.from_dense(np.array(3.0)).to_dense().tolist() == 3.0
+    assert rg.SparseTensor.from_dense(np.array(0.0)).nnz == 0
+    pytest.importorskip("scipy.sparse")
+    with pytest.raises(rg.errors.InvalidArgumentError, match="at least 1 dimensions"):
+        rg.SparseTensor(np.zeros((1, 0), np.int64), [1.0], []).to_scipy()
+
+
+def test_shapes_that_numpy_does_not_have() -> None:
+    with pytest.raises(rg.errors.ResourceExhaustedError):
+        rg.SparseTensor(np.zeros((0, 2)), np.zeros(0), [0, 2**62]).to_dense()
+    with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape must have at most 64 dimensions, got 70"):
+        rg.SparseTensor(np.zeros((1, 70), np.int64), [1.0], [1] * 70).to_dense()
+
+
+def test_what_is_not_a_matrix_of_scipy() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="matrix must be a sparse matrix or array of SciPy"):
+        rg.SparseTensor.from_scipy(np.ones((2, 2)))
+
+
+def test_weights_of_another_byte_order() -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
+    weights = rg.SparseTensor([[0, 0]], np.array([2.0], ">f4"), [1, 1])
+    found = rg.safe_embedding_lookup_sparse(np.eye(2, dtype=np.float32), ids, weights, combiner="sum")
+    assert found.tolist() == [[0, 2]]

@@ -322,6 +322,7 @@ WORDS: dict[str, Words] = {
     "axis_empty": Words("{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"),
     "one_hot_axis": Words("Expected axis to be -1 or between [0, {bound}).  But received: {value}", ("axis",)),
     "index_outside": Words("{argument} = {value} is not in [-{bound}, {bound})"),
+    "rank_at_most": Words("{argument} must have at most {bound} dimensions, got {value}"),
     "rank_at_least": Words("{argument} must have at least {bound} dimensions, got shape {value}"),
     "rank_exactly": Words("{argument} must have {bound} dimensions, got shape {value}"),
     "inner_sizes": Words("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
@@ -338,6 +339,8 @@ WORDS: dict[str, Words] = {
     "division_by_zero": Words("Integer division by zero: {argument}[{position}] = 0"),
     "negative_power": Words("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
     # sparse tensors and lookups
+    "string_missing": Words("{argument} must be strings, as the values have no missing ones; got {value}"),
+    "string_repeated": Words("indices[{position}] is the place of an earlier entry; strings cannot be added up"),
     "entry_outside": Words("indices[{position}, {column}] = {value} is outside [0, {bound})"),
     "shard_not_there": Words("partitions[{position}] = {value} is not in [0, {bound})", ("sp_ids", "sparse_ids")),
     "shards_disagree": Words("{argument} must have rows of {bound}; got {value}"),

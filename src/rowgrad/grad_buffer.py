@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import NUMPY_DTYPE
-from .errors import shape_text
+from .errors import ResourceExhaustedError, shape_text
 from .memory import new_array
 from .spec import COMPLEX, REALS
 
@@ -48,9 +48,13 @@ class GradBuffer:
         good = bool(sizes) and all(
             isinstance(d, int | np.integer) and not isinstance(d, bool) and d >= 0 for d in sizes
         )
-        if not good or math.prod(map(int, sizes)) >= 1 << 59:  # elements that no address reaches
+        if not good or math.prod(max(int(d), 1) for d in sizes) >= 1 << 59:  # elements that no address reaches
             raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
-        self._array: Array = new_array(tuple(map(int, sizes)), _dtype(dtype), zeros=True)
+        kind = _dtype(dtype)
+        try:
+            self._array: Array = new_array(tuple(map(int, sizes)), kind, zeros=True)
+        except MemoryError as error:
+            raise ResourceExhaustedError(f"OOM: {error}").in_call("GradBuffer", None, f"shape={shape!r}") from None
         self._written: Array = np.zeros(0, np.int64)
 
     @property

@@ -184,7 +184,7 @@ def _launch_strings(
 ) -> tuple[Array, ...]:
     """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
     form = arrays[texts[0]].dtype  # object or StringDType, whichever the values have
-    pool = np.concatenate([arrays[name].reshape(-1).astype(form, copy=False) for name in texts])
+    pool = np.concatenate([_strings_as(form, arrays[name].reshape(-1), name) for name in texts])
     stand_in, start = dict(arrays), 0
     for name in texts:
         n = arrays[name].size
@@ -192,6 +192,21 @@ def _launch_strings(
         start += n
     results = _launch(op, stand_in, attrs, avals, outputs)
     return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
+
+
+def _strings_as(form: np.dtype[Any], strings: Array, argument: str) -> Array:
+    """Strings in the dtype of others, if that can hold them."""
+    if strings.dtype == form:
+        return strings
+    if hasattr(strings.dtype, "na_object"):  # a missing one would become a text, or an object that is not a string
+        for position, item in enumerate(strings.astype(object)):
+            if not isinstance(item, str):
+                raise refuse("string_missing", argument=argument, position=position, value=repr(item))
+    try:
+        return strings.astype(form)
+    except UnicodeDecodeError:
+        value = "bytes that are not UTF-8"
+        raise refuse("dtype_expected", argument=argument, value=value, bound="text", why=", as the values") from None
 
 
 # -- calls seen before: dtypes, shapes and sizes were judged once, and the judgement holds for all such calls ---------

@@ -20,7 +20,7 @@ _IDS = (np.dtype(np.int32), np.dtype(np.int64))
 _PART_BYTES = 256  # what a part without ids takes: two arrays
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # arrays compare by element
 class Partitioned:
     """Where the ids of a batch are.
 
@@ -67,6 +67,11 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
     NumPy, torch or JAX, and gradients of the latter two go through.
     """
     with _named("stitch", values=values):
+        if not isinstance(partitioned, Partitioned):
+            bound = "what partition returns"
+            raise refuse("value_unfit", argument="partitioned", value=type(partitioned).__name__, bound=bound)
+        if not isinstance(values, Sequence):
+            raise refuse("value_unfit", argument="values", value=type(values).__name__, bound="a list of arrays")
         counts = [p.shape[0] for p in partitioned.positions]
         if len(values) != len(counts):
             raise refuse("stitch_parts", argument="values", value=len(values), bound=len(counts))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Never
 from .errors import refuse
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # arrays compare by element
 class IndexedRows:
     """Rows of a table of `num_rows`: `values[k]` belongs to row `indices[k]`; equal indices add up.
 

@@ -10,10 +10,11 @@ import numpy as np
 from .arrays import as_array, aval_of, canonical, fit, is_inexact, is_masked, plain_array
 from .dispatch import describe_value, is_traced
 from .errors import OpError, refuse, shape_text
-from .results import check_size
+from .results import check_size, too_large
 from .spec import QUANTIZED, Aval
 
 Array = np.ndarray[Any, Any]
+_MOST_AXES = 64  # NumPy's
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -49,6 +50,8 @@ class SparseTensor:
             values = plain_array(values, "values")
         if getattr(values.dtype, "kind", "f") in "SU":
             values = values.astype(object)  # fixed widths would cut what is put beside them
+        elif isinstance(values, np.ndarray) and not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
         object.__setattr__(self, "values", values)
         shapes = {"indices": self.indices.shape, "values": self.values.shape, "dense_shape": self.dense_shape.shape}
         for name, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
@@ -93,30 +96,45 @@ class SparseTensor:
         dense = plain_array(array, "array")
         if dense.dtype.kind in "SU":
             dense = dense.astype(object)
-        indices = np.argwhere(dense.astype(bool)).reshape(-1, dense.ndim).astype(np.int64)
-        return cls(indices, dense[tuple(indices.T)].reshape(-1), np.array(dense.shape, np.int64))
+        mask = dense.astype(bool)
+        return cls(np.argwhere(mask), dense[mask], np.array(dense.shape, np.int64))
 
     def to_dense(self, default_value: Any = 0) -> Array:
-        """A dense array; entries at the same place add up, as they do in SciPy."""
+        """A dense array; entries at the same place add up, as they do in SciPy, those of 16 bits in float32."""
         self._check_bounds()
-        values, places = canonical(np.asarray(self.values), "values"), tuple(np.asarray(self.indices).T)
+        values = canonical(np.asarray(self.values), "values")
         dtype = aval_of(values).dtype
         if dtype in QUANTIZED:
             raise refuse("dtype_not_allowed", argument="values", value=dtype, bound="numbers that can be added")
         for position, size in enumerate(self.shape):
             if size < 0:
                 raise refuse("size_negative", argument="dense_shape", position=position, value=size, bound=0)
+        if len(self.shape) > _MOST_AXES:
+            raise refuse("rank_at_most", argument="dense_shape", value=len(self.shape), bound=_MOST_AXES)
         check_size(Aval(dtype, self.shape))
-        dense = np.full(self.shape, _default(default_value, values), values.dtype)
-        if not self.shape:  # a scalar, at which all entries stand
-            places = (np.zeros(len(values), np.int64),)
-        target = dense.reshape(self.shape or (1,))
-        if dtype == "string":
-            target[places] = values
+        default = _default(default_value, values)
+        try:
+            dense = np.full(self.shape, default, values.dtype)
+        except ValueError:  # without elements, but NumPy cannot index it
+            raise too_large(Aval(dtype, self.shape)) from None
+        if not len(values):
             return dense
-        # -0.0 is what every number, -0.0 too, can be added to and stay the same.
-        target[places] = -np.zeros((), values.dtype) if is_inexact(values.dtype) else 0
-        np.add.at(target, places, values)
+        strides = np.cumprod([1, *self.shape[:0:-1]], dtype=np.int64)[::-1]
+        places, first, which = np.unique(
+            np.asarray(self.indices) @ strides[: len(self.shape)], return_index=True, return_inverse=True
+        )
+        if dtype == "string":
+            if len(places) < len(values):
+                repeated = np.delete(np.arange(len(values)), first)
+                raise refuse("string_repeated", argument="indices", position=int(repeated[0]))
+            sums = values[first]
+        else:
+            wide = np.dtype(np.float32) if dtype in ("float16", "bfloat16") else values.dtype
+            # -0.0 is what every number, -0.0 too, can be added to and stay the same.
+            sums = np.full(len(places), -np.zeros((), wide) if is_inexact(wide) else 0, wide)
+            np.add.at(sums, which.reshape(-1), values.astype(wide, copy=False))
+        with np.errstate(over="ignore"):
+            dense.reshape(-1)[places] = sums.astype(values.dtype, copy=False)
         return dense
 
     def _check_bounds(self) -> None:
@@ -130,6 +148,9 @@ class SparseTensor:
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseTensor:
         """A SciPy sparse matrix or array of any format, sorted by row and column."""
+        if not hasattr(matrix, "tocoo"):
+            bound = "a sparse matrix or array of SciPy"
+            raise refuse("value_unfit", argument="matrix", value=type(matrix).__name__, bound=bound)
         coo = matrix.tocoo()
         indices = np.stack(coo.coords, axis=1).astype(np.int64) if coo.nnz else np.zeros((0, coo.ndim), np.int64)
         order = np.lexsort(indices.T[::-1])
@@ -140,6 +161,8 @@ class SparseTensor:
         from scipy.sparse import coo_array  # SciPy is the caller's choice
 
         self._check_bounds()
+        if not self.shape:
+            raise refuse("rank_at_least", argument="dense_shape", value="[]", bound=1)
         return coo_array((np.asarray(self.values), tuple(np.asarray(self.indices).T)), shape=self.shape)
 
 
