@@ -167,19 +167,8 @@ def apply_bags(
     >>> table.ravel().tolist()
     [0.5, 1.0, 1.0, -1.5]
     """
-    ready_bags(
-        rule,
-        table,
-        slots,
-        grad,
-        indices,
-        segment_ids,
-        step,
-        combiner=combiner,
-        weights=weights,
-        accumulate=accumulate,
-        order=order,
-    )()
+    how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
+    ready_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
 
 
 def ready_bags(
@@ -191,10 +180,8 @@ def ready_bags(
     segment_ids: Any,
     step: Step,
     *,
-    combiner: str = "sum",
     weights: Any = None,
-    accumulate: str = "float32",
-    order: str = "sequential",
+    **how: Any,
 ) -> Callable[[], None]:
     """All checks of `apply_bags` but those the kernel does; returns its launch."""
     with UpdateCall(
@@ -206,7 +193,7 @@ def ready_bags(
         if segments.shape != ids.shape:
             raise refuse("segments_match_indices")
         call.weights(weights, ids.shape[0])
-        return call.ready(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
+        return call.ready(state, rule, step, _bag_constants(weights, **how))
 
 
 def apply_planned(
@@ -231,9 +218,8 @@ def apply_planned(
     >>> table.ravel().tolist()
     [0.5, 1.0, 1.0, 0.0]
     """
-    ready_planned(
-        rule, table, slots, grad, plan, step, combiner=combiner, weights=weights, accumulate=accumulate, order=order
-    )()
+    how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
+    ready_planned(rule, table, slots, grad, plan, step, **how)()
 
 
 def ready_planned(
@@ -244,10 +230,8 @@ def ready_planned(
     plan: Any,
     step: Step,
     *,
-    combiner: str = "sum",
     weights: Any = None,
-    accumulate: str = "float32",
-    order: str = "sequential",
+    **how: Any,
 ) -> Callable[[], None]:
     """All checks of `apply_planned` but those the kernel does; returns its launch."""
     with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
@@ -265,10 +249,12 @@ def ready_planned(
                 raise refuse("should_be_vector", argument=name)
         call.weights(weights, parts["segments"].shape[0])
         call.plan(parts)
-        return call.ready(state, rule, step, _bag_constants(combiner, weights, accumulate, order))
+        return call.ready(state, rule, step, _bag_constants(weights, **how))
 
 
-def _bag_constants(combiner: str, weights: Any, accumulate: str, order: str) -> list[int]:
+def _bag_constants(
+    weights: Any, combiner: str = "sum", accumulate: str = "float32", order: str = "sequential"
+) -> list[int]:
     return [
         _chosen("combiner", combiner, COMBINERS),
         int(weights is not None),

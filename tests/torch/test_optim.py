@@ -596,3 +596,12 @@ def test_the_state_of_stacked_tables_names_them() -> None:
     assert torch.equal(turned.state_dict()["state"][0]["sum"], before)
     del state["state"][0]["layout"]  # saved by an earlier version
     turned.load_state_dict(state)
+
+
+def test_entries_of_a_state_that_belong_to_no_parameter() -> None:
+    """torch takes them over as they are, and so do these optimizers."""
+    optimizer = optim.Adagrad([torch.nn.Parameter(torch.ones(3))], 0.1)
+    state = optimizer.state_dict()
+    state["state"]["names"] = ["a"]
+    optimizer.load_state_dict(state)
+    assert optimizer.state["names"] == ["a"]

@@ -83,23 +83,27 @@ class RowOptimizer(torch.optim.Optimizer):
         def take(_: Any, given: dict[str, Any]) -> dict[str, Any]:
             self._check_state(given)
             taken.update(given)
-            bare = {i: {k: v for k, v in state.items() if k != "layout"} for i, state in given["state"].items()}
-            return {**given, "state": bare}
+            return {**given, "state": {i: _without_layout(state) for i, state in given["state"].items()}}
 
         handle = self.register_load_state_dict_pre_hook(take)  # after all others
         try:
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
-        saved = (i for group in taken["param_groups"] for i in group["params"])
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 if name != "differentiable":  # which torch adds by itself, to some states and not to others
                     group.setdefault(name, value)  # of a state another optimizer saved
-        for index, param in zip(saved, self._params(), strict=True):
-            state = taken["state"].get(index, {})
-            for slot in RULES[self.rule].slots if state else ():
+        for _, state, param in self._saved(taken):
+            for slot in RULES[self.rule].slots:
                 self.state[param][slot.name] = adopted(state[slot.name], param)
+
+    def _saved(self, given: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], Tensor]]:
+        """The number, the saved state and the parameter, of those that have a state."""
+        saved = (i for group in given["param_groups"] for i in group["params"])
+        for index, param in zip(saved, self._params(), strict=True):
+            if state := given["state"].get(index):
+                yield index, state, param
 
     def _check_state(self, given: dict[str, Any]) -> None:
         """Reject a saved state that does not fit, before anything is taken over."""
@@ -117,11 +121,8 @@ class RowOptimizer(torch.optim.Optimizer):
                     raise ValueError(
                         f"{where}: the state was saved with {unknown}={group[unknown]}, not supported here"
                     )
-        saved = (i for group in groups for i in group["params"])
-        for index, param in zip(saved, self._params(), strict=True):
-            state, slots = given["state"].get(index, {}), RULES[self.rule].slots
-            if not state or not slots:
-                continue
+        slots = RULES[self.rule].slots
+        for index, state, param in self._saved(given) if slots else ():
             with self._call("load_state_dict"):
                 _check_layout(index, state.get("layout"), getattr(param, LAYOUT, None))
             for slot, shape in zip(slots, slot_shapes(self.rule, tuple(param.shape) or (1,)), strict=True):
@@ -280,6 +281,10 @@ class RowOptimizer(torch.optim.Optimizer):
         parts = (f"{k}={v.dtype}{list(v.shape)}" for k, v in tensors.items() if isinstance(v, torch.Tensor))
         error.in_call(f"{type(self).__name__}.{method}", None, ", ".join(parts))
         return error
+
+
+def _without_layout(state: Any) -> Any:
+    return {k: v for k, v in state.items() if k != "layout"} if isinstance(state, dict) else state
 
 
 def _check_layout(index: Any, saved: Any, own: str | None) -> None:
