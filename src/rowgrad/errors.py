@@ -294,6 +294,9 @@ WORDS: dict[str, Words] = {
         (),
         ResourceExhaustedError,
     ),
+    "page_nodes": Words(
+        "the page needs more than {bound} nodes; gradients of gradients multiply them", (), ResourceExhaustedError
+    ),
     "fed_twice": Words("{value} is fed twice"),
     "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
     "argument_memory": Words(

@@ -268,6 +268,8 @@ def test_engines_agree_and_unknown_ones_are_refused(root: Scope) -> None:
         ClientSession(root, engine="abacus")
     with pytest.raises(InvalidArgumentError, match="engine torch:nowhere cannot be used here"):
         ClientSession(root, engine="torch:nowhere")
+    with pytest.raises(InvalidArgumentError, match="engine torch:meta cannot be used here"):
+        ClientSession(root, engine="torch:meta")
 
 
 def test_threads_take_turns(root: Scope) -> None:

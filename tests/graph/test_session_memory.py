@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from rowgrad.cli import main
 from rowgrad.errors import ResourceExhaustedError
-from rowgrad.graph import ClientSession, Const, Page, Scope, build, ops
+from rowgrad.graph import ClientSession, Const, Page, Scope, build, check, ops
 from rowgrad.graph.io import save
 from rowgrad.graph.page import Block, End
 
@@ -176,3 +178,63 @@ def test_the_command_calls_missing_memory_by_its_name(
     monkeypatch.setattr("rowgrad.cli.reading.load", load)
     assert main(["run", str(tmp_path / "page.json")]) == 1
     assert capsys.readouterr().err == "rowgrad run: out of memory\n"
+
+
+def test_steady_values_of_earlier_fetches_are_let_go() -> None:
+    root = Scope.new_root_scope()
+    constant = Const(root, 0.5, shape=[1024, 128], dtype="float64")
+    session = ClientSession(root, memory=4 * MIB)
+    alive = []
+    for k in range(8):
+        steady = ops.Exp(root.with_op_name(f"steady_{k}"), constant)
+        session.run(ops.Sum(root, steady, [0, 1]))
+        found = session.result(f"steady_{k}", "y")
+        assert isinstance(found, np.ndarray)
+        owner = found.base if found.base is not None else found
+        alive.append(weakref.ref(owner))
+        del found, owner
+    gc.collect()
+    assert sum(array() is not None for array in alive) <= 3
+    total = ops.Sum(root, steady, [0, 1])
+    session.run(total)
+    program = next(reversed(session._programs.values()))
+    session.run(total)
+    assert next(reversed(session._programs.values())) is program  # the plan of a run in a small memory is kept
+
+
+def test_steady_values_of_a_run_that_fails_are_let_go() -> None:
+    root = Scope.new_root_scope()
+    steady = ops.Exp(root, Const(root, 0.5, shape=[1024], dtype="float64"))
+    fed = ops.Placeholder(root.with_op_name("fed"), dtype="float64", shape=[])
+    session = ClientSession(root)
+    with pytest.raises(ValueError, match="fed"):
+        session.run(ops.Mul(root, steady, fed))
+    assert not session._programs
+
+
+def test_variables_that_a_run_does_not_read_count_too() -> None:
+    root = Scope.new_root_scope()
+    session = ClientSession(root, memory=4 * MIB - 1)
+    tables = [ops.Variable(root.with_op_name(f"v{k}"), 1.0, shape=[1024, 128], dtype="float64") for k in range(5)]
+    for table in tables[:3]:
+        session.run(ops.Sum(root, table, [0, 1]))
+    with pytest.raises(ResourceExhaustedError, match="its values need 1048576 bytes"):
+        session.run(ops.Sum(root, tables[3], [0, 1]))
+    session.reset()
+    assert session.run(ops.Sum(root, tables[4], [0, 1])) == 1024 * 128
+
+
+def test_a_page_whose_gradients_multiply_is_an_error() -> None:
+    blocks = [Block("x", "Variable", {"initvalues": [0.5]}), Block("y", "Tanh", wires={"x": [End("x", "ref")]})]
+    last = End("y", "y")
+    for k in range(40):
+        wires = {"outputs": [last], "inputs": [End("x", "ref")]}
+        blocks.append(Block(f"g{k}", "AddSymbolicGradients", wires=wires))
+        last = End(f"g{k}", "grad_outputs", 0)
+    checked = check(Page("deep", blocks))
+    (name,) = checked.errors
+    assert isinstance(checked.errors[name], ResourceExhaustedError)
+    assert "the page needs more than" in str(checked.errors[name])
+    assert name in checked.errors[name].name
+    assert len(checked.waiting) == 40 - int(name[1:]) - 1
+    assert len(checked.scope.graph.nodes) < 1 << 17

@@ -15,6 +15,7 @@ from .ordering import circle_error, ends_of, ordered
 from .page import Block, End, Page, PageError
 from .placing import place
 
+_MOST_NODES, _NODES_PER_BLOCK = 1 << 17, 4  # of a page's graph: some seconds to build, whatever the page asks for
 _SUGGESTED = 20  # faulty blocks whose errors suggest the names of others
 
 
@@ -46,7 +47,7 @@ def build(page: Page) -> Scope:
 
 def check(page: Page) -> Checked:
     """Judge every block; one fault does not hide another."""
-    found = Checked(page, Scope.new_root_scope(page.name))
+    found = Checked(page, Scope(Graph(page.name, _MOST_NODES + _NODES_PER_BLOCK * len(page.blocks))))
     blocks = {b.id: b for b in page.blocks}
     if len(blocks) < len(page.blocks):
         seen: set[str] = set()

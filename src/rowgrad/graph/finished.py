@@ -30,6 +30,9 @@ class Finished:
     def __len__(self) -> int:
         return len(self._last)
 
+    def __contains__(self, program: Program) -> bool:
+        return program in self._last
+
     @property
     def bytes(self) -> int:
         """The size of all values that are held."""

@@ -194,10 +194,16 @@ class SessionBlock:
 
 
 class Graph:
-    """Nodes in an order in which each comes after what it needs, and the blocks they were made for."""
+    """Nodes in an order in which each comes after what it needs, and the blocks they were made for.
 
-    def __init__(self, name: str) -> None:
+    A graph of a page has `most` nodes, those of blocks that were taken back included: a page of twenty blocks could ask
+    for billions.
+    """
+
+    def __init__(self, name: str, most: int | None = None) -> None:
         self.name = name
+        self.most = most
+        self._added = 0
         self.nodes: list[Node] = []
         self.blocks: dict[str, Placed] = {}
         self.sessions: dict[str, SessionBlock] = {}
@@ -241,6 +247,9 @@ class Graph:
 
     def add(self, node: Node, avals: Any) -> Node:
         """Put a node at the end; `avals` are what is known of its outputs, as (dtype, shape)."""
+        self._added += 1
+        if self.most is not None and self._added > self.most:
+            raise refuse("page_nodes", bound=self.most)
         node.order = len(self.nodes)
         node.outputs = tuple(Output(node, i, dtype, shape) for i, (dtype, shape) in enumerate(avals))
         self.nodes.append(node)

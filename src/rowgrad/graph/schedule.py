@@ -74,6 +74,7 @@ class Program:
         # Nodes with an output whose size only a run knows; what it was found to be, and for which arguments.
         self.open: dict[Node, tuple[Any, int]] = {}
         self.bytes = 0  # of all values whose size is known
+        self.others: tuple[Any, int] = (None, 0)  # bytes of Variables it does not read, and for which state
         # Shapes of feeds, and the bytes of all values that follow from them; None until a run has found them.
         self.measured: tuple[tuple[Any, ...], int] | None = None
         self.is_data_dependent = False  # whether sizes depend on more than the shapes of feeds

@@ -61,7 +61,9 @@ class ClientSession:
         self._programs: dict[Any, Program] = {}
         self._last = Finished(self.graph, self.engine)
         self._counters: dict[str, int] = {}  # of the run in progress
+        self._running: Program | None = None
         self._used = 0  # bytes of its values
+        self._others = 0  # bytes of the Variables it does not read
         self._one_run = threading.RLock()  # threads that share a session take turns
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -119,12 +121,17 @@ class ClientSession:
 
     def _run(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
         with self._one_run:
+            self._running = program
             try:
                 return self._run_alone(program, feeds)
             except OpError:
                 raise
             except MemoryError as error:  # outside of a block: a feed, or the copy of a result
                 raise ResourceExhaustedError(f"OOM: {error}") from error
+            finally:
+                self._running = None
+                if program not in self._last:  # it failed
+                    self._forget_programs()
 
     def _run_alone(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
         self._reserve(program)
@@ -164,8 +171,8 @@ class ClientSession:
 
     def _reserve(self, program: Program) -> None:
         """Make sure that the values whose size is known fit, and forget earlier results where they do not."""
-        if program.bytes > self.memory:
-            used = 0
+        used = self._others = self._bytes_of_others(program)
+        if program.bytes + used > self.memory:
             for node in program.nodes:
                 size = known_bytes(node)
                 if used + size > self.memory:
@@ -174,15 +181,32 @@ class ClientSession:
         self._used = 0
         self._take(program.bytes)
 
+    def _bytes_of_others(self, program: Program) -> int:
+        """The bytes of Variables that have a value and that the program does not read; their shapes never change."""
+        values = self.state.values
+        mark = id(values), len(values)
+        if program.others[0] != mark:
+            read = {node.name for node, _ in program.variables}
+            program.others = mark, sum(int(v.nbytes) for name, v in values.items() if name not in read)
+        return program.others[1]
+
+    def _forget_programs(self) -> None:
+        """Drop programs without a last run: each holds its steady values."""
+        kept = {key: p for key, p in self._programs.items() if p in self._last or p is self._running}
+        self._programs = kept
+
     def _reserve_more(self, node: Node, size: int) -> None:
         """The same for values whose size the run has found."""
         if not self._take(size):
-            raise over_budget(node, size, self.memory - self._used, self.memory)
+            raise over_budget(node, size, self.memory - self._used - self._others, self.memory)
 
     def _take(self, size: int) -> bool:
-        over = self._used + size + self._last.bytes - self.memory
-        if over > 0 and self._last.make_room(over) < over:
-            return False
+        over = self._used + self._others + size + self._last.bytes - self.memory
+        if over > 0:
+            free = self._last.make_room(over)
+            self._forget_programs()
+            if free < over:
+                return False
         self._used += size
         return True
 
@@ -227,12 +251,12 @@ class ClientSession:
         """A Variable's initial value; random nodes in it begin at their seeds."""
         (source,) = variable.inputs
         program = Program(self.graph, self.engine, self._draw_first, [source], [])
-        used = self._used
+        used, others = self._used, self._others
         self._reserve(program)
         self._settle(program)
         values = program.start.copy()
         self._work(program, program.each, values, {})
-        self._used = used
+        self._used, self._others = used, others
         value = values[program.slots[source]]
         self.state.check_new(variable, value)
         return self.engine.keep(value)
@@ -334,12 +358,14 @@ class ClientSession:
         with self._one_run:
             self.state.restore(path, other_page)
             self._last.clear()
+            self._programs.clear()
 
     def reset(self) -> None:
         """Variables have their initial values again, random numbers begin again, results are forgotten."""
         with self._one_run:
             self.state.reset()
             self._last.clear()
+            self._programs.clear()
             self.runs = 0
 
     def adopt(self, other: ClientSession, unless: Container[str] = ()) -> list[str]:

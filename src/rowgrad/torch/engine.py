@@ -23,7 +23,7 @@ class TorchEngine:
         self.name = f"torch:{device}" if device else "torch"
         try:
             self.device = torch.device(device or "cpu")
-            torch.empty(0, device=self.device)
+            torch.empty(0, device=self.device).cpu()  # meta tensors have no data to copy
         except (RuntimeError, AssertionError) as error:
             text = str(error).splitlines()[0]
             raise refuse("engine_unfit", argument="engine", value=self.name, why=text) from None
