@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import rowgrad as rg
 from rowgrad.torch import optim, sharded
@@ -316,3 +318,28 @@ def test_transforms_are_refused_before_the_ranks_meet() -> None:
 def test_sizes_are_checked_before_the_ranks_meet() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="num_embeddings must be an int of 0 or more; got -1"):
         sharded.RowShardedEmbeddingBag(-1, 2)
+
+
+class Elements(TorchDispatchMode):
+    """Counts the elements of all that torch computes."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.count += sum(t.numel() for t in tree_leaves(found) if isinstance(t, torch.Tensor))
+        return found
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_drawing_rows_takes_time_in_proportion_to_the_rows(strategy: str) -> None:
+    counts = []
+    for blocks in (4, 32):
+        module = sharded.RowShardedEmbeddingBag(blocks * 4096 - 5, 1, strategy=strategy)
+        with Elements() as elements:
+            module.reset_parameters(seed=3)
+        counts.append(elements.count)
+        last = torch.empty(4096, 1).normal_(generator=torch.Generator().manual_seed(3 + blocks - 1))
+        assert torch.equal(module.weight[-4091:], last[:4091])
+    assert counts[1] < 9 * counts[0]

@@ -132,13 +132,15 @@ class ShardedModule(TableModule):
         """Normal rows. A row's numbers follow from the seed and its id alone, whoever holds it."""
         rank, generator = self.ranks.rank, torch.Generator(table.device)
         for number, part in enumerate(stack.parts):
-            ids, rows = part.ids_of(rank), table[stack.rows_of(number, rank)]
-            for block in torch.unique(ids // _BLOCK).tolist():
+            ids, rows = part.ids_of(rank), table[stack.rows_of(number, rank)]  # ids ascend
+            blocks, counts = torch.unique_consecutive(ids // _BLOCK, return_counts=True)
+            for block, own, its in zip(
+                blocks.tolist(), ids.split(counts.tolist()), rows.split(counts.tolist()), strict=True
+            ):
                 generator.manual_seed((seed + 2**32 * number + block) % 2**63)
                 drawn = torch.empty(_BLOCK, *rows.shape[1:], dtype=table.dtype, device=table.device)
                 drawn.normal_(generator=generator)
-                mine = ids // _BLOCK == block
-                rows[mine.to(table.device)] = drawn[(ids[mine] % _BLOCK).to(table.device)]
+                its.copy_(drawn[(own % _BLOCK).to(table.device)])
 
     def _seed(self) -> int:
         """A number drawn by rank 0 from torch's generator, the same on all ranks."""
