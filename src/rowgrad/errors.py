@@ -464,6 +464,12 @@ WORDS: dict[str, Words] = {
         " was made"
     ),
     "checkpoint_lacks": Words("the checkpoint has no {argument}{why}"),
+    "checkpoint_slot": Words("the checkpoint has {argument}, which {why} does not have: it is of another optimizer"),
+    "checkpoint_rule": Words(
+        "{argument} of the checkpoint has shape {value}, but {why} needs {bound}: it is of another optimizer"
+    ),
+    "checkpoint_unreadable": Words("{file}: cannot be read, so nothing was loaded: {why}", (), CheckpointError),
+    "checkpoint_unwritten": Words("{file}: was not written to the end: {why}", (), CheckpointError),
     "checkpoint_groups": Words(
         "the checkpoint has {value} parameter groups of an optimizer, this optimizer has {bound}"
     ),

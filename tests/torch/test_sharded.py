@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -289,6 +290,8 @@ def test_a_checkpoint_replaces_the_state_of_the_optimizer(tmp_path: Path) -> Non
         (5, optim.Adagrad, r"model\.bag\.weight must have shape \(5, 2\), got \(4, 2\)"),
         (4, optim.Adam, r"the checkpoint has no optimizer\.bag\.weight:exp_avg, which Adam needs"),
         (4, lambda p, lr: optim.Adagrad([{"params": [q]} for q in p], lr), "has 1 parameter groups of an optimizer"),
+        (4, optim.RowWiseAdagrad, r"weight:sum of the checkpoint has shape \(4, 2\), but RowWiseAdagrad needs \(4,\)"),
+        (4, optim.SGD, r"has optimizer\.bag\.weight:sum, which SGD does not have"),
     ],
 )
 def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path: Path, rows: int, optimizer: Any, words: str) -> None:
@@ -299,6 +302,51 @@ def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path: Path, rows: int,
         sharded.checkpoint.load(tmp_path, model, made)
     assert all(map(torch.equal, before, model.parameters()))
     train(model, made)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("damaged", ["__0_0.distcp", ".metadata"])
+def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path, damaged: str) -> None:
+    """The layers beside the tables have their own memory until all files are read."""
+    sharded.checkpoint.save(tmp_path, *trained(4, optim.Adagrad, 1))
+    file = tmp_path / damaged
+    file.write_bytes(file.read_bytes()[:-200])
+    model, made = trained(4, optim.Adagrad, 2)
+    before, state = [p.detach().clone() for p in model.parameters()], copy.deepcopy(made.state_dict())
+    with pytest.raises(rg.errors.CheckpointError, match="nothing was loaded"):
+        sharded.checkpoint.load(tmp_path, model, made)
+    assert all(map(torch.equal, before, model.parameters()))
+    assert str(made.state_dict()) == str(state)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_checkpoint_that_cannot_be_written_is_an_exception(tmp_path: Path) -> None:
+    model, made = trained(4, optim.Adagrad, 1)
+    with pytest.raises(rg.errors.CheckpointError, match="was not written to the end"):
+        sharded.checkpoint.save(tmp_path / "step", model, made, extra={"not to be pickled": (i for i in ())})
+    assert sharded.checkpoint.latest(tmp_path) is None
+
+
+class Noting(torch.nn.Linear):
+    """A layer whose extra state is not a tensor."""
+
+    note: Any = None
+
+    def get_extra_state(self) -> Any:
+        return {"note": self.note}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.note = state["note"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_checkpoint_restores_the_extra_state_of_layers(tmp_path: Path) -> None:
+    model = torch.nn.ModuleDict({"bag": sharded.RowShardedEmbeddingBag(4, 2), "head": Noting(2, 1)})
+    model["head"].note = 7
+    sharded.checkpoint.save(tmp_path, model)
+    model["head"].note = 8
+    sharded.checkpoint.load(tmp_path, model)
+    assert model["head"].note == 7
 
 
 @pytest.mark.usefixtures("alone")

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ...errors import refuse
-from ...updates import RULES
+from ...updates import RULES, slot_shapes
 from ..optim import RowOptimizer
 from .agreement import call_number, meet
 from .bag import RowShardedEmbeddingBag
@@ -63,7 +64,8 @@ def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mappin
         if ranks.rank == 0:
             (Path(path) / _WHOLE).unlink(missing_ok=True)
     planner = dcp.DefaultSavePlanner(flatten_state_dict=False)  # a dict is a value like others
-    dcp.save(found, checkpoint_id=path, planner=planner, process_group=ranks.group)
+    with _translated(path, "checkpoint_unwritten"):
+        dcp.save(found, checkpoint_id=path, planner=planner, process_group=ranks.group)
 
 
 def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, 
     ranks = _ranks_of(model)
     wanted: dict[str, Any] = {}
     with _together_after(ranks, "checkpoint.load"):
-        known = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+        known = _entries_of(path)
     with _together_after(ranks, "checkpoint.load: what it holds"):
         wanted |= _model_state(model, empty=True)
         _check_model(wanted, known)
@@ -83,11 +85,33 @@ def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, 
             _check_optimizer(model, optimizer, known)
             wanted |= _optimizer_targets(model, optimizer, known)
     wanted |= {key: _room(what) for key, what in known.items() if key.startswith("extra.")}
-    dcp.load(wanted, checkpoint_id=path, process_group=ranks.group)
+    with _translated(path, "checkpoint_unreadable"):
+        dcp.load(wanted, checkpoint_id=path, process_group=ranks.group)
     _take_model(model, wanted)
     if optimizer is not None:
         _take_optimizer(model, optimizer, wanted)
     return {key.removeprefix("extra."): wanted[key] for key in wanted if key.startswith("extra.")}
+
+
+@contextmanager
+def _translated(path: Any, key: str) -> Iterator[None]:
+    """Raise what torch.distributed.checkpoint raises on all ranks, a BaseException, as an error of this library."""
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (cause, _) = next(iter(error.failures.items()))
+        raise refuse(key, file=path, why=f"rank {rank}: {type(cause).__name__}: {cause}") from error
+
+
+def _entries_of(path: Any) -> Mapping[str, Any]:
+    """What a checkpoint holds, by the names of its entries."""
+    try:
+        return dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    except OSError:
+        raise
+    except Exception as error:  # whatever unpickling raises
+        why = f"{_WHOLE} is damaged: {type(error).__name__}: {error}"
+        raise refuse("checkpoint_unreadable", file=path, why=why) from error
 
 
 def _check_model(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -107,15 +131,27 @@ def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str,
         raise refuse("checkpoint_groups", value=len(groups), bound=len(optimizer.param_groups))
     if not isinstance(optimizer, RowOptimizer):
         return
+    held, rule = _held(model), type(optimizer).__name__
     slots = [slot.name for slot in RULES[optimizer.rule].slots]
-    held = _held(model)
-    for name, _ in model.named_parameters():
-        tables = [entry.name for entry in held[name].entries] if name in held else [name]
-        if any(key.startswith(f"optimizer.{table}:") for table in (*tables, name) for key in known):
-            wanted = [f"optimizer.{table}:{slot}" for table in tables for slot in slots] + [f"optimizer.{name}:step"]
-            lacking = next((key for key in wanted if key not in known), None)
-            if lacking is not None:
-                raise refuse("checkpoint_lacks", argument=lacking, why=f", which {type(optimizer).__name__} needs")
+    for name, param in model.named_parameters():
+        shapes = {name: tuple(param.shape) or (1,)}
+        if name in held:
+            shapes = {entry.name: (entry.part.rows, *param.shape[1:]) for entry in held[name].entries}
+        prefixes = [f"optimizer.{table}:" for table in dict.fromkeys([*shapes, name])]
+        found = {key for key in known if key.startswith(tuple(prefixes))}
+        wanted: dict[str, Any] = {f"optimizer.{name}:step": None}
+        for table, shape in shapes.items():
+            sized = slot_shapes(optimizer.rule, shape)
+            wanted |= {f"optimizer.{table}:{slot}": size for slot, size in zip(slots, sized, strict=True)}
+        for key, size in wanted.items() if found else ():
+            if key not in known:
+                raise refuse("checkpoint_lacks", argument=key, why=f", which {rule} needs")
+            saved = getattr(known[key], "size", None)
+            if size is not None and (saved is None or tuple(saved) != tuple(size)):
+                raise refuse("checkpoint_rule", argument=key, value=saved and tuple(saved), bound=tuple(size), why=rule)
+        other = min(found - set(wanted), default=None)
+        if other is not None:
+            raise refuse("checkpoint_slot", argument=other, why=rule)
 
 
 @contextmanager
@@ -206,7 +242,7 @@ def _model_state(model: torch.nn.Module, empty: bool = False) -> dict[str, Any]:
         if name in held:
             found |= {f"model.{entry.name}": rows for entry, rows in _spread(held[name], value.detach(), empty)}
         else:
-            found[f"model.{name}"] = value
+            found[f"model.{name}"] = torch.empty_like(value) if empty and isinstance(value, Tensor) else value
     return found
 
 
@@ -257,6 +293,9 @@ def _room(what: Any, device: Any = None) -> Tensor | None:
 @torch.no_grad()
 def _take_model(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
     held = _held(model)
+    tables = {f"model.{entry.name}" for h in held.values() for entry in h.entries}
+    others = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.") and k not in tables}
+    model.load_state_dict(others, strict=False)
     for name, param in model.named_parameters():
         if name in held:
             for entry in held[name].entries:
