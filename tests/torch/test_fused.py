@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -625,3 +626,47 @@ def test_ddp(tmp_path: Any) -> None:
     finally:
         torch.distributed.destroy_process_group()
         assert os.path.exists(tmp_path)
+
+
+def test_threads_that_share_a_table_lose_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backward pass while another thread reads `grad` waits until that is stored."""
+    bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
+    optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
+    ids, gradients = torch.tensor([[3]]), rgt.fused._gradients
+    other = threading.Thread(target=lambda: bag(ids).sum().backward())
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(rgt.fused, "_gradients", gradients)
+        other.start()
+        other.join(0.5)  # it cannot end before `grad` is stored
+        return gradients(*arguments)
+
+    monkeypatch.setattr(rgt.fused, "_gradients", interrupted)
+    bag(ids).sum().backward()
+    assert bag.weight.grad is not None
+    other.join()
+    assert bag.weight.grad.to_dense()[3].tolist() == [2.0, 2.0]
+    optimizer.step()
+
+
+def test_a_backward_pass_during_a_step_is_kept_for_the_next() -> None:
+    bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
+    optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
+    bag.weight.data.zero_()
+    bag(torch.tensor([[3]])).sum().backward()
+    step = rgt.fused._use_up(bag.weight, optimizer)
+    next(step)  # checked, not written
+    bag(torch.tensor([[4]])).sum().backward()
+    assert next(step, None) is None
+    optimizer.step()
+    assert bag.weight[3:5].tolist() == [[-1.0, -1.0], [-1.0, -1.0]]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_module_around_the_table_of_a_fused_one(fused: bool) -> None:
+    table = rgt.nn.EmbeddingBag(5, 2, fused=True).weight
+    bag = rgt.nn.EmbeddingBag.from_pretrained(table, freeze=False, fused=fused)
+    assert bag.weight.data_ptr() == table.data_ptr()
+    assert bag.weight is not table
+    assert bag.weight.requires_grad
+    assert torch.equal(bag(torch.tensor([[1]]))[0], table[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -27,6 +28,7 @@ from .kept import Kept
 
 _GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
+_LOCK = threading.RLock()  # threads that share a table add their gradients one after the other, as in autograd
 LAYOUT = "rowgrad_layout"
 _ZERO_GRAD = {inspect.unwrap(owner.zero_grad).__code__ for owner in (torch.nn.Module, torch.optim.Optimizer)}
 
@@ -141,18 +143,19 @@ def _drop(weight: FusedWeight) -> None:
 @torch.no_grad()
 def _store(weight: FusedWeight) -> None:
     """Compute the pending gradients by rows and add them up as autograd does."""
-    for pending in weight.rowgrad_pending:
-        pending.check()
-    found = [pending.rows(weight) for pending in weight.rowgrad_pending]
-    for rows in found:
-        grad = _GRAD.__get__(weight)
-        if grad is None:
-            _GRAD.__set__(weight, rows)
-        elif grad.is_sparse and grad.is_cpu and grad.dtype == torch.float16:  # torch does not add these
-            _GRAD.__set__(weight, _concatenated(grad, rows))
-        else:
-            grad += rows
-    weight.rowgrad_pending = ()
+    with _LOCK:
+        for pending in weight.rowgrad_pending:
+            pending.check()
+        found = [pending.rows(weight) for pending in weight.rowgrad_pending]
+        for rows in found:
+            grad = _GRAD.__get__(weight)
+            if grad is None:
+                _GRAD.__set__(weight, rows)
+            elif grad.is_sparse and grad.is_cpu and grad.dtype == torch.float16:  # torch does not add these
+                _GRAD.__set__(weight, _concatenated(grad, rows))
+            else:
+                grad += rows
+        weight.rowgrad_pending = ()
 
 
 def _concatenated(a: Tensor, b: Tensor) -> Tensor:
@@ -172,7 +175,8 @@ def defer(
         raise refuse("fused_no_optimizer")
     stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
     pending = Pending(update, rows, tensors, [t._version for t in tensors], stream)
-    weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
+    with _LOCK:
+        weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
 
 
 def hold(weight: FusedWeight, optimizer: Any) -> None:
@@ -190,8 +194,10 @@ def updated_from_pending(weight: FusedWeight, optimizer: Any) -> Iterator[None] 
 
 
 def _use_up(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
-    yield from weight.rowgrad_pending[0].update(weight, optimizer)
-    weight.rowgrad_pending = ()
+    used = weight.rowgrad_pending[0]
+    yield from used.update(weight, optimizer)
+    with _LOCK:
+        weight.rowgrad_pending = tuple(pending for pending in weight.rowgrad_pending if pending is not used)
 
 
 def is_only_optimizer(weight: FusedWeight) -> bool:

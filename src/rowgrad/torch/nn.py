@@ -71,7 +71,7 @@ class EmbeddingBag(TableModule):
             raise refuse("fused_unfit", value="max_norm")
         if fused and self.grad == "dense":
             raise refuse("fused_unfit", value="grad='dense'")
-        data = new_table(num_embeddings, embedding_dim, device, dtype) if _weight is None else _weight
+        data = new_table(num_embeddings, embedding_dim, device, dtype) if _weight is None else _weight.detach()
         if tuple(data.shape) != (num_embeddings, embedding_dim):
             raise refuse(
                 "same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim)
