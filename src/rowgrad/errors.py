@@ -571,6 +571,9 @@ WORDS: dict[str, Words] = {
         "value_and_rows: the function looked up other tables, or otherwise, when it was traced again; it must do the"
         " same every time"
     ),
+    "module_changed": Words(
+        "value_and_rows: the function removed {value} from the module; keep all Variables of a module"
+    ),
     "lookup_inside": Words(
         "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
         " from where its ids cannot come out; look it up outside of them"

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import rowgrad as rg
-from rowgrad.jax import Table, optim, value_and_rows
+from rowgrad.jax import Table, optim, rows, value_and_rows
 
 pytest.importorskip("flax")
 import equinox as eqx
@@ -110,6 +110,81 @@ def test_a_bare_table_that_nnx_takes_apart_is_rejected() -> None:
             compile_(value_and_rows(lambda p: loss_of(nnx.merge(graph, p)(IDS, BAGS))))(params)
     _, grads = value_and_rows(lambda m: loss_of(m(IDS, BAGS)))(OfData())  # the module itself holds the table
     assert isinstance(grads.table.rows, rg.IndexedRows)
+
+
+class WithState(nnx.Module):
+    """A model that changes itself: batch statistics, random masks, a counter, intermediates."""
+
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.table = nnx.Param(Table(START))
+        self.norm = nnx.BatchNorm(4, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.calls = nnx.Variable(jnp.asarray(0))
+
+    def __call__(self, ids: Any, bags: Any) -> Any:
+        self.calls[...] += 1
+        vectors = self.dropout(self.norm(self.table.bags(ids, bags, 2)))
+        if not hasattr(self, "vectors"):
+            self.vectors = nnx.Intermediate(())
+        self.vectors.set_value((*self.vectors.get_value(), vectors))
+        return vectors
+
+
+@pytest.mark.parametrize("compile_", [lambda f: f, nnx.jit])
+def test_what_a_function_assigns_to_a_module_is_kept(compile_: Any) -> None:
+    by_rows, dense = WithState(), WithState()
+    for step in range(3):
+        value, _ = compile_(lambda m: value_and_rows(lambda m: loss_of(m(IDS, BAGS)))(m))(by_rows)
+        wanted, _ = compile_(lambda m: nnx.value_and_grad(lambda m: loss_of(m(IDS, BAGS)))(m))(dense)
+        assert value == wanted
+        assert by_rows.calls[...] == step + 1
+        assert by_rows.dropout.rngs.count[...] == dense.dropout.rngs.count[...] == step + 1
+        for found, expected in zip(
+            *(jax.tree.leaves(nnx.state(m, nnx.BatchStat)) for m in (by_rows, dense)), strict=True
+        ):
+            assert found.tobytes() == expected.tobytes()
+        assert len(by_rows.vectors.get_value()) == step + 1
+
+
+def test_shared_variables_of_a_module_have_one_gradient() -> None:
+    class Tied(nnx.Module):
+        def __init__(self) -> None:
+            self.items = nnx.Param(Table(START))
+            self.users = self.items
+            self.scale = nnx.Param(jnp.ones(4))
+            self.gain = self.scale
+
+        def __call__(self) -> Any:
+            first = self.items.bags(IDS, BAGS, 2, combiner="sum") * self.scale
+            return (first + self.users.bags(IDS, BAGS, 2, combiner="sum") * self.gain).sum()
+
+    model = Tied()
+    _, grads = value_and_rows(lambda m: m())(model)
+    wanted = nnx.grad(lambda m: m())(model)
+    assert grads.users is grads.items
+    assert grads.gain is grads.scale
+    assert grads.scale.tobytes() == wanted["gain"].tobytes()
+    assert rows.to_dense(grads.items.get_value()).array.tobytes() == wanted["items"].get_value().array.tobytes()
+    optimizer = nnx.Optimizer(model, optim.sgd(1.0), wrt=nnx.Param)
+    optimizer.update(model, grads)
+    assert model.users is model.items
+    np.testing.assert_array_equal(model.items.get_value().array[7], START[7] - 4)
+
+
+def test_a_module_that_assigns_a_table_or_drops_state_is_rejected() -> None:
+    def assign(model: Any) -> Any:
+        model.table = nnx.Param(Table(START))
+        return jnp.zeros(())
+
+    def drop(model: Any) -> Any:
+        del model.linear
+        return jnp.zeros(())
+
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a table is read by"):
+        value_and_rows(assign)(OfParam())
+    with pytest.raises(rg.errors.InvalidArgumentError, match="removed linear"):
+        value_and_rows(drop)(OfParam())
 
 
 def test_a_tree_taken_apart_by_hand_is_rejected() -> None:

@@ -7,6 +7,7 @@ gave, with the tables held constant; the ids of the lookups come out beside its 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -62,12 +63,18 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
     f, recompute = _peel(f)
 
     def value_and_grads(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        parts = Parts(params)
+        modules = Modules.of(params)
+        parts = Parts(params if modules is None else modules.state)
 
-        def run(trained: list[Any], arrays: list[Any], log: LookupLog) -> Any:
+        def run(trained: list[Any], arrays: list[Any], log: LookupLog) -> tuple[Any, Any]:
+            tree = parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)])
             before = TRAINED.set(trained)
             try:
-                return f(parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)]), *args, **kwargs)
+                if modules is None:
+                    return f(tree, *args, **kwargs), []
+                given = [_leaves(x) for x in tree]
+                merged = modules.merged(tree)
+                return f(merged, *args, **kwargs), modules.assigned(merged, given)
             finally:
                 TRAINED.reset(before)
 
@@ -76,23 +83,27 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
 
         def tapped(trained: list[Any], taps: list[Any]) -> Any:
             log = LookupLog(taps)
-            result = run(trained, parts.arrays, log)
+            result, assigned = run(trained, parts.arrays, log)
             if [s._replace(axes=None) for s in log.lookups] != [s._replace(axes=None) for s in seen]:
                 raise refuse("lookups_differ")
             if any(isinstance(leaf, Tap) for leaf in jax.tree_util.tree_leaves(result)):
                 raise refuse("table_tapped")
             value, aux = result if has_aux else (result, None)
-            return value, (aux, log.ids)
+            return value, (aux, log.ids, assigned)
 
         differentiated = jax.value_and_grad(recompute(tapped), argnums=(0, 1), has_aux=True)
-        (value, (aux, ids)), (trained, grads) = differentiated(parts.trained, taps)
+        (value, (aux, ids, assigned)), (trained, grads) = differentiated(parts.trained, taps)
         lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
         with jax.numpy_dtype_promotion("standard"):  # lookups of one table may have ids of different types
             rows = [
                 rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
                 for t, a in enumerate(parts.arrays)
             ]
-        return ((value, aux) if has_aux else value), parts.joined(trained, rows, other=lambda _: None)
+        tree = parts.joined(trained, rows, other=lambda _: None)
+        if modules is not None:
+            modules.assign(assigned)
+            tree = modules.merged(tree)
+        return ((value, aux) if has_aux else value), tree
 
     return value_and_grads
 
@@ -160,6 +171,96 @@ def _is_table(leaf: Any) -> bool:
 
 def _is_trained(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+class Modules:
+    """Modules of flax.nnx among the parameters: their Variables may be shared, and functions may assign to them.
+
+    As a tree, a module would have each shared Variable several times, with a part of the gradient each, and what a
+    function assigns (batch statistics, random counters) would be lost with the copy it is given.
+    """
+
+    def __init__(self, nnx: Any, params: Any) -> None:
+        self._nnx, self._params = nnx, params
+        self._graph, state = nnx.split(params)
+        flat = list(nnx.to_flat_state(state))
+        self._paths = [path for path, _ in flat]
+        places = [_at(params, path) for path in self._paths]
+        self._is_bare = [isinstance(x, Table) for x in places]  # not in a Variable: nnx takes it apart
+        self.state = [x if isinstance(x, Table) else value for (_, value), x in zip(flat, places, strict=True)]
+        self._written: list[tuple[Any, Any]] = []  # paths and trees of what a function assigned
+
+    @classmethod
+    def of(cls, params: Any) -> Modules | None:
+        """The modules in a tree of parameters, if there are any."""
+        nnx = sys.modules.get("flax.nnx")
+        if nnx is None or not hasattr(nnx, "to_flat_state"):
+            return None
+        leaves = jax.tree_util.tree_leaves(params, is_leaf=lambda x: isinstance(x, Table | nnx.Module))
+        return cls(nnx, params) if any(isinstance(x, nnx.Module) for x in leaves) else None
+
+    def merged(self, state: Sequence[Any]) -> Any:
+        """The parameters with other values in place of `self.state`."""
+        values = [x.held if is_bare else x for x, is_bare in zip(state, self._is_bare, strict=True)]
+        return self._nnx.merge(self._graph, self._state_of(zip(self._paths, values, strict=True)))
+
+    def assigned(self, merged: Any, given: Sequence[list[Any]]) -> list[list[Any]]:
+        """The leaves of all Variables that are new or have leaves other than the given ones."""
+        before = dict(zip(self._paths, given, strict=True))
+        bare = [path for path, is_bare in zip(self._paths, self._is_bare, strict=True) if is_bare]
+        taps = [(_at(merged, path), *before.pop(path)) for path in bare]
+        if any(not isinstance(x, Table) or x.held is not table.held for x, table in taps):
+            raise refuse("table_tapped")
+        for x, _ in taps:
+            x._held = None  # of which nnx does not ask whether it is an array
+        flat = list(self._nnx.to_flat_state(self._nnx.split(merged)[1]))
+        for x, table in taps:
+            x._held = table.held
+        self._written, found = [], []
+        for path, value in flat:
+            leaves, tree = jax.tree_util.tree_flatten(value, is_leaf=_is_a_table)
+            old = before.pop(path, [])
+            if len(leaves) == len(old) and all(x is y for x, y in zip(leaves, old, strict=True)):
+                continue
+            if any(isinstance(x, Table) for x in (*leaves, *old)):
+                raise refuse("table_tapped")
+            self._written.append((path, tree))
+            found.append(leaves)
+        if before:
+            raise refuse("module_changed", value=".".join(map(str, next(iter(before)))))
+        return found
+
+    def assign(self, assigned: list[list[Any]]) -> None:
+        """Write what a function assigned to its copy."""
+        known = []
+        for (path, tree), leaves in zip(self._written, assigned, strict=True):
+            value = tree.unflatten(leaves)
+            if path in self._paths:
+                known.append((path, value))
+            else:
+                setattr(_at(self._params, path[:-1]), path[-1], value)
+        if known:
+            self._nnx.update(self._params, self._state_of(known))
+
+    def _state_of(self, items: Any) -> Any:
+        return self._nnx.from_flat_state(list(items))
+
+
+def _at(params: Any, path: Sequence[Any]) -> Any:
+    """What a path of nnx leads to, or the Table it leads into."""
+    for key in path:
+        if isinstance(params, Table):
+            break
+        params = getattr(params, key) if isinstance(key, str) and hasattr(params, key) else params[key]
+    return params
+
+
+def _is_a_table(x: Any) -> bool:
+    return isinstance(x, Table)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return jax.tree_util.tree_leaves(tree, is_leaf=_is_a_table)
 
 
 def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
