@@ -325,3 +325,58 @@ def test_ids_given_as_a_list_become_an_array_of_the_gradient() -> None:
     rows = rg.vjp("GatherRows", (TABLE, ids), np.ones((2, 2)))[0]
     ids[0] = 1
     assert rows.indices.tolist() == [2, 0]
+
+
+def test_lists_of_numbers_take_the_dtype_they_take_in_the_call() -> None:
+    wide, numbers = np.array([3.0, 7.0]), [0.1, 0.2]
+    to_wide, to_numbers = rg.vjp(OPS["Mul"], (wide, numbers), np.ones(2))
+    assert to_wide.tolist() == numbers  # in float64, as Mul(wide, numbers) reads them
+    assert (to_numbers.dtype, to_numbers.tolist()) == (np.float64, [3, 7])
+
+    def inner(values: Any) -> Any:
+        return rg.vjp(lambda v: OPS["Mul"](v, OPS["Mul"](v, wide)), (values,), np.ones(2))[0]
+
+    assert rg.vjp(inner, (numbers,), np.ones(2))[0].tolist() == [6, 14]
+
+
+def test_a_nested_list_of_numbers_is_not_a_table() -> None:
+    ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
+    shards = [[1.0, 2.0], [3.0, 4.0]]
+    assert rg.embedding_lookup_sparse(shards, ids).tolist() == [2.0]  # two shards of rank 1
+    with pytest.raises(rg.errors.InvalidArgumentError, match="params must be an array; got a list of numbers"):
+        rg.vjp(rg.embedding_lookup_sparse, (shards, ids), np.ones((1, 2), np.float32))
+
+
+def test_lists_of_different_lengths_are_rejected_by_the_op() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="Neg: x must be an array"):
+        rg.vjp(OPS["Neg"], ([[1.0, 2.0], [3.0]],), 1.0)
+
+
+def test_containers_of_arrays_keep_their_form_and_dtype() -> None:
+    def function(given: Any, weights: Any) -> Any:
+        return OPS["Add"](OPS["Mul"](given["a"], weights[0][0]), OPS["Neg"](weights[1]))
+
+    given, weights = {"a": np.array([2.0, 3.0]), "n": 5}, [[np.array([0.1, 0.2])], np.zeros(2)]
+    to_given, to_weights = rg.vjp(function, (given, weights), np.ones(2))
+    assert (to_given["a"].tolist(), to_given["n"]) == ([0.1, 0.2], None)
+    assert (to_weights[0][0].tolist(), to_weights[1].tolist()) == ([2, 3], [-1, -1])
+    tensors = [rg.SparseTensor([[k]], np.ones(1), [2]) for k in range(2)]
+    both = rg.vjp(lambda pair: rg.sparse.add(*pair), (tensors,), np.array([3.0, 4.0]))[0]
+    assert [gradient.tolist() for gradient in both] == [[3], [4]]
+
+
+def test_cotangents_of_another_byte_order() -> None:
+    assert rg.vjp(OPS["Neg"], (TABLE,), TABLE.astype(">f8"))[0].tobytes() == (-TABLE).tobytes()
+    assert rg.vjp(lambda x: x, (TABLE.astype(">f8"),), TABLE)[0].tolist() == TABLE.tolist()
+
+
+def test_cotangents_of_constants_have_their_shape() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[1\] must have shape \[3,2\], got \[2\]"):
+        rg.vjp(lambda x: (OPS["Neg"](x), TABLE), (TABLE,), (TABLE, np.ones(2)))
+
+
+def test_cotangents_that_the_dtype_does_not_hold() -> None:
+    half = np.ones((), np.float16)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must hold values of float16; got 10+"):
+        rg.vjp(OPS["Neg"], (half,), 1e9)
+    assert rg.vjp(OPS["Neg"], (half,), float("inf"))[0] == -np.inf

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .arrays import admit, as_array
+from .arrays import admit, as_array, is_inexact
 from .dispatch import describe_value, invoke
 from .errors import OpError, refuse, shape_text
 from .raw_ops import OPS
@@ -52,8 +52,20 @@ class Traced:
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the value."""
+        """The dtype of the value; lists of numbers are float32 where nothing beside them says otherwise."""
+        if self.is_list:
+            return np.dtype(np.float32)
         return getattr(self.value, "dtype", np.dtype(type(self.value)))
+
+    @property
+    def numbers(self) -> Any:
+        """The value that no tape traces."""
+        return self.value.numbers if isinstance(self.value, Traced) else self.value
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the value is a list of Python numbers."""
+        return isinstance(self.numbers, list | tuple)
 
     @property
     def ndim(self) -> int:
@@ -99,7 +111,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
     inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in flat.items()}
     if op.has_lists:
         inside = regroup(op, inside)
-    if op.layer == "dense":
+    if op.layer == "dense" or any(isinstance(v, Traced) and v.is_list for v in flat.values()):
         inside = _settled(op, inside)
     outputs = invoke(op, (), {**inside, **attrs})
     results = tuple(Traced(tape, o) if is_differentiable(o) else o for o in outputs)
@@ -112,7 +124,10 @@ def _settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
     plain = [a.name for a in op.inputs if not a.host and not a.many and not hasattr(arguments[a.name], "dtype")]
     if not plain:
         return arguments
-    beside = {k: np.zeros(0, v.dtype) if isinstance(v, Traced) else v for k, v in arguments.items()}
+    beside = {
+        k: (v.numbers if v.is_list else np.zeros(0, v.dtype)) if isinstance(v, Traced) else v
+        for k, v in arguments.items()
+    }
     admitted = admit(op, beside)
     return {**arguments, **{name: admitted[name] for name in plain}}
 
@@ -133,7 +148,7 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
     `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
     The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
-    SparseTensor stands for its values, among outputs too, `IndexedRows` for theirs, a list or tuple for its items.
+    SparseTensor stands for its values, among outputs too, `IndexedRows` for theirs, a list or dict for its items.
     Gradients share no memory with one another or with arguments. `attrs` are passed on.
 
     >>> import numpy as np, rowgrad as rg
@@ -162,17 +177,31 @@ def _trace(tape: Tape, value: Any) -> Any:
         return SparseTensor(value.indices, _trace(tape, value.values), value.dense_shape)
     if isinstance(value, IndexedRows):
         return IndexedRows(_trace(tape, value.values), value.indices, value.num_rows, value.is_unique)
-    if isinstance(value, list | tuple) and value and all(hasattr(v, "dtype") for v in value):
-        items = [_trace(tape, v) for v in value]
-        return tuple(items) if isinstance(value, tuple) else items
-    if isinstance(value, list | tuple) and value and np.asarray(value).dtype.kind == "f":
-        value = np.asarray(value, np.float32)  # what the ops make of Python numbers
+    if isinstance(value, Mapping):
+        return {k: _trace(tape, v) for k, v in value.items()}
+    if isinstance(value, list | tuple) and value:
+        if _holds_arrays(value) or all(hasattr(v, "dtype") for v in value):
+            items = [_trace(tape, v) for v in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        try:
+            is_real = np.asarray(value).dtype.kind == "f"
+        except ValueError:  # items of different lengths: the op that gets them says so
+            return value
+        if is_real:
+            return Traced(tape, value)  # it takes the dtype of what it stands beside, as in the call alone
     if not hasattr(getattr(value, "dtype", np.dtype(float)), "kind"):
         kind = f"{type(value).__module__}.{type(value).__name__}"
         raise TypeError(
             f"vjp: inputs must be arrays of NumPy, got {kind}; torch.autograd differentiates torch's tensors"
         )
     return Traced(tape, value) if is_differentiable(value) else value
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether a value is an array that is not a scalar, or holds one: lists of those are not lists of numbers."""
+    if isinstance(value, list | tuple | Mapping):
+        return any(map(_holds_arrays, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, SparseTensor | IndexedRows) or len(getattr(value, "shape", ())) > 0
 
 
 class _Owned:
@@ -209,12 +238,20 @@ def _memory(array: Any) -> int:
 def _collect(gradients: dict[int, list[Any]], value: Any, owned: _Owned) -> Any:
     if isinstance(value, SparseTensor | IndexedRows):
         return _collect(gradients, value.values, owned)
-    if isinstance(value, list | tuple):
-        if not any(isinstance(v, Traced) for v in value):
+    if isinstance(value, list | tuple | Mapping):
+        if not _holds_traced(value):
             return None
+        if isinstance(value, Mapping):
+            return {k: _collect(gradients, v, owned) for k, v in value.items()}
         items = [_collect(gradients, v, owned) for v in value]
         return tuple(items) if isinstance(value, tuple) else items
     return owned.gradient(_sum(gradients.get(id(value), []))) if isinstance(value, Traced) else None
+
+
+def _holds_traced(value: Any) -> bool:
+    if isinstance(value, list | tuple | Mapping):
+        return any(map(_holds_traced, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value.values if isinstance(value, SparseTensor | IndexedRows) else value, Traced)
 
 
 def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]:
@@ -232,9 +269,12 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
         )
     gradients: dict[int, list[Any]] = {}
     for k, (result, y) in enumerate(zip(results, given, strict=True)):
-        if y is not None and isinstance(result, Traced) and result.tape is tape:
-            # one value may be returned twice
-            gradients.setdefault(id(result), []).append(_cotangent(k, result, y))
+        if y is None:
+            continue
+        if is_differentiable(result):
+            y = _cotangent(k, result, y)
+        if isinstance(result, Traced) and result.tape is tape:
+            gradients.setdefault(id(result), []).append(y)  # one value may be returned twice
     while tape.nodes:
         op, arguments, made, produced = tape.nodes.pop()
         ys = [_sum(gradients.pop(id(r), [])) for r in produced]
@@ -269,17 +309,31 @@ def _cotangent(k: int, result: Traced, y: Any) -> Any:
     if not hasattr(y, "dtype"):
         call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
         try:
-            y = as_array(y, facts["argument"], result.dtype.name)
+            y = _number(y, facts["argument"], result.dtype)
         except OpError as error:
             raise error.in_call("vjp", None, call) from None
     call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
     if tuple(y.shape) != result.shape:
         facts |= {"value": shape_text(tuple(y.shape)), "bound": shape_text(result.shape)}
         raise refuse("same_shape", **facts).in_call("vjp", None, call)
-    if y.dtype != result.dtype:
+    if isinstance(y, np.ndarray) and y.dtype != result.dtype and _native(y.dtype) == _native(result.dtype):
+        y = y.astype(_native(y.dtype))  # of another byte order
+    elif y.dtype != result.dtype:
         facts |= {"value": y.dtype, "bound": result.dtype, "why": ", as the output"}
         raise refuse("dtype_expected", **facts).in_call("vjp", None, call)
     return y
+
+
+def _number(given: Any, argument: str, dtype: Any) -> Any:
+    """A Python number as an array of a dtype that holds it."""
+    array = as_array(given, argument, dtype.name)
+    if is_inexact(array.dtype) and not np.isfinite(array).all() and np.isfinite(np.asarray(given)).all():
+        raise refuse("integer_does_not_fit", argument=argument, value=repr(given), bound=dtype)
+    return array
+
+
+def _native(dtype: Any) -> Any:
+    return dtype.newbyteorder("=")
 
 
 def _zero(result: Any) -> Any:

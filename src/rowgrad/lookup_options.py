@@ -76,6 +76,8 @@ def check_default_id(default_id: int | None, dtype: Any) -> None:
 
 def shards_of(params: Any, argument: str) -> list[Any]:
     """Only a list is a list of shards; everything else is one table."""
+    if getattr(params, "is_list", False):  # under vjp; alone it would be a list of shards
+        raise refuse("not_an_array", argument=argument, value="a list of numbers; write numpy.array(…) around it")
     shards = params if isinstance(params, list) else [params]
     if not isinstance(params, list | tuple) and not hasattr(params, "dtype") and hasattr(params, "__iter__"):
         items = () if hasattr(params, "__array__") else tuple(params)
