@@ -69,6 +69,15 @@ def test_every_dtype_goes_through_a_script(dtype: str, large: bool, tmp_path: Pa
     assert (tmp_path / "script.py.arrays").exists() == (large and dtype != "string" and not dtype.startswith("q"))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int64", "string"])
+def test_arrays_in_a_list_go_through_a_script(dtype: str, tmp_path: Path) -> None:
+    page = Page("p", [Block("both", "Pack", {"values": [values(dtype), np.tile(values(dtype), 1)[::-1]]})])
+    wanted = ClientSession(build(page)).run("both")
+    found = ClientSession(run_script(page, tmp_path)["root"]).run("both")
+    assert found.dtype == wanted.dtype
+    assert found.tolist() == wanted.tolist() if dtype == "string" else found.tobytes() == wanted.tobytes()
+
+
 def test_nan_payloads_survive(tmp_path: Path) -> None:
     array = np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)
     found = run_script(Page("p", [Block("c", "Const", {"val": array})]), tmp_path)

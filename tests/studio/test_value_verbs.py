@@ -267,6 +267,19 @@ def test_tables(asking: Asking) -> None:
     assert sent(asking, "t.csv", b"1;2\n3;4\n")["t"].tolist() == [[1, 2], [3, 4]]
 
 
+def test_sizes_behind_a_size_of_0_are_kept(asking: Asking) -> None:
+    for shape in ([0, 3], [2, 0, 3], [0]):
+        for verb, given in (("parse", {"text": "{}"}), ("cells", {"dtype": "", "cells": []})):
+            told = asking.ask(verb, given | {"shape": shape})
+            assert told["info"]["shape"] == shape
+            assert asking.ask("describe", {"value": told["value"]})["info"]["shape"] == shape
+
+
+def test_long_texts_hold_numbers_that_float32_reaches(asking: Asking) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"text: 1e\+39 at element 2000 is too large for float32"):
+        asking.ask("parse", {"text": "{" + "1.5," * 2000 + "1e39}"})
+
+
 def huge_header() -> bytes:
     made = io.BytesIO()
     np.lib.format.write_array_header_1_0(made, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
@@ -288,6 +301,8 @@ def huge_header() -> bytes:
         ("a.csv", b"x,y\n1,2\n3,q", "a.csv: 'q' in row 2, cell 1 is no int32"),
         ("a.csv", b"1,2\n3,", "a.csv: there is nothing in row 1, cell 1"),
         ("a.csv", b"\xff\xfe", "a.csv: it is no UTF-8 text: byte 0"),
+        ("a.csv", b"1,1e39\n2.5,1", r"a.csv: 1e\+39 in row 0, cell 1 is too large for float32"),
+        ("a.csv", b"size\n1e400\n2", "a.csv: '1e400' in row 1, cell 0 is too large for float64"),
     ],
 )
 def test_files_that_are_refused(asking: Asking, name: str, body: bytes, words: str) -> None:

@@ -159,9 +159,29 @@ def _weak(array: Array, is_truth: bool) -> Any:
         array = array.astype(bool)
     if array.dtype == np.float32:
         return array
+    if 0 in array.shape[:-1]:  # a list would lose the sizes behind the 0
+        return array.astype(np.float32)
     if array.size > MOST_WEAK:
-        return array.astype(np.float32) if array.dtype == np.float64 else array
+        return _narrowed(array) if array.dtype == np.float64 else array
     return array.tolist()
+
+
+def _narrowed(array: Array) -> Array:
+    try:
+        return as_float32(array, lambda k: f" at element {k}")
+    except PageError as error:
+        raise InvalidArgumentError(f"text: {error.message}", argument="text") from None
+
+
+def as_float32(array: Array, where: Callable[[int], str]) -> Array:
+    """Numbers as float32, which they become where nothing says more; one that it does not reach is an error."""
+    with np.errstate(over="ignore"):
+        made = array.astype(np.float32)
+    lost = np.isinf(made) & np.isfinite(array)
+    if lost.any():
+        k = int(lost.argmax())
+        raise PageError("", f"{array.reshape(-1)[k]}{where(k)} is too large for float32; name a dtype")
+    return made
 
 
 def _in_shape(array: Array, shape: list[int]) -> Array:

@@ -18,7 +18,7 @@ from ..graph.io.arrays import admitted
 from ..graph.literal_elements import parse_words, shown
 from ..graph.page import PageError
 from ..spec import QUANTIZED
-from .literals import rows_of
+from .literals import as_float32, rows_of
 
 ENDINGS = (".npy", ".npz", ".csv", ".tsv")
 MOST_BYTES = 1 << 28  # of all arrays of one file, unpacked: as much as all requests may hold
@@ -154,7 +154,7 @@ def _table(raw: bytes, separator: str | None, dtype: str | None) -> Array:
         raise PageError("", f"there is nothing{where(words.index(''))}")
     made = parse_words(words, kind, where)
     if kind is None and made.dtype == np.float64:
-        made = made.astype(np.float32)  # as numbers that are typed become, where nothing says more
+        made = as_float32(made, where)
     return made if width == 1 else made.reshape(len(body), width)
 
 
@@ -164,5 +164,13 @@ def _numeric(row: list[str]) -> bool:
     try:
         parse_words(told, "complex128")
     except PageError:
-        return False
+        return all(map(_is_number, told))  # one may be too large, which is an error and no text
     return bool(told)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        complex(cell)
+    except ValueError:
+        return False
+    return cell.isascii() and "_" not in cell

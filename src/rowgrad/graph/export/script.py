@@ -200,6 +200,8 @@ def _dtype_text(dtype: str) -> str:
 def _plain_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_plain_text, value))}]"
+    if isinstance(value, np.ndarray):  # an entry of a list
+        return value_text(canonical(value, "value"))
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, complex):
         return f"complex({_plain_text(value.real)}, {_plain_text(value.imag)})"
