@@ -508,9 +508,58 @@ def test_on_rows_names_what_it_cannot_take() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="an optax transformation, with init and update; got None"):
         rows.on_rows(None)
     mask = {"items": True, "layer": False}
-    with pytest.raises(
-        rg.errors.InvalidArgumentError, match=r"masked to row gradients: .* apply on_rows to what is inside"
-    ):
-        rows.on_rows(optax.masked(optax.scale(0.5), mask))
+    other = rows.on_rows(optax.masked(optax.scale(0.5), {"user": True}))
+    with pytest.raises(rg.errors.InvalidArgumentError, match="masked to row gradients: its init raised ValueError"):
+        other.update(grads(), optax.MaskedState(optax.EmptyState()))
     half = updated_by(optax.masked(rows.on_rows(optax.scale(0.5)), mask))(grads())
     np.testing.assert_array_equal(half["items"].rows.values[:2], by_rows().values[:2] / 2)
+
+
+def by_key(params: Any) -> Any:
+    return {name: name == "items" for name in params}
+
+
+def by_path(params: Any) -> Any:
+    return jax.tree_util.tree_map_with_path(lambda path, _: "a" if "items" in str(path) else "b", params)
+
+
+@pytest.mark.parametrize("compile_", [lambda f: f, jax.jit, on_a_mesh], ids=["eager", "jit", "shard_map"])
+@pytest.mark.parametrize(
+    ("transformation", "name"),
+    [
+        (optax.masked(optax.trace(0.9), by_key), "trace"),
+        (optax.chain(optax.scale(2.0), optax.masked(optax.add_noise(0.1, 0.5, 0), by_key)), "add_noise"),
+        (optax.multi_transform({"a": optax.ema(0.9), "b": optax.scale(2.0)}, by_path), "ema"),
+    ],
+)
+def test_masks_that_choose_a_table_by_its_name_are_checked(transformation: Any, name: str, compile_: Any) -> None:
+    """State for every element was taken for that of the rows which happened to be in the same places."""
+    on_rows = rows.on_rows(transformation)
+    params = {"items": Table(jnp.ones((ROWS, COLUMNS))), "layer": jnp.ones(2)}
+    with pytest.raises(rg.errors.InvalidArgumentError, match=rf"cannot apply {name} to row gradients"):
+        compile_(lambda g: on_rows.update(g, on_rows.init(params), params)[0])(grads())
+
+
+@pytest.mark.parametrize(
+    "transformation",
+    [
+        optax.masked(optax.scale(0.5), by_key),
+        optax.masked(optax.scale(0.5), {"items": True, "layer": False}),
+        optax.multi_transform({"a": optax.clip(0.5), "b": optax.trace(0.9)}, {"items": "a", "layer": "b"}),
+        optax.multi_transform({"a": optax.clip(0.5), "b": optax.trace(0.9)}, by_path),
+    ],
+)
+def test_masked_transformations_on_rows_do_what_they_do_on_dense_gradients(transformation: Any) -> None:
+    params = {"items": Table(jnp.ones((ROWS, COLUMNS))), "layer": jnp.ones(2)}
+    on_rows = rows.on_rows(transformation)
+    state, dense_state = on_rows.init(params), transformation.init(params)
+    for _ in range(2):
+        found, state = on_rows.update(grads(), state, params)
+        wanted, dense_state = transformation.update(rows.to_dense(grads()), dense_state, params)
+        for a, b in zip(*map(jax.tree.leaves, (rows.to_dense(found), wanted)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_accumulating_transformations_are_rejected_by_name() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="cannot apply MultiSteps to row gradients"):
+        rows.on_rows(optax.MultiSteps(optax.scale(1.0), 2))

@@ -160,7 +160,8 @@ def on_rows(transformation: Any) -> RowTransformation:
     The transformation must leave zeros zero, and must not look at how many there are, at parameters, or at state for
     every element. Then its result is that for dense gradients. `on_rows` runs it on small arrays to see that, and
     raises an error that names the transformation if it is not so: `optax.add_noise`, `optax.add_decayed_weights`,
-    `optax.trace`, `optax.scale_by_adam`, `optax.clip_by_block_rms`.
+    `optax.trace`, `optax.scale_by_adam`, `optax.clip_by_block_rms`. Those that choose leaves (`optax.masked`,
+    `optax.multi_transform`) are checked by `update`, when it gets a tree of a new structure.
 
     >>> import optax
     >>> from rowgrad.jax import optim, rows
@@ -169,11 +170,18 @@ def on_rows(transformation: Any) -> RowTransformation:
     if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
         raise refuse("number_unfit", argument="transformation", value=repr(transformation)[:80],
                      bound="an optax transformation, with init and update")  # fmt: skip
-    _check(transformation)
+    small = {"table": IndexedRows(np.zeros((3, 3)), np.zeros(3, int), _ROWS), "layer": np.zeros(4)}
+    chooses = _chooses(transformation, small)
+    if not chooses:
+        _check(transformation, small)
+    checked: set[Any] = set()
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         updates = _distinct(updates)
         leaves, tree = jax.tree_util.tree_flatten(updates, is_leaf=is_rows)
+        if chooses and (form := (tree, *map(is_rows, leaves))) not in checked:
+            _check(transformation, updates)
+            checked.add(form)
         arrays = tree.unflatten([x.values if is_rows(x) else x for x in leaves])
         arrays, state = transformation.update(arrays, state, None, **extra)
         found = zip(leaves, tree.flatten_up_to(arrays), strict=True)
@@ -269,13 +277,23 @@ def _merge(parts: Sequence[IndexedRows]) -> IndexedRows:
 _ROWS, _NAMED = 7, [1, 4]
 
 
-def _check(transformation: Any) -> None:
+def _chooses(transformation: Any, gradients: Any) -> bool:
+    """Whether a transformation treats some leaves of a tree differently, by their names or by a tree of masks."""
+    with jax.core.eval_context():
+        try:
+            state = jax.eval_shape(transformation.init, _examples(gradients)[0])
+        except Exception:  # a tree of masks that is not like the gradients
+            return True
+    return "MaskedState" in str(jax.tree_util.tree_structure(state))  # the state of optax.masked
+
+
+def _check(transformation: Any, gradients: Any) -> None:
     """Raise an error unless the transformation gives rows what it gives them within a dense gradient."""
-    why = _misfit(transformation)
+    why = _misfit(transformation, gradients)
     if why is None:
         return
     for member in _members(transformation):  # of a chain, name the one at fault
-        _check(member)
+        _check(member, gradients)
     raise refuse("transformation_unfit", value=_name(transformation), why=why)
 
 
@@ -283,54 +301,72 @@ def _name(transformation: Any) -> str:
     return str(getattr(transformation.update, "__qualname__", repr(transformation))).split(".")[0]
 
 
-def _misfit(transformation: Any) -> str | None:
-    """What is wrong with a transformation, found by running it on small arrays; None if it is fit."""
+def _examples(gradients: Any) -> tuple[Any, Any]:
+    """Two small trees like the gradients: with dense arrays, and with the values of rows, the last of them padding."""
     random = np.random.default_rng(0)
-    layer, values = random.standard_normal(4).astype(np.float32), random.standard_normal((3, 3)).astype(np.float32)
-    values[-1] = 0.0  # a row of padding
-    table = np.zeros((_ROWS, 3), np.float32)
-    table[_NAMED] = values[:-1]
-    with jax.ensure_compile_time_eval():
-        dense, by_rows = ({"table": x, "layer": layer} for x in (table, values))
+    leaves, tree = jax.tree_util.tree_flatten(gradients, is_leaf=is_rows)
+    dense, by_rows = [], []
+    for x in leaves:
+        shape = (3, *(min(d, 3) for d in x.shape[1:])) if is_rows(x) else tuple(min(d, 4) for d in x.shape)
+        values = random.standard_normal(shape).astype(np.float32)
+        by_rows.append(values)
+        if is_rows(x):
+            values[-1] = 0
+            table = np.zeros((_ROWS, *shape[1:]), np.float32)
+            table[_NAMED] = values[:-1]
+            values = table
+        dense.append(values)
+    return tree.unflatten(dense), tree.unflatten(by_rows)
+
+
+def _misfit(transformation: Any, gradients: Any) -> str | None:
+    """What is wrong with a transformation, found by running it on small arrays; None if it is fit."""
+    rowwise = [is_rows(x) for x in jax.tree_util.tree_leaves(gradients, is_leaf=is_rows)]
+    with jax.core.eval_context():
+        trees = _examples(gradients)
         try:
-            states = [jax.eval_shape(transformation.init, tree) for tree in (dense, by_rows)]
+            states = [jax.tree_util.tree_flatten(jax.eval_shape(transformation.init, tree)) for tree in trees]
         except Exception as error:
-            why = f"its init raised {type(error).__name__} for other parameters; apply on_rows to what is inside of it"
+            why = f"its init raised {type(error).__name__} for a tree like the gradients"
             raise refuse("transformation_unfit", value=_name(transformation), why=why) from error
         if states[0] != states[1]:
             return "it keeps state for every element of a parameter"
         try:
-            found, compact = (_runs(transformation, tree) for tree in (dense, by_rows))
+            found, compact = (_runs(transformation, tree) for tree in trees)
         except OpError:
             raise
         except Exception as error:
             return f"without parameters it raised {type(error).__name__}"
-    if any(tree["table"][np.setdiff1d(np.arange(_ROWS), _NAMED)].any() for tree in found):
+    if any(len(update) != len(rowwise) for update in (*found, *compact)):
+        return "its result has another structure"
+    unnamed = np.setdiff1d(np.arange(_ROWS), _NAMED)
+    if any(x[unnamed].any() for update in found for x, by_row in zip(update, rowwise, strict=True) if by_row):
         return "it changes rows that have no gradient"
     for a, b in zip(found, compact, strict=True):
-        pairs = (a["table"][_NAMED], b["table"][:-1]), (a["layer"], b["layer"])
+        pairs = [(x[_NAMED], y[:-1]) if by_row else (x, y) for x, y, by_row in zip(a, b, rowwise, strict=True)]
         if not all(np.allclose(x, y, rtol=1e-4, atol=0) for x, y in pairs):
             return "its result depends on how many rows have no gradient"
     return None
 
 
 def _runs(transformation: Any, tree: Any) -> list[Any]:
-    """The results of a few steps with gradients from small to large."""
+    """The leaves of the results of a few steps with gradients from small to large."""
 
     def run(tree: Any) -> list[Any]:
         state, found = transformation.init(tree), []
         for factor in (1e-3, 1.0, 1e3):
-            update, state = transformation.update(jax.tree_util.tree_map(lambda x: x * factor, tree), state, None)  # noqa: B023
+            given = jax.tree_util.tree_map(lambda x: x * factor, tree)  # noqa: B023
+            update, state = transformation.update(given, state, None)
             found.append(update)
         return found
 
-    return [jax.tree_util.tree_map(np.asarray, update) for update in jax.jit(run)(tree)]
+    return [[np.asarray(x) for x in jax.tree_util.tree_leaves(update)] for update in jax.jit(run)(tree)]
 
 
 def _members(transformation: Any) -> Iterator[Any]:
     """The transformations another one is made of, as far as its functions hold them."""
     held = [_held(getattr(transformation, name)) for name in ("init", "update")]
-    for value in held[1]:
+    for value in [x for v in held[1] for x in (v.values() if isinstance(v, dict) else [v])]:
         if hasattr(value, "init") and hasattr(value, "update"):
             yield value
     lists = [[v for v in values if isinstance(v, tuple | list) and v and all(map(callable, v))] for values in held]
