@@ -380,3 +380,11 @@ def test_cotangents_that_the_dtype_does_not_hold() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must hold values of float16; got 10+"):
         rg.vjp(OPS["Neg"], (half,), 1e9)
     assert rg.vjp(OPS["Neg"], (half,), float("inf"))[0] == -np.inf
+
+
+@pytest.mark.parametrize("number", [1.5, [1.5, 1.5]])
+@pytest.mark.parametrize("dtypes", [(np.float64, np.float32), (np.float16, ml_dtypes.bfloat16)])
+def test_numbers_beside_two_dtypes(number: Any, dtypes: tuple[Any, Any]) -> None:
+    first, second = (np.full(np.shape(number), k + 2, dtype) for k, dtype in enumerate(dtypes))
+    products = rg.vjp(lambda x: (OPS["Mul"](x, first), OPS["Mul"](second, x)), (number,), (first, second))[0]
+    assert (products.dtype, products.tolist()) == (np.promote_types(*dtypes), np.full(np.shape(number), 13.0).tolist())

@@ -345,6 +345,9 @@ def _sum(parts: list[Any]) -> Any:
     """Gradients of one value as one: rows one after the other as in TensorFlow, or their dense sum; None of none."""
     if len(parts) < 2:
         return parts[0] if parts else None
+    if len({part.dtype for part in parts}) > 1:  # of Python numbers, which took the dtypes of what they stood beside
+        widest = functools.reduce(np.promote_types, (part.dtype for part in parts))
+        parts = [OPS["CastLike"](densify(part), np.zeros((), widest)) for part in parts]
     if not all(isinstance(part, IndexedRows) for part in parts):
         return functools.reduce(OPS["Add"], map(densify, parts))
     values = OPS["Concat"]([part.values for part in parts], 0)
