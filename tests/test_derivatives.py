@@ -387,4 +387,5 @@ def test_cotangents_that_the_dtype_does_not_hold() -> None:
 def test_numbers_beside_two_dtypes(number: Any, dtypes: tuple[Any, Any]) -> None:
     first, second = (np.full(np.shape(number), k + 2, dtype) for k, dtype in enumerate(dtypes))
     products = rg.vjp(lambda x: (OPS["Mul"](x, first), OPS["Mul"](second, x)), (number,), (first, second))[0]
-    assert (products.dtype, products.tolist()) == (np.promote_types(*dtypes), np.full(np.shape(number), 13.0).tolist())
+    assert products.dtype == (np.float64 if np.float64 in dtypes else np.float32)
+    assert products.tolist() == np.full(np.shape(number), 13.0).tolist()

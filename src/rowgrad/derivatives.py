@@ -346,7 +346,7 @@ def _sum(parts: list[Any]) -> Any:
     if len(parts) < 2:
         return parts[0] if parts else None
     if len({part.dtype for part in parts}) > 1:  # of Python numbers, which took the dtypes of what they stood beside
-        widest = functools.reduce(np.promote_types, (part.dtype for part in parts))
+        widest = functools.reduce(np.promote_types, (part.dtype for part in parts), np.dtype(np.float32))
         parts = [OPS["CastLike"](densify(part), np.zeros((), widest)) for part in parts]
     if not all(isinstance(part, IndexedRows) for part in parts):
         return functools.reduce(OPS["Add"], map(densify, parts))
