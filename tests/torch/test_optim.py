@@ -456,6 +456,15 @@ def test_refused_when_made(make: Make, words: str) -> None:
         make([table()])
 
 
+def test_what_is_not_a_group_of_parameters() -> None:
+    optimizer = optim.SGD([table()])
+    with pytest.raises(TypeError, match="param_group must be a dict with 'params', got list"):
+        optimizer.add_param_group([table()])
+    with pytest.raises(rg.errors.UnimplementedError, match="a parameter that is not initialized yet"):
+        optimizer.add_param_group({"params": [torch.nn.LazyLinear(3).weight]})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_parameters_elsewhere() -> None:
     with pytest.raises(NotImplementedError, match="param must be on the CPU; got a tensor on meta"):
         optim.SGD([torch.nn.Parameter(torch.ones(3, device="meta"))])
@@ -498,11 +507,15 @@ def test_refused_gradients() -> None:
         optimizer.update_from_bags(w, grad.double(), [1], segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="Index 99 out of range"):
         optimizer.update_from_bags(w, grad.double(), indices * 0 + 99, segment_ids, "sum")
+    for wrong in ({"grad": grad.double().to_sparse()}, {"indices": indices.to_sparse()}, {"weights": grad.to_sparse()}):
+        named = {"grad": grad.double(), "indices": indices, "segment_ids": segment_ids, "combiner": "sum", **wrong}
+        with pytest.raises(rg.errors.UnimplementedError, match="must be dense; got a tensor of layout"):
+            optimizer.update_from_bags(w, **named)
     assert torch.equal(w.detach(), table().detach())
     assert optimizer.state[w]["step"] == 0
 
 
-@pytest.mark.parametrize("wrong", ["lr", "text", "ids", "layout", "slots", "fused"])
+@pytest.mark.parametrize("wrong", ["lr", "text", "seed", "ids", "mark", "layout", "slots", "fused"])
 def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
     """What one parameter cannot take is found out before another one is updated."""
     first, second = torch.nn.Parameter(torch.ones(4, 2)), torch.nn.Parameter(torch.ones(4, 2))
@@ -518,6 +531,12 @@ def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
         optimizer.param_groups[1]["lr"] = float("nan")
     elif wrong == "text":
         optimizer.param_groups[1]["lr"] = "fast"
+    elif wrong == "seed":
+        optimizer.param_groups[1]["seed"] = "abc"
+    elif wrong == "mark":  # its rows do not ascend
+        second.grad = torch.sparse_coo_tensor(
+            torch.tensor([[2, 1]]), torch.ones(2, 2), (4, 2), is_coalesced=True, check_invariants=False
+        )
     elif wrong == "ids":
         second.grad = torch.sparse_coo_tensor(ids, torch.ones(2, 2), (4, 2), check_invariants=False)
     elif wrong == "layout":
@@ -539,7 +558,18 @@ def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
     [
         (lambda s: s["state"][0].update(sum=torch.ones(2, 5)), r"'sum' of parameter 0 has shape \(2, 5\)"),
         (lambda s: s["state"][0].pop("sum"), "parameter 0 has no 'sum'"),
-        (lambda s: s["state"][0].pop("step"), "parameter 0 has no 'step'"),
+        (lambda s: s["state"][0].pop("step"), "'step' of parameter 0 is missing"),
+        (lambda s: s["state"][0].update(step="abc"), "'step' of parameter 0 must be a whole number of at least 0, got"),
+        (lambda s: s["state"][0].update(step=torch.tensor([1, 2])), "must be a whole number"),
+        (lambda s: s["state"][0].update(step=float("nan")), "must be a whole number"),
+        (lambda s: s["state"][0].update(step=float("inf")), "must be a whole number"),
+        (lambda s: s["state"][0].update(step=2.5), "must be a whole number"),
+        (lambda s: s["state"][0].update(step=-5), "must be a whole number"),
+        (lambda s: s["state"][0].update(sum=s["state"][0]["sum"].to_sparse()), "must be a dense tensor of floats"),
+        (lambda s: s["state"][0].update(sum=s["state"][0]["sum"].to("meta")), "float64 on meta"),
+        (lambda s: s["state"][0].update(sum=s["state"][0]["sum"].to(torch.complex64)), "dtype torch.complex64"),
+        (lambda s: s["state"].update({0: "abc"}), "the state of parameter 0 must be a dict, got str"),
+        (lambda s: s.pop("state"), "must have 'state' and 'param_groups'"),
         (lambda s: s["param_groups"][0].update(lr=-1.0), "lr must be a finite number of at least 0"),
         (lambda s: s["param_groups"][0].update(maximize=True), "saved with maximize=True"),
         (lambda s: s["param_groups"][0].update(lr_decay=0.1), "saved with lr_decay=0.1"),

@@ -41,6 +41,8 @@ class RowOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with numbers of their own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict with 'params', got {type(param_group).__name__}")
         for name, value in param_group.items():
             if name in self.defaults:
                 _check(name, value)
@@ -108,6 +110,8 @@ class RowOptimizer(torch.optim.Optimizer):
     def _check_state(self, given: dict[str, Any]) -> None:
         """Reject a saved state that does not fit, before anything is taken over."""
         where = f"{type(self).__name__}.load_state_dict"
+        if "param_groups" not in given or "state" not in given:
+            raise ValueError(f"{where}: state_dict must have 'state' and 'param_groups', got {sorted(map(str, given))}")
         groups = given["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             return  # torch says so
@@ -122,20 +126,29 @@ class RowOptimizer(torch.optim.Optimizer):
                         f"{where}: the state was saved with {unknown}={group[unknown]}, not supported here"
                     )
         slots = RULES[self.rule].slots
-        for index, state, param in self._saved(given) if slots else ():
+        for index, state, param in self._saved(given):
+            if not isinstance(state, dict):
+                raise ValueError(f"{where}: the state of parameter {index} must be a dict, got {type(state).__name__}")
+            if slots or "step" in state:
+                _check_count_of_steps(state.get("step"), f"{where}: 'step' of parameter {index}")
+            if not slots:
+                continue
             with self._call("load_state_dict"):
                 _check_layout(index, state.get("layout"), getattr(param, LAYOUT, None))
             for slot, shape in zip(slots, slot_shapes(self.rule, tuple(param.shape) or (1,)), strict=True):
                 found = state.get(slot.name)
                 if not isinstance(found, torch.Tensor):
                     raise ValueError(f"{where}: parameter {index} has no {slot.name!r}")
+                if found.layout != torch.strided or found.is_meta or not found.dtype.is_floating_point:
+                    raise ValueError(
+                        f"{where}: {slot.name!r} of parameter {index} must be a dense tensor of floats, got one of"
+                        f" layout {found.layout} and dtype {found.dtype} on {found.device}"
+                    )
                 if tuple(found.shape) != tuple(shape):
                     raise ValueError(
                         f"{where}: {slot.name!r} of parameter {index} has shape {tuple(found.shape)},"
                         f" wanted {tuple(shape)}"
                     )
-            if "step" not in state:
-                raise ValueError(f"{where}: parameter {index} has no 'step'")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -260,6 +273,7 @@ class RowOptimizer(torch.optim.Optimizer):
             check_param(param)
             state.update(step=0, **new_slots(self.rule, param, float(group.get(_STATE, 0.0))))
         numbers = {k: group[k] for k in ("eps", "betas", "lazy") if k in group}
+        check_count("seed", group["seed"])
         return Step(
             lr=_float("lr", group["lr"]),
             weight_decay=_float("weight_decay", group["weight_decay"]),
@@ -314,6 +328,19 @@ def _check(name: str, value: Any) -> None:
         check_number(name, _float(name, value), least=0.0)
     elif name in ("lazy", "stochastic_rounding") and not isinstance(value, bool):
         raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
+
+
+def _check_count_of_steps(value: Any, what: str) -> None:
+    """Reject all but a whole number of steps, which torch's optimizers hold in a tensor."""
+    if value is None:
+        raise ValueError(f"{what} is missing")
+    try:
+        number = value.item() if isinstance(value, torch.Tensor) else value
+        good = type(number) in (int, float) and int(number) == number and 0 <= number < 2**63 - 1
+    except (RuntimeError, ValueError, OverflowError):  # several numbers, or none; NaN; infinity
+        good = False
+    if not good:
+        raise ValueError(f"{what} must be a whole number of at least 0, got {value!r}")
 
 
 def _float(name: str, value: Any) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ..errors import refuse
 from ..plan import Plan
@@ -28,6 +29,8 @@ def check_param(param: Tensor) -> None:
     """Only dense float tables, in this machine's memory or on a GPU, can be updated in place."""
     if not is_plain(type(param)):  # FSDP's DTensor and the like keep their numbers elsewhere
         raise refuse("not_here", argument="param", value=f"a {type(param).__name__}", bound="a plain tensor")
+    if is_lazy(param):
+        raise refuse("not_here", argument="param", value="a parameter that is not initialized yet", bound="initialized")
     if not (param.is_cpu or param.is_cuda):
         raise refuse("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
     if param.layout != torch.strided:
@@ -54,6 +57,8 @@ def _may_overlap(tensor: Tensor) -> bool:
 
 def _read(tensor: Tensor, argument: str) -> Tensor:
     """The tensor as kernels read it; a copy where it has to be."""
+    if tensor.layout != torch.strided:
+        raise refuse("not_here", argument=argument, value=f"a tensor of layout {tensor.layout}", bound="dense")
     check_storage(tensor, argument)
     return readable(tensor.detach())
 
@@ -123,7 +128,14 @@ def check_row_ids(grad: Tensor) -> None:
     if not ids.is_cpu or ids.numel() == 0 or grad.sparse_dim() != 1:
         return
     check_storage(ids, "grad")
-    low, high = torch.aminmax(ids)
+    if grad.is_coalesced():
+        falls = ids[0, 1:] <= ids[0, :-1]
+        if bool(falls.any()):
+            at = int(torch.nonzero(falls)[0]) + 1
+            raise refuse("row_ids", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0])
+        low, high = ids[0, 0], ids[0, -1]
+    else:
+        low, high = torch.aminmax(ids)
     if low.item() < 0 or high.item() >= grad.shape[0]:
         at = int(torch.nonzero((ids[0] < 0) | (ids[0] >= grad.shape[0]))[0])
         raise refuse("index_not_in_output", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0])
