@@ -193,6 +193,46 @@ def test_loops() -> None:
     print("loops")
 
 
+def test_an_id_that_one_device_rejects_ends_the_program_on_all() -> None:
+    """A device that left alone would let the others wait for it in the sum, until XLA ends the process."""
+    bad = IDS.copy()
+    bad[5, 1] = ROWS + 3
+    flat = bad.reshape(-1)
+    how = {"combiner": "sum", "ignore_id": -1, "default_id": 2}
+
+    def total(table: Any, ids: Any) -> Any:
+        return rgj.embedding_bag(table, ids).sum()
+
+    def padded(table: Any, ids: Any) -> Any:
+        return rgj.embedding_bag(table, ids, **how).sum()
+
+    def gather(table: Any, ids: Any) -> Any:
+        return rg.raw_ops.GatherRows(table, ids).sum()
+
+    def gradient(table: Any, ids: Any) -> Any:
+        return jax.grad(lambda table: (rgj.embedding_bag(table, ids) ** 2).sum())(table)
+
+    words = f"indices[16] == {ROWS + 3} out of range [0, {ROWS})"
+    for f in (total, gradient):
+        rejected(f, (TABLE, bad), (WHOLE, X), words)
+    rejected(padded, (TABLE, bad), (WHOLE, X), str(ROWS + 3))
+    rejected(gather, (TABLE, flat), (WHOLE, X), f"indices[16] = {ROWS + 3} is not in [0, {ROWS})")
+    compiled(total, (TABLE, IDS), (WHOLE, X))  # the next call is a call like any other
+    print("bad ids")
+
+
+def test_arrays_that_are_not_sharded_in_a_mesh() -> None:
+    def gradient(table: Any, ids: Any) -> Any:
+        return jax.grad(lambda table: (rgj.embedding_bag(table, ids) ** 2).sum())(table)
+
+    expected = on_one_device(gradient)(TABLE, IDS)
+    if hasattr(jax, "set_mesh"):
+        with jax.set_mesh(MESH):
+            found = jax.jit(gradient)(jnp.asarray(TABLE), jnp.asarray(IDS))
+        assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+    print("whole arrays")
+
+
 warnings.simplefilter("error", UserWarning)
 if MODE == "explicit":
     ONE = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
@@ -203,4 +243,6 @@ test_a_matrix_of_ids_stays_split_by_bags()
 test_flat_ids_are_gathered_with_a_warning()
 test_other_ops()
 test_loops()
+test_an_id_that_one_device_rejects_ends_the_program_on_all()
+test_arrays_that_are_not_sharded_in_a_mesh()
 print("done")

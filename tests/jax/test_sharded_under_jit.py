@@ -24,5 +24,7 @@ def test_no_table_is_gathered(mode: str) -> None:
         "flat ids",
         "gradient ops and GatherRows",
         "loops",
+        "bad ids",
+        "whole arrays",
         "done",
     ]

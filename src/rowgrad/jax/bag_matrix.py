@@ -33,6 +33,12 @@ class Call(NamedTuple):
         bags = of_matrix(ids, None, None, weights[0] if weights else None)
         return (look_up(table, bags, self.kind, ids_kept(bags.indices, self.ignored), self.default_id, self.max_norm),)
 
+    def is_bad(self, table: Any, ids: Any, *_: Any) -> Any:
+        """Whether an id that counts is not a row of the table."""
+        wrong = (ids < 0) | (ids >= table.shape[0])
+        kept = ids_kept(ids, self.ignored)
+        return (wrong if kept is None else wrong & kept).any()
+
 
 def is_usable(ids: Any) -> bool:
     """Whether XLA may have to split a lookup of these ids by itself; inside `shard_map` devices have their own."""
@@ -79,7 +85,7 @@ def _abstract(*operands: Any, call: Call) -> list[Any]:
 
 def _lower(context: Any, *operands: Any, call: Call) -> Any:
     if partition.is_split(context) and 0 not in context.avals_in[0].shape:
-        return partition.lower(context, operands, call.run, _rule(call, context.avals_in))
+        return partition.lower(context, operands, call.run, _rule(call, context.avals_in), call.is_bad)
     return mlir.lower_fun(call.run, multiple_results=True)(context, *operands)
 
 

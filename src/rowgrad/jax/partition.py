@@ -149,24 +149,35 @@ def is_split(context: Any) -> bool:
     return not hasattr(where, "manual_axes") and (getattr(where, "num_devices", None) or 1) > 1
 
 
-def lower(context: Any, operands: Sequence[Any], run: Callable[..., Any], rule: Rule) -> Any:
-    """XLA's code for `run`, a function of arrays to a tuple of arrays, with its rule."""
+def lower(
+    context: Any,
+    operands: Sequence[Any],
+    run: Callable[..., Any],
+    rule: Rule,
+    is_bad: Callable[..., Any] | None = None,
+) -> Any:
+    """XLA's code for `run`, a function of arrays to a tuple of arrays, with its rule.
+
+    Where devices have different ids, a kernel that refuses those of one device ends the program there, and the others
+    would wait for it in the next exchange, until XLA ends the process. So `is_bad` says of a device's operands whether
+    a kernel will refuse them, and then all devices run the call of all of them, which is refused everywhere.
+    """
     with_rule = custom_partitioning(run)
     x64 = bool(jax.config.jax_enable_x64)
 
     def partition(mesh: Any, arguments: Any, results: Any) -> Any:
         arrays = [*arguments, *results]
         shardings = [x.sharding for x in arrays]
-        if not all(isinstance(s, NamedSharding) for s in shardings):
+        if any(not isinstance(s, NamedSharding) and not s.is_fully_replicated for s in shardings):
             raise refuse("mesh_unknown", argument=rule.name)
-        split = split_of(rule, [s.spec for s in shardings], [x.shape for x in arrays], mesh)
+        split = split_of(rule, [getattr(s, "spec", None) for s in shardings], [x.shape for x in arrays], mesh)
         if rule.warns:
             _warn_of_gathered_ids(rule, shardings)
         summed = [axes for d, axes in split.items() if not any(d in dims for dims in rule.results)]
 
         def on_each(*local: Any) -> Any:
             with _x64(x64):  # XLA calls this in a thread of its own, with settings of its own
-                found = run(*local)
+                found = run(*(local if is_bad is None else _checked(local, run, is_bad, rule, split)))
             return tuple(jax.lax.psum(x, sum(summed, ())) for x in found) if summed else found
 
         given, out = ([NamedSharding(mesh, s) for s in specs_of(d, split)] for d in (rule.operands, rule.results))
@@ -183,6 +194,40 @@ def lower(context: Any, operands: Sequence[Any], run: Callable[..., Any], rule: 
     return mlir.lower_fun(with_rule, multiple_results=True)(context.replace(**bare), *operands)
 
 
+def _checked(
+    local: Sequence[Any], run: Callable[..., Any], is_bad: Callable[..., Any], rule: Rule, split: dict[str, Any]
+) -> list[Any]:
+    """A device's operands, those after the table waiting for what all devices say of theirs."""
+    apart = {d: axes for d, axes in split.items() if d in (IDS, "bags")}
+    if not apart:
+        return list(local)
+    everywhere: tuple[Any, ...] = sum(apart.values(), ())
+
+    def refused() -> Any:
+        whole = list(local)
+        for i, dims in enumerate(rule.operands):
+            for k, d in enumerate(dims):
+                if d in apart:
+                    whole[i] = jax.lax.all_gather(whole[i], apart[d], axis=k, tiled=True)
+        return zero_after(run(*whole)[0].ravel()[0]).astype("int32")
+
+    bad = jax.lax.pmax(is_bad(*local).astype("int32"), everywhere)
+    zero = jax.lax.cond(bad > 0, refused, lambda: jax.numpy.zeros((), "int32"))
+    return [local[0], *(x + zero.astype(x.dtype) for x in local[1:2]), *local[2:]]
+
+
+@jax.custom_batching.custom_vmap
+def zero_after(number: Any) -> Any:
+    """False, which the compiler cannot have before the number. Of a batch one number is enough: ids stay shared."""
+    bits = jax.lax.bitcast_convert_type(number, f"int{number.dtype.itemsize * 8}").astype("int32")
+    return bits * bits == 7 * (bits >> 16) * (bits >> 16) - 1  # squares are 0 or 1 modulo 4, the other side 2 or 3
+
+
+@zero_after.def_vmap
+def _(axis_size: int, _: Any, numbers: Any) -> tuple[Any, bool]:
+    return (zero_after(numbers[0]) if axis_size else jax.numpy.zeros((), bool)), False
+
+
 def _bare(aval: Any) -> Any:
     """A type without a sharding: inside a partitioned call arrays are local."""
     return jax.core.ShapedArray(aval.shape, aval.dtype)
@@ -190,7 +235,7 @@ def _bare(aval: Any) -> Any:
 
 def _warn_of_gathered_ids(rule: Rule, shardings: Sequence[Any]) -> None:
     for dims, sharding in zip(rule.operands, shardings, strict=False):
-        if dims == (IDS,) and any(axes is not None for axes in sharding.spec):
+        if dims == (IDS,) and any(axes is not None for axes in getattr(sharding, "spec", ())):
             warnings.warn(
                 f"{rule.name}: ids sharded {sharding.spec} are gathered on every device, because their shards may split"
                 " bags; pass ids as a matrix with a bag per row to embedding_bag, or call it inside shard_map",

@@ -105,7 +105,7 @@ def _lower_to_kernel(op: Op) -> Any:
         if partition.is_split(context):
             rule = partition.rule_of(op, array_names(op), context.avals_in, outputs)
             if rule is not None:
-                return partition.lower(context, operands, partial(_bind_local, op, params), rule)
+                return partition.lower(context, operands, partial(_bind_local, op, params), rule, _has_bad_ids)
         return custom_call.lower(context, operands, op, avals, dict(params["host"]), dict(params["attrs"]), outputs)
 
     return lower
@@ -114,6 +114,11 @@ def _lower_to_kernel(op: Op) -> Any:
 def _bind_local(op: Op, params: Params, *operands: Any) -> tuple[Any, ...]:
     """The op on a device's share of its operands, whose bags are all of them."""
     return tuple(PRIMITIVES[op.name].bind(*operands, **params))
+
+
+def _has_bad_ids(rows: Any, ids: Any, *_: Any) -> Any:
+    """Whether GatherRows, the one op whose ids devices keep to themselves, refuses an id."""
+    return ((ids < 0) | (ids >= rows.shape[0])).any()
 
 
 def _portable(op: Op) -> Any:

@@ -15,7 +15,7 @@ from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from .arrays import as_jax
-from .partition import sharding_of
+from .partition import sharding_of, zero_after
 from .varying import axes_of, unchecked_axes
 
 # The arrays that are no table to the value_and_rows that runs, and get dense gradients.
@@ -257,20 +257,8 @@ def _after(output: Any, ids: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
     sharding = sharding_of(output)
     if not output.size or (sharding is not None and any(sharding.spec)):
         return ids  # of a dimension with an explicit sharding JAX slices no single element
-    zero = _zero_after(jax.lax.stop_gradient(output.ravel()[0]))
+    zero = zero_after(jax.lax.stop_gradient(output.ravel()[0]))
     return ids[0] + zero.astype(ids[0].dtype), *ids[1:]
-
-
-@jax.custom_batching.custom_vmap
-def _zero_after(number: Any) -> Any:
-    """False, which the compiler cannot have before the number. Of a batch one number is enough: ids stay shared."""
-    bits = jax.lax.bitcast_convert_type(number, f"int{number.dtype.itemsize * 8}").astype(jnp.int32)
-    return bits * bits == 7 * (bits >> 16) * (bits >> 16) - 1  # squares are 0 or 1 modulo 4, the other side 2 or 3
-
-
-@_zero_after.def_vmap
-def _(axis_size: int, _: Any, numbers: Any) -> tuple[Any, bool]:
-    return (_zero_after(numbers[0]) if axis_size else jnp.zeros((), bool)), False
 
 
 def _spared(ids: Any, segment_ids: Any, weights: Any, rows: int, last: int) -> tuple[Any, Any, Any]:
