@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import refuse
 from .tensors import check_storage
 
 
@@ -23,10 +25,14 @@ def clip_grad_norm_(
     As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first. 16-bit gradients
     are measured and scaled in float32.
     """
-    values = _values(parameters)
+    max_norm, norm_type = _number("max_norm", max_norm, 0.0), _number("norm_type", norm_type, -math.inf)
+    params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    values = _values(params)
     if not values:
         return torch.tensor(0.0)
     norms = torch.stack([_norm(v, norm_type).to(values[0].device) for v in values])
+    if norm_type < 0 and any(p.grad is not None and p.grad.is_sparse and _lacks_rows(p.grad) for p in params):
+        norms = torch.zeros_like(norms)  # rows that a sparse gradient does not hold are zeros
     total = torch.linalg.vector_norm(norms, norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
@@ -42,8 +48,25 @@ def clip_grad_norm_(
 @torch.no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Cut all gradients to [-clip_value, clip_value], in place; rows that occur twice are added up first."""
+    clip_value = _number("clip_value", clip_value, 0.0)
     for v in _values(parameters):
         v.clamp_(min=-clip_value, max=clip_value)
+
+
+def _lacks_rows(grad: Tensor) -> bool:
+    return grad._values().numel() < grad.numel()
+
+
+def _number(argument: str, value: Any, least: float) -> float:
+    """A number, or what torch's functions take for one: "inf", a tensor of one element."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        found = math.nan
+    if not found >= least:
+        bound = "a number" if least < 0 else "a number of at least 0"
+        raise refuse("number_unfit", argument=argument, value=repr(value), bound=bound)
+    return found
 
 
 def _norm(values: Tensor, norm_type: float) -> Tensor:
