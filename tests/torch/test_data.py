@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -76,6 +77,31 @@ def test_wrong_samples_are_named() -> None:
 def test_samples_without_ids(value: Any, words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
         rgt.data.Collate({"seen": 50})([{"seen": [1]}, {"seen": value}])
+
+
+@pytest.mark.parametrize(
+    "ids", [np.array([3, 2, 1])[::-1], np.array([1, 2, 3], ">i8"), np.array([[1], [2], [3]], "u2")]
+)
+def test_arrays_of_any_layout(ids: Any) -> None:
+    assert rgt.data.Collate({"seen": np.int64(5)})([{"seen": ids}])["seen"].indices.tolist() == [1, 2, 3]
+
+
+def test_weights_keep_their_digits() -> None:
+    made = rgt.data.Collate({"seen": 5}, weights={"seen": "w"})
+    wide = np.array([0.1, 1e300])
+    batch = made([{"seen": [1, 2], "w": wide}, {"seen": [], "w": []}])["seen"]
+    assert batch.weights.dtype == torch.float64
+    assert batch.weights.tolist() == wide.tolist()
+    assert made([{"seen": [1], "w": [0.1]}])["seen"].weights.dtype == torch.float32
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"sample 0: w must be real numbers; got torch\.complex64"):
+        made([{"seen": [1], "w": torch.tensor([1j])}])
+
+
+def test_what_is_not_a_mapping() -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 1: a sample must be a mapping; got list"):
+        rgt.data.Collate({"seen": 5})([{"seen": [1]}, [1]])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="num_rows must be a mapping"):
+        rgt.data.Collate(["seen"])  # type: ignore[arg-type]
 
 
 def test_samples_without_a_key() -> None:

@@ -265,6 +265,30 @@ def test_clipping() -> None:
     assert dense.grad.tolist() == [[-1.0, -1.0]] * 3
 
 
+@pytest.mark.parametrize("norm", [2.0, "inf", 0.0, -1.0, -torch.inf])
+def test_norms_of_rows_are_those_of_the_dense_gradient(norm: Any) -> None:
+    """The rows that a sparse gradient does not hold are zeros; "inf" is taken as torch takes it."""
+    rows = torch.sparse_coo_tensor([[2]], [[4.0, 3.0]], (3, 2), check_invariants=True)
+    sparse, dense = parameter(rows), parameter(rows.to_dense())
+    norms = clip.clip_grad_norm_(sparse, 1.0, norm), torch.nn.utils.clip_grad_norm_(dense, 1.0, norm)
+    assert torch.equal(*norms)
+    assert sparse.grad is not None
+    assert dense.grad is not None
+    assert torch.equal(sparse.grad.to_dense(), dense.grad)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, -1.0, "x", None, T([1.0, 2.0])])
+def test_bounds_that_would_spoil_gradients(wrong: Any) -> None:
+    dense = parameter(torch.ones(3, 2))
+    for call, argument in ((clip.clip_grad_norm_, "max_norm"), (clip.clip_grad_value_, "clip_value")):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=f"^{argument} must be a number of at least 0; got"):
+            call(dense, wrong)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="norm_type must be a number; got nan"):
+        clip.clip_grad_norm_(dense, 1.0, torch.nan)
+    assert dense.grad is not None
+    assert dense.grad.tolist() == [[1.0, 1.0]] * 3
+
+
 def test_gradients_that_cannot_be_clipped() -> None:
     bad = parameter(torch.tensor([[1.0, torch.inf]] * 3))
     with pytest.raises(RuntimeError, match=r"^the gradients' norm of order 2.0 is inf, so they cannot be clipped$"):
@@ -377,3 +401,54 @@ def test_clipping_gradients_of_empty_batches(norm: float) -> None:
     bag = rgt.nn.EmbeddingBag(3, 2, grad="rows")
     bag(NONE, T([0])).sum().backward()
     assert clip.clip_grad_norm_(bag.parameters(), 1.0, norm).item() == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("fused", [False, True])
+def test_sparse_tensors_in_place_of_ids_and_weights(fused: bool) -> None:
+    bag, eye = rgt.nn.EmbeddingBag(3, 2, fused=fused), torch.eye(2, dtype=torch.int64)
+    for call, argument in (
+        (lambda: bag(eye.to_sparse()), "ids"),
+        (lambda: bag(eye.to_sparse_csr()), "ids"),
+        (lambda: bag(eye, None, torch.eye(2).to_sparse()), "per_sample_weights"),
+    ):
+        kind, named, words = refusal(call)
+        assert (kind, named) == (rg.errors.InvalidArgumentError, argument)
+        assert words.startswith(f"{argument} must be an array; got a torch.sparse_c")
+
+
+def test_ids_for_more_memory_than_there_is() -> None:
+    with pytest.raises(rg.errors.ResourceExhaustedError):
+        rgt.nn.EmbeddingBag(3, 2)(T([[1]]).expand(2**20, 2**30))
+    many = SparseTensor(np.zeros((0, 2), np.int64), NONE, [2**50, 1])
+    with pytest.raises(rg.errors.OpError):
+        rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2)])({"a": many})
+
+
+def test_weights_of_features_must_be_floats() -> None:
+    tables = rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2), rgt.nn.Table("b", 3, 2)])
+    weights = {"a": torch.ones(1, 2), "b": torch.ones(1, 2, dtype=torch.int64)}
+    with pytest.raises(rg.errors.InvalidArgumentError, match="feature b: per_sample_weights must be one of float16"):
+        tables({"a": IDS[None, :2], "b": IDS[None, :2]}, per_sample_weights=weights)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[[1.0, 2.0]] * 3, None, np.ones((3, 2)), torch.ones(3, 2).to_sparse(), torch.ones(3, 2, device="meta")]
+)
+def test_state_dicts_with_what_is_not_a_table(wrong: Any) -> None:
+    """torch names the entry, and all other tables are loaded, as with its own modules."""
+    tables = rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2), rgt.nn.Table("b", 3, 2)])
+    with pytest.raises(RuntimeError, match=r"loading state_dict for Embeddings:\s+a\.weight: "):
+        tables.load_state_dict({"a.weight": wrong, "b.weight": torch.full((3, 2), 7.0)})
+    assert bool((tables.weight("b") == 7.0).all())
+
+
+def test_tables_that_are_not_described() -> None:
+    with pytest.raises(TypeError, match="tables must be Tables, got tuple"):
+        rgt.nn.Embeddings([("a", 3, 2)])  # type: ignore[list-item]
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match="features of table 'a': got 'bc'; wanted a tuple of names"
+    ):
+        rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2, features="bc")])  # type: ignore[arg-type]
+    sized = rgt.nn.Table("a", np.int64(3), np.int32(2))  # type: ignore[arg-type]
+    assert rgt.nn.Embeddings([sized]).weight("a").shape == (3, 2)

@@ -14,6 +14,7 @@ import torch
 from torch.func import grad, jacrev, jvp, vjp, vmap
 
 import rowgrad as rg
+import rowgrad.torch
 import rowgrad.torch.launch as launching
 from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError
 from rowgrad.raw_ops import OPS
@@ -568,3 +569,14 @@ def test_bags_whose_sizes_depend_on_batched_ids_are_rejected(options: dict[str, 
         rg.errors.InvalidArgumentError, match=r"vmap: .*ids must not differ between the items of a batch"
     ):
         torch.func.vmap(bags)(ids)
+
+
+@pytest.mark.parametrize("option", [{"padding_idx": 2}, {"max_norm": 1.0}])
+def test_ids_that_differ_are_refused_below_other_transforms_too(option: dict[str, Any]) -> None:
+    table, ids = torch.rand(5, 2), torch.randint(0, 5, (3, 4, 2))
+
+    def loss(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return rowgrad.torch.functional.embedding_bag(table, ids, **option).square().sum()
+
+    with pytest.raises(rg.errors.InvalidArgumentError, match="ids must not differ between the items of a batch here"):
+        torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(table, ids)

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
 from ..arrays import as_array
 from ..errors import refuse
 from ..raw_ops import OPS
+from ..results import check_size
 from ..sparse_tensor import SparseTensor
-from .tensors import check_storage, from_numpy
+from ..spec import Aval
+from .tensors import NAME, check_storage, from_numpy, is_batched
 
 _INTEGERS = (torch.int32, torch.int64)
+_MANY = 1 << 28
 
 
 class Bags(NamedTuple):
@@ -74,8 +76,14 @@ def read_bags(
 def _check_integers(tensor: Any, argument: str) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
+    _check_dense(tensor, argument)
     if tensor.dtype not in _INTEGERS:
         raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound="int32, int64")
+
+
+def _check_dense(tensor: Tensor, argument: str) -> None:
+    if tensor.layout != torch.strided and not tensor.is_nested:
+        raise refuse("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
 
 
 def check_vector(tensor: Any, argument: str) -> None:
@@ -99,7 +107,11 @@ def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
 
 def numbers(weights: Any, device: torch.device) -> Tensor | None:
     """Weights as a tensor; lists and arrays go where the ids are."""
-    return None if weights is None else _as_tensor(weights, "per_sample_weights", device)
+    if weights is None:
+        return None
+    found = _as_tensor(weights, "per_sample_weights", device)
+    _check_dense(found, "per_sample_weights")
+    return found
 
 
 def _as_tensor(found: Any, argument: str, device: torch.device | None) -> Tensor:
@@ -119,6 +131,8 @@ def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bag
     _alone(offsets, segment_ids, "a matrix of ids")
     check_storage(ids, "ids")
     bags, length = ids.shape
+    if not torch.compiler.is_compiling() and bags * length >= _MANY:  # an expanded matrix has no memory for its ids
+        check_size(Aval(NAME[ids.dtype], (bags, length)))
     if weights is not None and tuple(weights.shape) != (bags, length):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
     if weights is not None:
@@ -195,7 +209,7 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any,
 
 def refuse_batched(argument: str, tensor: Tensor, bound: str) -> None:
     """Reject ids that torch.func.vmap batches where sizes depend on them."""
-    if not torch.compiler.is_compiling() and is_batchedtensor(tensor):
+    if not torch.compiler.is_compiling() and is_batched(tensor):
         raise refuse("batch_unfit", argument=argument, bound=bound)
 
 

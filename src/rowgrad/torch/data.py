@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree
@@ -49,8 +50,9 @@ class Collate:
     """Makes a batch of samples that are mappings: keys of `num_rows` hold ids, as many as there are.
 
     `num_rows` says how many rows the table of each such key has; an id outside is refused, naming the sample. `weights`
-    names, for a key of ids, the key that holds a number per id. With `plan=True` every `BagBatch` brings the Plan of
-    its ids. All other keys are collated as torch does. A `Collate` can be pickled, so workers may be spawned or forked.
+    names, for a key of ids, the key that holds a number per id: arrays and tensors of floats keep their dtype, other
+    numbers get torch's default dtype. With `plan=True` every `BagBatch` brings the Plan of its ids. All other keys are
+    collated as torch does. A `Collate` can be pickled, so workers may be spawned or forked.
     """
 
     def __init__(
@@ -59,6 +61,9 @@ class Collate:
     ) -> None:  # fmt: skip
         if dtype not in (torch.int32, torch.int64):
             raise refuse("dtype_not_allowed", argument="dtype", value=dtype, bound="int32, int64")
+        if not isinstance(num_rows, Mapping):
+            raise TypeError(f"num_rows must be a mapping from keys to numbers of rows, got {type(num_rows).__name__}")
+        num_rows = {key: int(rows) if isinstance(rows, np.integer) else rows for key, rows in num_rows.items()}
         for key, rows in num_rows.items():
             check_count(f"num_rows[{key!r}]", rows)
             if rows > torch.iinfo(dtype).max + 1:
@@ -69,7 +74,7 @@ class Collate:
             if key not in num_rows:
                 bound = f"keys of num_rows: {', '.join(map(repr, num_rows))}"
                 raise refuse("number_unfit", argument="weights", value=repr(key), bound=bound)
-        self.num_rows = dict(num_rows)
+        self.num_rows = num_rows
         self.weights = dict(weights or {})
         self.plan = plan
         self.dtype = dtype
@@ -77,6 +82,10 @@ class Collate:
     def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The batch: a `BagBatch` for every key of ids."""
         batch: dict[str, Any] = {}
+        for k, sample in enumerate(samples):
+            if not isinstance(sample, Mapping):
+                found = type(sample).__name__
+                raise refuse("sample_unfit", argument="a sample", position=k, value=found, bound="a mapping")
         apart = set(self.num_rows) | set(self.weights.values())
         rest = [{k: v for k, v in sample.items() if k not in apart} for sample in samples]
         if rest and rest[0]:
@@ -105,13 +114,11 @@ class Collate:
         name = self.weights.get(key)
         if name is None:
             return None
-        numbers = [
-            _tensor(name, k, _found(sample, name, k), "numbers", torch.float32) for k, sample in enumerate(samples)
-        ]
+        numbers = [_floats(name, k, _found(sample, name, k)) for k, sample in enumerate(samples)]
         for k, (found, wanted) in enumerate(zip(numbers, lengths.tolist(), strict=True)):
             if found.shape[0] != wanted:
                 raise refuse("lengths_match", argument=name, position=k, value=found.shape[0], bound=wanted)
-        return torch.cat(numbers) if numbers else torch.zeros(0, dtype=torch.float32, device="cpu")
+        return torch.cat(numbers) if numbers else torch.zeros(0, device="cpu")
 
 
 def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
@@ -120,14 +127,24 @@ def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
     return sample[key]
 
 
-def _tensor(key: str, sample: int, value: Any, bound: str, dtype: torch.dtype | None = None) -> Tensor:
+def _tensor(key: str, sample: int, value: Any, bound: str) -> Tensor:
     """A sample's numbers as a vector; what torch makes no tensor of is refused."""
     if isinstance(value, Tensor):
         check_storage(value, key)
+    elif isinstance(value, np.ndarray):  # in the form torch takes: neither reversed nor of another byte order
+        value = np.array(value, value.dtype.newbyteorder("="), order="C")
     try:
-        return torch.as_tensor(value, dtype=dtype, device="cpu").reshape(-1)
+        return torch.as_tensor(value, device="cpu").reshape(-1)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise refuse("sample_unfit", argument=key, position=sample, value=repr(value)[:80], bound=bound) from None
+
+
+def _floats(key: str, sample: int, value: Any) -> Tensor:
+    """A sample's weights as a vector of floats."""
+    found = _tensor(key, sample, value, "numbers")
+    if found.dtype.is_complex:
+        raise refuse("sample_unfit", argument=key, position=sample, value=found.dtype, bound="real numbers")
+    return found if found.dtype.is_floating_point else found.to(torch.get_default_dtype())
 
 
 def _ids(key: str, sample: int, value: Any) -> Tensor:

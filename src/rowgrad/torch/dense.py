@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
 from ..dense import FUNCTIONS
 from ..errors import refuse
 from ..native_dense import Namespace as NumPy
 from ..spec import COMPLEX, FLOATS, REALS, Op
-from .tensors import DTYPE, from_numpy
+from .tensors import DTYPE, from_numpy, is_batched
 
 Axes = tuple[int, ...]
 BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
@@ -173,7 +172,7 @@ class Namespace:
     @staticmethod
     def first_true(mask: Any) -> int:
         """The first position that holds, counted in a row; -1 where none does, or where torch traces or batches."""
-        if torch.compiler.is_compiling() or mask.is_meta or is_batchedtensor(mask) or not mask.any():
+        if torch.compiler.is_compiling() or mask.is_meta or is_batched(mask) or not mask.any():
             return -1
         return int(mask.reshape(-1).to(torch.uint8).argmax())
 

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ..errors import OpError, refuse
 from ..raw_ops import OPS
+from ..results import check_size
 from ..sparse_tensor import SparseTensor
+from ..spec import Aval
 from . import functional
 from .bags import Bags, check_storages, check_vector, numbers, read_bags
 from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused, layout_of
@@ -29,6 +31,12 @@ class Table:
     embedding_dim: int
     combiner: str = "mean"
     features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for size in ("num_embeddings", "embedding_dim"):
+            value = getattr(self, size)
+            if isinstance(value, np.integer):
+                object.__setattr__(self, size, int(value))
 
     @property
     def read_by(self) -> tuple[str, ...]:
@@ -191,11 +199,17 @@ class Embeddings(TableModule):
                     missing_keys.append(key)
                 continue
             rows = self.weight(table.name)
+            if not isinstance(state_dict[key], Tensor):
+                error_msgs.append(f"{key}: wanted a tensor, got {type(state_dict[key]).__name__}")
+                continue
             if tuple(state_dict[key].shape) != tuple(rows.shape):
                 error_msgs.append(f"{key}: rows of {tuple(state_dict[key].shape)} for {tuple(rows.shape)}")
                 continue
             with torch.no_grad():
-                rows.copy_(state_dict[key])
+                try:
+                    rows.copy_(state_dict[key])
+                except (RuntimeError, NotImplementedError) as error:  # sparse tensors, tensors on the meta device
+                    error_msgs.append(f"{key}: {error}")
 
     def extra_repr(self) -> str:
         """What the module's repr shows."""
@@ -275,6 +289,12 @@ def check_tables(tables: Sequence[Table]) -> None:
     """Reject names that are not unique, and sizes that are not 0 or more."""
     if not tables:
         raise refuse("bags_unfit", argument="tables", value="none", bound="at least one")
+    for table in tables:
+        if not isinstance(table, Table):
+            raise TypeError(f"tables must be Tables, got {type(table).__name__}")
+        if isinstance(table.features, str):
+            argument = f"features of table {table.name!r}"
+            raise refuse("bags_unfit", argument=argument, value=repr(table.features), bound="a tuple of names")
     for what, names in (("tables", [t.name for t in tables]), ("features", [f for t in tables for f in t.read_by])):
         double = next((n for n in names if names.count(n) > 1), None)
         if double is not None:
@@ -291,6 +311,9 @@ def check_tables(tables: Sequence[Table]) -> None:
 def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
     """Weights as a tensor, one for every id."""
     found = numbers(weights, ids.device)
+    if found is not None and not found.dtype.is_floating_point:
+        bound = "float16, bfloat16, float32, float64"
+        raise refuse("dtype_not_allowed", argument="per_sample_weights", value=found.dtype, bound=bound)
     if found is not None and found.shape != ids.shape:
         shapes = tuple(found.shape), tuple(ids.shape)
         raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
@@ -397,5 +420,6 @@ def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tupl
         return bags, torch.arange(ids.shape[0], device=ids.device) * ids.shape[1]
     if isinstance(ids, Tensor) and ids.is_nested:
         return bags, ids.offsets()[:-1]
+    check_size(Aval("int64", (bags.num_bags,)))
     counts = torch.bincount(bags.segment_ids, minlength=bags.num_bags)
     return bags, torch.cumsum(counts, 0) - counts

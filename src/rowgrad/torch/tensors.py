@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.nn.parameter import Parameter, is_lazy
 
 from ..arrays import NUMPY_DTYPE, admit, fit
@@ -134,6 +135,15 @@ def check_storage(tensor: Tensor, argument: str) -> None:
         if held == 0 or address == 0:
             raise refuse("no_memory", argument=argument)
         raise refuse("storage_too_small", argument=argument, value=extent, bound=held)
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether torch.func.vmap batches a tensor, at any level of transforms."""
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            return True
+        tensor = get_unwrapped(tensor)
+    return False
 
 
 def is_plain(kind: type) -> bool:
