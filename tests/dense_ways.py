@@ -20,6 +20,10 @@ WAYS: dict[str, list[dict[str, Any]]] = {
         {"a": np.ones((2, 3)), "b": np.arange(12.0).reshape(4, 3), "transpose_a": False, "transpose_b": True},
         {"a": np.ones((3, 2)), "b": np.arange(12.0).reshape(3, 4), "transpose_a": True, "transpose_b": False},
     ],
+    "ProdOthers": [
+        {"inputs": [np.arange(24.0).reshape(2, 3, 4)], "axis": [2, 0]}, {"axis": []}, {"axis": -2},
+        {"inputs": [np.arange(5.0), np.ones(5), np.arange(5.0)], "axis": 0}, {"inputs": [np.ones((2, 1))], "axis": 1},
+    ],
     "SpreadLike": [{"mean": False}, {"x": np.ones((1, 3, 1)), "keep_dims": True, "mean": True}],
     "Gather": [{"indices": np.array(2)}, {"indices": np.array([1, 1, 0])}, {"params": np.arange(7.0)}],
     "Concat": [{"values": [np.ones((1, 2)), np.ones((3, 2))], "axis": 0}, {"values": [np.ones(2)], "axis": 0}],

@@ -208,6 +208,7 @@ _DENSE: dict[str, Callable[[_Maker], Inputs]] = {
     "LogicalNot": lambda m: {"x": _truth(m, 4)},
     "Select": lambda m: {"condition": _truth(m, 2, 1), "x": m.floats(3), "y": m.floats(2, 3)},
     "Cast": lambda m: {"x": m.floats(4), "DstT": "float64"},
+    "ProdOthers": lambda m: {"inputs": [m.floats(3, 4), m.floats(3, 4)], "axis": 1},
     "SpreadLike": lambda m: {"x": m.floats(3), "axis": [0, 2], "like": m.floats(2, 3, 4), "mean": True},
     "L2Loss": lambda m: {"t": m.floats(2, 3)},
     "SoftmaxCrossEntropyWithLogits": lambda m: {"features": m.floats(4, 3), "labels": _labels(m)},

@@ -165,3 +165,36 @@ def test_unknown_axis() -> None:
     assert shape((2,)) == ()
     with pytest.raises(rg.errors.InvalidArgumentError, match="type its value, or wire a Const"):
         shape((None,))
+
+
+def test_the_gradient_of_a_product_that_leaves_the_range_of_its_dtype() -> None:
+    cases = [
+        ([1e-25, 1e-25, 1.0, 1.0], [1e-25, 1e-25, 0.0, 0.0]),
+        ([1e20, 1e20, 1e-30], [1e-10, 1e-10, np.inf]),
+        ([np.nan, 1.0, 2.0, 2.0], [4.0, np.nan, np.nan, np.nan]),
+        ([0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
+    ]
+    for numbers, wanted in cases:
+        x = np.array(numbers, np.float32)
+        found = rg.vjp("Prod", {"input": x, "axis": 0}, np.float32(1))["input"]
+        np.testing.assert_allclose(found, np.array(wanted, np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("numbers", [[0.0, 2.0, 3.0], [0.0, 0.0, 3.0, 5.0], [1.5, -2.0, 3.0], [2.0]])
+def test_second_and_third_derivatives_of_a_product(numbers: list[float]) -> None:
+    x = np.array(numbers)
+    n = len(x)
+
+    def slope(x: Any) -> Any:
+        return rg.dense_ops.ProdOthers([x], 0)
+
+    def bend(x: Any, w: Any) -> Any:
+        return rg.vjp(slope, (x,), w)[0]
+
+    for i in range(n):
+        second = bend(x, np.eye(n)[i])
+        assert second.tolist() == [0.0 if i == j else np.prod(np.delete(x, [i, j])) for j in range(n)]
+        for j in range(n):
+            third = rg.vjp(bend, (x, np.eye(n)[i]), np.eye(n)[j])[0]
+            wanted = [0.0 if len({i, j, k}) < 3 else np.prod(np.delete(x, [i, j, k])) for k in range(n)]
+            assert third.tolist() == wanted

@@ -136,6 +136,7 @@ FORMULAS = {
     "Min": "output = min input",
     "All": "output = ∧ input",
     "Any": "output = ∨ input",
+    "ProdOthers": "output[p] = product of inputs[0] over all other positions along axis, without weights",
     "SpreadLike": "output[p] = x[p without axis], divided by the number of terms with mean=True",
     "ArgMax": "output = the least k with input[k] = max input",
     "ArgMin": "output = the least k with input[k] = min input",

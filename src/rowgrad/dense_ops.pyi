@@ -728,6 +728,17 @@ def SpreadLike(
 
 spread_like = SpreadLike
 
+def ProdOthers(
+    inputs: Sequence[ArrayLike],
+    axis: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`."""
+
+prod_others = ProdOthers
+
 def ArgMax(
     input: ArrayLike,
     dimension: ArrayLike,

@@ -49,6 +49,73 @@ def _prod(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
     return narrow(xp, xp.prod(wide(xp, input), axes, keep_dims), input.dtype)
 
 
+def _prod_others(xp: Any, inputs: Any, axis: Axis) -> Any:
+    """Products of what comes before and after each place. None is divided: a factor may be 0, a product out of range.
+
+    An entry of a `Sums` belongs to a set of weights, by its bits: the sum, over all ways to put these weights in the
+    place of as many factors, of the products.
+    """
+    first = inputs[0]
+    axes = _axes(first, axis)
+    order = [*(i for i in range(first.ndim) if i not in axes), *axes]
+    moved = [xp.permute_dims(wide(xp, x), order) for x in inputs]
+    shape = tuple(moved[0].shape)
+    count = _count(first, axes)
+    rows = product(shape) // count if count else 0
+    flat = [xp.reshape(x, (rows, count)) for x in moved]
+    every = (1 << len(inputs) - 1) - 1  # the set of all weights
+    if count < 2:
+        parts = [xp.full_like(flat[0], 0 if every else 1)]
+    else:
+        before = _scanned(xp, flat, False)
+        after = _scanned(xp, flat, True)
+        left = {s: x[:, :-2] for s, x in before.items()}
+        right = {s: x[:, 2:] for s, x in after.items()}
+        zeros = xp.full_like(flat[0][:, :1], 0)
+        ends = [after.get(every), before.get(every)]
+        head, tail = (zeros if e is None else e[:, a : a + 1] for e, a in zip(ends, (1, count - 2), strict=True))
+        middle = _joined(left, right).get(every)
+        inner = xp.full_like(flat[0][:, 2:], 0) if middle is None else middle
+        parts = [head, inner, tail]
+    found = xp.concat(
+        [*(x[:, :0] for x in flat), *parts], 1
+    )  # for torch a function of all inputs, also where it is flat
+    back = [order.index(i) for i in range(first.ndim)]
+    return narrow(xp, xp.permute_dims(xp.reshape(found, shape), back), first.dtype)
+
+
+Sums = dict[int, Any]
+
+
+def _scanned(xp: Any, flat: list[Any], backward: bool) -> Sums:
+    """For every place the sums of all places up to it, or from it on, by doubling."""
+    found: Sums = {0 if k == 0 else 1 << k - 1: x for k, x in enumerate(flat)}
+    count, step = flat[0].shape[1], 1
+    while step < count:
+        low = {s: x[:, :-step] for s, x in found.items()}
+        high = {s: x[:, step:] for s, x in found.items()}
+        joined = _joined(low, high)
+        whole: Sums = {}
+        for s, x in joined.items():
+            rest = found.get(s)
+            edge = (
+                xp.full_like(flat[0][:, :step], 0) if rest is None else rest[:, -step:] if backward else rest[:, :step]
+            )
+            whole[s] = xp.concat([x, edge] if backward else [edge, x], 1)
+        found, step = whole, 2 * step
+    return found
+
+
+def _joined(low: Sums, high: Sums) -> Sums:
+    """The sums of two stretches of places as one."""
+    found: Sums = {}
+    for s, x in low.items():
+        for t, y in high.items():
+            if not s & t:
+                found[s | t] = found[s | t] + x * y if s | t in found else x * y
+    return found
+
+
 def _extreme(name: str, of_nothing: str) -> Callable[..., Any]:
     def function(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
         axes = _axes(input, axis)
@@ -105,6 +172,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Sum": _sum,
     "Mean": _mean,
     "Prod": _prod,
+    "ProdOthers": _prod_others,
     "Max": _extreme("max", "lowest"),
     "Min": _extreme("min", "highest"),
     "All": _logical("all"),

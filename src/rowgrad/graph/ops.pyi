@@ -1300,6 +1300,13 @@ def SpreadLike(
 ) -> Placed:
     """The transpose of `Sum`, and with `mean` of `Mean`."""
 
+def ProdOthers(
+    scope: Scope,
+    inputs: Sequence[_Wire] | _Wire,
+    axis: _Wire,
+) -> Placed:
+    """For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`."""
+
 def ArgMax(
     scope: Scope,
     input: _Wire,

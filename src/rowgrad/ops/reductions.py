@@ -69,15 +69,7 @@ def _extreme(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
 
 
 def _prod(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
-    """The product of the others: where one of them is 0, of all but that one."""
-    zeros, ones = ops["ZerosLike"](c.input), ops["OnesLike"](c.input)
-    is_zero = ops["Equal"](c.input, zeros)
-    rest = ops["Select"](is_zero, ones, c.input)
-    kept = {"keep_dims": c.attrs["keep_dims"]}
-    count = _spread(ops, c, ops["Sum"](ops["Select"](is_zero, ones, zeros), c.axis, **kept))
-    others = ops["RealDiv"](_spread(ops, c, ops["Mul"](y, ops["Prod"](rest, c.axis, **kept))), rest)
-    counts = ops["Equal"](count, ops["Select"](is_zero, ones, zeros))
-    return (ops["Select"](counts, others, zeros),)
+    return (ops["Mul"](_spread(ops, c, y), ops["ProdOthers"]([c.input], c.axis)),)
 
 
 _T: dict[str, Any] = {"types": {"T": NUMBERS, "Tidx": INDEX}, "linear": ("input",)}
@@ -94,7 +86,7 @@ _reduction(
 _reduction(
     "Prod",
     _prod,
-    f"The product along dimensions.\n\n{_SHORT} Second derivatives hold where no element is 0.",
+    f"The product along dimensions.\n\n{_SHORT}",
     **_R,
 )
 for _name, _word, _none in (
@@ -135,6 +127,40 @@ dense(
 
 Every number of x stands wherever `like` has an element that the reduction along `axis` adds to it.""",
     example="SpreadLike(np.array([1., 2.]), axis=1, like=np.zeros((2, 3)))",
+)
+
+
+def _others_rule(x: Known) -> tuple[Shape, ...]:
+    first, *others = x.shapes("inputs")
+    for k, shape in enumerate(others, 1):
+        check_same(shape, first, f"inputs[{k}]")
+    _reduced(x, first, True)  # which looks at `axis`
+    return (first,)
+
+
+def _others_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+    """Every derivative of a product is a sum of products, with one factor less and one weight more."""
+    x, *weights = c.inputs
+    made = [ops["ProdOthers"]([x, *weights, y], c.axis)]
+    for k in range(len(weights)):
+        made.append(ops["ProdOthers"]([x, *weights[:k], *weights[k + 1 :], y], c.axis))
+    return (made,)
+
+
+dense(
+    "ProdOthers",
+    "inputs: list T, axis: host Tidx -> output: T",
+    types={"T": FLOATS, "Tidx": INDEX},
+    shape=_others_rule,
+    category=CATEGORY,
+    differentiable=("inputs",),
+    adjoint=_others_adjoint,
+    tensorflow=False,
+    doc="""For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`.
+
+Further arrays are weights: each takes the place of one more factor, and the products over all places are added up. So
+the derivatives of this op are calls of it with one weight more.""",
+    example="ProdOthers([np.array([2., 0., 3.])], axis=0)",
 )
 
 
