@@ -286,6 +286,21 @@ def test_what_run_refuses(words: list[str], status: int, said: str, capsys: Capt
     assert said in refused(["run", "page.json", *words], status, capsys)
 
 
+def test_a_pin_that_two_sessions_fetch_has_two_results(capsys: Captured) -> None:
+    page = counting()
+    page.blocks.append(wired("ClientSession", "look", fetch_outputs="w.ref"))
+    page.blocks.insert(0, wired("ClientSession", "first", fetch_outputs="w.ref"))
+    save(page, "page.json")
+    told = values(answer(["run", "page.json", "--feed", "x={1,2}", "-o", "out.npz"], capsys))
+    assert (told["first/w.ref"], told["look/w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
+    assert "w.ref" not in told
+    with np.load("out.npz") as kept:
+        assert kept["look/w.ref"].tolist() == [2.0, 4.0]
+    words = ["run", "page.json", "--feed", "x={1,2}", "--session", "first", "--session", "grow", "--fetch", "w.ref"]
+    told = values(answer(words, capsys))
+    assert (told["first/w.ref"], told["w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
+
+
 def test_batches_in_every_order(capsys: Captured) -> None:
     days = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
     save(Page("b", [Block("x", "Placeholder", attrs={"dtype": "float32", "shape": [-1, 2]})]), "b.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,11 +35,25 @@ class PageRun:
     done: int = 0
     seconds: float = 0.0
     results: dict[str, Array] = field(default_factory=dict)
+    shared: set[str] | None = None  # names that several sessions, or a session and --fetch, give results under
 
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to run."""
         return not (self.blocks or self.fetches.values or self.fetches.operations)
+
+    def result_names(self) -> list[str]:
+        """What the results will be called."""
+        fetched = [self._name(block, name) for block in self.blocks for name in self.session.block(block).names or ()]
+        return [*fetched, *self.fetches.values]
+
+    def _name(self, block: str, name: str) -> str:
+        """A result of a session; where another has it too, perhaps of later Variables, with the session before it."""
+        if self.shared is None:
+            given = [set(self.session.block(b).names or ()) for b in self.blocks]
+            counts = Counter(n for names in (*given, self.fetches.values) for n in names)
+            self.shared = {n for n, count in counts.items() if count > 1}
+        return f"{block}/{name}" if name in self.shared else name
 
     def step(self, feeds: Mapping[Any, Any]) -> None:
         """Every session once, then what is fetched; after an error the state is that of before."""
@@ -47,7 +62,8 @@ class PageRun:
         found: dict[str, Array] = {}
         try:
             for block in self.blocks:
-                found |= self.session.run_block(block, feeds)
+                values = self.session.run_block(block, feeds)
+                found |= {self._name(block, name): value for name, value in values.items()}
             if self.fetches.values or self.fetches.operations:
                 found |= self.session.run(self.fetches.values, feeds, self.fetches.operations)
         except BaseException:

@@ -97,8 +97,7 @@ def _check_names(file: str, runs: list[PageRun]) -> None:
     """Raise if results of two pages have the same name in the output file: page `a/b` may have what `a` calls `b/…`."""
     seen: dict[str, PageRun] = {}
     for run in runs:
-        names = {*run.fetches.values, *(name for block in run.blocks for name in run.session.block(block).names or ())}
-        for name in names:
+        for name in run.result_names():
             full = _full_name(run, name, runs)
             if seen.setdefault(full, run) is not run:
                 raise PageError(file, f"results of two pages are called {full}; choose one page with --page")
