@@ -452,3 +452,22 @@ def test_tables_that_are_not_described() -> None:
         rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2, features="bc")])  # type: ignore[arg-type]
     sized = rgt.nn.Table("a", np.int64(3), np.int32(2))  # type: ignore[arg-type]
     assert rgt.nn.Embeddings([sized]).weight("a").shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding_idx": 0},
+        {"default_id": 1},
+        {"padding_idx": 0, "default_id": 1, "fused": True},
+        {"max_norm": 1.0},
+        {"padding_idx": 0, "max_norm": 1.0},
+    ],
+)
+def test_bad_ids_are_named_by_their_position_among_those_given(options: dict[str, Any]) -> None:
+    bag = rgt.nn.EmbeddingBag(3, 2, **options)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[4\] == 7 out of range \[0, 3\)") as raised:
+        bag(T([0, 2, 2, 0, 7]), T([0, 0, 2]))
+    assert raised.value.position == 4
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[3\] == -1 out of range"):
+        bag(T([[0, 2], [0, -1]]))

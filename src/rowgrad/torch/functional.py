@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..embedding import clip_rows
-from ..errors import refuse
+from ..errors import OpError, refuse
 from ..lookup_options import kind_of
 from ..lookup_options import row_number as row_number
 from ..plan import Plan
@@ -54,13 +55,41 @@ def embedding_bag(
         raise refuse("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
     padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
     default_id = row_number("default_id", default_id, weight.shape[0])
-    bags = prepare(
-        ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset, padding_idx, default_id, plan
-    )
     if plan is not None and max_norm is not None:
         raise refuse("plan_of_other_ids", bound="max_norm")
-    if max_norm is None:
-        return lookup(weight, bags, kind, rows, plan)
+    given = ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
+
+    def found() -> Tensor:
+        bags = prepare(*given, padding_idx, default_id, plan)
+        if max_norm is None:
+            return lookup(weight, bags, kind, rows, plan)
+        return _clipped(weight, bags, kind, rows, max_norm)
+
+    return named_as_given(weight, kind, given, (padding_idx, default_id, max_norm) != (None, None, None), found)
+
+
+def named_as_given(
+    weight: Tensor, kind: str, given: Sequence[Any], altered: bool, found: Callable[[], Tensor]
+) -> Tensor:
+    """What `found` returns. Its errors name an id by its position among the `given` ones.
+
+    Where they are looked up without padding, with empty bags filled or once each, they have other positions.
+    """
+    if not altered or torch.compiler.is_compiling():
+        return found()
+    try:
+        return found()
+    except OpError as error:
+        if error.position is not None:
+            ids, offsets, segment_ids, num_bags, weights, closed = given
+            bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=weights,
+                             include_last_offset=closed)  # fmt: skip
+            with torch.no_grad():
+                lookup(weight.detach(), bags, kind, False, None)
+        raise
+
+
+def _clipped(weight: Tensor, bags: Bags, kind: str, rows: bool, max_norm: float) -> Tensor:
     refuse_batched("ids", bags.indices, "max_norm looks up each distinct row once")
     check_storages(bags)
     unique, place = torch.unique(bags.indices, return_inverse=True)

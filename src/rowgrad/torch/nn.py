@@ -99,11 +99,13 @@ class EmbeddingBag(TableModule):
     ) -> Tensor:
         """The combined rows of every bag, [bags, embedding_dim]."""
         if is_trained_fused(self, self.weight):
-            bags = functional.prepare(
-                input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset, self.padding_idx,
-                self.default_id, plan,
-            )  # fmt: skip
-            return fused_bags(self.weight, bags, functional.checked(self.combiner, self.grad)[0], plan)
+            given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
+            options, kind = (self.padding_idx, self.default_id), functional.checked(self.combiner, self.grad)[0]
+
+            def found() -> Tensor:
+                return fused_bags(self.weight, functional.prepare(*given, *options, plan), kind, plan)
+
+            return functional.named_as_given(self.weight, kind, given, options != (None, None), found)
         return functional.embedding_bag(
             self.weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
             per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,
