@@ -615,6 +615,16 @@ WORDS: dict[str, Words] = {
     "update_unfit": Words(
         "a gradient or an update must have the shape of its parameter, {bound}; got {value}", ("updates",)
     ),
+    "update_dtype": Words(
+        "an update of {value} cannot be added to a parameter of {bound} without losing a part of it", ("updates",)
+    ),
+    "parameter_unfit": Words(
+        "a gradient of {value} was given for a parameter that is not a floating-point array: its gradient must be None",
+        ("updates",),
+    ),
+    "state_unfit": Words(
+        "the state must be what init of this optimizer ({value}) returned for these parameters, with {why}", ("state",)
+    ),
     "needs_params": Words("{value} decays weights: update must be given params", ("params",)),
     "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
     "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),

@@ -59,6 +59,8 @@ def row_number(argument: str, row: int | None, rows: int) -> int | None:
     if row is None:
         return None
     try:
+        if isinstance(row, bool):
+            raise TypeError
         index(row)
     except TypeError:
         raise refuse("number_unfit", argument=argument, value=repr(row), bound="an int") from None

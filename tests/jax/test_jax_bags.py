@@ -325,3 +325,14 @@ def test_a_table_is_made_of_an_array(given: Any) -> None:
         rgj.Table(given)
     with pytest.raises(rg.errors.InvalidArgumentError, match="combiner"):
         rgj.Table(np.ones((2, 2))).bags([0], [0], 1, combiner=["sum"])  # type: ignore[arg-type]
+
+
+def test_weights_that_were_deleted_and_a_bool_as_row_are_rejected() -> None:
+    weights = jnp.zeros((1, 1)) + 1
+    weights.delete()
+    for options in ({}, {"padding_idx": 0}):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="per_sample_weights has no memory"):
+            rgj.embedding_bag(jnp.ones((2, 2)), jnp.array([[1]]), per_sample_weights=weights, **options)
+    for option in ("padding_idx", "default_id"):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=f"{option} must be an int; got True"):
+            rgj.embedding_bag(jnp.ones((2, 2)), jnp.array([[1]]), **{option: True})

@@ -354,3 +354,32 @@ def test_state_keeps_its_dtype_whatever_the_gradient_has(rule: str) -> None:
         state = optimizer.init(params)
         _, after = optimizer.update(params.astype(jnp.float64), state, params)
         assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "row_wise_adagrad", "adam", "adamw"])
+def test_state_and_parameters_that_do_not_fit_are_rejected(name: str) -> None:
+    optimizer = getattr(optim, name)(0.1)
+    floats, integers = {"a": jnp.ones(3)}, {"a": jnp.arange(3)}
+    with pytest.raises(rg.errors.InvalidArgumentError, match="state must be what init of this optimizer"):
+        optimizer.update(floats, optim.sgd(0.1).init(floats), floats)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="state must be what init of this optimizer"):
+        optimizer.update(floats, optimizer.init({}), floats)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="not a floating-point array"):
+        optimizer.update(floats, optimizer.init(integers), integers)
+    # What jax.grad(allow_int=True) gives for integers stands for "no gradient".
+    gradient = {"a": np.zeros(3, jax.dtypes.float0)}
+    assert optimizer.update(gradient, optimizer.init(integers), integers)[0] == {"a": None}
+
+
+def test_updates_that_would_lose_a_part_are_rejected() -> None:
+    for param, update in ((jnp.ones(2), jnp.array([1 + 2j, 3j])), (jnp.ones(2, jnp.int32), jnp.array([0.6, 0.6]))):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="without losing a part"):
+            optim.apply_updates(param, update)
+
+
+@pytest.mark.parametrize("rate", [None, -1.0, "1"])
+def test_a_schedule_returns_a_number_that_lr_may_be(rate: Any) -> None:
+    params = {"a": jnp.ones(2)}
+    optimizer = optim.sgd(lambda step: rate)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="lr must be a finite number"):
+        optimizer.update(params, optimizer.init(params))

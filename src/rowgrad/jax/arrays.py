@@ -163,14 +163,14 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
 
 
 def _dtype(value: Any, argument: str) -> np.dtype[Any]:
-    _present(value, argument)
+    check_present(value, argument)
     dtype = np.dtype(value.dtype) if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended) else None
     if dtype not in _NAME:
         raise refuse("dtype_not_allowed", argument=argument, value=value.dtype, bound=", ".join(NAMES))
     return dtype
 
 
-def _present(value: Any, argument: str) -> None:
+def check_present(value: Any, argument: str) -> None:
     """Arrays that were given away to a compiled call, or deleted, are refused."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.is_deleted():
         raise refuse("no_memory", argument=argument)
@@ -185,7 +185,7 @@ def _known(arg: Arg, value: Any) -> Any:
     """A host input by value, which a tracer has not."""
     if is_traced(value):
         raise refuse("host_traced", argument=arg.name)
-    _present(value, arg.name)
+    check_present(value, arg.name)
     return np.asarray(value) if isinstance(value, jax.Array) else value
 
 

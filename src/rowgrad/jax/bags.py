@@ -16,7 +16,7 @@ from ..arrays import fit, plain_array
 from ..errors import refuse
 from ..raw_ops import OPS
 from ..sparse_tensor import SparseTensor
-from .arrays import as_jax, is_jax, is_traced
+from .arrays import as_jax, check_present, is_jax, is_traced
 
 
 class Bags(NamedTuple):
@@ -90,7 +90,10 @@ def to_jax(array: Any, argument: str) -> Any:
 
 def _numbers(weights: Any) -> Any:
     found = weights.values if isinstance(weights, SparseTensor) else weights
-    return None if found is None else as_jax(found, "per_sample_weights")
+    if found is None:
+        return None
+    check_present(found, "per_sample_weights")
+    return as_jax(found, "per_sample_weights")
 
 
 def _count(num_bags: Any) -> int | None:

@@ -107,13 +107,17 @@ def _optimizer(rule: str, lr: Rate, initial: float = 0.0, **numbers: Any) -> Row
         if decays and params is None:
             raise refuse("needs_params", value=rule)
         grads, tree = jax.tree_util.tree_flatten(updates, is_leaf=_is_update)
+        grads = [None if getattr(g, "dtype", None) == jax.dtypes.float0 else g for g in grads]
         weights = tree.flatten_up_to(params) if decays else [None] * len(grads)
         if params is not None:
             _check_shapes(grads, tree.flatten_up_to(params))
-        before = [_slot_leaves(updates, state.slots[s.name]) for s in slots]
+        kept = getattr(state, "slots", None)
+        if not isinstance(kept, dict) or set(kept) != {s.name for s in slots}:
+            raise refuse("state_unfit", value=rule, why=f"slots {', '.join(s.name for s in slots) or 'none'}")
+        before = [_slot_leaves(rule, updates, kept[s.name]) for s in slots]
         rate = lr(state.step) if callable(lr) else lr
         if callable(lr):
-            _check_scalar("lr", jnp.asarray(rate))
+            _check_scalar("lr", jnp.asarray(rate) if isinstance(rate, np.ndarray) else rate)
         now = Numbers(rate, state.step + 1, decays, **numbers)
         done = [_step(rule, now, *leaf) for leaf in zip(grads, weights, *before, strict=True)]
         found = {
@@ -136,11 +140,15 @@ def _check_scalar(name: str, value: Any) -> None:
         raise refuse("number_unfit", argument=name, value=what, bound="a real number")
 
 
-def _slot_leaves(updates: Any, slots: Any) -> list[Any]:
+def _slot_leaves(rule: str, updates: Any, slots: Any) -> list[Any]:
     """The array of a slot for every gradient, or None. Flax puts a State where a slot has a Table."""
     tree = jax.tree_util.tree_structure(updates, is_leaf=lambda x: _is_update(x) or isinstance(x, Table))
     found = []
-    for held in tree.flatten_up_to(slots):
+    try:
+        places = tree.flatten_up_to(slots)
+    except ValueError as error:
+        raise refuse("state_unfit", value=rule, why=f"a tree like the gradients ({error})") from None
+    for held in places:
         leaves = jax.tree_util.tree_leaves(held)
         if len(leaves) > 1:
             raise refuse("update_unfit", value=f"state of {len(leaves)} arrays", bound="one array for each parameter")
@@ -166,6 +174,8 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
     dtype = grad.dtype if is_rows(grad) else jnp.asarray(grad).dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise refuse("gradient_complex", value=dtype)
+    if any(s is None for s in slots):
+        raise refuse("parameter_unfit", value=dtype)
     _check_state(rule, grad, slots)
     if not isinstance(grad, IndexedRows):
         grad = jnp.asarray(grad)
@@ -209,6 +219,9 @@ def _add(update: Any, param: Any) -> Any:
     update = jnp.asarray(update) if rows is None else rows
     _check_shape(update, param.shape)
     wide = wider(param.dtype, update.dtype)
+    for kind in (jnp.complexfloating, jnp.inexact):
+        if jnp.issubdtype(update.dtype, kind) and not jnp.issubdtype(param.dtype, kind):
+            raise refuse("update_dtype", value=update.dtype, bound=param.dtype)
     if rows is None:
         return (param.astype(wide) + update.astype(wide)).astype(param.dtype)
     own = _rows_at(param, rows.indices).astype(wide)
