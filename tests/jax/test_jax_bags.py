@@ -209,6 +209,10 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
         ({"ids": SPARSE, "per_sample_weights": OTHER}, r"indices must have shape \(1, 2\), got \(1, 3\)"),
         ({"ids": [0], "segment_ids": [0], "num_bags": 2.9}, "got 2.9; wanted an int of at least 0"),
         ({"ids": [0], "segment_ids": [0], "num_bags": True}, "got True; wanted an int of at least 0"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": 2**31}, "got 2147483648; wanted an int .* at most 2147483647"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": 2**62}, "num_bags: got .* at most 2147483647"),
+        ({"ids": [[0]], "padding_idx": True}, "padding_idx must be an int; got True"),
+        ({"ids": [[0]], "default_id": False}, "default_id must be an int; got False"),
         ({"ids": [0, 1], "segment_ids": [1, 0]}, "segment ids"),
         ({"ids": [[0]], "padding_idx": 4}, "padding_idx = 4 is not a row of a table of 4"),
         ({"ids": [[0]], "default_id": -5}, "default_id = -5 is not a row"),
@@ -312,8 +316,10 @@ def test_max_norm_is_an_option_of_a_compiled_lookup() -> None:
 
 
 def test_more_bags_than_segment_ids_can_number_are_rejected() -> None:
-    look_up = jax.jit(lambda i: rgj.embedding_bag(jnp.ones((4, 0)), i, segment_ids=i, num_bags=2**31, padding_idx=0))
-    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags must hold values of int32; got 2147483648"):
+    look_up = jax.jit(
+        lambda i: rgj.embedding_bag(jnp.ones((4, 0)), i, segment_ids=i, num_bags=2**31 - 1, padding_idx=0)
+    )
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags must hold values of int32; got 2147483647"):
         look_up(jnp.array([1], jnp.int32))
 
 

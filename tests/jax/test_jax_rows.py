@@ -450,3 +450,11 @@ def test_size_may_be_an_integer_of_numpy() -> None:
     assert value_and_rows(loss, size=np.int64(6))(Table(table_of(1)))[1].rows.indices.shape == (6,)  # type: ignore[arg-type]
     with pytest.raises(rg.errors.InvalidArgumentError, match="size must be None or an int of at least 0; got True"):
         value_and_rows(loss, size=True)
+
+
+@pytest.mark.parametrize("num_bags", [2**31, 2**62, True, -1])
+@pytest.mark.parametrize("compile_", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_numbers_of_bags_are_checked_by_name(num_bags: Any, compile_: Any) -> None:
+    ids = jnp.zeros(1, jnp.int32)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"num_bags: got .*; wanted an int of at least 0"):
+        compile_(lambda array: Table(array).bags(ids, ids, num_bags))(jnp.ones((9, 2)))

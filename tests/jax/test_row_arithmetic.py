@@ -504,6 +504,14 @@ def test_factors_and_bounds_are_numbers(number: Any) -> None:
             function(grads(), number)
 
 
+@pytest.mark.parametrize("number", [-1.0, np.float32(-1), float("nan")])
+def test_bounds_are_not_negative(number: Any) -> None:
+    """A negative bound turned every gradient around or into one number."""
+    for function in (rows.clip, rows.clip_by_global_norm):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="must be a number of at least 0"):
+            function(grads(), number)
+
+
 def test_on_rows_names_what_it_cannot_take() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="an optax transformation, with init and update; got None"):
         rows.on_rows(None)

@@ -37,7 +37,7 @@ def read_bags(
     ids: Any, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any, include_last_offset: bool
 ) -> Bags:
     """Bags out of any of the forms `embedding_bag` takes."""
-    num_bags = _count(num_bags)
+    num_bags = read_count(num_bags)
     if isinstance(ids, SparseTensor):
         return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
     weights = _numbers(weights)
@@ -96,15 +96,17 @@ def _numbers(weights: Any) -> Any:
     return as_jax(found, "per_sample_weights")
 
 
-def _count(num_bags: Any) -> int | None:
-    """A number of bags, which decides a shape."""
+def read_count(num_bags: Any) -> int | None:
+    """A number of bags, which decides a shape. The ops count bags in 32 bits, whatever the dtype of segment ids."""
     if num_bags is None:
         return None
     if is_traced(num_bags):
         raise refuse("host_traced", argument="num_bags")
-    number = np.asarray(num_bags)
-    if number.ndim or number.dtype.kind not in "iu" or number < 0:
-        raise refuse("bags_unfit", argument="num_bags", value=repr(num_bags), bound="an int of at least 0")
+    number, most = np.asarray(num_bags), np.iinfo(np.int32).max
+    if number.ndim or number.dtype.kind not in "iu" or not 0 <= number <= most:
+        raise refuse(
+            "bags_unfit", argument="num_bags", value=repr(num_bags), bound=f"an int of at least 0 and at most {most}"
+        )
     return operator.index(num_bags)
 
 

@@ -117,8 +117,7 @@ def global_norm(tree: Any) -> Any:
 
 def clip(tree: Any, max_delta: Any) -> Any:
     """Clip every element into [-max_delta, max_delta]; rows that are listed twice are summed first."""
-
-    bound = _scalar(max_delta, "max_delta")
+    bound = _bound(max_delta, "max_delta")
 
     def clipped(x: Any) -> Any:
         limit = bound.astype(x.dtype)
@@ -130,7 +129,7 @@ def clip(tree: Any, max_delta: Any) -> Any:
 def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
     """Scale all gradients so that their global norm is at most `max_norm`: the rule of optax."""
     tree = _distinct(tree)
-    norm, bound = global_norm(tree), _scalar(max_norm, "max_norm")
+    norm, bound = global_norm(tree), _bound(max_norm, "max_norm")
 
     def clipped(x: Any) -> Any:
         limit = bound.astype(x.dtype)
@@ -213,6 +212,14 @@ def _scalar(number: Any, argument: str) -> Any:
     found = as_jax(number, argument)
     if found.ndim:
         raise refuse("number_unfit", argument=argument, value=f"shape {tuple(found.shape)}", bound="a number")
+    return found
+
+
+def _bound(number: Any, argument: str) -> Any:
+    """A number of at least 0. The value of an array of JAX is not read: it may be traced, or still be computed."""
+    found = _scalar(number, argument)
+    if not isinstance(number, jax.Array) and not number >= 0:
+        raise refuse("number_unfit", argument=argument, value=repr(number), bound="a number of at least 0")
     return found
 
 

@@ -15,6 +15,7 @@ from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
 from .arrays import as_jax
+from .bags import read_count
 from .partition import sharding_of, zero_after
 from .varying import axes_of, unchecked_axes
 
@@ -113,7 +114,8 @@ class Table:
         kind = COMBINERS.get(combiner or "mean") if isinstance(combiner, str | None) else None
         if kind is None:
             raise refuse("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
-        return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, num_bags, weights)
+        count: Any = read_count(num_bags)
+        return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, count, weights)
 
     def __repr__(self) -> str:
         if not hasattr(self._held, "shape"):
