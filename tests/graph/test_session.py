@@ -300,3 +300,22 @@ def test_constants_that_cannot_be_computed_fail_only_where_they_are_needed(root:
     assert session.run(Const(root, 5)) == 5
     with pytest.raises(InvalidArgumentError, match=r"Div \(name: bad\)"):
         session.run(bad)
+
+
+def test_a_scalar_variable_whose_initial_value_has_an_open_rank() -> None:
+    root = Scope.new_root_scope()
+    nothing = ops.SparseFillEmptyRows(root, np.zeros((0, 1), np.int64), np.zeros(0, np.int32), [0], 0)
+    drawn = ops.RandomUniform(root, nothing.output_values, seed=1)  # of a shape without sizes, as the run finds
+    variable = ops.Variable(root.with_op_name("v"), drawn, shape=[])
+    assert variable.ref.shape == ()
+    assert ClientSession(root).run(variable).shape == ()
+
+
+def test_saving_where_no_file_can_be_names_the_target(tmp_path: Path) -> None:
+    root = Scope.new_root_scope()
+    ops.Variable(root, 1.0)
+    session = ClientSession(root)
+    with pytest.raises(IsADirectoryError, match=f"this is a folder: '{tmp_path}'"):
+        session.save(tmp_path)
+    with pytest.raises(FileNotFoundError, match=f"there is no folder .*: '{tmp_path}/gone/state'"):
+        session.save(tmp_path / "gone/state")

@@ -161,7 +161,7 @@ def _variable(p: Placing) -> Pins:
             raise refuse(
                 "same_shape", argument="initvalues", value=shape_text(value.shape), bound=shape_text(shape or ())
             )
-        shape = shape or value.shape
+        shape = value.shape if shape is None else shape
     else:
         value = typed_value(p, "initvalues")
         output = constant(p, value)

@@ -30,6 +30,8 @@ def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
 def prepare(target: Path, content: Content) -> Path:
     """Write the content to a temporary file beside the target, down to the disk; nothing is left where that fails."""
     check_replaceable(target)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", str(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     # Not mkstemp: the file is to have the rights any new file has, or those of the one it takes the place of.
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -50,10 +52,12 @@ def prepare(target: Path, content: Content) -> Path:
 
 
 def check_replaceable(target: Path) -> None:
-    """Raise OSError if the target is a pipe, a socket or a device: renaming a file over it would remove it."""
+    """Raise OSError if the target is a folder, pipe, socket or device: a rename over it would fail or remove it."""
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(target).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "this is a folder", str(target))
+        if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "this is not a regular file", str(target))
 
 
