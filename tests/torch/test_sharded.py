@@ -391,3 +391,12 @@ def test_drawing_rows_takes_time_in_proportion_to_the_rows(strategy: str) -> Non
         last = torch.empty(4096, 1).normal_(generator=torch.Generator().manual_seed(3 + blocks - 1))
         assert torch.equal(module.weight[-4091:], last[:4091])
     assert counts[1] < 9 * counts[0]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("options", [{"padding_idx": 0}, {"default_id": 1}, {"padding_idx": 0, "default_id": 1}])
+def test_bad_ids_are_named_by_their_position_among_those_given(options: dict[str, int]) -> None:
+    bag = sharded.RowShardedEmbeddingBag(3, 2, **options)  # type: ignore[arg-type]
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[4\] == 7 out of range \[0, 3\)"):
+        bag(torch.tensor([0, 2, 2, 0, 7]), torch.tensor([0, 0, 2]))
+    assert bag(torch.tensor([0, 2, 2, 0, 1]), torch.tensor([0, 0, 2])).shape == (3, 2)

@@ -91,15 +91,15 @@ class RowShardedEmbeddingBag(ShardedModule):
     ) -> Tensor:
         """The combined rows of this rank's bags, [bags, embedding_dim]. All ranks call it together."""
 
-        def prepare() -> Any:
-            return [
-                functional.prepare(
-                    input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset,
-                    self.padding_idx, self.default_id, None,
-                )
-            ]  # fmt: skip
+        given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
 
-        return self._look_up([self.weight], [self.stack], [self._kind], prepare)[0]
+        def prepare() -> Any:
+            return [functional.prepare(*given, self.padding_idx, self.default_id, None)]
+
+        def read() -> Any:
+            return [functional.prepare(*given, None, None, None)]
+
+        return self._look_up([self.weight], [self.stack], [self._kind], prepare, read)[0]
 
     def local_ids(self) -> Tensor:
         """The ids of this rank's rows, as they lie in `weight`."""

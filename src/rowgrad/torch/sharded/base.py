@@ -153,8 +153,12 @@ class ShardedModule(TableModule):
         stacks: Sequence[Stack],
         kinds: Sequence[str],
         prepare: Callable[[], Sequence[Bags]],
+        read: Callable[[], Sequence[Bags]] | None = None,
     ) -> tuple[Tensor, ...]:
-        """One call. `prepare` reads the bags; whatever it refuses, all ranks come to know before anything is sent."""
+        """One call. `prepare` reads the bags; whatever it refuses, all ranks come to know before anything is sent.
+
+        `read` reads them as they are given, with padding and empty bags: errors name positions in these.
+        """
         if torch.jit.is_tracing():
             raise refuse("jit_trace")  # the ranks cannot meet then: the tracer takes no process groups
         if self.fused:
@@ -167,11 +171,13 @@ class ShardedModule(TableModule):
                 raise refuse(
                     "not_here", argument="a sharded table", value="torch.func", bound="used without transforms"
                 )
-            bags = prepare()
-            for b, stack, table in zip(bags, stacks, tables, strict=True):
-                check_storages(b)
-                check_storage(table, "weight")
-                check_bags(b, stack.rows, table.device)
+            try:
+                bags = prepare()
+                _check_all(bags, stacks, tables)
+            except OpError as error:
+                if read is not None and error.position is not None:
+                    _check_all(read(), stacks, tables)
+                raise
             routes = [route(b, s, k, t.dtype) for b, s, k, t in zip(bags, stacks, kinds, tables, strict=True)]
         except Exception as error:
             refusal = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
@@ -189,6 +195,13 @@ class ShardedModule(TableModule):
         order = {} if self.order is None else {"order": self.order}
         options = Options(self.mode == "pooled", self.wire_dtype, self.grad == "rows", order)
         return sharded_lookup(Exchange(self.ranks, call, options, wanted))
+
+
+def _check_all(bags: Sequence[Bags], stacks: Sequence[Stack], tables: Sequence[Any]) -> None:
+    for b, stack, table in zip(bags, stacks, tables, strict=True):
+        check_storages(b)
+        check_storage(table, "weight")
+        check_bags(b, stack.rows, table.device)
 
 
 def _weighted(bags: Bags) -> int:
