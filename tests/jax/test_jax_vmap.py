@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+import rowgrad.jax as rgj
 from golden_cases import same_bits
 from jax_arrays import placed, split, x64
 from rowgrad.raw_ops import OPS
@@ -130,3 +131,17 @@ def test_the_hessian_of_a_lookup() -> None:
     expected = jax.hessian(by_jnp)(table)
     for found in (jax.hessian(loss), jax.jit(jax.hessian(loss)), jax.jacrev(jax.jacrev(loss))):
         np.testing.assert_allclose(found(table), expected, atol=1e-12)
+
+
+def test_the_rules_work_where_jax_rejects_rank_promotion() -> None:
+    table, ids = jnp.arange(12.0).reshape(6, 2), jnp.array([[1, 2], [3, 3]])
+
+    def loss(table: Any, ids: Any) -> Any:
+        return (rgj.embedding_bag(table, ids, padding_idx=3, default_id=1) ** 2).sum()
+
+    each = jnp.stack([ids, ids + 1])
+    expected = jax.vmap(loss, in_axes=(None, 0))(table, each), jax.hessian(loss)(table, ids)
+    with jax.numpy_rank_promotion("raise"):
+        found = jax.vmap(loss, in_axes=(None, 0))(table, each), jax.hessian(loss)(table, ids)
+    for a, b in zip(found, expected, strict=True):
+        assert a.tobytes() == b.tobytes()

@@ -110,4 +110,5 @@ def batched(
     run: Run,
 ) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
     """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
-    return batching.batched(Namespace(), op, attrs, batch_size, values, in_dims, run)
+    with jax.numpy_rank_promotion("allow"):  # the rules broadcast as NumPy does
+        return batching.batched(Namespace(), op, attrs, batch_size, values, in_dims, run)
