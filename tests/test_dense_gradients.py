@@ -198,3 +198,10 @@ def test_second_and_third_derivatives_of_a_product(numbers: list[float]) -> None
             third = rg.vjp(bend, (x, np.eye(n)[i]), np.eye(n)[j])[0]
             wanted = [0.0 if len({i, j, k}) < 3 else np.prod(np.delete(x, [i, j, k])) for k in range(n)]
             assert third.tolist() == wanted
+
+
+def test_weights_of_a_product_of_others_are_bounded() -> None:
+    x = np.ones(20)
+    assert rg.dense_ops.ProdOthers([x] * 9, 0)[0] == np.prod(np.arange(12.0, 20.0))  # ways to place eight weights
+    with pytest.raises(ValueError, match="at most 8 weights; got 40"):
+        rg.dense_ops.ProdOthers([x] * 41, 0)

@@ -11,6 +11,7 @@ from ..spec import FLOATS, INDEX, NUMBERS, REALS, Aval, Call, Known, Shape
 from .broadcasting import dense
 
 CATEGORY = "Reduction"
+_MOST_WEIGHTS = 8  # of ProdOthers: each makes three times the work
 _AXIS = (
     "`axis` is one dimension or an array of them, counted from the end where negative; with none, nothing is reduced."
 )
@@ -132,6 +133,9 @@ Every number of x stands wherever `like` has an element that the reduction along
 
 def _others_rule(x: Known) -> tuple[Shape, ...]:
     first, *others = x.shapes("inputs")
+    if len(others) > _MOST_WEIGHTS:
+        bound = f"an array and at most {_MOST_WEIGHTS} weights"
+        raise refuse("value_unfit", argument="inputs", bound=bound, value=f"{len(others)} weights")
     for k, shape in enumerate(others, 1):
         check_same(shape, first, f"inputs[{k}]")
     _reduced(x, first, True)  # which looks at `axis`
@@ -159,7 +163,7 @@ dense(
     doc="""For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`.
 
 Further arrays are weights: each takes the place of one more factor, and the products over all places are added up. So
-the derivatives of this op are calls of it with one weight more.""",
+the derivatives of this op are calls of it with one weight more. There are at most 8.""",
     example="ProdOthers([np.array([2., 0., 3.])], axis=0)",
 )
 
