@@ -17,7 +17,7 @@ from rowgrad.jax import Table, optim, rows, value_and_rows
 pytest.importorskip("flax")
 import equinox as eqx
 import flax.linen as nn
-from flax import nnx
+from flax import nnx, serialization
 from flax.training.train_state import TrainState
 
 IDS, BAGS = jnp.asarray([7, 2, 7]), jnp.asarray([0, 0, 1])
@@ -264,3 +264,16 @@ def test_equinox_modules() -> None:
     for _ in range(STEPS):
         model, state = step(model, state)
     same(model.table.array, model.kernel)
+
+
+def test_flax_saves_tables_and_their_state() -> None:
+    params = {"table": Table(START), "kernel": jnp.asarray(KERNEL)}
+    state = optim.adagrad(0.1, initial_accumulator_value=0.5).init(params)
+    empty = jax.tree.map(jnp.zeros_like, (params, state))
+    found, slots = serialization.from_bytes(empty, serialization.to_bytes((params, state)))
+    assert isinstance(found["table"], Table)
+    assert found["table"].array.tobytes() == START.tobytes()
+    assert jax.tree.structure(slots) == jax.tree.structure(state)
+    assert float(slots.slots["sum"]["table"].array[0, 0]) == 0.5
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"of shape \(2, 4\)"):
+        serialization.from_bytes({"table": Table(START[:2])}, serialization.to_bytes({"table": Table(START)}))

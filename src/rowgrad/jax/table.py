@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ class Table:
             raise refuse("table_unfit", argument="array", value=str(self.dtype), bound="of floating-point numbers")
         if not self.shape:
             raise refuse("table_unfit", argument="array", value="a scalar", bound="of rank 1 or more, rows first")
+        _register_with_flax()
 
     @classmethod
     def holding(cls, held: Any) -> Table:
@@ -145,6 +147,30 @@ jax.tree_util.register_pytree_with_keys(
     lambda table: ([(jax.tree_util.GetAttrKey("array"), table.held)], None),
     lambda _, held: Table.holding(held[0]),
 )
+
+
+_REGISTERED: list[Any] = []
+
+
+def _register_with_flax() -> None:
+    """Have `flax.serialization` save a Table as its array, where flax is in use: its registry is its own."""
+    flax: Any = sys.modules.get("flax.serialization")
+    if _REGISTERED or not hasattr(flax, "register_serialization_state"):
+        return
+    _REGISTERED.append(flax)
+
+    def to_state(table: Table) -> dict[str, Any]:
+        return {"array": flax.to_state_dict(table.held)}
+
+    def from_state(table: Table, state: Any) -> Table:
+        if not isinstance(state, dict) or set(state) != {"array"}:
+            raise refuse("table_unfit", argument="state", value=type(state).__name__, bound="a dict with array")
+        held = flax.from_state_dict(table.held, state["array"], name="array")
+        if tuple(held.shape) != table.shape:
+            raise refuse("table_unfit", argument="array", value=tuple(held.shape), bound=f"of shape {table.shape}")
+        return table.with_held(jnp.asarray(held))
+
+    flax.register_serialization_state(Table, to_state, from_state)
 
 
 # -- inside value_and_rows --------------------------------------------------------------------------------------------
