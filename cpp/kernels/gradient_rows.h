@@ -3,7 +3,6 @@
 // Included only where the code is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
-#include <type_traits>
 
 #include "packs.h"
 #include "rowgrad/rows.h"
@@ -26,24 +25,12 @@ inline auto with_type(const IdList& ids, Fn&& fn) {
   return ids.wide ? fn(static_cast<const std::int64_t*>(ids.data)) : fn(static_cast<const std::int32_t*>(ids.data));
 }
 
-// An id that was validated, read again: another thread may have changed it since, so it is at most `last` here. For what
-// is read once per bag; one more step between every id and its row would cost a third of a lookup's time.
-template <class I>
-inline std::int64_t bounded_id(const I* id, std::make_unsigned_t<I> last) {
-  const auto value = std::make_unsigned_t<I>(__atomic_load_n(id, __ATOMIC_RELAXED));
-  return std::int64_t(value < last ? value : last);
-}
-
-// The last of `rows` rows as bounded_id takes it.
-template <class I>
-inline std::make_unsigned_t<I> last_id(std::int64_t rows) {
-  using U = std::make_unsigned_t<I>;
-  constexpr std::int64_t most = std::int64_t(U(~U(0)) >> 1);
-  return U(rows - 1 < most ? rows - 1 : most);
-}
-
 inline std::int64_t id_at(const IdList& ids, std::int64_t i) {
   return ids.wide ? static_cast<const std::int64_t*>(ids.data)[i] : static_cast<const std::int32_t*>(ids.data)[i];
+}
+
+inline std::int64_t bounded_id_at(const IdList& ids, std::int64_t i, std::int64_t bound) {
+  return with_type(ids, [&]<class I>(const I* id) { return bounded_id(id + i, last_id<I>(bound)); });
 }
 
 // -- where entry j of a row comes from: sorted entries, or a plan's list ---------------------------------------------
@@ -54,6 +41,7 @@ struct EntryAt {
   std::int64_t operator()(std::int64_t j) const { return std::int64_t(e[j].from); }
 };
 
+// Not bounded, as the one more step between an entry and its row would cost a third of the time: see SECURITY.md.
 template <class I>
 struct ListAt {
   const I* from;
@@ -239,12 +227,14 @@ void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, std::in
 // Rows [first, last) of a plan.
 template <class T, class I, class TermsAt>
 inline void each_planned(const PlannedRows<T, I>& r, std::int64_t first, std::int64_t last, TermsAt terms_at) {
-  for (std::int64_t k = first; k < last; ++k) {
-    const std::int64_t begin = r.starts[k], end = k + 1 < r.rows ? r.starts[k + 1] : r.size;
-    const std::int64_t row = r.unique ? k : id_at(r.ids, k);
-    if (r.table_rows > 0) {
-      clear_rows(r.out, r.cols, k > 0 ? id_at(r.ids, k - 1) + 1 : 0, row);
-      if (k + 1 == r.rows) clear_rows(r.out, r.cols, row + 1, r.table_rows);
+  const auto last_start = last_id<std::int64_t>(r.size + 1);
+  std::int64_t begin = first < last ? bounded_id(r.starts + first, last_start) : 0;
+  for (std::int64_t k = first, end; k < last; ++k, begin = end) {
+    end = k + 1 < r.rows ? bounded_id(r.starts + k + 1, last_start) : r.size;
+    const std::int64_t row = r.unique ? k : bounded_id_at(r.ids, k, r.num_rows);
+    if (r.clears) {
+      clear_rows(r.out, r.cols, k > 0 ? bounded_id_at(r.ids, k - 1, r.num_rows) + 1 : 0, row);
+      if (k + 1 == r.rows) clear_rows(r.out, r.cols, row + 1, r.num_rows);
     }
     T* out = r.out + row * r.cols;
     accumulate_row(out, r.grad, r.cols, terms_at(begin), end - begin, r.size - end, r.order);

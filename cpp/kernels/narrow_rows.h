@@ -67,7 +67,9 @@ inline std::int64_t list_where(const Wanted<I> wanted, std::int64_t size, std::u
 
 // count[s] += the length of every run of segment s that begins in [begin, end).
 template <class S>
-void count_typed(const S* segments, std::int64_t size, std::int64_t begin, std::int64_t end, std::int64_t* count) {
+void count_typed(const S* segments, std::int64_t size, std::int64_t bound, std::int64_t begin, std::int64_t end,
+                 std::int64_t* count) {
+  const auto last = last_id<S>(bound);
   while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
   if (begin == end) return;
   std::uint32_t starts[kListed + kVectorIds];
@@ -77,17 +79,17 @@ void count_typed(const S* segments, std::int64_t size, std::int64_t begin, std::
     const std::int64_t k = list_where(Begins<S>{segments + base}, n, starts);
     for (std::int64_t j = 0; j < k; ++j) {
       const std::int64_t next = base + starts[j];
-      count[segments[open]] += next - open;
+      count[bounded_id(segments + open, last)] += next - open;
       open = next;
     }
   }
   std::int64_t next = end;
   while (next < size && segments[next] == segments[open]) ++next;
-  count[segments[open]] += next - open;
+  count[bounded_id(segments + open, last)] += next - open;
 }
 
-void count_runs(const IdList& segments, std::int64_t begin, std::int64_t end, std::int64_t* count) {
-  with_type(segments, [&](auto* p) { count_typed(p, segments.size, begin, end, count); });
+void count_runs(const IdList& segments, std::int64_t bound, std::int64_t begin, std::int64_t end, std::int64_t* count) {
+  with_type(segments, [&](auto* p) { count_typed(p, segments.size, bound, begin, end, count); });
 }
 
 template <class T, class Scale>
@@ -120,6 +122,16 @@ void scale_terms(Accumulator<T>* terms, const T* grad, std::int64_t cols, const 
     for (std::int64_t i = begin * cols; i < end * cols; ++i) terms[i] = load(grad[i]);
 }
 
+// Copies ids, each at most `last`: see bounded_id. By whole vectors, which costs less than a bound where each is used.
+template <class I>
+inline void copy_bounded(const I* ids, std::int64_t n, std::int64_t bound, I* copy) {
+  const auto last = last_id<I>(bound);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto id = std::make_unsigned_t<I>(ids[i]);
+    copy[i] = I(id < last ? id : last);
+  }
+}
+
 // Adds the ids at(0), at(1), … up to at(n).
 template <int cols, class A, class I, class S, class At>
 inline void add_ids(const NarrowTable<A>& t, const I* ids, const S* segments, std::int64_t n, At at) {
@@ -132,25 +144,24 @@ inline void add_ids(const NarrowTable<A>& t, const I* ids, const S* segments, st
 }
 
 // Some ids at a time, those of these rows are listed, then added.
-template <int cols, class A, class I, class S>
-inline void add_own(const NarrowTable<A>& t, const I* ids, const S* segments) {
-  std::uint32_t own[kListed + kVectorIds];
-  const std::int64_t n = t.ids.size;
-  for (std::int64_t base = 0; base < n; base += kListed) {
-    const InRows<I> wanted{ids + base, t.first, t.rows};
-    const std::int64_t k = list_where(wanted, base + kListed < n ? kListed : n - base, own);
-    add_ids<cols>(t, ids + base, segments + base, k, [&](std::int64_t j) { return std::int64_t(own[j]); });
-  }
-}
-
 template <int cols, class A>
 void add_columns(const NarrowTable<A>& t) {
-  with_type(t.ids, [&](auto* ids) {
-    with_type(t.segments, [&](auto* segments) {
-      if (t.whole)
-        add_ids<cols>(t, ids, segments, t.ids.size, [](std::int64_t j) { return j; });
-      else
-        add_own<cols>(t, ids, segments);
+  with_type(t.ids, [&]<class I>(const I* ids) {
+    with_type(t.segments, [&]<class S>(const S* segments) {
+      I id[kListed];
+      S segment[kListed];
+      std::uint32_t own[kListed + kVectorIds];
+      for (std::int64_t base = 0; base < t.ids.size; base += kListed) {
+        const std::int64_t n = base + kListed < t.ids.size ? kListed : t.ids.size - base;
+        copy_bounded(ids + base, n, t.table_rows, id);
+        copy_bounded(segments + base, n, t.num_segments, segment);
+        if (t.rows == t.table_rows) {
+          add_ids<cols>(t, id, segment, n, [](std::int64_t j) { return j; });
+          continue;
+        }
+        const std::int64_t k = list_where(InRows<I>{id, t.first, t.rows}, n, own);
+        add_ids<cols>(t, id, segment, k, [&](std::int64_t j) { return std::int64_t(own[j]); });
+      }
     });
   });
 }

@@ -155,11 +155,12 @@ void update_named(const RowUpdate<T>& update, const T* grad, const IdList& ids, 
                   std::int64_t ahead) {
   const RowUpdate<T> u = update;  // a copy, which no store to a table can change
   by_rule(u, [&]<Rule rule, bool random>() {
-    with_type(ids, [&](auto* id) {
+    with_type(ids, [&]<class I>(const I* id) {
+      const auto last = last_id<I>(u.rows);
       const std::int64_t limit = ids.size - ahead;
       for (std::int64_t i = begin; i < end; ++i, grad += u.cols) {
         if (i < limit) prefetch_row(u, id[i + ahead]);
-        update_row<T, rule, true, random>(u, id[i], grad);
+        update_row<T, rule, true, random>(u, bounded_id(id + i, last), grad);
       }
     });
   });

@@ -32,14 +32,20 @@ using namespace test;
 
 namespace {
 
-// Inputs whose elements a caller can change during a call. Sizes are copied before a kernel sees them. The indices of a
-// lookup are the one exception that SECURITY.md names: changed ones can be read through, never written through.
+// Inputs whose elements a caller can change during a call. Sizes are copied before a kernel sees them. SECURITY.md names
+// two exceptions, through which a changed number can be read but never written: the indices of a lookup, and what a plan's
+// entries come from (its segments, or with weights its positions).
 std::vector<std::size_t> id_inputs(const Case& c) {
+  const bool is_lookup = c.kernel == "sparse_segment" || c.kernel == "weighted_segment";
+  std::size_t source = c.in.size();
+  if (is_lookup) source = 1;
+  if (c.kernel == "planned_segment_grad") source = 3;
+  if (c.kernel == "planned_weighted_grad") source = 5;
+  if (c.kernel == "apply_planned") source = c.attrs[7] != 0 ? 5 : 3;
   std::vector<std::size_t> list;
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     const bool is_size = c.in[i].shape.empty() || (c.kernel == "fill_empty_rows" && i == 2);
-    const bool is_lookup_index = (c.kernel == "sparse_segment" || c.kernel == "weighted_segment") && i == 1;
-    if (!is_size && !is_lookup_index && (c.in[i].dtype == DType::int32 || c.in[i].dtype == DType::int64)) list.push_back(i);
+    if (!is_size && i != source && (c.in[i].dtype == DType::int32 || c.in[i].dtype == DType::int64)) list.push_back(i);
   }
   return list;
 }

@@ -23,7 +23,9 @@ std::vector<Entry<P>> random_entries(Rng& rng, std::int64_t n, std::int64_t num_
 
 template <class P>
 Entries<P> sorted(const std::vector<Entry<P>>& entries, std::int64_t num_rows) {
-  return sorted_by_row<P>(std::int64_t(entries.size()), num_rows, [&](std::int64_t i) { return entries[i]; });
+  return sorted_by_row<P>(
+      std::int64_t(entries.size()), num_rows, [&](std::int64_t i) { return entries[i].row; },
+      [&](std::int64_t i) { return entries[i].from; });
 }
 
 template <class P>

@@ -161,7 +161,7 @@ constexpr Order kOrders[] = {Order::sequential, Order::blocked};
 template <class T, class I>
 PlannedRows<T, I> planned(T* out, const Case& x, const I* from, std::int64_t n, const Accumulator<T>* scale,
                           Order order) {
-  return {out, x.data.as<T>(), x.cols, {&kStart, 1, true}, &kStart, 1, from, n, scale, false, order, 0};
+  return {out, x.data.as<T>(), x.cols, {&kStart, 1, true}, 1, &kStart, 1, from, n, scale, false, order, false};
 }
 
 template <class T>
@@ -390,7 +390,7 @@ void test_count_runs(Rng& rng) {
       const Where where(levels()[i].name, {{"bound", bound}});
       Numbers64 count(static_cast<std::size_t>(bound));
       for (std::int64_t begin = 0; begin < n; begin += n / 5)
-        levels()[i].table.scan.count_runs(ManyBags::list(segments), begin, begin + n / 5, count.data());
+        levels()[i].table.scan.count_runs(ManyBags::list(segments), bound, begin, begin + n / 5, count.data());
       for (std::int64_t s = 0; s < bound; ++s) EXPECT_EQ(count[s], groups.size(s));
     }
   }

@@ -36,29 +36,21 @@ constexpr std::int64_t kScanGrain = 1 << 16;
 
 // A private copy of the caller's ids. A kernel validates the copy and from then on reads the copy alone: another thread or
 // process may change the caller's array during the call, for example through shared memory, but not the ids that become
-// addresses. Every id that is validated in one pass and becomes an address in a later one needs this.
+// addresses. Every id that is validated in one pass and becomes an address in a later one needs this, unless it is bounded
+// where it is read again (bounded_id), which costs large batches less.
 class IdSnapshot : public Ids {
  public:
   IdSnapshot() : Ids(nullptr, 0, true) {}
-  explicit IdSnapshot(const Ids& source) : IdSnapshot(uncopied(source)) {
-    parallel_ranges(size, kScanGrain, [&](std::int64_t begin, std::int64_t end) { copy(source, begin, end); });
-  }
-
-  // Of the size and type of `source`; the ids are still to be copied.
-  static IdSnapshot uncopied(const Ids& source) {
-    IdSnapshot made;
-    made.size = source.size;
-    made.wide = source.wide;
-    if (source.size > 0) made.memory_ = Scratch<std::int64_t>(made.wide ? source.size : (source.size + 1) / 2);
-    made.data = made.memory_.data();
-    return made;
-  }
-
-  void copy(const Ids& source, std::int64_t begin, std::int64_t end) {
+  explicit IdSnapshot(const Ids& source) : Ids(nullptr, source.size, source.wide) {
+    if (size == 0) return;
     const std::int64_t width = wide ? 8 : 4;
-    if (begin < end)
-      std::memcpy(reinterpret_cast<char*>(memory_.data()) + begin * width,
-                  static_cast<const char*>(source.data) + begin * width, static_cast<std::size_t>((end - begin) * width));
+    memory_ = Scratch<std::int64_t>(wide ? size : (size + 1) / 2);
+    data = memory_.data();
+    const auto* from = static_cast<const char*>(source.data);
+    auto* to = reinterpret_cast<char*>(memory_.data());
+    parallel_ranges(size, kScanGrain, [=](std::int64_t begin, std::int64_t end) {
+      std::memcpy(to + begin * width, from + begin * width, static_cast<std::size_t>((end - begin) * width));
+    });
   }
 
  private:
@@ -148,41 +140,6 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   });
   return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
 }
-
-// The ids of a batch, copied and scanned in one pass: the scan finds each block of the copy in the nearest cache.
-struct BatchIds {
-  IdSnapshot indices, segments;
-
-  Scan take(const Ids& from_indices, std::int64_t index_bound, const Ids& from_segments, std::int64_t segment_bound) {
-    constexpr std::int64_t kCopied = 2048;
-    indices = IdSnapshot::uncopied(from_indices);
-    segments = IdSnapshot::uncopied(from_segments);
-    const std::int64_t n = indices.size, parts = pieces(n, kScanGrain);
-    std::atomic<unsigned> flags{0};
-    parallel_tasks(parts, [&](std::int64_t part) {
-      const std::int64_t begin = n * part / parts, end = n * (part + 1) / parts;
-      // Lists that begin with this part: what is before it may not be copied yet.
-      const Ids own_indices = from(indices, begin), own_segments = from(segments, begin);
-      unsigned found = 0;
-      for (std::int64_t i = begin, stop; i < end; i = stop) {
-        stop = std::min(end, i + kCopied);
-        indices.copy(from_indices, i, stop);
-        segments.copy(from_segments, i, stop);
-        found |= scan_ops().scan(own_indices, index_bound, own_segments, segment_bound, i - begin, stop - begin);
-      }
-      flags.fetch_or(found);
-    });
-    bool sorted = !(flags.load() & kFalls);
-    for (std::int64_t part = 1; part < parts; ++part)
-      sorted &= segments[n * part / parts] >= segments[n * part / parts - 1];
-    return {!(flags.load() & kOutOfRange), sorted};
-  }
-
- private:
-  static Ids from(const Ids& ids, std::int64_t begin) {
-    return {static_cast<const char*>(ids.data) + begin * (ids.wide ? 8 : 4), ids.size - begin, ids.wide};
-  }
-};
 
 // The first index out of its range, as this fault, or segment out of its own; of one id, the index comes first.
 inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,

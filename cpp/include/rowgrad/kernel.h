@@ -2,8 +2,8 @@
 //
 //   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
 //   check    reads everything a fault could hide in; nothing has been written yet;
-//            ids that become addresses are copied before they are validated (IdSnapshot): another thread may change the
-//            caller's arrays at any time, so nothing after it reads those ids there. SECURITY.md names the exception;
+//            another thread may change the caller's arrays at any time, so ids that become addresses are copied before they
+//            are validated (IdSnapshot) or bounded where they are read again (bounded_id). SECURITY.md names exceptions;
 //   compute  fills outputs that hold zeros; where `fills()` says so they may hold anything (`holds_zeros` is false then)
 //            and every element is written;
 //            nothing but want of workspace can stop it.

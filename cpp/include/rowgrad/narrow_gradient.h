@@ -29,7 +29,10 @@ inline std::vector<std::int64_t> cut_by_ids(const Ids& ids, std::int64_t rows) {
   if (parts == 1) return {0, rows};
   const std::int64_t n = std::min(ids.size, most), stride = ids.size / n;
   std::vector<std::int64_t> sample, cuts{0};
-  for (std::int64_t i = 0; i < n; ++i) sample.push_back(ids[stride * i + i * 7919 % stride]);
+  ids.typed([&]<class I>(const I* id) {
+    for (std::int64_t i = 0; i < n; ++i)
+      sample.push_back(bounded_id(id + stride * i + i * 7919 % stride, last_id<I>(rows)));
+  });
   std::sort(sample.begin(), sample.end());
   for (std::int64_t p = 1; p < parts; ++p) cuts.push_back(sample[n * p / parts]);
   cuts.push_back(rows);
@@ -73,7 +76,7 @@ void add_narrow(const Mat<T>& grad, const NarrowBatch& batch, const std::vector<
     const std::int64_t first = cuts[part], last = cuts[part + 1];
     if (!holds_zeros) std::fill(sums + first * grad.cols, sums + last * grad.cols, zero);
     grad_ops<T>().accumulate_narrow(
-        {sums, terms.data(), grad.cols, first, last - first, batch.indices, batch.segments, parts == 1});
+        {sums, terms.data(), grad.cols, first, last - first, batch.indices, batch.segments, batch.table_rows, grad.rows});
     done(first, last, part);
   });
 }

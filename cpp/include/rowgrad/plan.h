@@ -21,9 +21,10 @@ constexpr int kDigitBits = 11;
 constexpr std::int64_t kSortGrain = 1 << 14;
 
 // One stable pass over `bits` bits from `shift`: every part counts its digits, then writes its entries where the
-// parts before it stop, so the result does not depend on how many parts there were. `at(i)` gives entry i.
-template <class P, class At>
-void radix_pass(std::int64_t n, const At& at, Entry<P>* out, int shift, int bits) {
+// parts before it stop, so the result does not depend on how many parts there were. `row_at(i)` is the row of entry i,
+// asked for first, and `at(i)` the entry.
+template <class P, class RowAt, class At>
+void radix_pass(std::int64_t n, const RowAt& row_at, const At& at, Entry<P>* out, int shift, int bits) {
   const std::int64_t parts = pieces(n, kSortGrain), digits = std::int64_t{1} << bits;
   const P mask = P(digits - 1);
   std::vector<std::int64_t> count(static_cast<std::size_t>(parts * digits));
@@ -31,7 +32,7 @@ void radix_pass(std::int64_t n, const At& at, Entry<P>* out, int shift, int bits
   parallel_tasks(parts, [=, &count](std::int64_t t) {
     std::int64_t* mine = count.data() + t * digits;
     const std::int64_t end = n * (t + 1) / parts;
-    for (std::int64_t i = n * t / parts; i < end; ++i) ++mine[(at(i).row >> shift) & mask];
+    for (std::int64_t i = n * t / parts; i < end; ++i) ++mine[(row_at(i) >> shift) & mask];
   });
   std::int64_t total = 0;
   for (std::int64_t d = 0; d < digits; ++d)
@@ -48,22 +49,27 @@ void radix_pass(std::int64_t n, const At& at, Entry<P>* out, int shift, int bits
 
 }  // namespace detail
 
-// The n entries at(0), at(1), … sorted by row, input order kept inside a row. Rows are below `num_rows`, and only
-// the bits that takes are sorted. The first pass counts digits in one read of the entries and moves them in a second: the
-// ids they are made of must not change in between (IdSnapshot).
-template <class P, class At>
-Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const At& at) {
+// The n entries {row_at(i), from_at(i)} sorted by row, input order kept inside a row. Rows are below `num_rows`, and only
+// the bits that takes are sorted. Both are asked for once, so that they may read memory that another thread changes.
+template <class P, class RowAt, class FromAt>
+Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const RowAt& row_at, const FromAt& from_at) {
   Entries<P> entries(n), other;
   const int bits = std::bit_width(std::uint64_t(std::max<std::int64_t>(num_rows, 1) - 1));
   const int passes = std::max(1, (bits + detail::kDigitBits - 1) / detail::kDigitBits);
   for (int p = 0; p < passes; ++p) {
     const int from = bits * p / passes, width = bits * (p + 1) / passes - from;
     if (p == 0) {
-      detail::radix_pass<P>(n, at, entries.data(), from, width);
+      Scratch<P> rows(n);
+      P* row = rows.data();
+      detail::radix_pass<P>(
+          n, [row, row_at](std::int64_t i) { return row[i] = row_at(i); },
+          [row, from_at](std::int64_t i) { return Entry<P>{row[i], from_at(i)}; }, entries.data(), from, width);
     } else {
       if (other.empty()) other = Entries<P>(n);
       const Entry<P>* in = entries.data();
-      detail::radix_pass<P>(n, [in](std::int64_t i) { return in[i]; }, other.data(), from, width);
+      detail::radix_pass<P>(
+          n, [in](std::int64_t i) { return in[i].row; }, [in](std::int64_t i) { return in[i]; }, other.data(), from,
+          width);
       std::swap(entries, other);
     }
   }

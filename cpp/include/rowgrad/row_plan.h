@@ -17,12 +17,12 @@ class RowPlan : public Kernel {
     num_rows_ = Ids(in[2])[0];
     const std::int64_t num_segments = Ids(in[3])[0];
     rows = 0;
-    const Scan found = ids_.take(Ids(in[0]), num_rows_, Ids(in[1]), num_segments);
+    const Ids indices(in[0]), segments(in[1]);
+    const Scan found = scan(indices, num_rows_, segments, num_segments);
     sorted_ = found.sorted;
-    if (!found.in_range)
-      return first_outside(ids_.indices, num_rows_, Fault::index_not_in_output, ids_.segments, num_segments);
-    batch_ = SortedBatch::by_position(ids_.indices, num_rows_);
-    const std::int64_t parts = work_parts(ids_.indices.size, 1);  // kept: the number of threads may change
+    if (!found.in_range) return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
+    batch_ = SortedBatch::by_position(indices, num_rows_);
+    const std::int64_t parts = work_parts(indices.size, 1);  // kept: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
@@ -31,7 +31,7 @@ class RowPlan : public Kernel {
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    const Ids& segments = ids_.segments;
+    const Ids segments(in[1]);
     segments.typed([&](auto* segment_of) {
       rowgrad::visit(Indices{}, out[0].dtype, [&]<class I>(std::type_identity<I>) {
         batch_.visit([&](const auto& entries) { write<I>(entries, segment_of, out); });
@@ -39,7 +39,7 @@ class RowPlan : public Kernel {
     });
     std::int64_t* count = out[4].as<std::int64_t>();
     std::fill_n(count, out[4].size(), 0);
-    count_ids(segments, sorted_, count);
+    count_ids(segments, sorted_, out[4].size(), count);
   }
 
  private:
@@ -65,12 +65,12 @@ class RowPlan : public Kernel {
 
   std::int64_t num_rows_ = 0;
   bool sorted_ = false;
-  BatchIds ids_;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part
 };
 
-// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all.
+// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all. The arrays are the
+// caller's: kernels bound what becomes an address (bounded_id), as another thread may change it after the check.
 struct PlanView {
   Ids rows, segments;
   Vec<const std::int64_t> starts, positions, counts;
@@ -109,7 +109,7 @@ struct PlanView {
         return {Fault::plan_positions, i, positions[i], n};
     }
     auto count = workspace<std::int64_t>(counts.size);
-    count_ids(segments, false, count.data());
+    count_ids(segments, false, counts.size, count.data());
     const std::int64_t s = first_where(counts.size, [&](std::int64_t j) { return count[j] != counts[j]; });
     return s == counts.size ? Status{} : Status{Fault::plan_counts, s, counts[s], count[s]};
   }
@@ -140,37 +140,19 @@ struct PlanView {
   }
 };
 
-// A plan with private copies of everything that becomes an address: see IdSnapshot. Positions only where they are used.
-class PlanSnapshot {
- public:
-  const PlanView& take(std::span<const Array> in, std::size_t at, bool uses_positions) {
-    PlanView plan(in, at);
-    rows_ = IdSnapshot(plan.rows);
-    segments_ = IdSnapshot(plan.segments);
-    starts_ = IdSnapshot(Ids(plan.starts));
-    plan.rows = rows_;
-    plan.segments = segments_;
-    plan.starts.data = static_cast<const std::int64_t*>(starts_.data);
-    if (uses_positions) {
-      positions_ = IdSnapshot(Ids(plan.positions));
-      plan.positions.data = static_cast<const std::int64_t*>(positions_.data);
-    }
-    return view_.emplace(plan);
-  }
-
-  // After take().
-  const PlanView& view() const { return *view_; }
-
- private:
-  IdSnapshot rows_, segments_, starts_, positions_;
-  std::optional<PlanView> view_;
-};
-
 // The ids a plan was made of, in their order: the six inputs → indices, segment_ids. It looks at everything.
 class PlannedIds : public Kernel {
  public:
   Status check() override {
-    const PlanView& plan = plan_.take(in, 0, true);
+    PlanView& plan = plan_.emplace(in, 0);
+    rows_ = IdSnapshot(plan.rows);
+    segments_ = IdSnapshot(plan.segments);
+    starts_ = IdSnapshot(Ids(plan.starts));
+    positions_ = IdSnapshot(Ids(plan.positions));
+    plan.rows = rows_;
+    plan.segments = segments_;
+    plan.starts.data = static_cast<const std::int64_t*>(starts_.data);
+    plan.positions.data = static_cast<const std::int64_t*>(positions_.data);
     if (const Status s = plan.check(plan.counts.size, true)) return s;
     return plan.check_law();
   }
@@ -178,7 +160,7 @@ class PlannedIds : public Kernel {
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    const PlanView& plan = plan_.view();
+    const PlanView& plan = *plan_;
     rowgrad::visit(Indices{}, out[0].dtype, [&]<class I>(std::type_identity<I>) {
       rowgrad::visit(Indices{}, out[1].dtype, [&]<class S>(std::type_identity<S>) {
         I* indices = out[0].as<I>();
@@ -195,14 +177,21 @@ class PlannedIds : public Kernel {
   }
 
  private:
-  PlanSnapshot plan_;
+  IdSnapshot rows_, segments_, starts_, positions_;
+  std::optional<PlanView> plan_;  // of these copies
 };
 
 // The segments of a plan in the order of the batch: what adds up in input order needs them so.
 inline Scratch<std::int64_t> segments_in_input_order(const PlanView& plan) {
-  Scratch<std::int64_t> segment_of(plan.segments.size);
-  std::fill_n(segment_of.data(), segment_of.size(), 0);  // whatever the positions are, it holds segments
-  for (std::int64_t i = 0; i < plan.segments.size; ++i) segment_of[plan.positions[i]] = plan.segments[i];
+  const std::int64_t n = plan.segments.size;
+  Scratch<std::int64_t> segment_of(n);
+  std::fill_n(segment_of.data(), n, 0);  // whatever the positions are, it holds segments
+  plan.segments.typed([&]<class S>(const S* segment) {
+    const auto last_segment = last_id<S>(plan.counts.size);
+    const auto last_position = last_id<std::int64_t>(n);
+    for (std::int64_t i = 0; i < n; ++i)
+      segment_of[bounded_id(plan.positions.data + i, last_position)] = bounded_id(segment + i, last_segment);
+  });
   return segment_of;
 }
 
@@ -216,6 +205,7 @@ PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, cons
   batch.grad = grad.data;
   batch.cols = grad.cols;
   batch.ids = plan.rows;
+  batch.num_rows = plan.num_rows;
   batch.starts = plan.starts.data;
   batch.rows = plan.starts.size;
   batch.from = from;
@@ -229,23 +219,22 @@ PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, cons
 // What gradients with a plan share; grad is input 0.
 class PlannedGradient : public Kernel {
  public:
-  RowList written() const override { return plan_.view().all_rows(); }
+  RowList written() const override { return plan().all_rows(); }
 
  protected:
-  // Rows of the table that are to be cleared because no id names them.
-  std::int64_t rows_to_clear(bool unique) const { return unique || holds_zeros ? 0 : plan_.view().num_rows; }
-
-  PlanSnapshot plan_;
+  virtual PlanView plan() const = 0;
+  // Whether rows of the table that no id names are to be cleared.
+  bool clears(bool unique) const { return !unique && !holds_zeros; }
 };
 
 // Inputs grad, plan; attr: reduce, whether outputs are the unique rows, order.
 class PlannedSegmentGrad : public PlannedGradient {
  public:
-  Status check() override { return plan_.take(in, 1, false).check(in[0].rows(), false); }
+  Status check() override { return plan().check(in[0].rows(), false); }
   bool fills() const override { return attr[1] != 0 || !fresh_zeros || is_written_whole(PlanView(in, 1).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
-    const PlanView& plan = plan_.view();
+    const PlanView plan = this->plan();
     const bool unique = attr[1] != 0;
     if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -253,7 +242,7 @@ class PlannedSegmentGrad : public PlannedGradient {
       const auto* scale = scales.empty() ? nullptr : scales.data();
       plan.segments.typed([&](auto* from) {
         auto batch = planned_rows<T>(plan, in[0], from, scale, unique, Order(attr[2]), out[0].as<T>());
-        batch.table_rows = rows_to_clear(unique);
+        batch.clears = clears(unique);
         plan.parallel_rows(plan.row_parts(batch.cols), [&](std::int64_t first, std::int64_t last, std::int64_t) {
           grad_ops<T>().accumulate_planned(batch, first, last);
         });
@@ -261,16 +250,19 @@ class PlannedSegmentGrad : public PlannedGradient {
     });
     if (unique) std::copy_n(static_cast<const char*>(plan.rows.data), out[1].bytes(), out[1].as<char>());
   }
+
+ private:
+  PlanView plan() const override { return {in, 1}; }
 };
 
 // Inputs grad, weights, plan; attr: reduce, rounding, order.
 class PlannedWeightedGrad : public PlannedGradient {
  public:
-  Status check() override { return plan_.take(in, 2, true).check(in[0].rows(), true); }
+  Status check() override { return plan().check(in[0].rows(), true); }
   bool fills() const override { return !fresh_zeros || is_written_whole(PlanView(in, 2).num_rows, in[0]); }
 
   void compute(std::span<const Array> out) override {
-    const PlanView& plan = plan_.view();
+    const PlanView plan = this->plan();
     if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     const auto segment_of = segments_in_input_order(plan);
     const Ids segments(segment_of);
@@ -278,12 +270,15 @@ class PlannedWeightedGrad : public PlannedGradient {
       const Weights<Accumulator<T>> weights(in[1], segments, in[0].rows(), Reduce(attr[0]));
       const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
       auto batch = planned_rows<T>(plan, in[0], plan.positions.data, nullptr, false, Order(attr[2]), out[0].as<T>());
-      batch.table_rows = rows_to_clear(false);
+      batch.clears = clears(false);
       plan.parallel_rows(plan.row_parts(batch.cols), [&](std::int64_t first, std::int64_t last, std::int64_t) {
         grad_ops<T>().weighted_planned(batch, ids, first, last);
       });
     });
   }
+
+ private:
+  PlanView plan() const override { return {in, 2}; }
 };
 
 }  // namespace rowgrad

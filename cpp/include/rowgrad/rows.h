@@ -4,6 +4,7 @@
 // rows.cpp defines one table per level; `row_ops<T>()` is the table of this machine.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "rowgrad/dtype.h"
 #include "rowgrad/reduce.h"
@@ -32,6 +33,25 @@ struct IdList {
   std::int64_t size;
   bool wide;
 };
+
+// Ids are the caller's memory, which another thread may change after they were validated. Whatever reads them again and
+// makes an address of them bounds them: the result may then be wrong, but nothing outside the arrays is written or read.
+// `static`: see dtype.h.
+
+// The largest id below `bound`, as bounded_id takes it. `bound` is at least 1.
+template <class I>
+static inline std::make_unsigned_t<I> last_id(std::int64_t bound) {
+  using U = std::make_unsigned_t<I>;
+  constexpr std::int64_t most = std::int64_t(U(~U(0)) >> 1);
+  return U(bound - 1 < most ? bound - 1 : most);
+}
+
+// At most `last`, whatever the id is now.
+template <class I>
+static inline std::int64_t bounded_id(const I* id, std::make_unsigned_t<I> last) {
+  const auto value = std::make_unsigned_t<I>(__atomic_load_n(id, __ATOMIC_RELAXED));
+  return std::int64_t(value < last ? value : last);
+}
 
 // A batch of bags: rows of `data` named by ids, bags named by runs of equal segment ids.
 template <class T>
@@ -77,7 +97,8 @@ struct PlannedRows {
   T* out;
   const T* grad;
   std::int64_t cols;
-  IdList ids;  // which row of the table row k is
+  IdList ids;             // which row of the table row k is
+  std::int64_t num_rows;  // of the table
   const std::int64_t* starts;
   std::int64_t rows;
   const I* from;
@@ -85,7 +106,7 @@ struct PlannedRows {
   const Accumulator<T>* scale;  // of every segment; may be null
   bool unique;
   Order order;
-  std::int64_t table_rows;
+  bool clears;  // rows of the table that no id names
 };
 
 // What a weighted batch knows of its ids; its entries' `from` is the id's position in these.
@@ -106,7 +127,7 @@ struct NarrowTable {
   const A* terms;  // of every segment: what its ids add
   std::int64_t cols, first, rows;
   IdList ids, segments;
-  bool whole;  // whether those are all rows there are
+  std::int64_t table_rows, num_segments;  // what ids and segments are below
 };
 
 // What a pass over two lists of ids found.
@@ -116,8 +137,9 @@ struct ScanOps {
   // Ids outside [0, bound) in either list; segments smaller than the one before.
   unsigned (*scan)(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
                    std::int64_t begin, std::int64_t end);
-  // count[s] += the length of every run of segment s that begins in [begin, end).
-  void (*count_runs)(const IdList& segments, std::int64_t begin, std::int64_t end, std::int64_t* count);
+  // count[s] += the length of every run of segment s that begins in [begin, end); segments are below `bound`.
+  void (*count_runs)(const IdList& segments, std::int64_t bound, std::int64_t begin, std::int64_t end,
+                     std::int64_t* count);
 };
 
 template <class T>

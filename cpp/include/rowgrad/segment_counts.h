@@ -8,19 +8,19 @@
 
 namespace rowgrad {
 
-// count[s] += how many ids segment s has. By runs, since ids mostly come sorted; then parts that begin with a run share
-// no segment.
-inline void count_ids(const Ids& segments, bool sorted, std::int64_t* count) {
+// count[s] += how many ids segment s of `num_segments` has. By runs, since ids mostly come sorted; then parts that begin
+// with a run share no segment.
+inline void count_ids(const Ids& segments, bool sorted, std::int64_t num_segments, std::int64_t* count) {
   parallel_parts(segments.size, sorted ? pieces(segments.size, kScanGrain) : 1,
                  [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-                   scan_ops().count_runs(segments, begin, end, count);
+                   scan_ops().count_runs(segments, num_segments, begin, end, count);
                  });
 }
 
 inline Scratch<std::int64_t> segment_counts(const Ids& segments, bool sorted, std::int64_t num_segments) {
   Scratch<std::int64_t> count(num_segments);
   count.clear();
-  count_ids(segments, sorted, count.data());
+  count_ids(segments, sorted, num_segments, count.data());
   return count;
 }
 

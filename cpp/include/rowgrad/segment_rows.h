@@ -112,16 +112,15 @@ class ScatterRows : public Kernel {
  public:
   Status check() override {
     bound_ = Ids(in[2])[0];
-    ids_ = IdSnapshot(Ids(in[1]));
-    return check_ids(ids_, bound_, Fault::index_not_in_output);
+    return check_ids(Ids(in[1]), bound_, Fault::index_not_in_output);
   }
 
   RowList written() const override { return batch_.rows(); }
   bool fills() const override { return !fresh_zeros; }
 
   void compute(std::span<const Array> out) override {
-    if (ids_.size == 0) return clear_unless(holds_zeros, out[0]);
-    batch_ = SortedBatch::by_position(ids_, bound_);
+    if (in[1].size() == 0) return clear_unless(holds_zeros, out[0]);
+    batch_ = SortedBatch::by_position(Ids(in[1]), bound_);
     batch_.visit([&](const auto& entries) {
       rowgrad::visit(Numbers{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
         if constexpr (std::is_floating_point_v<Accumulator<T>>) {
@@ -158,7 +157,6 @@ class ScatterRows : public Kernel {
   }
 
   std::int64_t bound_ = 0;
-  IdSnapshot ids_;
   SortedBatch batch_;
 };
 
@@ -168,12 +166,14 @@ class SparseSegmentDot : public Kernel {
  public:
   Status check() override {
     const std::int64_t data_rows = in[1].rows(), grad_rows = in[0].rows();
-    if (ids_.take(Ids(in[2]), data_rows, Ids(in[3]), grad_rows).in_range) return {};
-    return first_outside(ids_.indices, data_rows, Fault::index_not_in_params, ids_.segments, grad_rows);
+    indices_ = IdSnapshot(Ids(in[2]));
+    segments_ = IdSnapshot(Ids(in[3]));
+    if (scan(indices_, data_rows, segments_, grad_rows).in_range) return {};
+    return first_outside(indices_, data_rows, Fault::index_not_in_params, segments_, grad_rows);
   }
 
   void compute(std::span<const Array> out) override {
-    const Ids &indices = ids_.indices, &segments = ids_.segments;
+    const Ids &indices = indices_, &segments = segments_;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto grad = mat<T>(in[0]);
       const auto data = mat<T>(in[1]);
@@ -187,7 +187,7 @@ class SparseSegmentDot : public Kernel {
   }
 
  private:
-  BatchIds ids_;
+  IdSnapshot indices_, segments_;
 };
 
 // ⟨x[i], y[i]⟩ for every row i. Inputs x, y.

@@ -5,7 +5,7 @@
 
 namespace rowgrad {
 
-// Ids are read several times: callers pass an IdSnapshot, never the caller's array.
+// The ids may be the caller's array, which another thread may change: they are bounded, and never read again.
 class SortedBatch {
  public:
   SortedBatch() = default;
@@ -13,8 +13,10 @@ class SortedBatch {
   // Entries {indices[i], segments[i]}.
   static SortedBatch by_segment(const Ids& indices, const Ids& segments, std::int64_t num_rows, std::int64_t sources) {
     SortedBatch batch;
-    segments.typed([&](auto* from) {
-      batch.sort(indices, num_rows, sources, [from](std::int64_t i) { return std::uint64_t(from[i]); });
+    segments.typed([&]<class S>(const S* from) {
+      batch.sort(indices, num_rows, sources, [from, last = last_id<S>(sources)](std::int64_t i) {
+        return bounded_id(from + i, last);
+      });
     });
     return batch;
   }
@@ -22,7 +24,7 @@ class SortedBatch {
   // Entries {ids[i], i}.
   static SortedBatch by_position(const Ids& ids, std::int64_t num_rows) {
     SortedBatch batch;
-    batch.sort(ids, num_rows, ids.size, [](std::int64_t i) { return std::uint64_t(i); });
+    batch.sort(ids, num_rows, ids.size, [](std::int64_t i) { return i; });
     return batch;
   }
 
@@ -42,15 +44,16 @@ class SortedBatch {
   void sort(const Ids& ids, std::int64_t num_rows, std::int64_t sources, const From& from) {
     constexpr std::int64_t limit = std::int64_t{1} << 32;
     num_rows_ = num_rows;
-    ids.typed([&](auto* row) {
+    ids.typed([&]<class I>(const I* id) {
+      auto sorted = [&]<class P>(std::type_identity<P>) {
+        return sorted_by_row<P>(
+            ids.size, num_rows, [id, last = last_id<I>(num_rows)](std::int64_t i) { return P(bounded_id(id + i, last)); },
+            [from](std::int64_t i) { return P(from(i)); });
+      };
       if (num_rows <= limit && sources <= limit)
-        narrow_ = sorted_by_row<std::uint32_t>(ids.size, num_rows, [row, from](std::int64_t i) {
-          return Entry<std::uint32_t>{std::uint32_t(row[i]), std::uint32_t(from(i))};
-        });
+        narrow_ = sorted(std::type_identity<std::uint32_t>{});
       else
-        wide_ = sorted_by_row<std::uint64_t>(ids.size, num_rows, [row, from](std::int64_t i) {
-          return Entry<std::uint64_t>{std::uint64_t(row[i]), from(i)};
-        });
+        wide_ = sorted(std::type_identity<std::uint64_t>{});
     });
   }
 

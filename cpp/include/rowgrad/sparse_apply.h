@@ -58,7 +58,7 @@ class RowOptimizer : public Kernel {
     named.typed([&](auto* ids) {
       parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
         for (auto* id = std::lower_bound(ids, ids + named.size, row); row < end; ++id) {
-          const std::int64_t next = id == ids + named.size ? end : std::min<std::int64_t>(*id, end);
+          const std::int64_t next = id == ids + named.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
           update_ops<T>().fade(u, row, next);
           if (next == end) return;
           row = next + 1;
@@ -73,13 +73,10 @@ class ApplyRows : public RowOptimizer {
   static constexpr std::int64_t kAhead = 8;  // rows fetched before their use
 
  public:
-  Status check() override {
-    ids_ = IdSnapshot(Ids(in[1]));
-    return check_rising(ids_, table_rows(), Fault::row_ids);
-  }
+  Status check() override { return check_rising(Ids(in[1]), table_rows(), Fault::row_ids); }
 
   void compute(std::span<const Array> out) override {
-    const Ids& ids = ids_;
+    const Ids ids(in[1]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto u = update<T>(out);
       const auto grad = mat<const T>(in[0]);
@@ -90,9 +87,6 @@ class ApplyRows : public RowOptimizer {
       fade_rest(u, ids);
     });
   }
-
- private:
-  IdSnapshot ids_;
 };
 
 // Inputs grad (of the whole table), numbers.
@@ -199,13 +193,14 @@ class ApplyBags : public BagOptimizer {
   Status check() override {
     empty_ = in[1].size() == 0 || table_rows() == 0;  // as for a gradient: then nothing else is looked at
     if (empty_) return {};
-    return check_gradient_ids(in[1], in[2], table_rows(), in[0].rows(), false, ids_, sorted_);
+    if (weighted()) segments_ = IdSnapshot(Ids(in[2]));
+    return check_gradient_ids(Ids(in[1]), segments(), table_rows(), in[0].rows(), false, sorted_);
   }
 
   void compute(std::span<const Array> out) override {
     if (!empty_)
-      batch_ = weighted() ? SortedBatch::by_position(ids_.indices, table_rows())
-                          : SortedBatch::by_segment(ids_.indices, ids_.segments, table_rows(), in[0].rows());
+      batch_ = weighted() ? SortedBatch::by_position(Ids(in[1]), table_rows())
+                          : SortedBatch::by_segment(Ids(in[1]), segments(), table_rows(), in[0].rows());
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto u = update<T>(out);
       // Before anything is written: it takes memory, of which there may be none.
@@ -220,9 +215,12 @@ class ApplyBags : public BagOptimizer {
   }
 
  private:
+  // With weights a private copy: they are addresses once more when the batch is sorted.
+  Ids segments() const { return weighted() ? Ids(segments_) : Ids(in[2]); }
+
   template <class T, class P>
   void plain(const RowUpdate<T>& u, const Entries<P>& entries) const {
-    const auto scales = gradient_scales<Accumulator<T>>(ids_.segments, sorted_, in[0].rows(), kind());
+    const auto scales = gradient_scales<Accumulator<T>>(segments(), sorted_, in[0].rows(), kind());
     const auto* scale = scales.empty() ? nullptr : scales.data();
     in_chunks(u, entries, scale, [](const SortedRows<T, P>& batch, const std::int64_t* starts, std::int64_t runs) {
       grad_ops<T>().accumulate_listed(batch, starts, runs);
@@ -231,9 +229,8 @@ class ApplyBags : public BagOptimizer {
 
   template <class T, class P>
   void with_weights(const RowUpdate<T>& u, const Entries<P>& entries) const {
-    const Ids& segments = ids_.segments;
-    const Weights<Accumulator<T>> weights(in[3], segments, in[0].rows(), kind());
-    const WeightedIds<T> ids{segments, weights.values(), weights.totals(), rounding()};
+    const Weights<Accumulator<T>> weights(in[3], segments(), in[0].rows(), kind());
+    const WeightedIds<T> ids{segments(), weights.values(), weights.totals(), rounding()};
     in_chunks(u, entries, nullptr, [&](const SortedRows<T, P>& batch, const std::int64_t* starts, std::int64_t runs) {
       grad_ops<T>().weighted_listed(batch, ids, starts, runs);
     });
@@ -252,7 +249,7 @@ class ApplyBags : public BagOptimizer {
   }
 
   bool empty_ = false, sorted_ = false;
-  BatchIds ids_;
+  IdSnapshot segments_;
   SortedBatch batch_;
 };
 
@@ -260,13 +257,13 @@ class ApplyBags : public BagOptimizer {
 class ApplyPlanned : public BagOptimizer {
  public:
   Status check() override {
-    const PlanView& plan = plan_.take(in, weighted() ? 2 : 1, weighted());
+    const PlanView plan = this->plan();
     if (plan.num_rows != table_rows()) return {Fault::plan_num_rows, -1, plan.num_rows, table_rows()};
     return plan.check(in[0].rows(), weighted());
   }
 
   void compute(std::span<const Array> out) override {
-    const PlanView& plan = plan_.view();
+    const PlanView plan = this->plan();
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto u = update<T>(out);
       if (plan.segments.size > 0) weighted() ? with_weights(u, plan) : plain(u, plan);
@@ -275,6 +272,8 @@ class ApplyPlanned : public BagOptimizer {
   }
 
  private:
+  PlanView plan() const { return {in, weighted() ? 2u : 1u}; }
+
   template <class T>
   void plain(const RowUpdate<T>& u, const PlanView& plan) const {
     const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, kind());
@@ -316,8 +315,6 @@ class ApplyPlanned : public BagOptimizer {
       }
     });
   }
-
-  PlanSnapshot plan_;
 };
 
 }  // namespace rowgrad

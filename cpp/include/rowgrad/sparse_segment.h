@@ -80,11 +80,10 @@ class SparseSegment : public Kernel {
 };
 
 // In TensorFlow's order of checks. `segments_first`: the dense Mean and SqrtN gradients look at all segment
-// ids before any index. `ids` becomes the batch that was checked, `sorted` whether its segment ids ascend.
-inline Status check_gradient_ids(const Array& from_indices, const Array& from_segments, std::int64_t out_rows,
-                                 std::int64_t grad_rows, bool segments_first, BatchIds& ids, bool& sorted) {
-  const Scan found = ids.take(Ids(from_indices), out_rows, Ids(from_segments), grad_rows);
-  const Ids &indices = ids.indices, &segments = ids.segments;
+// ids before any index. `sorted` becomes whether the segment ids ascend.
+inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::int64_t out_rows,
+                                 std::int64_t grad_rows, bool segments_first, bool& sorted) {
+  const Scan found = scan(indices, out_rows, segments, grad_rows);
   const std::int64_t n = indices.size, last = segments[n - 1];
   if (last >= grad_rows) return {Fault::segment_count, n - 1, last, grad_rows};
   sorted = found.sorted;
@@ -176,7 +175,7 @@ class SparseSegmentGrad : public Kernel {
  private:
   Status check_ids() {
     const bool segments_first = !unique_ && kind_ != Reduce::sum;
-    return check_gradient_ids(in[1], in[2], out_rows_, in[0].rows(), segments_first, ids_, sorted_);
+    return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), segments_first, sorted_);
   }
 
   void choose() {
@@ -184,7 +183,7 @@ class SparseSegmentGrad : public Kernel {
     way_ = choose_way(order_, in[1].size(), out_rows_, in[0].row_size(), bytes_per_sum);
   }
 
-  NarrowBatch narrow_batch() const { return {ids_.indices, ids_.segments, sorted_, kind_, out_rows_}; }
+  NarrowBatch narrow_batch() const { return {Ids(in[1]), Ids(in[2]), sorted_, kind_, out_rows_}; }
 
   void compute_narrow(std::span<const Array> out) const {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -195,13 +194,13 @@ class SparseSegmentGrad : public Kernel {
     });
   }
 
-  void sort() { batch_ = SortedBatch::by_segment(ids_.indices, ids_.segments, out_rows_, in[0].rows()); }
+  void sort() { batch_ = SortedBatch::by_segment(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows()); }
 
   template <class P>
   void accumulate(const Entries<P>& entries, std::span<const Array> out) {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto grad = mat<T>(in[0]);
-      const auto scales = gradient_scales<Accumulator<T>>(ids_.segments, sorted_, grad.rows, kind_);
+      const auto scales = gradient_scales<Accumulator<T>>(Ids(in[2]), sorted_, grad.rows, kind_);
       const auto* scale = scales.empty() ? nullptr : scales.data();
       const std::int64_t n = entries.size();
       const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_, order_,
@@ -228,7 +227,6 @@ class SparseSegmentGrad : public Kernel {
   bool unique_ = false, empty_ = false, sorted_ = false;
   Reduce kind_ = Reduce::sum;
   Order order_ = Order::sequential;
-  BatchIds ids_;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
   NarrowRows narrow_;
@@ -271,16 +269,17 @@ class SparseSegmentGradGrad : public Kernel {
     out_rows_ = Ids(in[3])[0];
     empty_ = in[1].size() == 0 || in[0].rows() == 0;  // the gradient looked at no id either
     if (empty_) return {};
+    const Ids indices(in[1]), segments(in[2]);
     const std::int64_t data_rows = in[0].rows();
-    if (ids_.take(Ids(in[1]), data_rows, Ids(in[2]), out_rows_).in_range) return {};
-    return first_outside(ids_.indices, data_rows, Fault::index_not_in_data, ids_.segments, out_rows_);
+    if (scan(indices, data_rows, segments, out_rows_).in_range) return {};
+    return first_outside(indices, data_rows, Fault::index_not_in_data, segments, out_rows_);
   }
 
   bool fills() const override { return !fresh_zeros; }
 
   void compute(std::span<const Array> out) override {
     if (empty_) return clear_unless(holds_zeros, out[0]);
-    const auto batch = SortedBatch::by_segment(ids_.segments, ids_.indices, out_rows_, in[0].rows());
+    const auto batch = SortedBatch::by_segment(Ids(in[2]), Ids(in[1]), out_rows_, in[0].rows());
     batch.visit([&](const auto& entries) { reduce(entries, out); });
   }
 
@@ -307,7 +306,6 @@ class SparseSegmentGradGrad : public Kernel {
 
   std::int64_t out_rows_ = 0;
   bool empty_ = false;
-  BatchIds ids_;
 };
 
 }  // namespace rowgrad

@@ -20,7 +20,7 @@ class Weights {
     if (kind == Reduce::sum || segments.size == 0) return;
     total_ = Scratch<A>(num_segments);
     total_.clear();
-    segments.typed([&](auto* p) { add_up(p, segments.size, kind, non_decreasing(segments)); });
+    segments.typed([&](auto* p) { add_up(p, segments.size, num_segments, kind, non_decreasing(segments)); });
     if (kind == Reduce::sqrtn)
       for (std::int64_t s = 0; s < num_segments; ++s) total_[s] = std::sqrt(total_[s]);
   }
@@ -42,13 +42,21 @@ class Weights {
 
   // In input order. Where segments are sorted, parts that begin with a segment share none.
   template <class S>
-  void add_up(const S* segment, std::int64_t n, Reduce kind, bool sorted) {
+  void add_up(const S* segment, std::int64_t n, std::int64_t num_segments, Reduce kind, bool sorted) {
+    const auto last = last_id<S>(num_segments);
     const A* w = value_;
     A* total = total_.data();
     parallel_parts(n, sorted ? pieces(n, kScanGrain) : 1, [=](std::int64_t begin, std::int64_t end, std::int64_t) {
       while (begin > 0 && begin < end && segment[begin] == segment[begin - 1]) ++begin;
       while (end > begin && end < n && segment[end] == segment[end - 1]) ++end;
-      for (std::int64_t i = begin; i < end; ++i) total[segment[i]] += kind == Reduce::mean ? w[i] : w[i] * w[i];
+      for (std::int64_t i = begin; i < end;) {
+        const std::int64_t s = bounded_id(segment + i, last);
+        A sum = total[s];
+        do {
+          sum += kind == Reduce::mean ? w[i] : w[i] * w[i];
+        } while (++i < end && segment[i] == S(s));
+        total[s] = sum;
+      }
     });
   }
 
@@ -70,18 +78,17 @@ class WeightedSegment : public Kernel {
   }
 
   Status check() override {
-    segments_ = IdSnapshot(Ids(in[2]));
-    if (attr[1]) return check_ids(segments_, rows, Fault::segment_not_in_grad);
+    const Ids indices(in[1]), segments(in[2]);
+    if (attr[1]) return check_ids(segments, rows, Fault::segment_not_in_grad);
     const std::int64_t data_rows = in[0].rows();
-    const Ids indices(in[1]);
-    return check_runs(scan(indices, data_rows, segments_, rows), indices, segments_, data_rows, rows,
+    return check_runs(scan(indices, data_rows, segments, rows), indices, segments, data_rows, rows,
                       Fault::index_not_in_params);
   }
 
   bool fills() const override { return in[1].size() > 0; }
 
   void compute(std::span<const Array> out) override {
-    const Ids indices(in[1]), &segments = segments_;  // indices without a copy: as in SparseSegment
+    const Ids indices(in[1]), segments(in[2]);  // without a copy: as in SparseSegment
     const std::int64_t n = indices.size;
     if (n == 0) return;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
@@ -116,8 +123,6 @@ class WeightedSegment : public Kernel {
                      grad_ops<T>().weighted_bags(bags, begin, end);
                    });
   }
-
-  IdSnapshot segments_;
 };
 
 // The gradient for data. Inputs grad, indices, segment_ids, weights, output_dim0; attr: reduce, rounding, order.
@@ -128,7 +133,8 @@ class WeightedSegmentGrad : public Kernel {
     empty_ = in[1].size() == 0 || out_rows_ == 0;
     if (empty_) return {};
     bool sorted = false;
-    return check_gradient_ids(in[1], in[2], out_rows_, in[0].rows(), false, ids_, sorted);
+    segments_ = IdSnapshot(Ids(in[2]));
+    return check_gradient_ids(Ids(in[1]), segments_, out_rows_, in[0].rows(), false, sorted);
   }
 
   bool fills() const override { return !fresh_zeros || is_written_whole(Ids(in[4])[0], in[0]); }
@@ -136,8 +142,8 @@ class WeightedSegmentGrad : public Kernel {
 
   void compute(std::span<const Array> out) override {
     if (empty_) return clear_unless(holds_zeros, out[0]);
-    const Ids& segments = ids_.segments;
-    batch_ = SortedBatch::by_position(ids_.indices, out_rows_);
+    const Ids& segments = segments_;
+    batch_ = SortedBatch::by_position(Ids(in[1]), out_rows_);
     batch_.visit([&]<class P>(const Entries<P>& entries) {
       rowgrad::visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
         const auto grad = mat<T>(in[0]);
@@ -156,7 +162,7 @@ class WeightedSegmentGrad : public Kernel {
  private:
   std::int64_t out_rows_ = 0;
   bool empty_ = false;
-  BatchIds ids_;
+  IdSnapshot segments_;
   SortedBatch batch_;
 };
 
