@@ -18,6 +18,7 @@ from torch._C._functorch import TransformType, get_interpreter_stack, is_legacy_
 from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
+from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from ..errors import refuse
@@ -97,7 +98,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
     """Run a kernel op on tensors, recorded wherever torch records."""
     if attrs is op.attrs and "order" in attrs:  # nobody asked for one
         attrs = devices.with_order(attrs, arguments.values())
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return library.call(op, arguments, attrs)
     if _get_tracing_state() is not None:  # the tracer would record the memory of results, not who wrote it
         raise refuse("jit_trace")
@@ -111,12 +112,13 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
     recorded = loose = False
     for value in arguments.values():
         kind = type(value)
-        if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
+        common = kind is Tensor or kind is Parameter
+        if common or isinstance(value, Tensor):
             if value.requires_grad:
                 recorded = True
             if not value.is_cpu and value.is_meta:
                 return library.call_on_meta(op, arguments, attrs)
-            if not is_plain(kind):
+            if not common and not is_plain(kind):
                 for name, other in arguments.items():
                     if isinstance(other, Tensor):
                         checked(other, name)

@@ -58,6 +58,8 @@ def embedding_bag(
     if plan is not None and max_norm is not None:
         raise refuse("plan_of_other_ids", bound="max_norm")
     given = ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
+    if padding_idx is None and default_id is None and max_norm is None:
+        return lookup(weight, prepare(*given, None, None, plan), kind, rows, plan)
 
     def found() -> Tensor:
         bags = prepare(*given, padding_idx, default_id, plan)
@@ -65,17 +67,15 @@ def embedding_bag(
             return lookup(weight, bags, kind, rows, plan)
         return _clipped(weight, bags, kind, rows, max_norm)
 
-    return named_as_given(weight, kind, given, (padding_idx, default_id, max_norm) != (None, None, None), found)
+    return named_as_given(weight, kind, given, found)
 
 
-def named_as_given(
-    weight: Tensor, kind: str, given: Sequence[Any], altered: bool, found: Callable[[], Tensor]
-) -> Tensor:
+def named_as_given(weight: Tensor, kind: str, given: Sequence[Any], found: Callable[[], Tensor]) -> Tensor:
     """What `found` returns. Its errors name an id by its position among the `given` ones.
 
     Where they are looked up without padding, with empty bags filled or once each, they have other positions.
     """
-    if not altered or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return found()
     try:
         return found()

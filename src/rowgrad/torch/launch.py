@@ -63,7 +63,7 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
             elif kind in PLAIN and value.is_cpu and value.is_contiguous() and not value.is_neg():
                 dtype, shape, address, storage = value.dtype, value.shape, value.data_ptr(), value.untyped_storage()
                 if (
-                    address + value.nbytes > storage.data_ptr() + storage.nbytes()  # the storage may have been resized
+                    address + value.nbytes > storage.data_ptr() + len(storage)  # the storage may have been resized
                     or (dtype.is_complex and value.is_conj())
                 ):
                     return _launch_first(op, arguments, attrs, None)
@@ -237,7 +237,7 @@ def _launch_on_device(
                 or (dtype.is_complex and value.is_conj())
                 or address % dtype.itemsize
                 or not (address or value.numel() == 0)
-                or address + value.nbytes > storage.data_ptr() + storage.nbytes()  # the storage may have been resized
+                or address + value.nbytes > storage.data_ptr() + len(storage)  # the storage may have been resized
             ):
                 return _launch_first(op, arguments, attrs, None)
             key.append(dtype)

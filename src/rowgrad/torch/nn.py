@@ -100,12 +100,14 @@ class EmbeddingBag(TableModule):
         """The combined rows of every bag, [bags, embedding_dim]."""
         if is_trained_fused(self, self.weight):
             given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
-            options, kind = (self.padding_idx, self.default_id), functional.checked(self.combiner, self.grad)[0]
+            kind = functional.checked(self.combiner, self.grad)[0]
 
             def found() -> Tensor:
-                return fused_bags(self.weight, functional.prepare(*given, *options, plan), kind, plan)
+                bags = functional.prepare(*given, self.padding_idx, self.default_id, plan)
+                return fused_bags(self.weight, bags, kind, plan)
 
-            return functional.named_as_given(self.weight, kind, given, options != (None, None), found)
+            altered = self.padding_idx is not None or self.default_id is not None
+            return functional.named_as_given(self.weight, kind, given, found) if altered else found()
         return functional.embedding_bag(
             self.weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
             per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,
