@@ -555,7 +555,8 @@ WORDS: dict[str, Words] = {
     ),
     "table_lost": Words(
         "value_and_rows: a Table was taken apart, so its array is a plain parameter and would get a dense gradient;"
-        " pass a tree that holds the Table itself (in flax.nnx: nnx.Param(Table(…)), or the module for its state)"
+        " pass a tree that holds the Table itself (in flax.nnx: nnx.Param(Table(…)), or the module for its state), or"
+        " look the array up with rowgrad.jax.embedding_bag for a dense gradient"
     ),
     "rows_unchecked": Words(
         "value_and_rows: JAX does not track here which arrays differ over {value}, so every device would update a table"

@@ -200,6 +200,60 @@ def test_what_would_lose_a_gradient_is_refused(how: Callable[[Table], Any], word
             transform(value_and_rows(how))(Table(table_of(1)))
 
 
+def look_up(table: Table) -> Any:
+    return table.bags(IDS, SEGMENTS, BAGS).sum()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda f, a: jax.jit(f)(a),
+        lambda f, a: jax.jit(lambda: f(a))(),
+        lambda f, a: f(jax.jit(lambda x: x)(a.astype(jnp.float16)).astype(jnp.float32)),
+        lambda f, a: jax.checkpoint(f)(a),
+        lambda f, a: jax.lax.cond(a[0, 0] > 0, f, lambda _: 0.0, a),
+        lambda f, a: jax.lax.scan(lambda c, _: (c, f(c)), a, None, length=2)[1].sum(),
+        lambda f, a: jax.vmap(lambda w: w * f(a))(jnp.ones(2)).sum(),
+        lambda f, a: (jax.grad(jax.jit(f))(a) ** 2).sum(),
+    ],
+    ids=["jit", "jit-closure", "cast", "checkpoint", "cond", "scan", "vmap", "grad"],
+)
+def test_a_table_taken_apart_is_refused_in_inner_functions(how: Callable[..., Any]) -> None:
+    """Its array is a plain parameter, so its gradient would be dense."""
+    leaves, tree = jax.tree.flatten(Table(table_of(1)))
+    for transform in (lambda f: f, jax.jit):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+            transform(value_and_rows(lambda p: how(lambda a: look_up(tree.unflatten([a])), p[0])))(leaves)
+
+
+def test_a_table_taken_apart_is_refused_in_a_function_that_is_compiled_already() -> None:
+    (array,), tree = jax.tree.flatten(Table(table_of(1)))
+    inner = jax.jit(lambda a: look_up(tree.unflatten([a])))
+    inner(array)
+    jax.grad(inner)(array)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+        value_and_rows(inner.__call__)(array)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+        value_and_rows(lambda a: inner(a))(array)
+
+
+def test_tables_that_are_not_trained_pass_through_inner_functions() -> None:
+    inner = jax.jit(lambda scale, table: scale * look_up(table))
+    frozen, whole = Table(table_of(2)), table_of(1)
+
+    def loss(params: Any, frozen: Table) -> Any:
+        scaled = jax.tree.map(lambda x: x * params["scale"], frozen)
+        return inner(params["scale"], frozen) + look_up(scaled) + look_up(params["table"])
+
+    params = {"table": Table(whole), "scale": jnp.float32(2)}
+    for run in (value_and_rows(loss), jax.jit(value_and_rows(loss))):
+        _, grads = run(params, frozen)
+        np.testing.assert_allclose(grads["scale"], 2 * look_up(frozen), rtol=1e-5)
+        dense = jax.grad(lambda t: look_up(Table(t)))(jnp.asarray(whole))
+        np.testing.assert_allclose(dense_of(grads["table"].rows), dense, rtol=1e-5)
+    assert "custom_jvp" not in jax.jit(look_up).lower(frozen).as_text()
+
+
 def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
     def bags(table: Table) -> Any:
         return table.bags(IDS, SEGMENTS, BAGS).sum()

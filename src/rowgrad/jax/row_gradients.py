@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import refuse
 from ..raw_ops import OPS
 from ..rows import IndexedRows
-from .table import TRAINED, Looked, LookupLog, Table, Tap
+from .table import Looked, LookupLog, Table, Tap, is_label
 from .varying import widen
 
 
@@ -68,15 +69,11 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
 
         def run(trained: list[Any], arrays: list[Any], log: LookupLog) -> tuple[Any, Any]:
             tree = parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)])
-            before = TRAINED.set(trained)
-            try:
-                if modules is None:
-                    return f(tree, *args, **kwargs), []
-                given = [_leaves(x) for x in tree]
-                merged = modules.merged(tree)
-                return f(merged, *args, **kwargs), modules.assigned(merged, given)
-            finally:
-                TRAINED.reset(before)
+            if modules is None:
+                return f(tree, *args, **kwargs), []
+            given = [_leaves(x) for x in tree]
+            merged = modules.merged(tree)
+            return f(merged, *args, **kwargs), modules.assigned(merged, given)
 
         seen = _lookups_of(run, parts)
         taps = [widen(jnp.zeros(s.output.shape, s.output.dtype), s.axes) for s in seen]
@@ -273,8 +270,49 @@ def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
         found.extend(log.lookups)
         return log.ids
 
-    jax.eval_shape(ids_of, parts.trained, parts.arrays)
+    program = jax.make_jaxpr(ids_of)(parts.trained, parts.arrays).jaxpr
+    trained = len(parts.trained)
+    _check_tables(program, [i < trained for i in range(len(program.invars))])
     return found
+
+
+# Operations whose results are still the array that they are given.
+_UNCHANGED = {
+    *("convert_element_type", "copy", "device_put", "optimization_barrier", "pcast", "pvary", "reduce_precision"),
+    *("reshard", "sharding_constraint"),
+}
+
+
+def _check_tables(program: Any, is_trained: Sequence[bool]) -> list[bool]:
+    """Reject Tables that hold a trained array, which is a leaf of its own: its gradient would be dense.
+
+    Returns which outputs are trained arrays. Functions under jit, checkpoint, cond, scan and the like are searched too.
+    """
+    trained = {v for v, is_one in zip(program.invars, is_trained, strict=True) if is_one}
+    for equation in program.eqns:
+        given = [isinstance(v, _VARIABLE) and v in trained for v in equation.invars]
+        if not any(given):
+            continue
+        if is_label(equation):
+            raise refuse("table_lost")
+        results = [given] if equation.primitive.name in _UNCHANGED else []
+        for inner in _programs_in(equation.params):
+            count = len(inner.invars)  # operands come last: cond has its index before them, while its other constants
+            results.append(_check_tables(inner, given[-count:] if 0 < count <= len(given) else [True] * count))
+        for result in results:
+            if len(result) == len(equation.outvars):
+                trained.update(v for v, is_one in zip(equation.outvars, result, strict=True) if is_one)
+    return [isinstance(v, _VARIABLE) and v in trained for v in program.outvars]
+
+
+_VARIABLE = jax.extend.core.Var
+
+
+def _programs_in(params: Any) -> list[Any]:
+    """The traced functions among the parameters of an equation."""
+    values = [x for p in params.values() for x in (p if isinstance(p, tuple | list) else (p,))]
+    found = (getattr(x, "jaxpr", x) for x in values)
+    return [x for x in found if hasattr(x, "eqns") and hasattr(x, "invars")]
 
 
 # -- from lookups to rows ---------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +17,6 @@ from .arrays import as_jax
 from .bags import read_count
 from .partition import sharding_of, zero_after
 from .varying import axes_of, unchecked_axes
-
-# The arrays that are no table to the value_and_rows that runs, and get dense gradients.
-TRAINED: ContextVar[Sequence[Any]] = ContextVar("TRAINED", default=())
 
 
 class Table:
@@ -83,8 +78,8 @@ class Table:
             raise refuse("table_tapped")
         if isinstance(self._held, IndexedRows):
             raise refuse("table_unfit", argument="array", value="a gradient by rows", bound="an array; see rows")
-        if not getattr(self, "_is_new", False) and any(self._held is x for x in TRAINED.get()):
-            raise refuse("table_lost")
+        if isinstance(self._held, jax.core.Tracer) and not getattr(self, "_is_new", False):
+            return _labelled(self._held)
         return self._held
 
     @property
@@ -147,6 +142,35 @@ jax.tree_util.register_pytree_with_keys(
     lambda table: ([(jax.tree_util.GetAttrKey("array"), table.held)], None),
     lambda _, held: Table.holding(held[0]),
 )
+
+
+# -- arrays of tables that JAX rebuilt from leaves, for value_and_rows ------------------------------------------------
+
+_LABEL = "rowgrad.jax.Table"
+
+
+def _labelled(array: Any) -> Any:
+    """The array of a rebuilt Table, labelled in the traced program: JAX caches programs, so value_and_rows reads them.
+
+    The label compiles to nothing.
+    """
+    with jax.named_scope(_LABEL):
+        return _unchanged(array)
+
+
+def is_label(equation: Any) -> bool:
+    """Whether an equation of a traced program is the label of a Table's array."""
+    return equation.primitive.name == "custom_jvp_call" and _LABEL in str(equation.source_info.name_stack)
+
+
+@jax.custom_jvp
+def _unchanged(array: Any) -> Any:
+    return array
+
+
+@_unchanged.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return _labelled(*primals), *tangents
 
 
 _REGISTERED: list[Any] = []
