@@ -579,6 +579,12 @@ WORDS: dict[str, Words] = {
         "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
         " from where its ids cannot come out; look it up outside of them"
     ),
+    "rows_exported": Words(
+        "jax.export cannot serialize a program that takes or returns row gradients; let it take and return their values"
+        " and indices, and make an IndexedRows of them outside",
+        (),
+        UnimplementedError,
+    ),
     "rows_changed": Words("the ids of a row gradient must be integers; got {value}", ("updates",)),
     "rows_arithmetic": Words(
         "a row gradient is not an array: scale, add, clip and sum it with rowgrad.jax.rows, apply optax transformations"

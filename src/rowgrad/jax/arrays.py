@@ -6,12 +6,14 @@ are, an array of int32 takes its place then, in and out; a number that does not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import jax
+import jax.export
 import numpy as np
 
 from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked, plain_array
@@ -63,6 +65,20 @@ class Admitted(NamedTuple):
     def host_values(self) -> dict[str, Any]:
         """What host inputs say."""
         return {name: h.value for name, h in self.host.items()}
+
+
+def register_for_export(
+    kind: type, to_json: Callable[[Any], Any] = lambda static: static, from_json: Callable[[Any], Any] = lambda x: x
+) -> None:
+    """Have `jax.export` serialize a tree, where this version of JAX can: what is static in the tree becomes JSON."""
+    register = getattr(jax.export, "register_pytree_node_serialization", None)
+    if register is not None:
+        register(
+            kind,
+            serialized_name=f"rowgrad.{kind.__name__}",
+            serialize_auxdata=lambda static: json.dumps(to_json(static)).encode(),
+            deserialize_auxdata=lambda data: from_json(json.loads(bytes(data))),
+        )
 
 
 def is_traced(value: Any) -> bool:

@@ -8,6 +8,7 @@ from jax import tree_util
 
 from ..plan import Plan
 from ..spec import PLAN
+from .arrays import register_for_export
 
 
 def _flatten_with_keys(plan: Plan) -> tuple[list[Any], int]:
@@ -20,3 +21,4 @@ def _unflatten(num_rows: int, arrays: Any) -> Plan:
 
 
 tree_util.register_pytree_with_keys(Plan, _flatten_with_keys, _unflatten)
+register_for_export(Plan)

@@ -25,6 +25,7 @@ from jax.interpreters import mlir
 
 from ..errors import refuse
 from ..rows import IndexedRows
+from .arrays import register_for_export
 from .bags import to_jax
 
 
@@ -255,3 +256,10 @@ def _unflatten(known: _Known, leaves: Any) -> IndexedRows:
 
 
 tree_util.register_pytree_with_keys(IndexedRows, _flatten_with_keys, _unflatten)
+
+
+def _not_exported(_: _Known) -> Never:
+    raise refuse("rows_exported")  # JAX has no name for the dtype of their ids in a serialized program
+
+
+register_for_export(IndexedRows, to_json=_not_exported)

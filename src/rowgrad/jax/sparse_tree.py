@@ -7,6 +7,7 @@ from typing import Any
 from jax import tree_util
 
 from ..sparse_tensor import SparseTensor
+from .arrays import register_for_export
 
 
 def _flatten_with_keys(sparse: SparseTensor) -> tuple[list[Any], tuple[int, ...]]:
@@ -20,3 +21,4 @@ def _unflatten(shape: tuple[int, ...], parts: Any) -> SparseTensor:
 
 
 tree_util.register_pytree_with_keys(SparseTensor, _flatten_with_keys, _unflatten)
+register_for_export(SparseTensor, from_json=tuple)

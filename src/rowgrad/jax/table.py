@@ -13,7 +13,7 @@ from ..errors import refuse
 from ..lookup_options import COMBINERS
 from ..raw_ops import OPS
 from ..rows import IndexedRows
-from .arrays import as_jax
+from .arrays import as_jax, register_for_export
 from .bags import read_count
 from .partition import sharding_of, zero_after
 from .varying import axes_of, unchecked_axes
@@ -142,6 +142,7 @@ jax.tree_util.register_pytree_with_keys(
     lambda table: ([(jax.tree_util.GetAttrKey("array"), table.held)], None),
     lambda _, held: Table.holding(held[0]),
 )
+register_for_export(Table)
 
 
 # -- arrays of tables that JAX rebuilt from leaves, for value_and_rows ------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import refuse
 from ...lookup_options import row_number
 from ...parts import check_strategy, shard_sizes
+from ..arrays import register_for_export
 from ..bags import ids_kept, integers, read_ignore_id
 from ..table import Table
 
@@ -96,6 +97,7 @@ jax.tree_util.register_pytree_with_keys(
     lambda table: ([(jax.tree_util.GetAttrKey("array"), table.held)], table.layout),
     lambda layout, held: _unflatten(layout, held[0]),
 )
+register_for_export(ShardedTable, from_json=lambda fields: Layout(*fields)._replace(axis=as_axis(fields[2])))
 
 
 def _unflatten(layout: Layout, held: Any) -> ShardedTable:
