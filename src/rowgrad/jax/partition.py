@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any, NamedTuple
@@ -24,6 +26,9 @@ from ..errors import refuse
 from ..spec import Op
 
 _x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64
+_no_mesh: Any = nullcontext
+if hasattr(jax.sharding, "use_abstract_mesh"):  # where JAX has shardings in types: arrays of one device have none
+    _no_mesh = partial(jax.sharding.use_abstract_mesh, jax.sharding.AbstractMesh((), ()))
 Dims = tuple[str, ...]  # a name for each dimension; equal names have equal sizes
 ROWS, IDS = "rows", "ids"  # of a table, which are never split; of flat ids, which are gathered
 
@@ -176,7 +181,7 @@ def lower(
         summed = [axes for d, axes in split.items() if not any(d in dims for dims in rule.results)]
 
         def on_each(*local: Any) -> Any:
-            with _x64(x64):  # XLA calls this in a thread of its own, with settings of its own
+            with _x64(x64), _no_mesh():  # XLA calls this in a thread of its own, with settings of its own
                 found = run(*(local if is_bad is None else _checked(local, run, is_bad, rule, split)))
             return tuple(jax.lax.psum(x, sum(summed, ())) for x in found) if summed else found
 
