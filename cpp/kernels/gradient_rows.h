@@ -231,6 +231,7 @@ inline void each_planned(const PlannedRows<T, I>& r, std::int64_t first, std::in
   std::int64_t begin = first < last ? bounded_id(r.starts + first, last_start) : 0;
   for (std::int64_t k = first, end; k < last; ++k, begin = end) {
     end = k + 1 < r.rows ? bounded_id(r.starts + k + 1, last_start) : r.size;
+    if (end < begin) end = begin;  // so that all rows together have no more entries than there are
     const std::int64_t row = r.unique ? k : bounded_id_at(r.ids, k, r.num_rows);
     if (r.clears) {
       clear_rows(r.out, r.cols, k > 0 ? bounded_id_at(r.ids, k - 1, r.num_rows) + 1 : 0, row);

@@ -159,7 +159,7 @@ void update_named(const RowUpdate<T>& update, const T* grad, const IdList& ids, 
       const auto last = last_id<I>(u.rows);
       const std::int64_t limit = ids.size - ahead;
       for (std::int64_t i = begin; i < end; ++i, grad += u.cols) {
-        if (i < limit) prefetch_row(u, id[i + ahead]);
+        if (i < limit) prefetch_row(u, bounded_id(id + i + ahead, last));
         update_row<T, rule, true, random>(u, bounded_id(id + i, last), grad);
       }
     });

@@ -22,6 +22,11 @@ struct Ids : IdList {
   std::int64_t operator[](std::int64_t i) const {
     return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
   }
+  // Id i, below `bound` whatever it is now.
+  std::int64_t bounded(std::int64_t i, std::int64_t bound) const {
+    return wide ? bounded_id(static_cast<const std::int64_t*>(data) + i, last_id<std::int64_t>(bound))
+                : bounded_id(static_cast<const std::int32_t*>(data) + i, last_id<std::int32_t>(bound));
+  }
   // Calls fn with a typed pointer.
   template <class Fn>
   void typed(Fn&& fn) const {

@@ -29,10 +29,7 @@ inline std::vector<std::int64_t> cut_by_ids(const Ids& ids, std::int64_t rows) {
   if (parts == 1) return {0, rows};
   const std::int64_t n = std::min(ids.size, most), stride = ids.size / n;
   std::vector<std::int64_t> sample, cuts{0};
-  ids.typed([&]<class I>(const I* id) {
-    for (std::int64_t i = 0; i < n; ++i)
-      sample.push_back(bounded_id(id + stride * i + i * 7919 % stride, last_id<I>(rows)));
-  });
+  for (std::int64_t i = 0; i < n; ++i) sample.push_back(ids.bounded(stride * i + i * 7919 % stride, rows));
   std::sort(sample.begin(), sample.end());
   for (std::int64_t p = 1; p < parts; ++p) cuts.push_back(sample[n * p / parts]);
   cuts.push_back(rows);

@@ -304,7 +304,8 @@ class ApplyPlanned : public BagOptimizer {
     const std::int64_t parts = plan.row_parts(u.cols);
     RowChunks<T> chunks(parts, u.cols);
     plan.parallel_rows(parts, [&](std::int64_t first, std::int64_t last, std::int64_t part) {
-      for (std::int64_t k = first; k < std::min(first + chunks.rows(), last); ++k) prefetch_row(u, plan.rows[k]);
+      for (std::int64_t k = first; k < std::min(first + chunks.rows(), last); ++k)
+        prefetch_row(u, plan.rows.bounded(k, u.rows));
       for (std::int64_t k = first, next; k < last; k = next) {
         next = std::min(k + chunks.rows(), last);
         auto batch = planned_rows<T>(plan, in[0], from, scale, true, order(), chunks.of(part));
