@@ -77,7 +77,7 @@ def sparse_segment_grad_grad(kind: str, x: Inputs) -> Outputs:
     return (output,)
 
 
-def sparse_segment_grad(kind: str, x: Inputs) -> Outputs:
+def sparse_segment_grad(kind: str, x: Inputs, size: int | None = None) -> Outputs:
     unique = hasattr(x, "dense_output_dim0")
     rows, inner = int(x.dense_output_dim0 if unique else x.output_dim0), x.grad.shape[1:]
     output = zeros((0 if unique else rows, *inner), x.grad.dtype)
@@ -85,6 +85,8 @@ def sparse_segment_grad(kind: str, x: Inputs) -> Outputs:
         return (output, np.zeros(0, x.indices.dtype)) if unique else (output,)
     ids, segments = gradient_ids(x, rows, segments_first=not unique and kind != "Sum")
     groups, sizes = grouped(ids), {s: len(where) for s, where in grouped(segments).items()}
+    if size is not None and len(groups) > size:
+        raise Refusal(f"size is {size}, but {len(groups)} rows are named")
     if unique:
         output = zeros((len(groups), *inner), x.grad.dtype)
         groups = {k: groups[row] for k, row in enumerate(sorted(groups))}
@@ -95,10 +97,9 @@ def sparse_segment_grad(kind: str, x: Inputs) -> Outputs:
 
 
 def sparse_segment_grad_padded(kind: str, x: Inputs) -> Outputs:
-    values, ids = sparse_segment_grad(kind, x)
-    size, named = int(x.size), len(ids)
-    if named > size:
-        raise Refusal(f"size is {size}, but {named} rows are named")
+    size = int(x.size)
+    values, ids = sparse_segment_grad(kind, x, size)
+    named = len(ids)
     if 0 in values.shape[1:]:  # rows without columns are never too large, but their ids may be
         zeros((size,), ids.dtype)
     output, listed = zeros((size, *values.shape[1:]), values.dtype), zeros((size,), ids.dtype)
