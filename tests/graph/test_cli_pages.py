@@ -291,14 +291,14 @@ def test_a_pin_that_two_sessions_fetch_has_two_results(capsys: Captured) -> None
     page.blocks.append(wired("ClientSession", "look", fetch_outputs="w.ref"))
     page.blocks.insert(0, wired("ClientSession", "first", fetch_outputs="w.ref"))
     save(page, "page.json")
-    told = values(answer(["run", "page.json", "--feed", "x={1,2}", "-o", "out.npz"], capsys))
-    assert (told["first/w.ref"], told["look/w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
-    assert "w.ref" not in told
+    results = values(answer(["run", "page.json", "--feed", "x={1,2}", "-o", "out.npz"], capsys))
+    assert (results["first/w.ref"], results["look/w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
+    assert "w.ref" not in results
     with np.load("out.npz") as kept:
         assert kept["look/w.ref"].tolist() == [2.0, 4.0]
     words = ["run", "page.json", "--feed", "x={1,2}", "--session", "first", "--session", "grow", "--fetch", "w.ref"]
-    told = values(answer(words, capsys))
-    assert (told["first/w.ref"], told["w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
+    results = values(answer(words, capsys))
+    assert (results["first/w.ref"], results["w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
 
 
 def test_batches_in_every_order(capsys: Captured) -> None:
@@ -306,9 +306,9 @@ def test_batches_in_every_order(capsys: Captured) -> None:
     save(Page("b", [Block("x", "Placeholder", attrs={"dtype": "float32", "shape": [-1, 2]})]), "b.json")
     for number, array in enumerate((days, np.asfortranarray(days), days.astype(">f4"), days[:, :0])):
         np.save(f"{number}.npy", array)
-        told = answer(["run", "b.json", "--fetch", "x", "--feed-batches", f"x={number}.npy"], capsys)
-        assert told["steps"] == 3
-        assert values(told)["x.output"] == array[2].tolist()
+        results = answer(["run", "b.json", "--fetch", "x", "--feed-batches", f"x={number}.npy"], capsys)
+        assert results["steps"] == 3
+        assert values(results)["x.output"] == array[2].tolist()
 
 
 def test_a_file_of_batches_that_shrinks_costs_that_step_alone(capsys: Captured) -> None:

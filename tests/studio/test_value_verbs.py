@@ -270,9 +270,9 @@ def test_tables(asking: Asking) -> None:
 def test_sizes_behind_a_size_of_0_are_kept(asking: Asking) -> None:
     for shape in ([0, 3], [2, 0, 3], [0]):
         for verb, given in (("parse", {"text": "{}"}), ("cells", {"dtype": "", "cells": []})):
-            told = asking.ask(verb, given | {"shape": shape})
-            assert told["info"]["shape"] == shape
-            assert asking.ask("describe", {"value": told["value"]})["info"]["shape"] == shape
+            found = asking.ask(verb, given | {"shape": shape})
+            assert found["info"]["shape"] == shape
+            assert asking.ask("describe", {"value": found["value"]})["info"]["shape"] == shape
 
 
 def test_long_texts_hold_numbers_that_float32_reaches(asking: Asking) -> None:

@@ -94,7 +94,7 @@ class Batches:
         self._begin, self._stamp = self._file.tell(), self._look()
         size, there = math.prod(self.shape) * self._dtype.itemsize, self._stamp[0] - self._begin
         if size > there:
-            raise self._not_read(f"its header tells of {size} bytes, and there are {there}")
+            raise self._not_read(f"its header promises {size} bytes, but the file has {there}")
         if self._dtype.kind == "V" and target.dtype == "bfloat16" and self._dtype.itemsize == 2:
             self._dtype = NUMPY_DTYPE["bfloat16"]  # .npy files have no name for it
         self._whole: Array | None = self.all() if self._fortran and len(self.shape) > 1 else None

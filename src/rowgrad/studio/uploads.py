@@ -160,12 +160,12 @@ def _table(raw: bytes, separator: str | None, dtype: str | None) -> Array:
 
 def _numeric(row: list[str]) -> bool:
     """Whether what is in the cells are numbers; all at once, since a row may have millions."""
-    told = [cell for cell in row if cell]
+    cells = [cell for cell in row if cell]
     try:
-        parse_words(told, "complex128")
+        parse_words(cells, "complex128")
     except PageError:
-        return all(map(_is_number, told))  # one may be too large, which is an error and no text
-    return bool(told)
+        return all(map(_is_number, cells))  # one may be too large, which is an error and no text
+    return bool(cells)
 
 
 def _is_number(cell: str) -> bool:

@@ -133,11 +133,12 @@ class TableModule(torch.nn.Module):
 
 def _drop(weight: FusedWeight) -> None:
     """Make pending gradients zero without computing them: their ids may have been overwritten since."""
-    if _GRAD.__get__(weight) is None:
-        ids = torch.empty((1, 0), dtype=torch.int64, device=weight.device)
-        values = weight.detach().new_empty((0, *weight.shape[1:]))
-        _GRAD.__set__(weight, torch.sparse_coo_tensor(ids, values, weight.shape, check_invariants=False))
-    weight.rowgrad_pending = ()
+    with _LOCK:
+        if _GRAD.__get__(weight) is None:
+            ids = torch.empty((1, 0), dtype=torch.int64, device=weight.device)
+            values = weight.detach().new_empty((0, *weight.shape[1:]))
+            _GRAD.__set__(weight, torch.sparse_coo_tensor(ids, values, weight.shape, check_invariants=False))
+        weight.rowgrad_pending = ()
 
 
 @torch.no_grad()

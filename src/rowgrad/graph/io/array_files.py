@@ -86,9 +86,9 @@ def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """Where the data begins in a .npy file of `size` bytes; ValueError where the file is not just this array."""
     stream = io.BytesIO(head)
-    told, fortran, found = npy_header(stream)
-    if found != dtype or told != shape:
-        raise ValueError(f"it holds {found} of shape {list(told)}; must be {dtype} of shape {list(shape)}")
+    header_shape, fortran, found = npy_header(stream)
+    if found != dtype or header_shape != shape:
+        raise ValueError(f"it holds {found} of shape {list(header_shape)}; must be {dtype} of shape {list(shape)}")
     if fortran and len(shape) > 1:
         raise ValueError("it is in Fortran order; must be in C order")
     if stream.tell() + math.prod(shape) * dtype.itemsize != size:
