@@ -264,7 +264,7 @@ NB_MODULE(_core, m) {
   m.def("zeroed", &bytes_from<take_zeros, give_zeros>);
   // Which algorithm a dense gradient or one by unique rows takes.
   m.def("way", [](std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t bytes_per_sum) {
-    return choose_way(Order::sequential, ids, rows, cols, bytes_per_sum) == Way::sorted ? "sorted" : "narrow";
+    return choose_way(Order::sequential, ids, rows, 1, cols, bytes_per_sum) == Way::sorted ? "sorted" : "narrow";
   });
   m.def("level", [] { return std::string(row_level()); });
   bind_xla(m);

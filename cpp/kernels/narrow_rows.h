@@ -12,24 +12,6 @@ namespace {
 constexpr std::int64_t kListed = 1024;  // ids looked at at a time: their list stays in the nearest cache
 constexpr std::int64_t kVectorIds = 16;  // lists are stored by whole vectors, so they have room for one more
 
-// Which of the ids are in [first, first + rows).
-template <class I>
-struct InRows {
-  const I* ids;
-  std::int64_t first, rows;
-
-  bool one(std::int64_t i) const { return std::uint64_t(std::int64_t(ids[i]) - first) < std::uint64_t(rows); }
-#if defined(__AVX512F__) && defined(__AVX512VL__)
-  unsigned many(std::int64_t i) const {
-    const __m512i id = _mm512_loadu_si512(ids + i);
-    if constexpr (sizeof(I) == 4)
-      return _mm512_cmplt_epu32_mask(_mm512_sub_epi32(id, _mm512_set1_epi32(int(first))), _mm512_set1_epi32(int(rows)));
-    else
-      return _mm512_cmplt_epu64_mask(_mm512_sub_epi64(id, _mm512_set1_epi64(first)), _mm512_set1_epi64(rows));
-  }
-#endif
-};
-
 // Which of the ids differ from the one before; there is one before the first.
 template <class I>
 struct Begins {
@@ -122,45 +104,62 @@ void scale_terms(Accumulator<T>* terms, const T* grad, std::int64_t cols, const 
     for (std::int64_t i = begin * cols; i < end * cols; ++i) terms[i] = load(grad[i]);
 }
 
-// Copies ids, each at most `last`: see bounded_id. By whole vectors, which costs less than a bound where each is used.
-template <class I>
-inline void copy_bounded(const I* ids, std::int64_t n, std::int64_t bound, I* copy) {
-  const auto last = last_id<I>(bound);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto id = std::make_unsigned_t<I>(ids[i]);
-    copy[i] = I(id < last ? id : last);
-  }
-}
+// Ids of a thread's own rows, with their segments: of both there are at most 2^31 (choose_way).
+struct OwnIds {
+  std::uint32_t row[kListed + kVectorIds], segment[kListed + kVectorIds];
+};
 
-// Adds the ids at(0), at(1), … up to at(n).
-template <int cols, class A, class I, class S, class At>
-inline void add_ids(const NarrowTable<A>& t, const I* ids, const S* segments, std::int64_t n, At at) {
-  A* sums = t.sums;
-  const A* terms = t.terms;
-  for (std::int64_t j = 0; j < n; ++j) {
-    const std::int64_t i = at(j), r = std::int64_t(ids[i]) * cols, s = std::int64_t(segments[i]) * cols;
-    for (int c = 0; c < cols; ++c) sums[r + c] += terms[s + c];
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+// Sixteen ids, each at most `last`: see bounded_id.
+template <class I>
+inline __m512i bounded_vector(const I* ids, std::int64_t last) {
+  if constexpr (sizeof(I) == 4) return _mm512_min_epu32(_mm512_loadu_si512(ids), _mm512_set1_epi32(int(last)));
+  const auto half = [&](const I* p) {
+    return _mm512_cvtepi64_epi32(_mm512_min_epu64(_mm512_loadu_si512(p), _mm512_set1_epi64(last)));
+  };
+  return _mm512_inserti64x4(_mm512_castsi256_si512(half(ids)), half(ids + 8), 1);
+}
+#endif
+
+// Of `n` ids lists those of rows [t.first, t.first + t.rows), in input order; returns how many. Every id is read once and
+// bounded there. No branches: each would be a toss-up.
+template <class A, class I, class S>
+inline std::int64_t list_own(const NarrowTable<A>& t, const I* ids, const S* segments, std::int64_t n, OwnIds& own) {
+  const std::int64_t last_row = t.table_rows - 1, last_segment = t.num_segments - 1;
+  std::int64_t i = 0, k = 0;
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+  const __m512i first = _mm512_set1_epi32(int(t.first)), rows = _mm512_set1_epi32(int(t.rows));
+  for (; i + kVectorIds <= n; i += kVectorIds) {
+    const __m512i row = bounded_vector(ids + i, last_row), segment = bounded_vector(segments + i, last_segment);
+    const __mmask16 in = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(row, first), rows);
+    _mm512_storeu_si512(own.row + k, _mm512_maskz_compress_epi32(in, row));  // not compressstore: slow on some
+    _mm512_storeu_si512(own.segment + k, _mm512_maskz_compress_epi32(in, segment));
+    k += __builtin_popcount(in);
   }
+#endif
+  for (; i < n; ++i) {
+    own.row[k] = std::uint32_t(bounded_id(ids + i, std::make_unsigned_t<I>(last_row)));
+    own.segment[k] = std::uint32_t(bounded_id(segments + i, std::make_unsigned_t<S>(last_segment)));
+    k += own.row[k] - std::uint32_t(t.first) < std::uint32_t(t.rows);
+  }
+  return k;
 }
 
 // Some ids at a time, those of these rows are listed, then added.
 template <int cols, class A>
 void add_columns(const NarrowTable<A>& t) {
-  with_type(t.ids, [&]<class I>(const I* ids) {
-    with_type(t.segments, [&]<class S>(const S* segments) {
-      I id[kListed];
-      S segment[kListed];
-      std::uint32_t own[kListed + kVectorIds];
+  with_type(t.ids, [&](const auto* ids) {
+    with_type(t.segments, [&](const auto* segments) {
+      OwnIds own;
+      A* const sums = t.sums;
+      const A* const terms = t.terms;
       for (std::int64_t base = 0; base < t.ids.size; base += kListed) {
         const std::int64_t n = base + kListed < t.ids.size ? kListed : t.ids.size - base;
-        copy_bounded(ids + base, n, t.table_rows, id);
-        copy_bounded(segments + base, n, t.num_segments, segment);
-        if (t.rows == t.table_rows) {
-          add_ids<cols>(t, id, segment, n, [](std::int64_t j) { return j; });
-          continue;
+        const std::int64_t k = list_own(t, ids + base, segments + base, n, own);
+        for (std::int64_t j = 0; j < k; ++j) {
+          const std::int64_t r = std::int64_t(own.row[j]) * cols, s = std::int64_t(own.segment[j]) * cols;
+          for (int c = 0; c < cols; ++c) sums[r + c] += terms[s + c];
         }
-        const std::int64_t k = list_where(InRows<I>{id, t.first, t.rows}, n, own);
-        add_ids<cols>(t, id, segment, k, [&](std::int64_t j) { return std::int64_t(own[j]); });
       }
     });
   });

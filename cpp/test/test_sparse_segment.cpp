@@ -183,8 +183,8 @@ void test_narrow(Rng& rng) {
 
 // Both ways give the same bits: a wrong choice would cost nothing but time.
 void test_choice() {
-  auto is_narrow = [](Order order, std::int64_t ids, std::int64_t rows, std::int64_t cols) {
-    return choose_way(order, ids, rows, cols, 4) == Way::narrow;
+  auto is_narrow = [](Order order, std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t segments = 9) {
+    return choose_way(order, ids, rows, segments, cols, 4) == Way::narrow;
   };
   constexpr std::int64_t most = (1 << 20) / 8;  // rows of two columns that a cache holds
   set_num_threads(8);
@@ -195,6 +195,8 @@ void test_choice() {
   EXPECT(is_narrow(Order::sequential, 9, 9, kNarrow));
   EXPECT(!is_narrow(Order::sequential, 9, 9, kNarrow + 1));
   EXPECT(!is_narrow(Order::sequential, 9, 9, 0));
+  EXPECT(is_narrow(Order::sequential, 9, 9, 1, kNarrowSegments));
+  EXPECT(!is_narrow(Order::sequential, 9, 9, 1, kNarrowSegments + 1));
   set_num_threads(9);
   EXPECT(!is_narrow(Order::sequential, most / 4, most, 2));
 }

@@ -115,9 +115,9 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
 //            row, 0.15 for who does not; so it serves tables of few columns that fit, and few threads.
 enum class Way { sorted, narrow };
 
-inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t cols,
+inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t segments, std::int64_t cols,
                       std::int64_t bytes_per_sum) {
-  if (order == Order::blocked || cols < 1 || cols > kNarrow) return Way::sorted;
+  if (order == Order::blocked || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return Way::sorted;
   constexpr std::int64_t cache = std::int64_t{1} << 20;  // what a core may call its own
   const bool fits = table_rows <= cache / (cols * bytes_per_sum);
   return fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
@@ -180,7 +180,7 @@ class SparseSegmentGrad : public Kernel {
 
   void choose() {
     const std::int64_t bytes_per_sum = std::max<std::int64_t>(width_of(in[0].dtype), 4);
-    way_ = choose_way(order_, in[1].size(), out_rows_, in[0].row_size(), bytes_per_sum);
+    way_ = choose_way(order_, in[1].size(), out_rows_, in[0].rows(), in[0].row_size(), bytes_per_sum);
   }
 
   NarrowBatch narrow_batch() const { return {Ids(in[1]), Ids(in[2]), sorted_, kind_, out_rows_}; }
