@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
@@ -83,9 +84,13 @@ class Script {
 // have 64: those are widened before the call, and narrowed after it.
 class Views {
  public:
-  Array view(const XLA_FFI_Buffer& b, DType dtype, bool is_input) {
+  // To `view`, not returned: it would be written in halves and read whole, which processors wait for.
+  void make(Array& view, const XLA_FFI_Buffer& b, DType dtype, bool is_input) {
     const std::span<const std::int64_t> shape(b.dims, static_cast<std::size_t>(b.rank));
-    if (holds(b.dtype, dtype)) return {b.data, dtype, shape};
+    if (holds(b.dtype, dtype)) {
+      view = {b.data, dtype, shape};
+      return;
+    }
     if (dtype != DType::int64 || b.dtype != XLA_FFI_DataType_S32) fail("rowgrad: a buffer has another dtype than its op");
     const Array narrow{b.data, DType::int32, shape};
     Scratch<std::int64_t>& wide = wide_.emplace_back(narrow.size());
@@ -97,7 +102,7 @@ class Views {
     } else {
       narrowed_.push_back({narrow, wide.data()});
     }
-    return {wide.data(), DType::int64, shape};
+    view = {wide.data(), DType::int64, shape};
   }
 
   // A host input: its shape and values are the script's own words, but for those of 32 bits.
@@ -111,9 +116,13 @@ class Views {
     const std::int64_t* values = script.take(size);
     if (dtype == DType::int64) return {const_cast<std::int64_t*>(values), dtype, shape};
     if (dtype != DType::int32) fail("rowgrad: a size has neither 32 nor 64 bits");
-    Scratch<std::int32_t>& narrow = narrow_.emplace_back(size);
-    std::copy(values, values + size, narrow.data());
-    return {narrow.data(), dtype, shape};
+    std::int32_t* narrow = few_.data() + used_;
+    if (size <= std::int64_t(few_.size()) - used_)
+      used_ += size;
+    else
+      narrow = narrow_.emplace_back(size).data();
+    std::copy(values, values + size, narrow);
+    return {narrow, dtype, shape};
   }
 
   void finish() const {
@@ -125,9 +134,32 @@ class Views {
     Array to;
     const std::int64_t* from;
   };
+  std::array<std::int32_t, 16> few_;  // host values are mostly one number
+  std::int64_t used_ = 0;
   std::vector<Scratch<std::int64_t>> wide_;
   std::vector<Scratch<std::int32_t>> narrow_;
   std::vector<Narrowed> narrowed_;
+};
+
+// Views of a call's arrays: all calls of our ops have few, for which no memory is asked for.
+class ArrayList {
+ public:
+  explicit ArrayList(std::int64_t size) {
+    if (size < 0 || size > kMost) fail("rowgrad: a call with too many arrays");
+    arrays_ = std::span(few_).first(static_cast<std::size_t>(std::min(size, kFew)));
+    if (size <= kFew) return;
+    many_.resize(static_cast<std::size_t>(size));
+    arrays_ = many_;
+  }
+  ArrayList(const ArrayList&) = delete;
+  ArrayList& operator=(const ArrayList&) = delete;
+  operator std::span<Array>() const { return arrays_; }
+
+ private:
+  static constexpr std::int64_t kFew = 12, kMost = 1 << 16;
+  std::array<Array, kFew> few_;
+  std::vector<Array> many_;
+  std::span<Array> arrays_;
 };
 
 const void* attribute(const XLA_FFI_CallFrame* frame, std::string_view name, XLA_FFI_AttrType type) {
@@ -148,42 +180,86 @@ nb::object& checker() {
   return *function;
 }
 
+// What tells one call from another, as words: its script, and the dtypes and shapes of its buffers, each list with its
+// length before it. A call is compared with a key word by word, so that a known call costs no memory.
+class CallKey {
+ public:
+  bool matches(const XLA_FFI_CallFrame* frame, const Script& script) const {
+    const std::int64_t* at = words_.data();
+    const std::int64_t* const end = at + words_.size();
+    return visit(frame, script, [&](const std::int64_t* words, std::int64_t n) {
+      if (n > end - at) return false;
+      for (std::int64_t i = 0; i < n; ++i)  // a few words: std::equal would call memcmp for each piece
+        if (*at++ != words[i]) return false;
+      return true;
+    }) && at == end;
+  }
+
+  static CallKey of(const XLA_FFI_CallFrame* frame, const Script& script) {
+    CallKey key;
+    visit(frame, script, [&](const std::int64_t* words, std::int64_t n) {
+      key.words_.insert(key.words_.end(), words, words + n);
+      return true;
+    });
+    return key;
+  }
+
+  bool operator==(const CallKey&) const = default;
+
+  struct Hash {
+    std::size_t operator()(const CallKey& key) const {
+      const std::string_view bytes(reinterpret_cast<const char*>(key.words_.data()),
+                                   key.words_.size() * sizeof(std::int64_t));
+      return std::hash<std::string_view>()(bytes);
+    }
+  };
+
+ private:
+  // Calls take(words, n) for one piece after another until it returns false.
+  template <class Take>
+  static bool visit(const XLA_FFI_CallFrame* frame, const Script& script, Take&& take) {
+    const auto buffers = [&](void* const* list, std::int64_t count) {
+      if (!take(&count, 1)) return false;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto& b = *static_cast<const XLA_FFI_Buffer*>(list[i]);
+        const std::int64_t head[] = {std::int64_t(b.dtype), b.rank};
+        if (!take(head, 2) || !take(b.dims, b.rank)) return false;
+      }
+      return true;
+    };
+    const std::span<const std::int64_t> words = script.all();
+    const auto size = static_cast<std::int64_t>(words.size());
+    return take(&size, 1) && take(words.data(), size) && buffers(frame->args.args, frame->args.size) &&
+           buffers(frame->rets.rets, frame->rets.size);
+  }
+
+  std::vector<std::int64_t> words_;
+};
+
 // A program may come from anywhere, so what it asks for is checked against the op's record: how many buffers, their
 // shapes, sizes and constants, and the dtypes that `Views` then holds the buffers to. Python does it, once for calls that
 // are alike.
 void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
   static std::shared_mutex mutex;
-  static auto* const good = new std::unordered_set<std::string>();
+  static auto* const good = new std::unordered_set<CallKey, CallKey::Hash>();
   constexpr std::size_t kMany = 4096;
-  // A thread mostly runs one program again and again: what it ran last is found without a lock and without an allocation.
-  thread_local std::string key, last;
-  const std::span<const std::int64_t> words = script.all();
-  key.assign(reinterpret_cast<const char*>(words.data()), words.size_bytes());
-  const auto add = [&](void* const* buffers, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto& b = *static_cast<const XLA_FFI_Buffer*>(buffers[i]);
-      const std::int64_t head[] = {std::int64_t(b.dtype), b.rank};
-      key.append(reinterpret_cast<const char*>(head), sizeof head);
-      key.append(reinterpret_cast<const char*>(b.dims), static_cast<std::size_t>(b.rank) * sizeof(std::int64_t));
-    }
-    key.push_back('|');
-  };
   for (std::int64_t i = 0; i < frame->args.size; ++i)
     if (frame->args.types[i] != XLA_FFI_ArgType_BUFFER) fail("rowgrad: an argument of a call is no buffer");
   for (std::int64_t i = 0; i < frame->rets.size; ++i)
     if (frame->rets.types[i] != XLA_FFI_RetType_BUFFER) fail("rowgrad: a result of a call is no buffer");
-  add(frame->args.args, frame->args.size);
-  add(frame->rets.rets, frame->rets.size);
-  if (key == last) return;
+  // A thread mostly runs one program again and again: its last call is compared without a lock.
+  thread_local CallKey last_of_thread;
+  CallKey& last = last_of_thread;
+  if (last.matches(frame, script)) return;
+  CallKey key = CallKey::of(frame, script);
   {
     const std::shared_lock lock(mutex);
     if (good->contains(key)) {
-      last = key;
+      last = std::move(key);
       return;
     }
   }
   if (!Py_IsInitialized()) fail("rowgrad: the interpreter that checks calls has ended");
-  const std::string checked = key;  // Python may run another program on this thread meanwhile
   const auto shapes = [](void* const* buffers, std::int64_t count) {
     std::vector<std::vector<std::int64_t>> list;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -196,8 +272,10 @@ void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
   {
     const nb::gil_scoped_acquire gil;
     try {
-      fault = nb::cast<std::string>(
-          checker()(std::vector<std::int64_t>(words.begin(), words.end()), shapes(frame->args.args, frame->args.size), shapes(frame->rets.rets, frame->rets.size)));
+      const std::span<const std::int64_t> words = script.all();
+      fault = nb::cast<std::string>(checker()(std::vector<std::int64_t>(words.begin(), words.end()),
+                                              shapes(frame->args.args, frame->args.size),
+                                              shapes(frame->rets.rets, frame->rets.size)));
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("rowgrad");
       fault = "rowgrad: a call could not be checked";
@@ -206,8 +284,8 @@ void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
   if (!fault.empty()) throw Refusal{fault, XLA_FFI_Error_Code_INVALID_ARGUMENT};
   const std::unique_lock lock(mutex);
   if (good->size() >= kMany) good->clear();
-  good->insert(checked);
-  last = checked;
+  good->insert(key);
+  last = std::move(key);
 }
 
 std::string text(const XLA_FFI_CallFrame* frame, std::string_view name) {
@@ -238,7 +316,8 @@ void run(const XLA_FFI_CallFrame* frame) {
   const std::int64_t constants = script.next();
   kernel->attr = {script.take(constants), static_cast<std::size_t>(constants)};
   Views views;
-  std::vector<Array> in(static_cast<std::size_t>(script.next())), out(static_cast<std::size_t>(frame->rets.size));
+  const ArrayList inputs(script.next()), outputs(frame->rets.size);
+  const std::span<Array> in = inputs, out = outputs;
   std::int64_t buffer = 0;
   for (Array& array : in) {
     const auto dtype = static_cast<DType>(script.next());
@@ -247,12 +326,13 @@ void run(const XLA_FFI_CallFrame* frame) {
       array = views.host(script, dtype, rank);
     } else {
       if (buffer >= frame->args.size) fail("rowgrad: a call with too few buffers");
-      array = views.view(*static_cast<const XLA_FFI_Buffer*>(frame->args.args[buffer++]), dtype, true);
+      views.make(array, *static_cast<const XLA_FFI_Buffer*>(frame->args.args[buffer++]), dtype, true);
     }
   }
   for (std::int64_t i = 0; i < frame->rets.size; ++i) {
     const auto& buffer_out = *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]);
-    Array& array = out[static_cast<std::size_t>(i)] = views.view(buffer_out, static_cast<DType>(script.next()), false);
+    Array& array = out[static_cast<std::size_t>(i)];
+    views.make(array, buffer_out, static_cast<DType>(script.next()), false);
     // XLA asks the system for a large result anew in every call, and small pages cost more than what is written there.
     if (array.bytes() >= kLargeResult) prefer_large_pages(array.data, array.bytes());
   }
