@@ -118,7 +118,7 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
     """The module that runs this call: NumPy's, unless an argument says otherwise."""
     chosen, because = NUMPY, ""
     for name, value in arguments.items():
-        runner = runner_of(type(value))
+        runner = runner_of(type(value))  # a constant for torch.compile, which must not see the table behind it
         if runner == NUMPY:
             continue
         if chosen not in (NUMPY, runner):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import rowgrad as rg
@@ -207,3 +210,32 @@ def test_compiled_autograd_of_fused_tables_is_rejected() -> None:
         compiled_backward(bag(torch.tensor([[1, 2]])).sum())
     bag(torch.tensor([[1, 2]])).sum().backward()
     optimizer.step()
+
+
+COMPILED_FIRST = """
+import torch
+import rowgrad.torch as rgt
+from rowgrad import raw_ops
+
+ids, offsets, segments = torch.tensor([2, 0, 2, 1]), torch.tensor([0, 2]), torch.tensor([0, 0, 1, 3])
+table = torch.arange(6.0).reshape(3, 2)
+first = torch.compile(lambda t: raw_ops.SparseSegmentSum(t, ids, segments), backend="eager", fullgraph=True)(table)
+assert torch.equal(first, raw_ops.SparseSegmentSum(table, ids, segments))
+bag = rgt.nn.EmbeddingBag(3, 2, combiner="sum")
+assert torch.equal(torch.compile(bag, backend="eager")(ids, offsets), bag(ids, offsets))
+"""
+
+
+def test_compiling_before_any_eager_call() -> None:
+    subprocess.run([sys.executable, "-c", COMPILED_FIRST], check=True)
+
+
+def test_types_met_later_do_not_compile_again() -> None:
+    counter = CompileCounterWithBackend("eager")
+    table, ids, segments = torch.ones(3, 2), torch.tensor([2, 0]), torch.tensor([0, 1])
+    compiled = torch.compile(lambda t: OPS["SparseSegmentSum"](t, ids, segments), backend=counter, fullgraph=True)
+    compiled(table)
+    for kind in (type("First", (Tensor,), {}), type("Second", (Tensor,), {})):  # types that no call has had before
+        OPS["SparseSegmentSum"](table.as_subclass(kind), ids, segments)
+        compiled(table)
+    assert counter.frame_count == 1

@@ -53,8 +53,9 @@ def embedding_bag(
         raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
     if weight.ndim == 0:
         raise refuse("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
-    padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
-    default_id = row_number("default_id", default_id, weight.shape[0])
+    if padding_idx is not None or default_id is not None:
+        padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
+        default_id = row_number("default_id", default_id, weight.shape[0])
     if plan is not None and max_norm is not None:
         raise refuse("plan_of_other_ids", bound="max_norm")
     given = ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset

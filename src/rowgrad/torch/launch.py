@@ -23,6 +23,8 @@ from ..spec import Aval, Op
 from . import devices
 from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 
+_CPU = torch.device("cpu")
+_CONTIGUOUS = torch.contiguous_format
 _SMALL = 1 << 20  # bytes up to which torch's own memory serves
 
 
@@ -37,7 +39,7 @@ class _Prepared(NamedTuple):
     out_codes: bytes
     sized: bool  # whether all output sizes are known before the kernel has seen the data
     fills: bool  # whether the kernel writes every element
-    small: bool
+    models: tuple[Tensor, ...]  # see _models
 
 
 _PREPARED: dict[Any, _Prepared] = {}
@@ -107,7 +109,7 @@ def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]
         raw[i] = array
     results, fills = _run_in_steps(op, prepared, tuple(raw))
     if key is not None and as_came:
-        _remember(_PREPARED, key, prepared._replace(fills=fills))
+        _remember(_PREPARED, key, prepared._replace(fills=fills, models=_models(prepared)))
     return results
 
 
@@ -155,23 +157,32 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
         bytes(CODE[o.dtype] for o in outputs),
         sized,
         False,
-        sized and all(_bytes(o) < _SMALL for o in outputs),
+        (),
     )
 
 
-def _bytes(aval: Aval) -> int:
-    size = DTYPE[aval.dtype].itemsize
-    for d in aval.shape:
-        size *= d or 0
-    return size
+def _models(p: _Prepared) -> tuple[Tensor, ...]:
+    """Tensors like the outputs, of one element each: `empty_like` is cheaper than a shape and a dtype.
+
+    None where an output is large or has no size yet, or where somebody has changed what torch's constructors return.
+    """
+    if not p.sized or any(prod(shape) * dtype.itemsize >= _SMALL for shape, dtype in p.outputs):
+        return ()
+    with torch._C.DisableTorchFunction():
+        models = tuple(torch.empty((), dtype=dtype, device=_CPU).expand(shape) for shape, dtype in p.outputs)
+    same = all(
+        type(m) is Tensor and m.is_cpu and m.dtype is dtype and m.shape == shape
+        for m, (shape, dtype) in zip(models, p.outputs, strict=True)
+    )
+    return models if same else ()
 
 
 def _run(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
     if not p.sized:
         return _run_in_steps(op, p, raw)[0]
-    if p.small:
-        make = torch.empty if p.fills else torch.zeros
-        results = tuple([make(shape, dtype=dtype, device="cpu") for shape, dtype in p.outputs])
+    if p.models:
+        make = torch.empty_like if p.fills else torch.zeros_like
+        results = tuple([make(model, memory_format=_CONTIGUOUS) for model in p.models])
     else:
         results = tuple(_allocate(shape, dtype, not p.fills) for shape, dtype in p.outputs)
     outputs = tuple([(r.data_ptr(), *r.shape) for r in results])
@@ -191,9 +202,9 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
     for (shape, dtype), code in zip(p.outputs, p.out_codes, strict=True):
         full = [rows if d is None else d for d in shape]
         if prod(full) * 16 < _SMALL:  # sixteen bytes are the widest number
-            results.append(
-                torch.empty(full, dtype=dtype, device="cpu") if fills else torch.zeros(full, dtype=dtype, device="cpu")
-            )
+            make = torch.empty if fills else torch.zeros
+            # Sizes one by one: torch parses a list half a microsecond longer. A scalar has only the list.
+            results.append(make(*(full or [()]), dtype=dtype, device=_CPU))
             continue
         check_size(Aval(CODE_NAME[code], tuple(full)))
         results.append(_allocate(full, dtype, not fills))

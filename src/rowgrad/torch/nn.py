@@ -98,18 +98,19 @@ class EmbeddingBag(TableModule):
         plan: Plan | None = None,
     ) -> Tensor:
         """The combined rows of every bag, [bags, embedding_dim]."""
-        if is_trained_fused(self, self.weight):
+        weight = self.weight  # once: torch looks for a module's parameters in Python
+        if self.fused and is_trained_fused(self, weight):
             given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
             kind = functional.checked(self.combiner, self.grad)[0]
 
             def found() -> Tensor:
                 bags = functional.prepare(*given, self.padding_idx, self.default_id, plan)
-                return fused_bags(self.weight, bags, kind, plan)
+                return fused_bags(weight, bags, kind, plan)
 
             altered = self.padding_idx is not None or self.default_id is not None
-            return functional.named_as_given(self.weight, kind, given, found) if altered else found()
+            return functional.named_as_given(weight, kind, given, found) if altered else found()
         return functional.embedding_bag(
-            self.weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
+            weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
             per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,
             include_last_offset=self.include_last_offset, padding_idx=self.padding_idx, default_id=self.default_id,
             max_norm=self.max_norm,
