@@ -53,13 +53,22 @@ from .ids import (
 
 def sparse_segment(kind: str, x: Inputs) -> Outputs:
     limit = INT32_MAX if x.indices.itemsize == 4 else INT64_MAX
-    rows = forward_rows(x.segment_ids, limit, int(x.num_segments) if hasattr(x, "num_segments") else None)
+    counted = not hasattr(x, "num_segments")
+    rows = forward_rows(x.segment_ids, limit, None if counted else int(x.num_segments))
+    ids, segments = x.indices.tolist(), x.segment_ids.tolist()
+
+    def bags() -> Iterator[tuple[int, list[int]]]:
+        for segment, where in sorted_segments(segments, rows):
+            for i in where:
+                below(len(x.data), NOT_IN_DATA, ids[i], i)
+            yield segment, [ids[i] for i in where]
+
+    if counted and segments and segments[-1] < 0:  # always a fault: it is found before there is an output
+        list(bags())
     output = zeros((rows, *x.data.shape[1:]), x.data.dtype)
-    raw, wide, out, ids = matrix(x.data), load(x.data), matrix(output), x.indices.tolist()
-    for segment, where in sorted_segments(x.segment_ids.tolist(), rows):
-        for i in where:
-            below(len(x.data), NOT_IN_DATA, ids[i], i)
-        out[segment] = bag(kind, raw, wide, [ids[i] for i in where])
+    raw, wide, out = matrix(x.data), load(x.data), matrix(output)
+    for segment, named in bags():
+        out[segment] = bag(kind, raw, wide, named)
     return (output,)
 
 

@@ -24,7 +24,7 @@ inline Status copy_below(Mat<const std::int64_t> ids, std::int64_t bound, Fault 
     if (ids.cols == 1)  // by the vector: the highest bit is set by an id below 0 or above the last
       for (std::int64_t i = begin; i < end; ++i) {
         to[i] = ids.data[i];
-        signs |= std::uint64_t(to[i]) | (std::uint64_t(bound - 1) - std::uint64_t(to[i]));
+        signs |= std::uint64_t(to[i]) | (std::uint64_t(bound) - 1 - std::uint64_t(to[i]));
       }
     else
       for (std::int64_t i = begin; i < end; ++i) {
