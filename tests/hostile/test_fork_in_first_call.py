@@ -90,6 +90,9 @@ except ValueError as error:
     str(error)
 """
 
+# torch's own first operations wait for guards of its own that a child inherits locked: they are done before, as
+# docs/threads_and_memory.md says, and what is tried are rowgrad's first calls.
+TORCH = "import torch; torch.set_num_threads(1); torch.ones((4, 2))[:1].sum(); torch.tensor([0, 3])"
 TORCH_CALLS = """
 x = torch.ones((4, 2))
 rg.raw_ops.SparseSegmentSum(x, torch.tensor([0, 3]), torch.tensor([0, 0]))
@@ -113,7 +116,7 @@ def test_no_child_waits_for_an_import_of_its_parent() -> None:
 
 def test_no_child_waits_for_the_torch_runner() -> None:
     pytest.importorskip("torch")
-    run_trials(10, "import torch; torch.set_num_threads(1)", TORCH_CALLS)
+    run_trials(10, TORCH, TORCH_CALLS)
 
 
 @pytest.mark.slow
@@ -124,7 +127,7 @@ def test_a_thousand_forks_in_first_calls() -> None:
 @pytest.mark.slow
 def test_a_thousand_forks_in_first_calls_with_torch() -> None:
     pytest.importorskip("torch")
-    run_trials(1000, "import torch; torch.set_num_threads(1)", TORCH_CALLS)
+    run_trials(1000, TORCH, TORCH_CALLS)
 
 
 def test_first_calls_load_no_module_of_numpy() -> None:

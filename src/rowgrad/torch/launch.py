@@ -25,6 +25,9 @@ from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 
 _CPU = torch.device("cpu")
 _CONTIGUOUS = torch.contiguous_format
+# torch sets itself up when it is first used, behind guards that a child forked meanwhile would wait for. So what calls
+# use of it is used here once: `dispatch` imports this module while no fork can happen.
+torch.zeros_like(torch.ones(1, device=_CPU).expand(2), memory_format=_CONTIGUOUS).data_ptr()
 _SMALL = 1 << 20  # bytes up to which torch's own memory serves
 
 
