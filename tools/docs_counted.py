@@ -60,7 +60,7 @@ def fuzzing() -> str:
     lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in (ROOT / "tests/reference").glob("*.py"))
     return filled(
         f"The reference is {lines:,} lines of loops. Every change is held against it in {often:,} random calls. "
-        f"`make fuzz` makes more of them for as long as it is told to, and lets coverage guide what {kernels} targets "
+        f"`make fuzz MINUTES=60` runs more of them for an hour, and lets coverage guide what {kernels} targets "
         f"of kernels and {len(corpus) - kernels} of readers are given; {inputs:,} inputs that reached something new "
         "are kept."
     )

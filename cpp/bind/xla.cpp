@@ -84,7 +84,7 @@ class Script {
 // have 64: those are widened before the call, and narrowed after it.
 class Views {
  public:
-  // To `view`, not returned: it would be written in halves and read whole, which processors wait for.
+  // Fills `view` in place: a returned Array is stored in 8-byte parts and loaded whole, which stalls the processor.
   void make(Array& view, const XLA_FFI_Buffer& b, DType dtype, bool is_input) {
     const std::span<const std::int64_t> shape(b.dims, static_cast<std::size_t>(b.rank));
     if (holds(b.dtype, dtype)) {
@@ -141,11 +141,11 @@ class Views {
   std::vector<Narrowed> narrowed_;
 };
 
-// Views of a call's arrays: all calls of our ops have few, for which no memory is asked for.
+// Views of a call's arrays. The few that our ops have are stored inline, without an allocation.
 class ArrayList {
  public:
   explicit ArrayList(std::int64_t size) {
-    if (size < 0 || size > kMost) fail("rowgrad: a call with too many arrays");
+    if (size < 0 || size > kMost) fail("rowgrad: a call with an impossible number of arrays");
     arrays_ = std::span(few_).first(static_cast<std::size_t>(std::min(size, kFew)));
     if (size <= kFew) return;
     many_.resize(static_cast<std::size_t>(size));

@@ -90,8 +90,8 @@ except ValueError as error:
     str(error)
 """
 
-# torch's own first operations wait for guards of its own that a child inherits locked: they are done before, as
-# docs/threads_and_memory.md says, and what is tried are rowgrad's first calls.
+# A child forked during torch's own first operations can hang inside torch (docs/threads_and_memory.md). They run before
+# the first fork, so that the trials test rowgrad's first calls alone.
 TORCH = "import torch; torch.set_num_threads(1); torch.ones((4, 2))[:1].sum(); torch.tensor([0, 3])"
 TORCH_CALLS = """
 x = torch.ones((4, 2))

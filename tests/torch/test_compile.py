@@ -239,3 +239,12 @@ def test_types_met_later_do_not_compile_again() -> None:
         OPS["SparseSegmentSum"](table.as_subclass(kind), ids, segments)
         compiled(table)
     assert counter.frame_count == 1
+
+
+def test_the_first_import_may_happen_under_fake_tensors() -> None:
+    code = """
+from torch._subclasses.fake_tensor import FakeTensorMode
+with FakeTensorMode():
+    import rowgrad.torch
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -121,7 +121,7 @@ struct WeightedIds {
 // A narrow table, of 1 to kNarrow columns, held whole while the batch goes by. Ids of rows outside
 // [first, first + rows) are passed over.
 constexpr std::int64_t kNarrow = 4;
-constexpr std::int64_t kNarrowSegments = std::int64_t{1} << 31;  // of a batch that is added to one
+constexpr std::int64_t kNarrowSegments = std::int64_t{1} << 31;  // at most, in a batch added to such a table
 template <class A>
 struct NarrowTable {
   A* sums;         // all its rows, zeros at first

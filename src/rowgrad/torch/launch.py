@@ -25,9 +25,9 @@ from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 
 _CPU = torch.device("cpu")
 _CONTIGUOUS = torch.contiguous_format
-# torch sets itself up when it is first used, behind guards that a child forked meanwhile would wait for. So what calls
-# use of it is used here once: `dispatch` imports this module while no fork can happen.
-torch.zeros_like(torch.ones(1, device=_CPU).expand(2), memory_format=_CONTIGUOUS).data_ptr()
+# torch initializes itself at its first operations, under locks that a child forked meanwhile inherits and waits for.
+# The operations that calls need run here once: `dispatch` imports this module while no fork can happen.
+torch.zeros_like(torch.ones(1, device=_CPU).expand(2), memory_format=_CONTIGUOUS)
 _SMALL = 1 << 20  # bytes up to which torch's own memory serves
 
 
@@ -165,9 +165,9 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
 
 
 def _models(p: _Prepared) -> tuple[Tensor, ...]:
-    """Tensors like the outputs, of one element each: `empty_like` is cheaper than a shape and a dtype.
+    """One-element tensors expanded to the outputs' shapes: `empty_like` is faster than a shape and a dtype.
 
-    None where an output is large or has no size yet, or where somebody has changed what torch's constructors return.
+    Empty if an output is large or its size is not known yet, or if torch's constructors are patched.
     """
     if not p.sized or any(prod(shape) * dtype.itemsize >= _SMALL for shape, dtype in p.outputs):
         return ()

@@ -98,7 +98,7 @@ class EmbeddingBag(TableModule):
         plan: Plan | None = None,
     ) -> Tensor:
         """The combined rows of every bag, [bags, embedding_dim]."""
-        weight = self.weight  # once: torch looks for a module's parameters in Python
+        weight = self.weight  # read once: torch looks up parameters in Python
         if self.fused and is_trained_fused(self, weight):
             given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
             kind = functional.checked(self.combiner, self.grad)[0]
