@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +16,7 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
+from rowgrad import _core
 from rowgrad.raw_ops import OPS
 from rowgrad.spec import CATALOG
 from samples import sample
@@ -25,7 +27,7 @@ KINDS = ("Sum", "Mean", "SqrtN")
 
 
 def batch(dtype: Any, seed: int = 0) -> dict[str, Any]:
-    """Large enough for every parallel path: a hot row, empty bags, bags of hundreds."""
+    """Large enough for parallel work: a hot row, empty bags, bags of hundreds."""
     rng = np.random.default_rng(seed)
     n, rows, bags, columns = 120_000, 5_000, 3_000, 19
     ids = rng.zipf(1.3, n) % rows
@@ -55,6 +57,7 @@ def results(x: dict[str, Any]) -> list[np.ndarray]:
             grad = OPS[f"{weighted}Grad"](x["grad"], ids, segments, x["weights"], rows, accumulate=accumulate)
             found.append(grad)
         found.append(OPS[f"{weighted}GradRows"](x["grad"], segments, x["weights"]))
+        found += narrow_gradients(kind, x)
     found.append(OPS["SparseSegmentDot"](x["grad"], x["table"], ids, segments))
     found.append(OPS["SegmentSum"](x["table"][ids], segments))
     found.append(OPS["ScatterRows"](x["grad"][segments], ids, rows))
@@ -67,6 +70,18 @@ def results(x: dict[str, Any]) -> list[np.ndarray]:
     total = OPS["SparseAdd"](places, x["weights"], shape, places[::3], x["weights"][::3], shape, zero)
     found += [*total, *OPS["SparseAddGrad"](total.sum_values, places, places[::3], total.sum_indices)]
     return found
+
+
+def narrow_gradients(kind: str, x: dict[str, Any]) -> Iterator[np.ndarray]:
+    """Tables of up to four columns have an algorithm of their own, compiled for each pair of id dtypes."""
+    rows = len(x["table"])
+    for columns in range(1, 5):
+        assert _core.way(len(x["ids"]), rows, columns, 8) == "narrow"
+        grad = np.ascontiguousarray(x["grad"][:, :columns])
+        for of_ids, of_segments in ((np.int32, np.int64), (np.int64, np.int32)):
+            ids, segments = x["ids"].astype(of_ids), x["segments"].astype(of_segments)
+            yield OPS[f"SparseSegment{kind}Grad"](grad, ids, segments, rows)
+            yield from OPS[f"SparseSegment{kind}GradV2"](grad, ids, segments, rows)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
