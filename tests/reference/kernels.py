@@ -94,8 +94,10 @@ def sparse_segment_grad(kind: str, x: Inputs, size: int | None = None) -> Output
         return (output, np.zeros(0, x.indices.dtype)) if unique else (output,)
     ids, segments = gradient_ids(x, rows, segments_first=not unique and kind != "Sum")
     groups, sizes = grouped(ids), {s: len(where) for s, where in grouped(segments).items()}
-    if size is not None and len(groups) > size:
-        raise Refusal(f"size is {size}, but {len(groups)} rows are named")
+    if size is not None:
+        if len(groups) > size:
+            raise Refusal(f"size is {size}, but {len(groups)} rows are named")
+        padded_outputs(x, size)  # outputs are allocated before workspace
     if unique:
         output = zeros((len(groups), *inner), x.grad.dtype)
         groups = {k: groups[row] for k, row in enumerate(sorted(groups))}
@@ -106,14 +108,18 @@ def sparse_segment_grad(kind: str, x: Inputs, size: int | None = None) -> Output
 
 
 def sparse_segment_grad_padded(kind: str, x: Inputs) -> Outputs:
-    size = int(x.size)
-    values, ids = sparse_segment_grad(kind, x, size)
+    values, ids = sparse_segment_grad(kind, x, int(x.size))
+    output, listed = padded_outputs(x, int(x.size))
     named = len(ids)
-    if 0 in values.shape[1:]:  # rows without columns are never too large, but their ids may be
-        zeros((size,), ids.dtype)
-    output, listed = zeros((size, *values.shape[1:]), values.dtype), zeros((size,), ids.dtype)
     output[:named], listed[:named], listed[named:] = values, ids, x.fill_id
     return output, listed
+
+
+def padded_outputs(x: Inputs, size: int) -> Outputs:
+    inner = x.grad.shape[1:]
+    if 0 in inner:  # rows without columns are never too large, but their ids may be
+        zeros((size,), x.indices.dtype)
+    return zeros((size, *inner), x.grad.dtype), zeros((size,), x.indices.dtype)
 
 
 def add_gradient(kind: str, x: Inputs, groups: dict[int, list[int]], sizes: dict[int, int], output: Array) -> None:
