@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rowgrad.checkpoint.crc32c import crc32c, masked
-from rowgrad.checkpoint.slices import slice_key
+from rowgrad.checkpoint.reader import slice_key
 
 MAGIC = 0xDB4775248B80FB57
 CODES = {"float32": 1, "float64": 2, "int32": 3, "object": 7, "complex64": 8, "int64": 9, "bool": 10, "bfloat16": 14}

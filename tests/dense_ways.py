@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rowgrad.spec import CATALOG, Op
+from rowgrad._catalog.spec import CATALOG, Op
 from samples import sample
 
 SMOOTH = [op for op in CATALOG.values() if op.layer == "dense" and op.adjoint is not None]

@@ -9,7 +9,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from rowgrad.spec import Op
+from rowgrad._catalog.spec import Op
 from samples import sample
 
 

@@ -15,17 +15,21 @@ from typing import Any
 import rowgrad
 
 _CODE = str(Path(rowgrad.__file__).parent)
+_WRITERS = {
+    "_runtime/plain_file.py", "graph/io/arrays.py", "graph/io/files.py", "graph/io/state_file.py", "sharding/files.py",
+    "studio/array_pool.py", "studio/project.py", "studio/serve.py",
+}  # fmt: skip
 
 
 class _Lines:
-    """Counts lines of rowgrad's `…files.py` and `…_file.py` that run, and kills the process at one of them."""
+    """Counts lines that run of the modules of rowgrad that write files, and kills the process at one of them."""
 
     def __init__(self, last: int | None = None) -> None:
         self.count, self._last = 0, last
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
-        return self._line if name.startswith(_CODE) and name.endswith(("files.py", "_file.py")) else None
+        return self._line if name.startswith(_CODE) and name.removeprefix(_CODE).lstrip(os.sep) in _WRITERS else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import rowgrad as rg
-from rowgrad.arrays import admit, avals_of, host_value
-from rowgrad.check import infer
+from rowgrad._catalog.spec import Aval, Op
+from rowgrad._runtime.arrays import admit, avals_of, host_value
+from rowgrad._runtime.validation import infer
 from rowgrad.jax import portable
-from rowgrad.spec import Aval, Op
 from samples import sample
 
 
@@ -39,13 +39,13 @@ def prepare(op: Op, inputs: Mapping[str, Any], **attrs: Any) -> Prepared:
 
 def prepare_sample(name: str, dtype: Any = np.float32, **attrs: Any) -> Prepared:
     drawn = sample(name, np.random.default_rng(5), dtype)
-    op = rg.spec.CATALOG[name]
+    op = rg._catalog.spec.CATALOG[name]
     return prepare(op, drawn, **{k: v for k, v in drawn.items() if k in op.attrs}, **attrs)
 
 
 def sized_ops() -> list[str]:
     """The kernel ops that can be compiled."""
-    return [op.name for op in rg.spec.CATALOG.values() if op.kernel and not portable.needs_data(op)]
+    return [op.name for op in rg._catalog.spec.CATALOG.values() if op.kernel and not portable.needs_data(op)]
 
 
 def reference(call: Prepared) -> tuple[np.ndarray, ...]:

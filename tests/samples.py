@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rowgrad as rg
-from rowgrad.spec import PLAN
+from rowgrad._catalog.spec import PLAN
 
 Inputs = dict[str, Any]
 ROWS, SEGMENTS, COLUMNS = 7, 5, 3

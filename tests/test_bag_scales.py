@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rowgrad import bag_scales
 from rowgrad.raw_ops import OPS
+from rowgrad.sharding import partition
 
 ROWS, BAGS, IDS, COLUMNS, OWNERS = 11, 40, 600, 5, 3
 
@@ -41,10 +41,10 @@ def test_owners_together_have_the_bits_of_one(kind: str, weighted: bool, dtype: 
     factors = divisors = None
     if weighted:
         whole = OPS[f"WeightedSparseSegment{kind}Grad"](grad, ids, segments, w, ROWS, order=order)
-        divisors = bag_scales.weighted_scales(OPS, kind, segments, w, BAGS)
+        divisors = partition.weighted_scales(OPS, kind, segments, w, BAGS)
     else:
         whole = OPS[f"SparseSegment{kind}Grad"](grad, ids, segments, ROWS, order=order)
-        each = bag_scales.plain_scales(OPS, kind, segments, np.ones((BAGS, 1), wide))
+        each = partition.plain_scales(OPS, kind, segments, np.ones((BAGS, 1), wide))
         if each is not None:
             factors = np.zeros(BAGS, wide)
             factors[segments] = each[:, 0]
@@ -56,11 +56,11 @@ def test_owners_together_have_the_bits_of_one(kind: str, weighted: bool, dtype: 
         given = {name: None if value is None else value[bags] for name, value in given.items()}
         call = (OPS, grad[bags], ids[mine] // OWNERS, compact, rows)
         given |= {"weights": None if w is None else w[mine], "order": order}
-        part = bag_scales.dense_gradient(*call, **given)
+        part = partition.dense_gradient(*call, **given)
         assert part.dtype == dtype
         assert part.tobytes() == whole[owner::OWNERS].tobytes()
-        values, found = bag_scales.unique_gradient(*call, **given)
+        values, found = partition.unique_gradient(*call, **given)
         assert found.tolist() == sorted(set((ids[mine] // OWNERS).tolist()))
         assert values.tobytes() == part[found].tobytes()
         plan = OPS["RowPlan"](*call[2:], len(bags))
-        assert bag_scales.dense_gradient(*call, **given, plan=plan).tobytes() == part.tobytes()
+        assert partition.dense_gradient(*call, **given, plan=plan).tobytes() == part.tobytes()

@@ -16,9 +16,9 @@ import pytest
 
 from checkpoint_files import block, entry, header, index_of, part, varint, write_index, write_tensors
 from rowgrad.checkpoint import Checkpoint, read_table
+from rowgrad.checkpoint.bundle import read_bytes
 from rowgrad.checkpoint.crc32c import crc32c
-from rowgrad.checkpoint.data_file import read_bytes
-from rowgrad.checkpoint.snappy import decompress
+from rowgrad.checkpoint.encoding import decompress
 from rowgrad.errors import (
     CheckpointError,
     CheckpointNotFoundError,
@@ -28,7 +28,7 @@ from rowgrad.errors import (
     TensorNotFoundError,
     UnimplementedError,
 )
-from rowgrad.parts import locate
+from rowgrad.sharding.rule import locate
 
 GOLDEN = Path(__file__).parent / "golden/checkpoints"
 PREFIXES = {path.parent.name: path.with_suffix("") for path in sorted(GOLDEN.glob("*/*.index"))}
@@ -477,7 +477,7 @@ def test_the_rank_is_bounded_while_it_is_read(tmp_path: Path) -> None:
 
 
 def test_fields_of_a_message_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowgrad.checkpoint.wire._MOST_FIELDS", 100)
+    monkeypatch.setattr("rowgrad.checkpoint.encoding._MOST_FIELDS", 100)
     write_index(tmp_path / "a", {b"": header(), b"t": entry() + part(9, b"") * 101})
     with pytest.raises(CheckpointError, match="more than 100 fields"):
         Checkpoint(tmp_path / "a").shape("t")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import rowgrad as rg
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.bench.peer_process import PeerEndedError
-from rowgrad.cli import failures, main
-from rowgrad.cli.exits import TABLE, StoppedError, UsageError
+from rowgrad.cli import main, terminal
+from rowgrad.cli.errors import TABLE, StoppedError, UsageError
 from rowgrad.cli.parser import MODULES
-from rowgrad.spec import CATALOG
 
 Captured = pytest.CaptureFixture[str]
 
@@ -172,9 +172,9 @@ def test_wrong_usage(words: list[str], said: str, capsys: Captured) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
 def test_exit_codes(error: BaseException, code: int) -> None:
-    assert failures.status_of(error) == code
+    assert terminal.status_of(error) == code
     assert code in TABLE
-    assert "\n" not in failures.sentence(error)
+    assert "\n" not in terminal.sentence(error)
 
 
 def test_errors_nobody_expected(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

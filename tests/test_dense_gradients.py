@@ -9,10 +9,10 @@ import pytest
 
 import rowgrad as rg
 from dense_ways import CALLS, SMOOTH, inputs_of
-from rowgrad.check import infer
-from rowgrad.dispatch import bind
+from rowgrad._catalog.spec import CATALOG, FLOATS, Aval, Call, Op, find_op
+from rowgrad._runtime.dispatch import bind
+from rowgrad._runtime.validation import infer
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, FLOATS, Aval, Call, Op, find_op
 from samples import sample
 
 
@@ -82,7 +82,7 @@ def test_gradients_of_gradients_by_differences(op: Op, way: dict[str, Any]) -> N
 @pytest.mark.parametrize("dtype", [d for d in FLOATS if d != "float64"])
 @pytest.mark.parametrize("op", SMOOTH, ids=lambda op: op.name)
 def test_gradients_keep_the_dtype(op: Op, dtype: str) -> None:
-    kind = rg.arrays.NUMPY_DTYPE[dtype]
+    kind = rg._runtime.arrays.NUMPY_DTYPE[dtype]
     x = sample(op.name, np.random.default_rng(8), kind)
     arrays = {k: v for k, v in x.items() if k not in op.attrs}
     ys = tuple(np.ones_like(o) for o in outputs(OPS[op.name](**x)))
@@ -128,7 +128,7 @@ def test_adjoints_need_no_sizes(op: Op) -> None:
 
     def unknown(value: Any) -> Symbol:
         array = np.asarray(value)
-        return Symbol(Aval(rg.arrays.aval_of(array).dtype, (None,) * array.ndim))
+        return Symbol(Aval(rg._runtime.arrays.aval_of(array).dtype, (None,) * array.ndim))
 
     given = {
         a.name: x[a.name] if a.host else tuple(map(unknown, x[a.name])) if a.many else unknown(x[a.name])

@@ -14,10 +14,10 @@ import pytest
 
 import rowgrad as rg
 from dense_ways import HUGE, MEANS, RESHAPED
-from rowgrad import native_dense
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import CATALOG, COMPLEX, FLOATS, REALS
+from rowgrad._runtime import numpy_dense
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, COMPLEX, FLOATS, REALS
 
 SHORT = ("float16", "bfloat16")
 STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21, "float64": 2.0**-50}
@@ -567,12 +567,12 @@ def test_list_arguments_in_errors() -> None:
 
 
 def test_calls_alike_see_their_own_data() -> None:
-    native_dense._PREPARED.clear()
+    numpy_dense._PREPARED.clear()
     x = np.arange(6.0).reshape(2, 3)
     for axis, keep in itertools.product((0, 1, 0), (False, True)):
         np.testing.assert_array_equal(OPS["Sum"](x, axis, keep_dims=keep), x.sum(axis, keepdims=keep))
         np.testing.assert_array_equal(OPS["Sum"](-x, axis, keep_dims=keep), -x.sum(axis, keepdims=keep))
-    assert native_dense._PREPARED
+    assert numpy_dense._PREPARED
     assert OPS["Add"](x, x).flags.c_contiguous
     turned = np.asfortranarray(x)
     got = OPS["Add"](turned, turned)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
 from rowgrad.raw_ops import OPS
 
 TABLE = np.arange(6.0).reshape(3, 2)
@@ -293,11 +293,11 @@ def test_rows_of_two_lookups_have_gradients_themselves() -> None:
 
 def test_a_step_with_a_shared_table_leaves_other_rows_alone() -> None:
     table = np.ones((4, 1), np.float32)
-    slots = updates.new_slots("adam", table, initial=0.5)
+    slots = optim.new_slots("adam", table, initial=0.5)
     rows = rg.vjp(
         lambda t: OPS["Add"](OPS["GatherRows"](t, [1]), OPS["GatherRows"](t, [3])), (table,), np.ones((1, 1), "f4")
     )[0]
-    updates.apply_gradient("adam", table, slots, rows, updates.Step(lr=0.1))
+    optim.apply_gradient("adam", table, slots, rows, optim.Step(lr=0.1))
     assert (table[[0, 2]] == 1).all()
     assert (table[[1, 3]] < 1).all()
 

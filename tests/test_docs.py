@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rowgrad.bench.command import parser as bench_parser
-from rowgrad.cli.exits import UsageError
+from rowgrad.cli.errors import UsageError
 from rowgrad.cli.parser import make_parser
 
 ROOT = Path(__file__).resolve().parent.parent

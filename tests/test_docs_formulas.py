@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rowgrad.arrays import admit
+from rowgrad._catalog.spec import CATALOG, Op
+from rowgrad._runtime.arrays import admit
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from docs_calls import bound_example

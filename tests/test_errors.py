@@ -101,7 +101,9 @@ def test_other_frameworks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Tensor:
         __module__ = "jax"
 
-    monkeypatch.setattr("rowgrad.dispatch.entry_points", lambda group: ())  # an installation from before there was one
+    monkeypatch.setattr(
+        "rowgrad._runtime.dispatch.entry_points", lambda group: ()
+    )  # an installation from before there was one
     with pytest.raises(rg.errors.UnimplementedError, match="no runner for jax arrays"):
         rg.raw_ops.SparseSegmentSum(Tensor(), [0], [0])
 

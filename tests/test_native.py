@@ -11,8 +11,8 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG
 from samples import sample
 
 EVERY = [pytest.param(op.name, id=op.name) for op in CATALOG.values() if op.layer != "graph"]

@@ -13,8 +13,8 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
+from rowgrad._catalog.spec import CATALOG, PLAN
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, PLAN
 
 PLANNED = [op for op in CATALOG.values() if op.planned and op.name.endswith(("Grad", "GradV2"))]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]

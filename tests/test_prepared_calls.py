@@ -10,9 +10,9 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
-from rowgrad import native
+from rowgrad._catalog.spec import CATALOG
+from rowgrad._runtime import numpy_runner
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG
 from samples import sample
 
 KERNELS = [pytest.param(op.name, id=op.name) for op in CATALOG.values() if op.kernel]
@@ -21,7 +21,7 @@ IDS, SEGMENTS = np.array([0, 2]), np.array([0, 0])
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
-    native._PREPARED.clear()
+    numpy_runner._PREPARED.clear()
 
 
 def outputs(result: Any) -> tuple[Any, ...]:
@@ -34,7 +34,7 @@ def test_other_data_of_the_same_shapes(name: str, dtype: Any) -> None:
     calls = [sample(name, np.random.default_rng(seed), dtype) for seed in range(4)]
     calls = [{k: np.asarray(v) for k, v in x.items()} for x in calls]
     for x in calls:
-        native._PREPARED.clear()
+        numpy_runner._PREPARED.clear()
         x["expected"] = outputs(OPS[name](**x))
     for x in calls * 2:
         inputs = {k: v for k, v in x.items() if k != "expected"}

@@ -17,8 +17,8 @@ import pytest
 from golden_cases import Case, cases, same_bits
 from reference import OPS, Refusal, reference
 from rowgrad import raw_ops
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InternalError, InvalidArgumentError
-from rowgrad.spec import CATALOG
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 fuzz = importlib.import_module("fuzz")

@@ -25,8 +25,8 @@ import rowgrad as rg
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.cli import main
 from rowgrad.errors import CheckpointError, PartsError
-from rowgrad.resharding.layout import Layout
-from rowgrad.resharding.moving import Cut
+from rowgrad.sharding.layout import Layout
+from rowgrad.sharding.reshard import Cut
 from signal_defaults import restored
 
 GOLDEN = Path(__file__).parent / "golden" / "checkpoints"
@@ -189,7 +189,7 @@ def test_manifest(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, strategy="mod")
     assert json.loads((tmp_path / "t" / "parts.json").read_text()) == {
-        "format": "rowgrad.parts", "version": 1, "files": "npy", "strategy": "mod", "parts": 2, "rows": 5,
+        "format": "rowgrad.sharding.rule", "version": 1, "files": "npy", "strategy": "mod", "parts": 2, "rows": 5,
         "tensors": {"table": {"dtype": "float32", "shape": [5, 3], "by_rows": True}},
     }  # fmt: skip
 
@@ -267,7 +267,7 @@ def test_a_kill_leaves_what_was_there(tmp_path: Path) -> None:
 def test_systems_that_cannot_exchange_names(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(fast / "a.npy", numbers(5))
     rg.reshard(fast / "a.npy", fast / "t", parts=2)
-    monkeypatch.setattr("rowgrad.resharding.folder._exchange", lambda one, other: False)
+    monkeypatch.setattr("rowgrad.sharding.files._exchange", lambda one, other: False)
     rg.reshard(fast / "a.npy", fast / "t", parts=1, overwrite=True)
     assert sorted(os.listdir(fast / "t")) == ["part-00000-of-00001.npy", "parts.json"]
     assert sorted(os.listdir(fast)) == ["a.npy", "t"]
@@ -601,7 +601,7 @@ def test_a_signal_ends_the_command(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(1 << 15, (64,)))  # windows of two rows
     words = ["reshard", "a.npy", "t", "--parts", "9", "--strategy", "mod", "--memory", "1"]
     code = (  # with a pause after each window, so that the work takes minutes unless it is ended
-        "import time, rowgrad.cli.resharding as r; r._MIB = 2048; r.Progress.reach = lambda *_: time.sleep(0.05);"
+        "import time, rowgrad.cli.reshard as r; r._MIB = 2048; r.Progress.reach = lambda *_: time.sleep(0.05);"
         f"from rowgrad.cli import main; exit(main({words}))"
     )
     with subprocess.Popen(

@@ -26,10 +26,10 @@ from rowgrad.bench.scale.workloads import (
     ROUTED,
     WAYS,
     mlperf,
-    routed,
-)  # fmt: skip
+    routed,  # fmt: skip
+)
 from rowgrad.bench.scale.worlds import listen
-from rowgrad.parts import STRATEGIES, locate
+from rowgrad.sharding.rule import STRATEGIES, locate
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])

@@ -14,8 +14,8 @@ import pytest
 import rowgrad as rg
 from golden_cases import same_bits
 from reference import Refusal, reference
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG
 
 COUNTS = (1, 2, 3, 8)
 LONG = 40_000  # entries enough for two parts of a walk

@@ -17,8 +17,8 @@ import pytest
 import rowgrad as rg
 from golden_cases import same_bits
 from rowgrad import _core
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG
 from samples import sample
 
 COUNTS = (1, 2, 3, 8)

@@ -17,8 +17,8 @@ import pytest
 import rowgrad as rg
 from golden_cases import same_bits
 from reference import updates as reference
-from rowgrad import _core, updates
-from rowgrad.updates import Memory, Step
+from rowgrad import _core, optim
+from rowgrad.optim import Memory, Step
 
 DTYPES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
 SHORT = DTYPES[:2]
@@ -35,7 +35,7 @@ class State:
     def __init__(self, rule: str, table: Array, slots: tuple[Array, ...] | None = None) -> None:
         self.rule, self.table = rule, table
         rng = np.random.default_rng(9)
-        fresh = updates.new_slots(rule, table)
+        fresh = optim.new_slots(rule, table)
         self.slots = tuple(rng.random(s.shape).astype(s.dtype) for s in fresh) if slots is None else slots
 
     def copy(self) -> State:
@@ -68,7 +68,7 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rule", updates.RULES)
+@pytest.mark.parametrize("rule", optim.RULES)
 def test_rules(rule: str, dtype: np.dtype[Any], step: Step) -> None:
     rng = np.random.default_rng(1)
     for cols in (1, 2, 3, 7, 8, 16, 33, 67, 130):
@@ -76,22 +76,22 @@ def test_rules(rule: str, dtype: np.dtype[Any], step: Step) -> None:
         before = State(rule, numbers(rng, (rows, cols), dtype))
         grad, ids = numbers(rng, (k, cols), dtype), some_ids(rng, rows, k)
         expected = before.apply(reference.apply_rows, grad, ids, step)
-        assert before.apply(updates.apply_rows, grad, ids, step) == expected
+        assert before.apply(optim.apply_rows, grad, ids, step) == expected
         everywhere = numbers(rng, (rows, cols), dtype)
         expected = before.apply(reference.apply_rows, everywhere, np.arange(rows), step)
-        assert before.apply(updates.apply_all, everywhere, step) == expected
+        assert before.apply(optim.apply_all, everywhere, step) == expected
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 2, 3), (0, 3), (4, 0), (4, 3, 0)])
-@pytest.mark.parametrize("rule", updates.RULES)
+@pytest.mark.parametrize("rule", optim.RULES)
 def test_shapes(rule: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(2)
     before = State(rule, numbers(rng, shape, DTYPES[2]))
     ids = np.arange(0, shape[0], 2)
     grad = numbers(rng, (len(ids), *shape[1:]), DTYPES[2])
     expected = before.apply(reference.apply_rows, grad, ids, STEP) if before.table.size else before
-    assert before.apply(updates.apply_rows, grad, ids, STEP) == expected
-    assert before.apply(updates.apply_bags, grad, ids, np.arange(len(ids)), STEP) == expected
+    assert before.apply(optim.apply_rows, grad, ids, STEP) == expected
+    assert before.apply(optim.apply_bags, grad, ids, np.arange(len(ids)), STEP) == expected
 
 
 # -- fused ------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Bags:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rule", updates.RULES)
+@pytest.mark.parametrize("rule", optim.RULES)
 def test_fused_gives_the_bits_of_two_steps(rule: str, dtype: np.dtype[Any], weighted: bool) -> None:
     rng = np.random.default_rng(3)
     for combiner in COMBINERS:
@@ -141,31 +141,31 @@ def test_fused_gives_the_bits_of_two_steps(rule: str, dtype: np.dtype[Any], weig
             how: dict[str, Any] = {"combiner": combiner, "order": str(rng.choice(["sequential", "blocked"]))}
             how["accumulate"] = str(rng.choice(["T", "float32"]))
             grad, ids = bags.rows_of(combiner, weighted, how["accumulate"], how["order"])
-            expected = before.apply(updates.apply_rows, grad, ids, step)
+            expected = before.apply(optim.apply_rows, grad, ids, step)
             if weighted:
                 how["weights"] = bags.weights
-            assert before.apply(updates.apply_bags, bags.grad, bags.indices, bags.segment_ids, step, **how) == expected
+            assert before.apply(optim.apply_bags, bags.grad, bags.indices, bags.segment_ids, step, **how) == expected
             plan = rg.Plan(bags.indices, bags.segment_ids, rows)
-            assert before.apply(updates.apply_planned, bags.grad, plan, step, **how) == expected
+            assert before.apply(optim.apply_planned, bags.grad, plan, step, **how) == expected
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-@pytest.mark.parametrize("rule", updates.RULES)
+@pytest.mark.parametrize("rule", optim.RULES)
 def test_nothing_in_the_batch(rule: str, lazy: bool) -> None:
     before = State(rule, numbers(np.random.default_rng(4), (6, 3), DTYPES[2]))
     step = Step(lr=0.1, lazy=lazy)
     none, ids = np.zeros((0, 3), np.float32), np.zeros(0, np.int64)
     expected = before.apply(reference.apply_rows, none, ids, step)
-    assert before.apply(updates.apply_rows, none, ids, step) == expected
-    assert before.apply(updates.apply_bags, np.ones((2, 3), np.float32), ids, ids, step) == expected
+    assert before.apply(optim.apply_rows, none, ids, step) == expected
+    assert before.apply(optim.apply_bags, np.ones((2, 3), np.float32), ids, ids, step) == expected
     plan = rg.Plan(ids, ids, 6, num_segments=2)
-    assert before.apply(updates.apply_planned, np.ones((2, 3), np.float32), plan, step) == expected
+    assert before.apply(optim.apply_planned, np.ones((2, 3), np.float32), plan, step) == expected
     assert (expected == before) == (lazy or not rule.startswith("adam"))
 
 
 @pytest.mark.parametrize("columns", [(), (3,)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rule", updates.RULES)
+@pytest.mark.parametrize("rule", optim.RULES)
 def test_gradient_in_any_form(rule: str, dtype: np.dtype[Any], columns: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     before, step = State(rule, numbers(rng, (9, *columns), dtype)), Step(lr=0.1, weight_decay=0.1, step=2)
@@ -173,12 +173,12 @@ def test_gradient_in_any_form(rule: str, dtype: np.dtype[Any], columns: tuple[in
     sort = np.argsort(ids)
     expected = before.apply(reference.apply_rows, grad[sort], ids[sort], step)
     for rows in (rg.IndexedRows(grad, ids, 9), rg.IndexedRows(grad[sort], ids[sort], 9, is_unique=True)):
-        assert before.apply(updates.apply_gradient, rows, step) == expected
+        assert before.apply(optim.apply_gradient, rows, step) == expected
     twice = rg.IndexedRows(np.concatenate([grad, grad]), np.concatenate([ids, ids]), 9)
     expected = before.apply(reference.apply_rows, (grad + grad)[sort], ids[sort], step)
-    assert before.apply(updates.apply_gradient, twice, step) == expected
+    assert before.apply(optim.apply_gradient, twice, step) == expected
     whole = numbers(rng, (9, *columns), dtype)
-    assert before.apply(updates.apply_gradient, whole, step) == before.apply(updates.apply_all, whole, step)
+    assert before.apply(optim.apply_gradient, whole, step) == before.apply(optim.apply_all, whole, step)
 
 
 @pytest.mark.parametrize("shape", [(8, 3), (9, 2)])
@@ -186,7 +186,7 @@ def test_gradient_of_another_table(shape: tuple[int, int]) -> None:
     before = State("adagrad", np.ones((9, 3), np.float32))
     after, rows = before.copy(), rg.IndexedRows(np.ones((1, shape[1]), np.float32), np.array([1]), shape[0])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"apply_gradient: grad must have shape \[9,3\]"):
-        updates.apply_gradient("adagrad", after.table, after.slots, rows, Step(lr=0.1))
+        optim.apply_gradient("adagrad", after.table, after.slots, rows, Step(lr=0.1))
     assert after == before
 
 
@@ -197,7 +197,7 @@ def results() -> list[State]:
     """Steps large enough to be shared out."""
     found = []
     for seed, dtype in enumerate(DTYPES):
-        for rule in updates.RULES:
+        for rule in optim.RULES:
             rng = np.random.default_rng(seed)
             bags = Bags(rng, dtype, 4000, 20, 30000)
             before = State(rule, numbers(rng, (4000, 20), dtype))
@@ -205,10 +205,10 @@ def results() -> list[State]:
             grad, ids = bags.rows_of("mean", False, "T", "sequential")
             plan = rg.Plan(bags.indices, bags.segment_ids, 4000)
             found += [
-                before.apply(updates.apply_rows, grad, ids, step),
-                before.apply(updates.apply_all, numbers(rng, (4000, 20), dtype), step),
-                before.apply(updates.apply_bags, bags.grad, bags.indices, bags.segment_ids, step, combiner="mean"),
-                before.apply(updates.apply_planned, bags.grad, plan, step, combiner="sqrtn", weights=bags.weights),
+                before.apply(optim.apply_rows, grad, ids, step),
+                before.apply(optim.apply_all, numbers(rng, (4000, 20), dtype), step),
+                before.apply(optim.apply_bags, bags.grad, bags.indices, bags.segment_ids, step, combiner="mean"),
+                before.apply(optim.apply_planned, bags.grad, plan, step, combiner="sqrtn", weights=bags.weights),
             ]
     return found
 
@@ -247,7 +247,7 @@ def test_levels_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
-@pytest.mark.parametrize("rule", updates.RULES)
+@pytest.mark.parametrize("rule", optim.RULES)
 def test_chance_is_the_documented_hash(rule: str, dtype: np.dtype[Any]) -> None:
     rng = np.random.default_rng(6)
     step = Step(lr=0.01, stochastic_rounding=True, seed=2**62 + 3, step=4)
@@ -256,9 +256,7 @@ def test_chance_is_the_documented_hash(rule: str, dtype: np.dtype[Any]) -> None:
             rule, (numbers(rng, (9, cols), dtype).astype(np.float64) * 4.0 ** -np.arange(cols)).astype(dtype)
         )
         grad = numbers(rng, (9, cols), dtype)
-        assert before.apply(updates.apply_all, grad, step) == before.apply(
-            reference.apply_rows, grad, np.arange(9), step
-        )
+        assert before.apply(optim.apply_all, grad, step) == before.apply(reference.apply_rows, grad, np.arange(9), step)
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
@@ -269,7 +267,7 @@ def test_chance_has_the_mean_of_what_it_rounds(dtype: np.dtype[Any], weight: flo
     base = float(table[0, 0])
     unit = abs(float(np.nextafter(table[0, 0], dtype.type(np.inf))) - base)
     share = 0.3
-    updates.apply_all("sgd", table, (), np.ones_like(table), Step(lr=-share * unit, stochastic_rounding=True, seed=1))
+    optim.apply_all("sgd", table, (), np.ones_like(table), Step(lr=-share * unit, stochastic_rounding=True, seed=1))
     moved = (table.astype(np.float64) - base) / unit
     assert set(np.unique(moved).tolist()) == {0.0, 1.0}
     assert abs(moved.mean() - share) < 5 * (share * (1 - share) / n) ** 0.5
@@ -280,8 +278,8 @@ def test_small_steps_are_lost_without_chance(dtype: np.dtype[Any]) -> None:
     grad = np.full((64, 8), 1.0, dtype)
     plain, chance = np.ones((64, 8), dtype), np.ones((64, 8), dtype)
     for t in range(1, 201):
-        updates.apply_all("sgd", plain, (), grad, Step(lr=1e-4, step=t))
-        updates.apply_all("sgd", chance, (), grad, Step(lr=1e-4, step=t, stochastic_rounding=True))
+        optim.apply_all("sgd", plain, (), grad, Step(lr=1e-4, step=t))
+        optim.apply_all("sgd", chance, (), grad, Step(lr=1e-4, step=t, stochastic_rounding=True))
     assert (plain == 1).all()
     assert abs(chance.astype(np.float64).mean() - 0.98) < 0.002
 
@@ -290,7 +288,7 @@ def test_small_steps_are_lost_without_chance(dtype: np.dtype[Any]) -> None:
 def test_chance_keeps_what_is_no_number(dtype: np.dtype[Any]) -> None:
     table = np.array([[np.inf, -np.inf, np.nan, 0.0, -0.0]], dtype)
     for t in range(1, 50):
-        updates.apply_all("sgd", table, (), np.zeros((1, 5), dtype), Step(lr=1.0, step=t, stochastic_rounding=True))
+        optim.apply_all("sgd", table, (), np.zeros((1, 5), dtype), Step(lr=1.0, step=t, stochastic_rounding=True))
     assert table[0, :2].tolist() == [np.inf, -np.inf]
     assert np.isnan(table[0, 2])
     assert table[0, 3:].tolist() == [0.0, 0.0]
@@ -300,7 +298,7 @@ def test_chance_depends_on_seed_and_step_and_nothing_else() -> None:
     def once(**how: int) -> Array:
         table = np.ones((100, 8), DTYPES[1])
         grad = np.full_like(table, 1e-3)
-        updates.apply_all("sgd", table, (), grad, Step(lr=1.0, stochastic_rounding=True, **how))
+        optim.apply_all("sgd", table, (), grad, Step(lr=1.0, stochastic_rounding=True, **how))
         return table
 
     first = once(seed=1, step=1)
@@ -312,8 +310,8 @@ def test_chance_depends_on_seed_and_step_and_nothing_else() -> None:
 def test_wide_tables_have_no_use_for_chance() -> None:
     before = State("adam", numbers(np.random.default_rng(7), (9, 5), DTYPES[2]))
     grad = np.ones((9, 5), np.float32)
-    plain = before.apply(updates.apply_all, grad, Step(lr=0.1))
-    assert before.apply(updates.apply_all, grad, Step(lr=0.1, stochastic_rounding=True)) == plain
+    plain = before.apply(optim.apply_all, grad, Step(lr=0.1))
+    assert before.apply(optim.apply_all, grad, Step(lr=0.1, stochastic_rounding=True)) == plain
 
 
 # -- memory of others -------------------------------------------------------------------------------------------------
@@ -328,8 +326,8 @@ def test_memory_by_address() -> None:
     def memory(array: Array) -> Memory:
         return Memory(array.ctypes.data, array.dtype.name, array.shape)
 
-    updates.apply_rows("adam", memory(after.table), [*map(memory, after.slots)], memory(grad), memory(ids), STEP)
-    assert after == before.apply(updates.apply_rows, grad, ids, STEP)
+    optim.apply_rows("adam", memory(after.table), [*map(memory, after.slots)], memory(grad), memory(ids), STEP)
+    assert after == before.apply(optim.apply_rows, grad, ids, STEP)
     assert not same_bits(after.table, before.table)
 
 
@@ -385,7 +383,7 @@ def test_refused_with_nothing_written(name: str, words: str, changed: Any, facts
     given = {**given, **own[name], **changed, "step": STEP}
     before = [np.array(a, copy=True) for a in (given["table"], *given["slots"])]
     with pytest.raises(rg.errors.InvalidArgumentError, match=words) as caught:
-        getattr(updates, name)(**given)
+        getattr(optim, name)(**given)
     assert all(map(np.array_equal, (given["table"], *given["slots"]), before))
     assert caught.value.op == name
     assert {k: getattr(caught.value, k) for k in facts} == facts
@@ -394,13 +392,13 @@ def test_refused_with_nothing_written(name: str, words: str, changed: Any, facts
 def test_what_is_updated_stands_apart() -> None:
     table = np.ones((4, 3), F4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="table is updated in place and shares memory with grad"):
-        updates.apply_all("sgd", table, (), table, STEP)
+        optim.apply_all("sgd", table, (), table, STEP)
     slot = np.ones((4, 3), F4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="shares memory with exp_avg_sq"):
-        updates.apply_all("adam", table, (slot, slot), np.ones((4, 3), F4), STEP)
+        optim.apply_all("adam", table, (slot, slot), np.ones((4, 3), F4), STEP)
     table.flags.writeable = False
     with pytest.raises(rg.errors.InvalidArgumentError, match="read-only"):
-        updates.apply_all("sgd", table, (), np.ones((4, 3), F4), STEP)
+        optim.apply_all("sgd", table, (), np.ones((4, 3), F4), STEP)
 
 
 @pytest.mark.parametrize(
@@ -429,11 +427,11 @@ def test_the_kernels_are_listed_apart() -> None:
 
 
 def test_masked_arrays_are_rejected_with_nothing_written() -> None:
-    table, slots = np.ones((2, 1), np.float32), updates.new_slots("adagrad", np.ones((2, 1), np.float32))
+    table, slots = np.ones((2, 1), np.float32), optim.new_slots("adagrad", np.ones((2, 1), np.float32))
     grad, masked = np.ones((2, 1), np.float32), {"mask": [[True], [False]]}
     for arrays in ((np.ma.array(table, copy=False, **masked), slots), (table, (np.ma.array(slots[0], **masked),))):
         with pytest.raises(rg.errors.InvalidArgumentError, match="got a masked array, whose mask would be lost"):
-            updates.apply_all("adagrad", *arrays, grad, Step(lr=1.0))
+            optim.apply_all("adagrad", *arrays, grad, Step(lr=1.0))
     assert (table.ravel().tolist(), slots[0].ravel().tolist()) == ([1, 1], [0, 0])
 
 
@@ -451,19 +449,19 @@ def test_masked_arrays_are_rejected_with_nothing_written() -> None:
 )
 def test_slots_that_cannot_be_made(table: Any, initial: Any, words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-        updates.new_slots("row_wise_adagrad", table, initial=initial)
+        optim.new_slots("row_wise_adagrad", table, initial=initial)
 
 
 def test_slots_of_a_table_that_cannot_be_written() -> None:
     table = np.ones((2, 2), np.float32)
     table.flags.writeable = False
-    assert updates.new_slots("adagrad", table, initial=0.5)[0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert optim.new_slots("adagrad", table, initial=0.5)[0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
 def test_rows_that_are_lists_are_rejected() -> None:
     rows = rg.IndexedRows([[1.0]], [0], 2)
     with pytest.raises(rg.errors.InvalidArgumentError, match="grad must be an array; got IndexedRows of list"):
-        updates.apply_gradient("sgd", np.ones((2, 1), np.float32), (), rows, Step(lr=1.0))
+        optim.apply_gradient("sgd", np.ones((2, 1), np.float32), (), rows, Step(lr=1.0))
 
 
 def test_exact_numbers_of_python() -> None:
@@ -476,7 +474,7 @@ def test_rows_that_are_not_as_many_as_their_indices(values: int, unique: bool) -
     table = np.ones((4, 2), np.float32)
     rows = rg.IndexedRows(np.ones((values, 2), np.float32), np.array([1, 2]), 4, unique)
     with pytest.raises(rg.errors.InvalidArgumentError, match=rf"indices must have shape \[{values}\], got \[2\]"):
-        updates.apply_gradient("sgd", table, (), rows, Step(lr=1.0))
+        optim.apply_gradient("sgd", table, (), rows, Step(lr=1.0))
     assert (table == 1).all()
 
 
@@ -484,7 +482,7 @@ def test_rows_that_are_not_as_many_as_their_indices(values: int, unique: bool) -
 def test_indices_of_rows_that_are_not_a_vector(indices: Any) -> None:
     rows = rg.IndexedRows(np.ones((1, 2), np.float32), indices, 4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="apply_gradient: indices must"):
-        updates.apply_gradient("sgd", np.ones((4, 2), np.float32), (), rows, Step(lr=1.0))
+        optim.apply_gradient("sgd", np.ones((4, 2), np.float32), (), rows, Step(lr=1.0))
 
 
 @pytest.mark.parametrize(
@@ -502,18 +500,18 @@ def test_numbers_that_a_table_of_32_bits_cannot_hold(rule: str, given: dict[str,
     if rule == "adam" and "betas" not in given:
         given = given | {"betas": (0.99, 0.9)}  # a rate above lr
     table = np.ones((4, 2), np.float32)
-    slots = updates.new_slots(rule, table)
+    slots = optim.new_slots(rule, table)
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-        updates.apply_rows(rule, table, slots, np.ones((1, 2), np.float32), [1], Step(**given))
+        optim.apply_rows(rule, table, slots, np.ones((1, 2), np.float32), [1], Step(**given))
     assert (table == 1).all()
     assert not any(slot.any() for slot in slots)
     wide = np.ones((4, 2))
-    updates.apply_rows(rule, wide, updates.new_slots(rule, wide), np.ones((1, 2)), [1], Step(**given))
+    optim.apply_rows(rule, wide, optim.new_slots(rule, wide), np.ones((1, 2)), [1], Step(**given))
 
 
 def test_numbers_that_a_rule_does_not_read_may_be_anything() -> None:
     table = np.ones((2, 1), np.float32)
-    updates.apply_rows("sgd", table, (), table[:1].copy(), [1], Step(lr=0.5, eps=1e300, rate=1e300))
+    optim.apply_rows("sgd", table, (), table[:1].copy(), [1], Step(lr=0.5, eps=1e300, rate=1e300))
     assert table.ravel().tolist() == [1.0, 0.5]
 
 
@@ -533,20 +531,20 @@ def test_memory_that_cannot_be(dtype: Any, shape: Any, offset: Any, words: str) 
     table = np.ones((4, 2), np.float32)
     memory = Memory(None if offset is None else table.ctypes.data + offset, dtype, shape)  # type: ignore[arg-type]
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-        updates.apply_rows("sgd", memory, (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
+        optim.apply_rows("sgd", memory, (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
     assert (table == 1).all()
 
 
 def test_a_table_of_another_byte_order_is_named() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"table must be one of .*; got >f4"):
-        updates.apply_rows("sgd", np.ones((4, 2), ">f4"), (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
+        optim.apply_rows("sgd", np.ones((4, 2), ">f4"), (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
 
 
 def test_slots_that_no_machine_holds() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError, match="new_slots: OOM"):
-        updates.new_slots("adam", Memory(64, "float32", (2**58, 2)))
+        optim.new_slots("adam", Memory(64, "float32", (2**58, 2)))
 
 
 def test_slots_do_not_begin_below_zero() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="initial must be a finite number of at least 0; got -1"):
-        updates.new_slots("adagrad", np.ones((2, 2), np.float32), initial=-1.0)
+        optim.new_slots("adagrad", np.ones((2, 2), np.float32), initial=-1.0)

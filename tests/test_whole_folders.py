@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rowgrad.resharding import folder as folders
+from rowgrad.sharding import files as folders
 
 
 @pytest.mark.parametrize(("module", "call"), [(os, "open"), (fcntl, "flock")], ids=["before", "while it is locked"])

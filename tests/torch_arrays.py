@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from rowgrad.spec import Op
+from rowgrad._catalog.spec import Op
 from samples import sample
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rowgrad.dispatch import bind
-from rowgrad.spec import PLAN, Op
+from rowgrad._catalog.spec import PLAN, Op
+from rowgrad._runtime.dispatch import bind
 
 
 def run_example(source: str) -> tuple[dict[str, Any], ast.Call]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rowgrad.spec import CATALOG
+from rowgrad._catalog.spec import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = {

@@ -10,9 +10,9 @@ import numpy as np
 from docs_calls import bound_example
 
 import rowgrad as rg
-from rowgrad.arrays import admit
+from rowgrad._catalog.spec import INDEX, Arg, Op
+from rowgrad._runtime.arrays import admit
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import INDEX, Arg, Op
 
 FAR = 99  # no example has as many rows
 

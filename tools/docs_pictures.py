@@ -16,9 +16,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 from docs_calls import bound_example
 
-from rowgrad.arrays import admit
+from rowgrad._catalog.spec import Op
+from rowgrad._runtime.arrays import admit
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import Op
 
 ROW, HEAD, GAP, WIDTH, LEFT, RIGHT, PAD = 24, 22, 10, 640, 210, 430, 12
 PLACES = (0.5, 0.3, 0.7, 0.2, 0.8, 0.4, 0.6, 0.15, 0.85)  # of labels on their curves

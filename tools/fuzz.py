@@ -31,10 +31,10 @@ from golden_cases import same_bits
 from reference import Refusal, Unmodelled, reference
 from reference.plan import plan_of
 from rowgrad import set_num_threads
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import CATALOG, Arg, Derived, Op
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import OpError
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Arg, Derived, Op
 
 Array = np.ndarray[Any, Any]
 KERNEL_OPS = [op for op in CATALOG.values() if op.layer == "kernel"]

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import rowgrad.raw_ops  # noqa: F401  importing it fills the catalogue
-from rowgrad.graph.given import sparse_triple
-from rowgrad.spec import CATALOG, PLAN, Arg, Op, snake
+from rowgrad._catalog.spec import CATALOG, PLAN, Arg, Op, snake
+from rowgrad.graph.inputs import sparse_triple
 
 ROOT = Path(__file__).resolve().parent.parent
 TITLES = {
@@ -120,7 +120,7 @@ def imports(body: str, mapping: bool) -> str:
     # An op is called Any.
     lines += ["from typing import Any as _Any", *([f"from typing import {', '.join(typing)}"] if typing else []), ""]
     lines += ["import numpy as np", "from numpy.typing import ArrayLike", ""]
-    lines += ["from .grad_buffer import GradBuffer"] if "GradBuffer" in body else []
+    lines += ["from ._runtime.memory import GradBuffer"] if "GradBuffer" in body else []
     lines += ["from .plan import Plan"] if "Plan," in body else []
     return "\n".join(lines) + "\n\n"
 
@@ -148,7 +148,7 @@ from typing import Literal, overload
 
 from numpy.typing import ArrayLike
 
-from ..sparse_tensor import SparseTensor as _SparseTensor
+from ..sparse import SparseTensor as _SparseTensor
 from .nodes import Feed as _Feed
 from .nodes import Operation as _Operation
 from .nodes import Output as _Output

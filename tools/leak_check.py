@@ -28,9 +28,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG
 from samples import sample
 
 LOOKS = 20
@@ -87,8 +87,8 @@ def extra_calls() -> list[Call]:
     rng = np.random.default_rng(5)
     table, grad = rng.normal(size=(500, 8)).astype(np.float32), rng.normal(size=(64, 8)).astype(np.float32)
     ids, segments = rng.integers(0, 500, 300), np.sort(rng.integers(0, 64, 300))
-    slots, buffer = updates.new_slots("adam", table), rg.GradBuffer((500, 8))
-    step, count = updates.Step(lr=0.01), [0]
+    slots, buffer = optim.new_slots("adam", table), rg.GradBuffer((500, 8))
+    step, count = optim.Step(lr=0.01), [0]
 
     def other_shape() -> object:
         count[0] = count[0] % SHAPES + 1
@@ -96,13 +96,13 @@ def extra_calls() -> list[Call]:
 
     def bad_step() -> object:
         try:
-            return updates.apply_bags("adam", table, slots, grad, ids + 1000, segments, step)
+            return optim.apply_bags("adam", table, slots, grad, ids + 1000, segments, step)
         except rg.errors.OpError:
             return None
 
     return [
         bad_step,
-        lambda: updates.apply_bags("adam", table, slots, grad, ids, segments, step),
+        lambda: optim.apply_bags("adam", table, slots, grad, ids, segments, step),
         lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 500, out=buffer),
         lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 50_000),  # beyond what malloc keeps
         lambda: rg.Plan(ids, segments, num_rows=500),

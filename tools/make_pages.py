@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from rowgrad._catalog.spec import find_op
 from rowgrad.graph import Block, End, Note, Page, save
-from rowgrad.graph.export.layout import height_of, positions
-from rowgrad.spec import find_op
+from rowgrad.graph.export.picture import height_of, positions
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "tests" / "golden" / "blocks_examples.json"

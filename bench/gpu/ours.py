@@ -69,7 +69,7 @@ def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
 
 def _slot(device: Any) -> dict[str, int]:
     """Where faults are told."""
-    from rowgrad.spec import CATALOG
+    from rowgrad._catalog.spec import CATALOG
 
     fault = device.ledger.take(CATALOG["SparseSegmentMeanGrad"], True)
     return {"fault": fault, "alarm": device.ledger.alarm}
@@ -77,7 +77,7 @@ def _slot(device: Any) -> dict[str, int]:
 
 def forward(batch: Batch) -> Work:
     """Mean bags."""
-    from rowgrad.cuda.segment_forward import Forward
+    from rowgrad.cuda.sparse_segment import Forward
 
     device, out = _device(batch), torch.empty_like(batch.grad)
     slot = _slot(device)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ._catalog.spec import CATALOG, snake
 from .raw_ops import OPS
-from .spec import CATALOG, snake
 
 __all__ = []
 for _op in CATALOG.values():

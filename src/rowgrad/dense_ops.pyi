@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, type_check_only
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .grad_buffer import GradBuffer
+from ._runtime.memory import GradBuffer
 
 __all__: list[str]
 

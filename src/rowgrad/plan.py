@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ._catalog.spec import PLAN
 from .errors import OpError
 from .raw_ops import OPS
-from .spec import PLAN
 
 
 class Plan:

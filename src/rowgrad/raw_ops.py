@@ -13,9 +13,9 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from . import ops as _declarations  # noqa: F401  importing it fills the catalogue
-from .dispatch import invoke
-from .spec import CATALOG, Op, find_op, snake
+from . import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
+from ._catalog.spec import CATALOG, Op, find_op, snake
+from ._runtime.dispatch import invoke
 
 
 def keywords(op: Op) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from .derivatives import densify, vjp
-from .embedding import safe_embedding_lookup_sparse
+from .autodiff import densify, vjp
+from .lookup import safe_embedding_lookup_sparse
 from .raw_ops import OPS
-from .sparse_tensor import SparseTensor
+from .sparse import SparseTensor
 
 # Three visitors and the films they watched; visitor 2 is new and has none.
 FILMS = ["Alien", "Brazil", "Casablanca", "Dune", "Eraserhead"]

@@ -31,7 +31,7 @@ def test_single_block(example: dict[str, Any]) -> None:
             OPS["SparseAdd"](**inputs)
         inputs["thresh"] = inputs["thresh"].astype(np.float32)
     result = OPS[example["op"]](**inputs)
-    names = [o.name for o in rg.spec.CATALOG[example["op"]].outputs]
+    names = [o.name for o in rg._catalog.spec.CATALOG[example["op"]].outputs]
     results = dict(zip(names, result if isinstance(result, tuple) else (result,), strict=True))
     for given, entry in example["outputs"].items():
         name = given if given in results else names[0]

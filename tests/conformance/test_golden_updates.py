@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from golden_cases import same_bits
-from rowgrad import updates
+from rowgrad import optim
 
 FILE = Path(__file__).parent.parent / "golden" / "updates.npz"
 
@@ -29,10 +29,10 @@ CASES = [pytest.param(c, a, id=f"{c['rule']}-{a['before'].dtype}-{a['before'].sh
 
 @pytest.mark.parametrize(("case", "arrays"), CASES)
 def test_step_by_step(case: dict[str, Any], arrays: dict[str, Any]) -> None:
-    rule, slots = case["rule"], [s.name for s in updates.RULES[case["rule"]].slots]
+    rule, slots = case["rule"], [s.name for s in optim.RULES[case["rule"]].slots]
     state = {"table": arrays["before"], **{s: np.full_like(arrays["before"], case.get("initial", 0.0)) for s in slots}}
     for t in range(sum(k.endswith("/ids") for k in arrays)):
-        step = updates.Step(
+        step = optim.Step(
             lr=case["lr"],
             eps=case["eps"],
             betas=tuple(case.get("betas", (0.9, 0.999))),
@@ -41,11 +41,9 @@ def test_step_by_step(case: dict[str, Any], arrays: dict[str, Any]) -> None:
             step=t + 1,
         )
         found = {k: v.copy() for k, v in state.items()}
-        updates.apply_rows(
-            rule, found["table"], [found[s] for s in slots], arrays[f"{t}/grad"], arrays[f"{t}/ids"], step
-        )
+        optim.apply_rows(rule, found["table"], [found[s] for s in slots], arrays[f"{t}/grad"], arrays[f"{t}/ids"], step)
         state = {k: arrays[f"{t}/{k}"] for k in state}  # TensorFlow's, so that each step is judged alone
         assert [k for k in state if not same_bits(found[k], state[k])] == []
         if rule == "adam":  # TensorFlow multiplies float32 powers up, whatever the table is
-            own = updates.Step(lr=case["lr"], betas=tuple(case["betas"]), step=t + 1).corrected()
+            own = optim.Step(lr=case["lr"], betas=tuple(case["betas"]), step=t + 1).corrected()
             assert own == pytest.approx(float(arrays[f"{t}/rate"]), rel=1e-4)

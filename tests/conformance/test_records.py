@@ -11,9 +11,9 @@ import pytest
 
 import rowgrad as rg
 from rowgrad import _core
+from rowgrad._catalog.spec import ALL_DTYPES, CATALOG, Op
 from rowgrad.errors import WORDS
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import ALL_DTYPES, CATALOG, Op
 from samples import sample
 
 COMPUTED = [op for op in CATALOG.values() if op.layer != "graph"]  # the others are no functions

@@ -9,9 +9,9 @@ import torch
 from host_device import HostDevice
 from torch import Tensor
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.cuda.faults import validate
 from rowgrad.cuda.run import run
-from rowgrad.spec import CATALOG
 from rowgrad.torch.launch import _prepare, launch, readable
 from rowgrad.torch.tensors import Host, admit_tensors
 

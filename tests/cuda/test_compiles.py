@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rowgrad.cuda import run, updates  # noqa: F401  (they name all kernels)
-from rowgrad.cuda.compiling import compile_unit, nvrtc, unit_of
+from rowgrad.cuda import updates  # noqa: F401  (they name all kernels)
+from rowgrad.cuda.driver import compile_unit, nvrtc, unit_of
 from rowgrad.cuda.kernel import KERNELS
 from rowgrad.errors import UnimplementedError
 

@@ -11,12 +11,12 @@ from test_emulated_updates import CPU, DTYPES, PLAIN, STEPS, Emulated, State, dr
 from torch import Tensor
 
 import rowgrad as rg
+from rowgrad._catalog.spec import PLAN
 from rowgrad.errors import OpError, UnimplementedError
+from rowgrad.optim import COMBINERS, RULES, Step, apply_bags, apply_planned
 from rowgrad.plan import Plan
-from rowgrad.spec import PLAN
 from rowgrad.torch import optim
 from rowgrad.torch.row_state import memory_of
-from rowgrad.updates import COMBINERS, RULES, Step, apply_bags, apply_planned
 
 WIDTHS = (torch.int32, torch.int64)
 FACTS = ("message", "argument", "position", "value", "bound", "op")

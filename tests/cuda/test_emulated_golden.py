@@ -8,9 +8,9 @@ from emulated_call import emulate
 
 from conformance.test_golden import RANK_ONE, by_op
 from golden_cases import Case, same_bits
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.cuda.call import RUNNERS
 from rowgrad.errors import OpError
-from rowgrad.spec import CATALOG
 from torch_arrays import to_numpy, to_torch
 
 

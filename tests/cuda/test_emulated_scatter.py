@@ -6,7 +6,7 @@ import pytest
 import torch
 from agreement import agree
 
-from rowgrad.spec import CATALOG
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.torch.tensors import DTYPE
 
 WIDTHS = (torch.int32, torch.int64)

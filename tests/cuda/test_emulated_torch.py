@@ -20,10 +20,10 @@ import rowgrad.torch as rgt
 from conformance.test_golden import RANK_ONE, by_op
 from golden_cases import Case
 from golden_cases import same_bits as same_arrays
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.cuda.call import RUNNERS
 from rowgrad.cuda.updates import UPDATES
 from rowgrad.errors import InvalidArgumentError, OpError, ResourceExhaustedError, UnimplementedError
-from rowgrad.spec import CATALOG
 from rowgrad.torch import autograd, devices, launch
 from torch_arrays import to_numpy, to_torch
 

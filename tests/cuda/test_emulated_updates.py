@@ -12,14 +12,14 @@ from torch import Tensor
 
 from conformance.test_golden_updates import CASES
 from conformance.test_golden_updates import test_step_by_step as step_by_step
-from rowgrad import updates
+from rowgrad import optim as updates
 from rowgrad.cuda import updates as cuda_updates
 from rowgrad.cuda.faults import validate
 from rowgrad.cuda.kernel import KERNELS
 from rowgrad.errors import InvalidArgumentError, OpError, UnimplementedError
+from rowgrad.optim import RULES, Step, apply_all, apply_bags, apply_rows, slot_shapes
 from rowgrad.torch import devices, optim
 from rowgrad.torch.row_state import memory_of
-from rowgrad.updates import RULES, Step, apply_all, apply_bags, apply_rows, slot_shapes
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CPU = torch.device("cpu")

@@ -18,8 +18,8 @@ except ImportError:
 from torch import Tensor
 
 import rowgrad as rg
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import OpError
-from rowgrad.spec import CATALOG
 
 DEVICE = os.environ.get("ROWGRAD_GPU_TEST_DEVICE", "cuda")
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_calls import call, device_call, need_device, none_of, refusal_of, validating
 
 from golden_cases import Case, cases, same_bits
-from rowgrad.spec import CATALOG
+from rowgrad._catalog.spec import CATALOG
 from torch_arrays import to_numpy, to_torch
 
 need_device()

@@ -11,8 +11,8 @@ import torch
 from gpu_calls import FLOATS, call, device_call, need_device, none_of, refusal_of, same_bits, validating
 from torch import Tensor
 
+from rowgrad._catalog.spec import CATALOG, INDEX, Op
 from rowgrad.errors import ResourceExhaustedError
-from rowgrad.spec import CATALOG, INDEX, Op
 from samples import sample
 from torch_arrays import to_torch
 

@@ -10,7 +10,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import rowgrad  # noqa: F401  so that the catalogue is filled
-from rowgrad.spec import CATALOG, Op, _parse_args
+from rowgrad._catalog.spec import CATALOG, Op, _parse_args
 
 SAMPLES = Path(__file__).parent / "enuspace_samples"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rowgrad.arrays import NUMPY_DTYPE, Array
+from rowgrad._runtime.arrays import NUMPY_DTYPE, Array
 from rowgrad.graph.io import dumps, load, loads, save
 from rowgrad.graph.page import Block, End, Note, Page, Project
 

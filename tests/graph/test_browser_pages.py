@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from page_makers import array_of, basic, loaded, loaded_file, project, same_blocks, varied
 
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io import arrays as page_arrays
 from rowgrad.graph.io import browser_tree, dumps, files, read_tree, save, save_tree
 from rowgrad.graph.page import Block, Page, PageError

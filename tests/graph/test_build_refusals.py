@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rowgrad.graph.build import arriving, build, check
 from rowgrad.graph.page import Block, End, Page, PageError
+from rowgrad.graph.page_builder import arriving, build, check
 
 ONE = Block("c", "Const", {"val": [1.0, 2.0]})
 BOTH = Block("l", "InputList", wires={"outputlist": [End("c", "output"), End("c", "output")]})

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rowgrad._catalog.spec import find_op
 from rowgrad.graph import Block, End, Page, PageError, check
-from rowgrad.graph.candidates import candidates_from, candidates_to
-from rowgrad.spec import find_op
+from rowgrad.graph.wiring import candidates_from, candidates_to
 
 
 def wired(name: str, op: str, values: Any = None, **wires: str) -> Block:

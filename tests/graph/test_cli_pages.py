@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 from enuspace_files import SAMPLES
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.cli import main
-from rowgrad.cli.progress import Progress, clock
+from rowgrad.cli.terminal import Progress, clock
 from rowgrad.errors import refuse
 from rowgrad.graph import Block, End, Page, Project, load, save
-from rowgrad.spec import CATALOG
 from signal_defaults import restored
 
 Captured = pytest.CaptureFixture[str]
@@ -314,14 +314,14 @@ def test_batches_in_every_order(capsys: Captured) -> None:
 def test_a_file_of_batches_that_shrinks_costs_that_step_alone(capsys: Captured) -> None:
     code = """
 import os, sys
-import rowgrad.cli.page_run
+import rowgrad.cli.pages
 from rowgrad.cli import main
 
-step = rowgrad.cli.page_run.PageRun.step
+step = rowgrad.cli.pages.PageRun.step
 def step_and_cut(self, feeds):
     step(self, feeds)
     os.truncate("many.npy", 200)
-rowgrad.cli.page_run.PageRun.step = step_and_cut
+rowgrad.cli.pages.PageRun.step = step_and_cut
 sys.exit(main(["run", "page.json", "--feed-batches", "x=many.npy", "--state", "s"]))
 """
     np.save("many.npy", np.ones((5000, 2), np.float32))
@@ -354,7 +354,7 @@ def test_an_engine_whose_library_is_missing(capsys: Captured, monkeypatch: pytes
     def fail(name: str) -> None:
         raise ModuleNotFoundError("No module named 'torch'")
 
-    monkeypatch.setattr("rowgrad.cli.page_run.open_engine", fail)
+    monkeypatch.setattr("rowgrad.cli.pages.open_engine", fail)
     assert "engine torch: No module named 'torch'" in refused(["run", "page.json", "--engine", "torch"], 1, capsys)
 
 
@@ -573,7 +573,7 @@ class Terminal(io.StringIO):
 
 def test_progress_is_slow_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("rowgrad.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rowgrad.cli.terminal.time.monotonic", lambda: now[0])
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
     progress = Progress(1000, True, out)

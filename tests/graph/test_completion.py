@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.cli import main
 from rowgrad.cli.completion import known_commands
 from rowgrad.cli.parser import MODULES, SHELLS
 from rowgrad.graph import engine_names
-from rowgrad.spec import CATALOG
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="there is no bash")

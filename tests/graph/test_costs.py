@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rowgrad._catalog.spec import Op
 from rowgrad.errors import OpError
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Scope, ops
 from rowgrad.graph.engine import NumpyEngine
-from rowgrad.spec import Op
 
 NOW = [0.0]  # the time that costs are measured by
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from enuspace_files import SAMPLES, Blocks, Drawn, Pin, Wires, stand_ins, svg, task
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
 from rowgrad.graph.page import End, Page
-from rowgrad.spec import CATALOG
 
 ENCODINGS = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff", "utf-8": b"", "utf-8-sig": b""}
 

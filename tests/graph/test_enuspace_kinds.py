@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from enuspace_files import Drawn, Pin, Wires, stand_ins, svg, task
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
 from rowgrad.graph.page import Block, End
-from rowgrad.spec import CATALOG
 
 
 @pytest.fixture(autouse=True)

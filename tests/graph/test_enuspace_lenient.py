@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from enuspace_files import Blocks, Drawn, Pin, stand_ins, svg, task
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
 from rowgrad.graph.page import End, PageError
-from rowgrad.spec import CATALOG
 
 CONST = Drawn("Const", {"val": Pin("double", "", [1])})
 

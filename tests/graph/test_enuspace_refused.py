@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from enuspace_files import SAMPLES, Blocks, Drawn, Pin, stand_ins, svg, task
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
-from rowgrad.graph.enuspace.binary import DataFile
-from rowgrad.graph.enuspace.drawn import Drawing, DrawnBlock, DrawnEnd, DrawnWire
-from rowgrad.graph.enuspace.report import Report
-from rowgrad.graph.enuspace.to_page import to_page
+from rowgrad.graph.enuspace.blocks import to_page
+from rowgrad.graph.enuspace.drawing import DataFile, Drawing, DrawnBlock, DrawnEnd, DrawnWire, Report
 from rowgrad.graph.page import PageError
-from rowgrad.spec import CATALOG
 
 CONST = Drawn("Const", {"val": Pin("double", "", [1])})
 

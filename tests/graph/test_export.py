@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import ALL_DTYPES
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph import (
     AddSymbolicGradients,
     Block,
@@ -29,7 +30,6 @@ from rowgrad.graph import (
     page_of,
 )
 from rowgrad.graph.export import save_python, to_dot, to_python, to_svg
-from rowgrad.spec import ALL_DTYPES
 
 HOSTILE = 'x\0\x0c\u2028"""\n\'\'\'; import os; os._exit(3) #\r\\ {} % <script>alert(1)</script> & ]]> |<a> "'
 

@@ -17,17 +17,17 @@ import pytest
 from enuspace_files import Drawn, Pin, svg
 
 import rowgrad as rg
+from rowgrad._runtime.plain_file import open_plain
 from rowgrad.checkpoint import Checkpoint
 from rowgrad.cli import main
-from rowgrad.cli.output import printable
+from rowgrad.cli.terminal import printable
 from rowgrad.errors import CheckpointError
 from rowgrad.graph import ClientSession, Page, PageError, build
 from rowgrad.graph.enuspace import read_enuspace
 from rowgrad.graph.io import load, save
 from rowgrad.graph.io.state_file import load_state
 from rowgrad.graph.page import Block, End
-from rowgrad.plain_file import open_plain
-from rowgrad.studio import names
+from rowgrad.studio import page_names
 
 sys.path.append(str(Path(__file__).parents[1]))
 from checkpoint_files import write_tensors
@@ -275,15 +275,15 @@ def test_a_drawing_on_a_terminal_has_no_control_characters(tmp_path: Path, monke
      "CON", "CONIN$", "aux .b", "a\x1bb", "a\nb", "a\u202eb", "..", ".a", "a/b", "a\\b", ""],
 )  # fmt: skip
 def test_names_that_no_page_may_have(name: str) -> None:
-    assert names.fault(name) is not None
+    assert page_names.fault(name) is not None
     with pytest.raises(rg.errors.InvalidArgumentError):
-        names.checked(name)
-    assert names.fault(names.fitted(name)) is None
+        page_names.checked(name)
+    assert page_names.fault(page_names.fitted(name)) is None
 
 
 def test_names_that_pages_may_have() -> None:
     for name in ("a", "Größe 2", "a.b", "console", "a-b_c", "comma", "日本"):
-        assert names.checked(name) == name
+        assert page_names.checked(name) == name
 
 
 def test_sessions_still_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from page_makers import same, same_blocks
 
 from dense_ways import CALLS, inputs_of
+from rowgrad._catalog.spec import CATALOG, Op, find_op
 from rowgrad.errors import OpError
 from rowgrad.graph import (
     AddSymbolicGradients,
@@ -31,9 +32,8 @@ from rowgrad.graph import (
     ops,
     page_of,
 )
-from rowgrad.graph.flipping import gradient_blocks
 from rowgrad.graph.nodes import Output
-from rowgrad.spec import CATALOG, Op, find_op
+from rowgrad.graph.wiring import gradient_blocks
 
 PAGES = sorted((Path(__file__).parents[2] / "examples" / "pages").glob("*.json"))
 KERNEL_CALLS = [
@@ -406,7 +406,7 @@ def test_nothing_asked_for(small: Page) -> None:
 
 def test_what_cannot_be_a_block_is_left_to_one(small: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """An adjoint that reached for what only its own block keeps would be such; there is none, so one is pretended."""
-    from rowgrad.graph import flipping
+    from rowgrad.graph import wiring as flipping
 
     def refuse(self: Any, node: Any) -> None:
         raise flipping._NoBlock(node.name)

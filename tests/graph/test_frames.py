@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from page_makers import basic, loaded, loaded_file
 
+from rowgrad.graph.export.picture import to_svg
 from rowgrad.graph.export.script import to_python
-from rowgrad.graph.export.svg import to_svg
 from rowgrad.graph.io import dumps, save
 from rowgrad.graph.page import Note, Page, PageError
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import ClientSession, Const, PageError, Scope, ops
-from rowgrad.spec import CATALOG
 
 
 @pytest.fixture
@@ -138,8 +138,8 @@ def test_typed_arrays_are_the_graph_s_own(root: Scope) -> None:
         ([1, 0], "bool", np.array([True, False])),
         ([True, False], "int8", np.array([1, 0], np.int8)),
         ([2.0], "int32", np.array([2], np.int32)),
-        (np.array([1.5]), "bfloat16", np.array([1.5], rg.arrays.NUMPY_DTYPE["bfloat16"])),
-        ([1, -2], "qint8", np.array([(1,), (-2,)], rg.arrays.NUMPY_DTYPE["qint8"])),
+        (np.array([1.5]), "bfloat16", np.array([1.5], rg._runtime.arrays.NUMPY_DTYPE["bfloat16"])),
+        ([1, -2], "qint8", np.array([(1,), (-2,)], rg._runtime.arrays.NUMPY_DTYPE["qint8"])),
         ("word", "string", np.array("word", object)),
         ([1], "complex64", np.array([1], np.complex64)),
     ],

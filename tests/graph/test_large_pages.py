@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rowgrad.cli.check import _faults
-from rowgrad.graph.build import check
 from rowgrad.graph.export import to_dot, to_python, to_svg
 from rowgrad.graph.ordering import ordered
 from rowgrad.graph.page import Block, End, Page, PageError
+from rowgrad.graph.page_builder import check
 
 FEW, MANY = 500, 4000
 MARGIN = 3.0  # linear work takes 1, quadratic work MANY / FEW = 8

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rowgrad.arrays import NUMPY_DTYPE, aval_of
+from rowgrad._catalog.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
+from rowgrad._runtime.arrays import NUMPY_DTYPE, aval_of
 from rowgrad.graph.literal import format_literal, parse_attrs, parse_dtype, parse_literal, parse_shape
 from rowgrad.graph.page import PageError
-from rowgrad.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
 
 
 @pytest.mark.parametrize(

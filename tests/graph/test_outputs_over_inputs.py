@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from enuspace_files import SAMPLES
 
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.cli import main
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, ClientSession, Const, End, Page, Project, Scope, load, save
 from rowgrad.graph.export import save_python
-from rowgrad.graph.io.results_file import save_arrays
+from rowgrad.graph.io.state_file import save_arrays
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from page_makers import array_of, basic, loaded, loaded_file, page_of, project, same, same_blocks, through_file, varied
 
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io import dumps, load, loads, save
 from rowgrad.graph.io import store as page_store
 from rowgrad.graph.page import Block, Page, PageError, Project

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from page_makers import array_of, loaded, page_of, same, through_file
 
-from rowgrad.arrays import NUMPY_DTYPE, Array
+from rowgrad._runtime.arrays import NUMPY_DTYPE, Array
 from rowgrad.graph.io import dumps, save
 from rowgrad.graph.page import PageError
 

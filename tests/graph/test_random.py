@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from golden_cases import FOLDER
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import ClientSession, PageError, Scope, ops
 from rowgrad.graph.io.state_file import save_state
-from rowgrad.graph.random import logarithm, philox, sine_and_cosine
 from rowgrad.graph.state import identity_of
+from rowgrad.graph.variables import logarithm, philox, sine_and_cosine
 
 with np.load(FOLDER / "random.npz") as _members:
     RECORDED = dict(_members)

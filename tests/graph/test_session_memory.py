@@ -175,7 +175,7 @@ def test_the_command_calls_missing_memory_by_its_name(
     def load(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("rowgrad.cli.reading.load", load)
+    monkeypatch.setattr("rowgrad.cli.pages.load", load)
     assert main(["run", str(tmp_path / "page.json")]) == 1
     assert capsys.readouterr().err == "rowgrad run: out of memory\n"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from page_makers import array_of, same
 
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io.state_file import State, load_state, save_state
 from rowgrad.graph.page import PageError
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import CATALOG, Op
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Output, Scope, ops
-from rowgrad.spec import CATALOG, Op
 from samples import sample
 
 SMOOTH = [pytest.param(op, id=op.name) for op in CATALOG.values() if op.differentiable and op.adjoint]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad.errors import OpError
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Scope, ops
-from rowgrad.graph.tracing import trace
+from rowgrad.graph.trace import trace
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 from samples import sample
 
 TRACED = [op for op in CATALOG.values() if op.rows is not None and op.linear]

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rowgrad.spec import Arg
+from rowgrad._catalog.spec import Arg
 
 Array = np.ndarray[Any, Any]
 Spoil = Callable[[Array, Arg], Any]

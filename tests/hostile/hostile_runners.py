@@ -24,11 +24,11 @@ import rowgrad.jax
 import rowgrad.torch  # noqa: F401  both runners are loaded before anything is timed
 from jax_arrays import to_jax, x64
 from rowgrad import errors
-from rowgrad.arrays import NUMPY_DTYPE, aval_of, canonical
+from rowgrad._catalog.spec import CATALOG, Op
+from rowgrad._runtime.arrays import NUMPY_DTYPE, aval_of, canonical
 from rowgrad.errors import OpError
 from rowgrad.graph import Block, ClientSession, End, Page, check
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 from rowgrad.studio import verbs
 from rowgrad.studio.studio import Studio
 from rowgrad.torch.tensors import NAME

@@ -9,7 +9,7 @@ import numpy as np
 from hostile_runners import Refusal
 
 from golden_cases import same_bits
-from rowgrad.spec import CATALOG, Op
+from rowgrad._catalog.spec import CATALOG, Op
 from samples import sample
 
 # What no one argument is to blame for.

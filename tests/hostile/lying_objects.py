@@ -29,9 +29,9 @@ if __name__ == "__main__":
 import contextlib
 
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
+from rowgrad._catalog.spec import CATALOG, PLAN
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, PLAN
 from samples import sample
 
 Array = np.ndarray[Any, Any]
@@ -467,7 +467,7 @@ def call_planned(choice: random.Random, guarded: Guarded) -> None:
         OPS["SparseSegmentSumGrad"](grad, plan=plan)
         return
     table = guarded.like(np.ones((6, 3), np.float32))
-    updates.apply_planned("sgd", table, (), grad, plan, updates.Step(lr=0.1))
+    optim.apply_planned("sgd", table, (), grad, plan, optim.Step(lr=0.1))
 
 
 def call_buffer(choice: random.Random, guarded: Guarded) -> None:
@@ -490,9 +490,9 @@ def call_buffer(choice: random.Random, guarded: Guarded) -> None:
 def call_update(choice: random.Random, guarded: Guarded) -> None:
     """An optimizer step whose table, slots, gradient or ids lie."""
     grad, ids, segments = batch(choice)
-    rule = choice.choice(list(updates.RULES))
+    rule = choice.choice(list(optim.RULES))
     table: Any = np.ones((6, 3), np.float32) if choice.random() < 0.5 else guarded.like(np.ones((6, 3), np.float32))
-    slots: list[Any] = [guarded.like(s) for s in updates.new_slots(rule, table)]
+    slots: list[Any] = [guarded.like(s) for s in optim.new_slots(rule, table)]
     rows = np.unique(ids)
     row_grad = np.ones((len(rows), 3), np.float32)
     if choice.random() < 0.4:
@@ -503,7 +503,7 @@ def call_update(choice: random.Random, guarded: Guarded) -> None:
         slots[0] = of_class(choice.choice(SUBCLASSES), guarded.like(slots[0][:1]))
     victims = [table, *slots, grad, ids, segments, rows, row_grad]
     held: Any = LyingList(slots) if choice.random() < 0.1 else tuple(slots)
-    step = updates.Step(lr=0.1)
+    step = optim.Step(lr=0.1)
     if choice.random() < 0.1:
         object.__setattr__(step, "betas", choice.choice([(0.1,), (), LyingList([0.1, 0.2]), "ab"]))
 
@@ -512,16 +512,16 @@ def call_update(choice: random.Random, guarded: Guarded) -> None:
 
     which = choice.randrange(4)
     if which == 0:
-        updates.apply_rows(rule, table, held, may(row_grad), may(rows), step)
+        optim.apply_rows(rule, table, held, may(row_grad), may(rows), step)
     elif which == 1:
-        updates.apply_bags(rule, table, held, may(grad), may(ids), may(segments), step, weights=may(np.ones(len(ids))))
+        optim.apply_bags(rule, table, held, may(grad), may(ids), may(segments), step, weights=may(np.ones(len(ids))))
     elif which == 2:
-        updates.apply_all(rule, table, held, may(np.ones((6, 3), np.float32)), step)
+        optim.apply_all(rule, table, held, may(np.ones((6, 3), np.float32)), step)
     else:
         gradient = rg.IndexedRows(may(grad), may(ids[:4].copy()), 6, choice.random() < 0.5)
         if choice.random() < 0.3:
             object.__setattr__(gradient, choice.choice(["values", "indices", "num_rows"]), may(np.arange(3)))
-        updates.apply_gradient(rule, table, held, gradient, step)
+        optim.apply_gradient(rule, table, held, gradient, step)
 
 
 def call_sparse(choice: random.Random, guarded: Guarded) -> None:

@@ -22,9 +22,9 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
-from rowgrad import updates
+from rowgrad import optim
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG
 from samples import sample
 
 needs_fork = pytest.mark.skipif(
@@ -43,8 +43,8 @@ def large_calls() -> list[Callable[[], tuple[Any, ...]]]:
     segments[-1] = bags - 1
 
     def step() -> tuple[Any, ...]:
-        fresh, slots = table.copy(), updates.new_slots("adam", table)
-        updates.apply_bags("adam", fresh, slots, grad, ids, segments, updates.Step(lr=0.1), combiner="mean")
+        fresh, slots = table.copy(), optim.new_slots("adam", table)
+        optim.apply_bags("adam", fresh, slots, grad, ids, segments, optim.Step(lr=0.1), combiner="mean")
         return (fresh, *slots)
 
     return [
@@ -234,7 +234,7 @@ PROLOGUE = """
 import os, signal, sys, threading, time
 import numpy as np
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
 from rowgrad.raw_ops import OPS
 rng = np.random.default_rng(3)
 def batch(n, rows=5000, bags=2000, columns=16):
@@ -291,11 +291,11 @@ def test_interrupt_comes_after_the_step_that_runs() -> None:
     done = program("""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         grad, ids, segments, rows = batch(400_000)
-        step = updates.Step(lr=0.125)
+        step = optim.Step(lr=0.125)
         def take(table):
-            updates.apply_bags("adagrad", table, slots, grad, ids, segments, step)
+            optim.apply_bags("adagrad", table, slots, grad, ids, segments, step)
         table = np.zeros((rows, 16), np.float32)
-        slots = updates.new_slots("adagrad", table)
+        slots = optim.new_slots("adagrad", table)
         main = threading.main_thread().ident
         def interrupt():
             time.sleep(0.15)
@@ -309,7 +309,7 @@ def test_interrupt_comes_after_the_step_that_runs() -> None:
         except KeyboardInterrupt:
             pass
         seen = table.copy()
-        table, slots = np.zeros_like(table), updates.new_slots("adagrad", table)
+        table, slots = np.zeros_like(table), optim.new_slots("adagrad", table)
         whole = False
         for k in range(steps + 1):  # the interrupt may have come before the last was counted
             take(table)

@@ -14,18 +14,18 @@ import torch
 from corruptions import FORMS, spoils_of
 
 import rowgrad as rg
+import rowgrad._runtime.results
 import rowgrad.jax
-import rowgrad.results
 import rowgrad.torch
 from checkpoint_files import write_tensors
-from rowgrad import updates
+from rowgrad import optim
+from rowgrad._catalog.spec import PLAN, Arg
 from rowgrad.checkpoint import Checkpoint
 from rowgrad.errors import OpError
-from rowgrad.spec import PLAN, Arg
 
 F = np.float32
 _ANY = Arg("any", "T")
-_STEP = updates.Step(lr=0.5)
+_STEP = optim.Step(lr=0.5)
 _PLAN = rg.Plan([3, 0, 3], [0, 0, 1], 4)
 
 
@@ -48,7 +48,7 @@ def _table() -> np.ndarray:
 
 def _planned(**given: Any) -> None:
     plan = rg.Plan.of(*(given.pop(name) for name in PLAN))
-    updates.apply_planned("sgd", plan=plan, **given)
+    optim.apply_planned("sgd", plan=plan, **given)
 
 
 def _own_parts(plan: rg.Plan) -> dict[str, Any]:
@@ -78,20 +78,20 @@ def _sparse() -> dict[str, Any]:
 
 
 SUBJECTS = [
-    Subject("apply_rows", updates.apply_rows, lambda: {
+    Subject("apply_rows", optim.apply_rows, lambda: {
         "rule": "adagrad", "table": _table(), "slots": (np.ones((4, 2), F),), "grad": np.ones((2, 2), F),
         "row_ids": np.array([0, 3]), "step": _STEP}, ("table",)),
-    Subject("apply_all", updates.apply_all, lambda: {
+    Subject("apply_all", optim.apply_all, lambda: {
         "rule": "row_wise_adagrad", "table": _table(), "slots": (np.ones(4, F),), "grad": np.ones((4, 2), F),
         "step": _STEP}, ("table",)),
-    Subject("apply_bags", updates.apply_bags, lambda: {
+    Subject("apply_bags", optim.apply_bags, lambda: {
         "rule": "adam", "table": _table(), "slots": (np.ones((4, 2), F), np.ones((4, 2), F)),
         "grad": np.ones((2, 2), F), "indices": np.array([3, 0, 3]), "segment_ids": np.array([0, 0, 1]), "step": _STEP,
         "combiner": "mean", "weights": np.ones(3, F), "accumulate": "float32", "order": "sequential"}, ("table",)),
     Subject("apply_planned", _planned, lambda: {
         "table": _table(), "slots": (), "grad": np.ones((2, 2), F), "step": _STEP, "weights": np.ones(3, F),
         **_own_parts(_PLAN)}, ("table",)),
-    Subject("Step", updates.Step, lambda: {
+    Subject("Step", optim.Step, lambda: {
         "lr": 0.1, "eps": 0.1, "weight_decay": 0.1, "betas": (0.9, 0.99), "rate": 0.1, "lazy": True,
         "stochastic_rounding": False, "seed": 0, "step": 1}),
     Subject("Plan", rg.Plan, lambda: {
@@ -108,7 +108,7 @@ SUBJECTS = [
 
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rowgrad.results, "memory_limit", lambda: 1 << 26)
+    monkeypatch.setattr(rowgrad._runtime.results, "memory_limit", lambda: 1 << 26)
 
 
 def _memory(arguments: dict[str, Any]) -> dict[str, bytes]:

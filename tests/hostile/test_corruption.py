@@ -38,11 +38,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from judgement import SHARED, check_named, good_call, is_right, is_same
 
-import rowgrad.results
-from rowgrad.arrays import NUMPY_DTYPE, admit
+import rowgrad._runtime.results
+from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op, spread
+from rowgrad._runtime.arrays import NUMPY_DTYPE, admit
 from rowgrad.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from rowgrad.raw_ops import OPS as RAW
-from rowgrad.spec import CATALOG, QUANTIZED, Op, spread
 
 OPS = computed_ops()
 KERNEL_OPS = [op for op in OPS if op.kernel is not None]
@@ -59,7 +59,7 @@ LITTLE = 1 << 26  # bytes: results that would only take long are refused as too 
 @pytest.fixture(autouse=True, scope="module")
 def _little_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowgrad.results, "memory_limit", lambda: LITTLE)
+        patch.setattr(rowgrad._runtime.results, "memory_limit", lambda: LITTLE)
         yield
 
 

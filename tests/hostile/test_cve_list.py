@@ -28,8 +28,8 @@ from hostile_runners import (
 
 import rowgrad as rg
 import rowgrad.torch
+from rowgrad._catalog.spec import CATALOG
 from rowgrad._core import memory_limit
-from rowgrad.spec import CATALOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "hostile_input.md"
 # How a compiler says that it cannot know how many rows come out; then there is nothing to refuse yet.
@@ -68,8 +68,8 @@ def held(case: Case, runner: Runner) -> None:
 
 def _known(case: Case) -> Any:
     """What is known of the outputs before data is seen; a refusal from shapes alone would have been a refusal."""
-    from rowgrad.arrays import admit, avals_of, host_value
-    from rowgrad.check import infer
+    from rowgrad._runtime.arrays import admit, avals_of, host_value
+    from rowgrad._runtime.validation import infer
 
     op = CATALOG[case.op]
     arrays = admit(op, case.arguments)

@@ -20,9 +20,9 @@ from judgement import check_named, good_call, is_right
 from torch import Tensor
 
 from jax_arrays import x64
+from rowgrad._catalog.spec import Op
 from rowgrad.errors import OpError
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import Op
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import rowgrad.jax  # noqa: E402, F401  registers the target
-from rowgrad.native import CODE, KERNEL  # noqa: E402
+from rowgrad._runtime.numpy_runner import CODE, KERNEL  # noqa: E402
 
 GRAD = np.ones((2, 3), np.float32)
 IDS, SEGMENTS = np.array([0, 4, 4], np.int32), np.array([0, 0, 1], np.int32)
@@ -22,8 +22,8 @@ GOOD = [KERNEL["sparse_segment_grad"], 0, 4, F32, -1, I32, -1, I32, -1, I32, 0, 
 
 def good_script() -> list[int]:
     """What `lower` writes for the call above."""
-    from rowgrad.native import constants_of
-    from rowgrad.spec import CATALOG
+    from rowgrad._catalog.spec import CATALOG
+    from rowgrad._runtime.numpy_runner import constants_of
 
     op = CATALOG["SparseSegmentSumGrad"]
     constants = constants_of(op, op.attrs)

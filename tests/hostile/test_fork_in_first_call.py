@@ -22,7 +22,7 @@ import os, random, signal, sys, threading, time, warnings
 import numpy as np
 {imports}
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
 warnings.simplefilter("ignore")
 
 def calls():
@@ -83,7 +83,7 @@ rg.raw_ops.SparseFillEmptyRows([[0, 0]], ["a"], [2, 2], "b")
 rg.Plan([3, 0], [0, 1], num_rows=4)
 rg.dense_ops.MatMul(x, x, transpose_b=True)
 rg.SparseTensor.from_dense([[0, 5]]).to_dense()
-updates.apply_rows("sgd", x, (), x[:1].copy(), [3], updates.Step(lr=0.5))
+optim.apply_rows("sgd", x, (), x[:1].copy(), [3], optim.Step(lr=0.5))
 try:
     rg.raw_ops.SparseSegmentSum(x, [9], [0])
 except ValueError as error:
@@ -135,7 +135,7 @@ def test_first_calls_load_no_module_of_numpy() -> None:
     import sys
     import numpy as np
     import rowgrad as rg
-    from rowgrad import updates
+    from rowgrad import optim
     before = set(sys.modules)
     """
     after = "\nprint(sorted(m for m in set(sys.modules) - before))"

@@ -18,7 +18,7 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
-from rowgrad import native, native_dense
+from rowgrad._runtime import numpy_dense, numpy_runner
 from rowgrad.graph import ClientSession, Scope, ops
 from rowgrad.raw_ops import OPS, OpTable
 
@@ -76,7 +76,7 @@ def answer(k):
         importlib.import_module(name)
     from rowgrad import graph
     from rowgrad.raw_ops import OPS
-    from rowgrad.spec import CATALOG
+    from rowgrad._catalog.spec import CATALOG
     from samples import sample
 
     names = [op.name for op in CATALOG.values() if op.layer != "graph"]
@@ -114,7 +114,7 @@ if not raised:
     raised = [] if set(answers) == {{again}} and same else [len(set(answers)), answers[0] == again, same]
 print(raised)
 """
-MODULES = ["rowgrad.graph", "rowgrad.graph.export", "rowgrad.graph.enuspace", "rowgrad.updates", "rowgrad.checkpoint",
+MODULES = ["rowgrad.graph", "rowgrad.graph.export", "rowgrad.graph.enuspace", "rowgrad.optim", "rowgrad.checkpoint",
            "rowgrad.compat.v1", "rowgrad.cli", "rowgrad.tour", "samples"]  # fmt: skip
 
 
@@ -166,8 +166,8 @@ def test_threads_that_read_the_same_arrays() -> None:
 
 def test_judgements_that_are_forgotten_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread has shapes that others have, too; so few are remembered that all are forgotten all the time."""
-    monkeypatch.setattr(native, "_MANY", 3)
-    monkeypatch.setattr(native_dense, "_MANY", 3)
+    monkeypatch.setattr(numpy_runner, "_MANY", 3)
+    monkeypatch.setattr(numpy_dense, "_MANY", 3)
 
     def work(k: int) -> bool:
         right = True
@@ -188,7 +188,7 @@ def test_judgements_that_are_forgotten_meanwhile(monkeypatch: pytest.MonkeyPatch
 def test_a_size_that_changes_once_it_was_judged(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     """The call has the size it was judged with, and so have later calls with that size: ids beyond it are refused."""
     grad, ids, segments = np.ones((2, 4), np.float32), np.array([0, 2]), np.array([0, 1])
-    size, judge = np.array(3, dtype), native.infer
+    size, judge = np.array(3, dtype), numpy_runner.infer
 
     def infer(*args: Any) -> Any:
         judged = judge(*args)
@@ -197,8 +197,8 @@ def test_a_size_that_changes_once_it_was_judged(monkeypatch: pytest.MonkeyPatch,
         change.join()
         return judged
 
-    native._PREPARED.clear()
-    monkeypatch.setattr(native, "infer", infer)
+    numpy_runner._PREPARED.clear()
+    monkeypatch.setattr(numpy_runner, "infer", infer)
     assert OPS["SparseSegmentSumGrad"](grad, ids, segments, size).shape == (3, 4)
     monkeypatch.undo()
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"30 out of range \[0, 3\)"):
@@ -211,14 +211,14 @@ def test_sizes_of_a_dense_op_that_change_before_they_are_judged(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[list[int]], Any]
 ) -> None:
     """What is remembered of a call is what was judged, not what the caller's sizes were a moment before."""
-    x, sizes, judge = np.arange(12.0), make([3, 4]), native_dense.admit
+    x, sizes, judge = np.arange(12.0), make([3, 4]), numpy_dense.admit
 
     def admit(*args: Any) -> Any:
         sizes[0], sizes[1] = 4, 3
         return judge(*args)
 
-    native_dense._PREPARED.clear()
-    monkeypatch.setattr(native_dense, "admit", admit)
+    numpy_dense._PREPARED.clear()
+    monkeypatch.setattr(numpy_dense, "admit", admit)
     assert OPS["Reshape"](x, sizes).shape == (3, 4)
     monkeypatch.undo()
     assert OPS["Reshape"](x, make([3, 4])).shape == (3, 4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
 from rowgrad.raw_ops import OPS
 
 GRAD = np.ones((2, 3), np.float32)
@@ -49,11 +49,11 @@ def test_a_table_is_what_numpy_says_it_is(kind: type[lies.LyingArray]) -> None:
     claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": lies.GoodFlags()})
     around, small = guarded(2)
     with pytest.raises(rg.errors.OpError):
-        updates.apply_rows("sgd", lies.of_class(claims, small), (), GRAD[:1], np.array([5]), updates.Step(lr=1.0))
+        optim.apply_rows("sgd", lies.of_class(claims, small), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert around.are_intact()
     assert not small.any()
     around, whole = guarded(6)
-    updates.apply_rows("sgd", lies.of_class(kind, whole), (), GRAD[:1], np.array([5]), updates.Step(lr=1.0))
+    optim.apply_rows("sgd", lies.of_class(kind, whole), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert around.are_intact()
     assert whole[5].tolist() == [-1, -1, -1]
 
@@ -65,7 +65,7 @@ def test_the_interface_of_a_table_is_not_asked_for_its_address() -> None:
         __array_interface__ = elsewhere.__array_interface__  # type: ignore[assignment]
 
     table = np.zeros((6, 3), np.float32)
-    updates.apply_rows("sgd", table.view(Elsewhere), (), GRAD[:1], np.array([5]), updates.Step(lr=1.0))
+    optim.apply_rows("sgd", table.view(Elsewhere), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert not elsewhere.any()
     assert table[5, 0] == -1
 
@@ -82,7 +82,7 @@ def test_an_array_that_another_argument_changes(change: str) -> None:
             setattr(table, change, (18, 1) if change == "shape" else np.int32)
 
     with pytest.raises(rg.errors.OpError, match="changed its shape, dtype or memory layout"):
-        updates.apply_rows("sgd", table, (), lies.Converted(GRAD[:1], act), np.array([5]), updates.Step(lr=1.0))
+        optim.apply_rows("sgd", table, (), lies.Converted(GRAD[:1], act), np.array([5]), optim.Step(lr=1.0))
     assert not table.any()
 
 
@@ -104,7 +104,7 @@ class PlanOnce:
     """A plan whose arrays are longer at the first read than ever after."""
 
     def __init__(self) -> None:
-        self.plan, self.reads = rg.Plan([3, 0, 3], [0, 0, 1], num_rows=4), dict.fromkeys(rg.spec.PLAN, 0)
+        self.plan, self.reads = rg.Plan([3, 0, 3], [0, 0, 1], num_rows=4), dict.fromkeys(rg._catalog.spec.PLAN, 0)
 
     def __getattr__(self, name: str) -> Any:
         part = getattr(self.plan, name)
@@ -119,7 +119,7 @@ def test_every_part_of_a_plan_is_read_once(planned: str) -> None:
         OPS["SparseSegmentSumGrad"](GRAD, plan=plan)
     else:
         table = np.zeros((4, 3), np.float32)
-        updates.apply_planned("sgd", table, (), GRAD, plan, updates.Step(lr=1.0))
+        optim.apply_planned("sgd", table, (), GRAD, plan, optim.Step(lr=1.0))
     assert set(plan.reads.values()) == {1}
 
 
@@ -148,19 +148,19 @@ def test_a_changed_buffer_is_refused() -> None:
 
 
 def test_a_changed_step_is_refused() -> None:
-    step = updates.Step(lr=1.0)
+    step = optim.Step(lr=1.0)
     object.__setattr__(step, "betas", ())
     object.__setattr__(step, "rate", 1.0)
     table = np.zeros((6, 3), np.float32)
     with pytest.raises(rg.errors.InvalidArgumentError, match="6 numbers"):
-        updates.apply_rows("sgd", table, (), GRAD[:1], np.array([5]), step)
+        optim.apply_rows("sgd", table, (), GRAD[:1], np.array([5]), step)
 
 
 def test_messages_hold_no_address() -> None:
     rows = rg.IndexedRows(GRAD, np.array([0, 1]), object())  # type: ignore[arg-type]
     calls = [
         lambda: OPS["SparseSegmentSumGrad"](GRAD, IDS, SEGMENTS, 6, out=[object()]),
-        lambda: updates.apply_gradient("sgd", np.zeros((6, 3), np.float32), (), rows, updates.Step(lr=1.0)),
+        lambda: optim.apply_gradient("sgd", np.zeros((6, 3), np.float32), (), rows, optim.Step(lr=1.0)),
     ]
     for call in calls:
         with pytest.raises(rg.errors.OpError) as caught:

@@ -17,7 +17,7 @@ PROLOGUE = """
 import resource, sys
 import numpy as np
 import rowgrad as rg
-from rowgrad import updates
+from rowgrad import optim
 from rowgrad.errors import ResourceExhaustedError
 from rowgrad.raw_ops import OPS
 rng = np.random.default_rng(3)
@@ -81,13 +81,13 @@ def test_workspace_the_system_refuses() -> None:
         few = OPS["SparseSegmentSumGrad"](grad, ids[:9], segments[:9], rows, out=buffer).copy()
         seven, halves = np.full((rows, 2), 7.0), np.ones((n, 1), np.float16)
         wide = np.full((220_000, 40), 7.0)  # beyond what is written whole
-        state = [table, *updates.new_slots("adam", table, 0.5)]
+        state = [table, *optim.new_slots("adam", table, 0.5)]
         before = [a.tobytes() for a in state]
-        step = updates.Step(lr=0.1)
+        step = optim.Step(lr=0.1)
         rg.set_num_threads(2)
         OPS["SparseSegmentSum"](table, ids[:99_999], segments[:99_999])  # its threads are there
         leave(60)
-        refused(lambda: updates.apply_bags("adam", table, state[1:], grad, ids, segments, step, combiner="mean"),
+        refused(lambda: optim.apply_bags("adam", table, state[1:], grad, ids, segments, step, combiner="mean"),
                 "apply_bags: ", "workspace for 12000000 elements")
         assert [a.tobytes() for a in state] == before
         order = "blocked"  # always by sorting
@@ -109,7 +109,7 @@ def test_workspace_the_system_refuses() -> None:
         # And then all is well again, on the same arrays.
         again = OPS["SparseSegmentSumGrad"](grad, ids[:9], segments[:9], rows, out=buffer)
         assert again.tobytes() == few.tobytes()
-        updates.apply_bags("adam", table, state[1:], grad, ids[:99], segments[:99], step)
+        optim.apply_bags("adam", table, state[1:], grad, ids[:99], segments[:99], step)
         assert table.tobytes() != before[0]
     """)
 

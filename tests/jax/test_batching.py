@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from jax_arrays import placed, x64
-from rowgrad import native
-from rowgrad.check import infer
+from rowgrad._catalog.spec import CATALOG, PLAN, Op
+from rowgrad._runtime import numpy_runner
+from rowgrad._runtime.validation import infer
 from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, refuse
 from rowgrad.jax.vmap import Namespace, batched
-from rowgrad.spec import CATALOG, PLAN, Op
 from samples import sample
 
 ITEMS = 3
@@ -36,7 +36,7 @@ class Runner:
     def __call__(self, op: Op, arguments: dict[str, Any], attrs: Any) -> tuple[Any, ...]:
         self.calls += 1
         given = {n: np.asarray(v) if isinstance(v, jax.Array) else v for n, v in arguments.items()}
-        return tuple(map(placed, native.call(op, given, attrs, None)))
+        return tuple(map(placed, numpy_runner.call(op, given, attrs, None)))
 
 
 def items_of(op: Op, dtype: Any) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def together(op: Op, items: list[dict[str, Any]], differing: tuple[str, ...], ru
 
 def one_by_one(op: Op, items: list[dict[str, Any]], differing: tuple[str, ...]) -> list[tuple[Any, ...]]:
     calls = [{n: (i if n in differing else items[0])[n] for n in op.input_names} for i in items]
-    return [native.call(op, arguments, op.attrs, None) for arguments in calls]
+    return [numpy_runner.call(op, arguments, op.attrs, None) for arguments in calls]
 
 
 def same(outputs: Any, dims: Any, wanted: list[tuple[Any, ...]]) -> None:
@@ -157,7 +157,7 @@ def test_traced(op: Op) -> None:
     given = [np.stack([i[n] for i in items]) if n in differing else items[0][n] for n in names]
     with x64(True):
         outputs = jax.eval_shape(call, *given)
-    for output, dim, one in zip(outputs, dims, native.call(op, items[0], op.attrs, None), strict=True):
+    for output, dim, one in zip(outputs, dims, numpy_runner.call(op, items[0], op.attrs, None), strict=True):
         assert output.dtype == one.dtype
         assert output.shape == (one.shape if dim is None else (*one.shape[:dim], ITEMS, *one.shape[dim:]))
 
@@ -184,7 +184,7 @@ def test_no_items() -> None:
         outputs, dims = batched(
             op, op.attrs, 0, given, [0 if n in differing else None for n in op.input_names], Runner()
         )
-        for output, dim, one in zip(outputs, dims, native.call(op, items[0], op.attrs, None), strict=True):
+        for output, dim, one in zip(outputs, dims, numpy_runner.call(op, items[0], op.attrs, None), strict=True):
             assert output.shape == (*one.shape[:dim], 0, *one.shape[dim:])
 
 
@@ -195,7 +195,7 @@ def test_bags_given_by_offsets() -> None:
         attrs = {**op.attrs, "include_last_offset": include}
         run = Runner()
         outputs, dims = batched(op, attrs, ITEMS, [jnp.asarray(offsets), 5], [0, None], run)
-        same(outputs, dims, [native.call(op, {"offsets": o, "num_ids": 5}, attrs, None) for o in offsets])
+        same(outputs, dims, [numpy_runner.call(op, {"offsets": o, "num_ids": 5}, attrs, None) for o in offsets])
         assert run.calls == 1
 
 
@@ -208,7 +208,7 @@ def test_an_id_outside_its_item_names_the_item(bad: int) -> None:
     ids = IDS.copy()
     ids[1, 2] = bad
     with pytest.raises(InvalidArgumentError) as alone:
-        native.call(GATHER, {"params": TABLES[1], "indices": ids[1]}, GATHER.attrs, None)
+        numpy_runner.call(GATHER, {"params": TABLES[1], "indices": ids[1]}, GATHER.attrs, None)
     with pytest.raises(InvalidArgumentError) as found:
         batched(GATHER, GATHER.attrs, ITEMS, [jnp.asarray(TABLES), jnp.asarray(ids)], [0, 0], Runner())
     for fact in ("message", "argument", "position", "value", "bound"):

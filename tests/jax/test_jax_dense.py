@@ -14,9 +14,9 @@ import pytest
 import rowgrad as rg
 from dense_ways import CALLS, inputs_of
 from jax_arrays import placed, x64
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, QUANTIZED, Op
 from samples import sample
 
 PER_PROGRAM = 24  # calls compiled together: a program by itself costs more than the calls in it

@@ -13,9 +13,9 @@ import rowgrad as rg
 from conformance.test_golden import RANK_ONE, assert_refused, by_op, run
 from golden_cases import Case, same_bits
 from jax_arrays import to_jax, x64
-from rowgrad.arrays import aval_of
-from rowgrad.check import infer
-from rowgrad.spec import CATALOG
+from rowgrad._catalog.spec import CATALOG
+from rowgrad._runtime.arrays import aval_of
+from rowgrad._runtime.validation import infer
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import rowgrad as rg
 from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixed
 from golden_cases import Case, cases, same_bits
 from jax_arrays import to_jax, x64
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from test_embedding import EXTREME_NORMS
 
 CASES = list(cases("valid", composites=True))

@@ -1,4 +1,4 @@
-"""Optimizers of rows: the steps of rowgrad.updates, optax's protocol, tables that stay where they are."""
+"""Optimizers of rows: the steps of rowgrad.optim, optax's protocol, tables that stay where they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import rowgrad as rg
 from jax_arrays import x64
-from rowgrad import updates
+from rowgrad import optim as updates
 from rowgrad.jax import Table, optim, value_and_rows
 
 RULES = {

@@ -13,8 +13,8 @@ from jax.test_util import check_grads
 import rowgrad as rg
 from golden_cases import same_bits
 from jax_arrays import split, x64
+from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 
 KERNELS = [op for op in CATALOG.values() if op.kernel is not None]
 DIFFERENTIABLE = [op for op in KERNELS if op.adjoint is not None]

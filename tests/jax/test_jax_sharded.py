@@ -17,12 +17,12 @@ from jax.sharding import Mesh, PartitionSpec
 
 import rowgrad.jax as rgj
 from jax_arrays import x64
+from rowgrad._catalog.rows import IndexedRows
+from rowgrad._catalog.rules import RULES
 from rowgrad.errors import InvalidArgumentError, UnimplementedError
 from rowgrad.jax import Table, optim, sharded
 from rowgrad.jax.sharded.layout import locate, places_of
-from rowgrad.parts import locate as rule
-from rowgrad.rows import IndexedRows
-from rowgrad.update_rules import RULES
+from rowgrad.sharding.rule import locate as rule
 
 MESH = Mesh(np.array(jax.devices()[:1]), ("x",))
 SPLIT = PartitionSpec("x")

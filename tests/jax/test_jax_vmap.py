@@ -14,8 +14,8 @@ import rowgrad as rg
 import rowgrad.jax as rgj
 from golden_cases import same_bits
 from jax_arrays import placed, split, x64
+from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 
 KERNELS = [op for op in CATALOG.values() if op.kernel is not None]
 ITEMS = 3

@@ -15,8 +15,8 @@ import rowgrad as rg
 from golden_cases import Case, cases
 from jax_arrays import x64
 from portable_calls import assert_close, prepare, prepare_sample, reference, run_together, sized_ops
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.jax import portable
-from rowgrad.spec import CATALOG
 from samples import sample
 
 SHORT = (np.float16, ml_dtypes.bfloat16)
@@ -196,7 +196,7 @@ def test_4096_ones(dtype: Any, stuck: int) -> None:
     """Summed in float32 they are 4096; where the kernel rounds every sum to 16 bits, they get stuck."""
     ones, row, ids = np.ones((4096, 1), dtype), np.ones((1, 1), dtype), np.zeros(4096, np.int64)
     bags = {"indices": ids, "segment_ids": ids, "weights": ones[:, 0]}
-    plan = {part: getattr(rg.Plan(ids, ids, 1), part) for part in rg.spec.PLAN}
+    plan = {part: getattr(rg.Plan(ids, ids, 1), part) for part in rg._catalog.spec.PLAN}
     positions = {"reverse_index_map": ids, "grad_values": np.ones(1, dtype)}
     wide_sums: list[tuple[str, dict[str, Any]]] = [
         ("SparseSegmentSumWithNumSegments", {"data": row, **bags, "num_segments": 1}),

@@ -24,8 +24,8 @@ from portable_calls import (
     run_together,
     sized_ops,
 )
-from rowgrad import native
-from rowgrad.spec import CATALOG, Arg, Aval
+from rowgrad._catalog.spec import CATALOG, Arg, Aval
+from rowgrad._runtime import numpy_runner
 
 INDEX_AND_SEGMENT = {"index_not_in_output", "segment_count", "segment_not_in_grad"}
 PLAN_FAULTS = {"plan_rows", "plan_starts", "plan_segments"}
@@ -67,13 +67,13 @@ def _wide() -> Iterator[None]:
 def refused_as(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of all faults the kernels find."""
     keys: list[str] = []
-    word = native.refuse
+    word = numpy_runner.refuse
 
     def noted(key: str, *args: Any, **facts: Any) -> Any:
         keys.append(key)
         return word(key, *args, **facts)
 
-    monkeypatch.setattr(native, "refuse", noted)
+    monkeypatch.setattr(numpy_runner, "refuse", noted)
     return keys
 
 

@@ -22,7 +22,7 @@ def loaded_after(statement: str) -> set[str]:
         "import rowgrad",
         "import rowgrad.cli",
         "import rowgrad.checkpoint",
-        "import rowgrad.updates",
+        "import rowgrad.optim",
         "import rowgrad as rg; rg.catalog()",
     ],
 )

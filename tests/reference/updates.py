@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rowgrad.updates import Step
+from rowgrad.optim import Step
 
 Array = np.ndarray[Any, Any]
 _MASK = (1 << 64) - 1

@@ -12,9 +12,9 @@ import pytest
 
 from rowgrad.graph import Block, End, Page
 from rowgrad.studio import verbs
-from rowgrad.studio.folder import Folder
-from rowgrad.studio.hub import Hub
-from rowgrad.studio.pool import Pool
+from rowgrad.studio.array_pool import Pool
+from rowgrad.studio.events import Hub
+from rowgrad.studio.project import Folder
 
 
 class NotedRuns:
@@ -57,7 +57,7 @@ class FilesStudio:
         return self.listener.take(0)
 
 
-ROOMS = ("project_verbs", "page_verbs", "out_verbs")
+ROOMS = ("project_verbs", "import_export_verbs")
 
 
 def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:

@@ -14,9 +14,9 @@ from typing import Any
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.studio import verbs
-from rowgrad.studio.asked import Asked
-from rowgrad.studio.hub import Hub
+from rowgrad.studio.events import Hub
 from rowgrad.studio.limits import Limits
+from rowgrad.studio.verbs import Asked
 
 verbs._ROOMS = ()
 verbs.VERBS.clear()
@@ -88,7 +88,7 @@ def fail(studio: Any, given: Asked) -> Any:
 
 def main() -> None:
     from rowgrad.studio.access import Access
-    from rowgrad.studio.opening import hosts_of, listen, serve
+    from rowgrad.studio.serve import hosts_of, listen, serve
 
     told = json.loads(sys.argv[1])
     host = "127.0.0.1"

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_studio_extra_bounds_what_it_subclasses() -> None:
-    """connections.py depends on internals of uvicorn and on h11, which had a request-smuggling bug before 0.16."""
+    """serve.py depends on internals of uvicorn and on h11, which had a request-smuggling bug before 0.16."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for extra in ("studio", "dev"):
         found = {parsed.name: parsed.specifier for parsed in map(Requirement, extras[extra])}

@@ -15,10 +15,9 @@ from files_studio import everything, folder_in, large, listed, small
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Page, PageError, Project, load, save
-from rowgrad.studio import names
-from rowgrad.studio.folder import Folder
-from rowgrad.studio.folder_listing import MOST_FILE, Listing
-from rowgrad.studio.pool import Pool
+from rowgrad.studio import page_names
+from rowgrad.studio.array_pool import Pool
+from rowgrad.studio.project import MOST_FILE, Folder, Listing
 
 
 def test_pages_are_listed_by_name(tmp_path: Path) -> None:
@@ -100,8 +99,8 @@ def test_names_no_page_can_have(name: str, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="must be a page's name"):
             act()
     assert everything(tmp_path) == before
-    assert names.fault(names.fitted(name)) is None
-    assert names.fault(names.fitted(name, 30) + "x" * 30) is None
+    assert page_names.fault(page_names.fitted(name)) is None
+    assert page_names.fault(page_names.fitted(name, 30) + "x" * 30) is None
 
 
 def test_names_that_differ_in_case_only(tmp_path: Path) -> None:

@@ -11,52 +11,52 @@ import pytest
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import PageError, Project, save
 from rowgrad.graph.summary import summary
-from rowgrad.studio import gallery
-from rowgrad.studio.pool import Pool
+from rowgrad.studio import project_verbs
+from rowgrad.studio.array_pool import Pool
 
-NAMES = [entry["name"] for entry in gallery.entries()]
+NAMES = [entry["name"] for entry in project_verbs.entries()]
 REFUSED = {"11_sparse_add_int_thresh_refused"}  # shows what an error looks like
 
 
 def test_every_page_has_a_title_and_a_line() -> None:
     assert len(NAMES) == 33
-    for entry in gallery.entries():
+    for entry in project_verbs.entries():
         assert entry.keys() == {"name", "title", "blocks", "text"}
         assert entry["title"][0].isupper()
         assert "_" not in entry["title"]
         assert entry["text"]
         assert "\n" not in entry["text"]
         assert entry["blocks"] > 0
-    assert next(e for e in gallery.entries() if e["name"] == "09_sparse_slice")["title"] == "Sparse slice"
+    assert next(e for e in project_verbs.entries() if e["name"] == "09_sparse_slice")["title"] == "Sparse slice"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_opens_in_a_browser_and_is_judged(name: str, tmp_path: Path) -> None:
     pool = Pool(tmp_path)
-    page = pool.read_page(json.loads(json.dumps(pool.write_page(gallery.page(name)), allow_nan=False)))
+    page = pool.read_page(json.loads(json.dumps(pool.write_page(project_verbs.page(name)), allow_nan=False)))
     checked = json.loads(json.dumps(summary(page), allow_nan=False))
     assert bool(checked["errors"]) == (name in REFUSED)
     assert bool(checked["sessions"]) == (name not in REFUSED)
-    assert ElementTree.fromstring(gallery.picture(name)).tag.endswith("svg")
+    assert ElementTree.fromstring(project_verbs.gallery_picture(name)).tag.endswith("svg")
 
 
 def test_an_installed_package_has_them_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "a" / "b" / "c" / "rowgrad" / "studio"
     package.mkdir(parents=True)
-    monkeypatch.setattr(gallery, "__file__", str(package / "gallery.py"))
-    assert gallery.folder() is None
-    assert gallery.entries() == []
+    monkeypatch.setattr(project_verbs, "__file__", str(package / "gallery.py"))
+    assert project_verbs.folder() is None
+    assert project_verbs.entries() == []
     with pytest.raises(InvalidArgumentError, match="it is empty"):
-        gallery.page("x")
+        project_verbs.page("x")
     (package / "gallery_pages").mkdir()
-    assert gallery.folder() == package / "gallery_pages"
+    assert project_verbs.folder() == package / "gallery_pages"
 
 
 def test_a_project_is_no_page_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gallery_pages").mkdir()
     save(Project("x"), tmp_path / "gallery_pages" / "x.json")
-    monkeypatch.setattr(gallery, "__file__", str(tmp_path / "gallery.py"))
-    (entry,) = gallery.entries()
+    monkeypatch.setattr(project_verbs, "__file__", str(tmp_path / "gallery.py"))
+    (entry,) = project_verbs.entries()
     assert "pages only" in entry["text"]
     with pytest.raises(PageError, match="pages only"):
-        gallery.page("x")
+        project_verbs.page("x")

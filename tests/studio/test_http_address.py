@@ -23,8 +23,8 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from rowgrad.studio import opening
-from rowgrad.studio.address_files import TOKEN, keep_port, kept_port, kept_token
+from rowgrad.studio import serve
+from rowgrad.studio.serve import TOKEN, keep_port, kept_port, kept_token
 
 _MAIN = "import sys; from rowgrad.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -152,8 +152,8 @@ def test_a_port_that_is_none(tmp_path: Path, text: str) -> None:
 
 def test_who_can_connect_to_a_host() -> None:
     local = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost"]
-    assert all(map(opening.is_local, local))
-    assert not any(map(opening.is_local, ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org", ""]))
+    assert all(map(serve.is_local, local))
+    assert not any(map(serve.is_local, ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org", ""]))
 
 
 def test_a_window_is_opened_where_there_is_a_browser_that_has_one(
@@ -161,14 +161,14 @@ def test_a_window_is_opened_where_there_is_a_browser_that_has_one(
 ) -> None:
     monkeypatch.delenv("BROWSER", raising=False)
     monkeypatch.setattr(webbrowser, "_tryorder", [])
-    assert not opening.open_browser("http://127.0.0.1:1/")
+    assert not serve.open_browser("http://127.0.0.1:1/")
     of_the_terminal = webbrowser.GenericBrowser([sys.executable, "-c", "import sys; open(sys.argv[1], 'x')", "%s"])
     monkeypatch.setattr(webbrowser, "_tryorder", ["w3m"])
     monkeypatch.setattr(webbrowser, "_browsers", {"w3m": [None, of_the_terminal]})
-    assert not opening.open_browser(str(tmp_path / "not opened"))
+    assert not serve.open_browser(str(tmp_path / "not opened"))
     monkeypatch.setenv("BROWSER", "w3m")
     before = set(threading.enumerate())
-    assert opening.open_browser(str(tmp_path / "opened"))
+    assert serve.open_browser(str(tmp_path / "opened"))
     for thread in set(threading.enumerate()) - before:
         thread.join()
     assert os.listdir(tmp_path) == ["opened"]

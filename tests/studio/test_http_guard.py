@@ -140,7 +140,7 @@ def test_headers_on_every_answer(served: Served) -> None:
 
 def test_what_answers_verbs_loads_no_server() -> None:
     """The notebook's widget calls verbs, too, and needs no packages of HTTP."""
-    call = "import sys, rowgrad.studio.verbs, rowgrad.studio.hub; print({'starlette', 'uvicorn'} & set(sys.modules))"
+    call = "import sys, rowgrad.studio.verbs, rowgrad.studio.events; print({'starlette', 'uvicorn'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

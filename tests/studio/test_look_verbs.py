@@ -15,7 +15,7 @@ from golden_cases import FOLDER
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 from rowgrad.graph.page import End
-from rowgrad.studio.literals import value_of_words
+from rowgrad.studio.value_input import value_of_words
 
 __all__ = ["asking"]
 EXAMPLES = json.loads((FOLDER / "blocks_examples.json").read_text())

@@ -12,7 +12,7 @@ from files_studio import FilesStudio, everything, large, small, studio_in
 
 from rowgrad.errors import InvalidArgumentError, ResourceExhaustedError
 from rowgrad.graph import Block, Page, PageError, Project, dumps, load, loads, save
-from rowgrad.studio import out_verbs
+from rowgrad.studio import import_export_verbs
 
 SAMPLES = Path(__file__).parents[1] / "graph" / "enuspace_samples"
 
@@ -52,18 +52,18 @@ def test_an_exported_script_runs(studio: FilesStudio) -> None:
 
 
 def test_large_exports_are_bounded(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_verbs, "MOST_EXPORTED", 3999)
+    monkeypatch.setattr(import_export_verbs, "MOST_EXPORTED", 3999)
     page = studio.pool.write_page(large())
     for form in ("python", "json"):
         with pytest.raises(ResourceExhaustedError, match=r"4000 bytes.*at most 3999"):
             studio.ask("export", {"page": page, "as": form})
     assert studio.ask("export", {"page": page, "as": "svg"})["text"]
-    monkeypatch.setattr(out_verbs, "MOST_EXPORTED", 4000)
+    monkeypatch.setattr(import_export_verbs, "MOST_EXPORTED", 4000)
     assert studio.ask("export", {"page": page, "as": "json"})["text"]
 
 
 def test_strings_count_as_what_they_are(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_verbs, "MOST_EXPORTED", 3999)
+    monkeypatch.setattr(import_export_verbs, "MOST_EXPORTED", 3999)
     page = Page("p", [Block("a", "Const", {"val": np.array(["x" * 4000], dtype=object)})])
     with pytest.raises(ResourceExhaustedError):
         studio.ask("export", {"page": studio.pool.write_page(page), "as": "json"})
@@ -174,6 +174,6 @@ def test_files_that_are_no_pages(studio: FilesStudio, name: str, body: bytes, wo
 
 
 def test_large_imports_are_bounded(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_verbs, "MOST_IMPORTED", 10)
+    monkeypatch.setattr(import_export_verbs, "MOST_IMPORTED", 10)
     with pytest.raises(InvalidArgumentError, match="at most 10 bytes; got 11"):
         studio.ask("import", {"name": "x.dat"}, b"x" * 11)

@@ -15,8 +15,8 @@ import pytest
 from files_studio import large, small
 
 from rowgrad.graph import Block, Page, PageError
-from rowgrad.studio import pool as pool_module
-from rowgrad.studio.pool import Pool
+from rowgrad.studio import array_pool as pool_module
+from rowgrad.studio.array_pool import Pool
 
 
 def again(tree: Any) -> Any:

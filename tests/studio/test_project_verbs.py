@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from files_studio import FilesStudio, everything, large, small, studio_in
 
+from rowgrad._catalog.spec import ALL_DTYPES, CATALOG
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Page, PageError, save
-from rowgrad.spec import ALL_DTYPES, CATALOG
 from rowgrad.studio import project_verbs
 
 

@@ -16,22 +16,20 @@ import httpx
 import numpy as np
 import pytest
 
-from rowgrad.cli.exits import UsageError
+from rowgrad.cli.errors import UsageError
 from rowgrad.cli.studio import _features
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, End, Page, PageError
 from rowgrad.studio import verbs
 from rowgrad.studio.access import Access
+from rowgrad.studio.charts import number
 from rowgrad.studio.features import FEATURES
-from rowgrad.studio.guard import Hosts
-from rowgrad.studio.json_body import parse_object
+from rowgrad.studio.http import make_app
+from rowgrad.studio.http_requests import Hosts, parse_object
 from rowgrad.studio.limits import LIMITS
-from rowgrad.studio.literals import parse_value
-from rowgrad.studio.server import make_app
-from rowgrad.studio.short_texts import short_text
 from rowgrad.studio.studio import Studio
-from rowgrad.studio.trends import number
-from rowgrad.studio.uploads import arrays_of
+from rowgrad.studio.value_input import arrays_of, parse_value
+from rowgrad.studio.value_text import short_text
 
 TOKEN = "a-token-for-tests-0123456789"
 

@@ -15,8 +15,8 @@ from running_studio import Asking, asking, counting, ends
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
-from rowgrad.studio.pacing import URGENT, USUAL, Gate, Teller
-from rowgrad.studio.page_run import EDITED
+from rowgrad.studio.page_session import EDITED
+from rowgrad.studio.throttle import URGENT, USUAL, Gate, Teller
 
 __all__ = ["asking"]
 
@@ -319,7 +319,7 @@ def test_snapshots_are_gone_back_to(asking: Asking) -> None:
 
 
 def test_snapshots_are_bounded(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowgrad.studio.snapshots.MOST", 3)
+    monkeypatch.setattr("rowgrad.studio.runs.MOST", 3)
     asking.put(counting())
     for k in range(5):
         asking.ask("run", name="counting")
@@ -411,8 +411,8 @@ def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
             timer.act()
 
     timers: list[Timer] = []
-    monkeypatch.setattr("rowgrad.studio.pacing.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr("rowgrad.studio.pacing.threading.Timer", Timer)
+    monkeypatch.setattr("rowgrad.studio.throttle.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("rowgrad.studio.throttle.threading.Timer", Timer)
     teller = Teller(lambda: told.append(now[0]))
     for _ in range(50):
         teller.soon()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from running_studio import Asking, asking, counting
 
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph.build import build
 from rowgrad.graph.page import Block, End, Page
+from rowgrad.graph.page_builder import build
 from rowgrad.graph.session import ClientSession
-from rowgrad.studio import trends
-from rowgrad.studio.trends import Trends
+from rowgrad.studio import charts
+from rowgrad.studio.charts import Trends
 
 __all__ = ["asking"]
 
@@ -99,8 +99,8 @@ class Nothing:
 
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trends, "KEPT", 1000)
-    monkeypatch.setattr(trends, "SENT", 100)
+    monkeypatch.setattr(charts, "KEPT", 1000)
+    monkeypatch.setattr(charts, "SENT", 100)
     made = Trends()
     for run in range(1, 2501):
         made.record(run, Nothing(), {"a.y": np.array([float(run)]), "b.y": np.array("x", object)})  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_element_as_a_number(array: Any, at: tuple[int, ...], expected: float) -> None:
-    assert np.array_equal(trends.number(array, at), expected, equal_nan=True)
+    assert np.array_equal(charts.number(array, at), expected, equal_nan=True)
 
 
 def test_entries_of_lists_and_pins_that_went() -> None:
@@ -141,8 +141,8 @@ def test_entries_of_lists_and_pins_that_went() -> None:
     together = Block("l", "InputList", wires={"outputlist": [End("a", "output"), End("b", "output")]})
     session = ClientSession(build(Page("p", [*constants, together])))
     made = Trends()
-    watched = [trends.Watched("l", "output", entry) for entry in (None, 1, 2)]
-    made.watch([*watched, trends.Watched("gone", "output"), trends.Watched("a", "gone")])
+    watched = [charts.Watched("l", "output", entry) for entry in (None, 1, 2)]
+    made.watch([*watched, charts.Watched("gone", "output"), charts.Watched("a", "gone")])
     made.record(1, session, {})  # before any run
     session.run("l.output")
     made.record(2, session, {})

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from running_studio import Asking, asking
 
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import ALL_DTYPES, QUANTIZED
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import save_arrays
-from rowgrad.spec import ALL_DTYPES, QUANTIZED
-from rowgrad.studio import uploads
+from rowgrad.studio import value_input
 
 __all__ = ["asking"]
 GRID = {"rows": [0, 1], "columns": [0, 1]}
@@ -314,10 +314,10 @@ def test_files_that_unpack_to_too_much_are_refused(asking: Asking, monkeypatch: 
     made = io.BytesIO()
     np.savez_compressed(made, a=np.zeros(1000), b=np.zeros(1000))
     assert len(made.getvalue()) < 2000
-    monkeypatch.setattr("rowgrad.studio.uploads.MOST_BYTES", 16_000)
+    monkeypatch.setattr("rowgrad.studio.value_input.MOST_BYTES", 16_000)
     with pytest.raises(InvalidArgumentError, match="unpack to more than 16000 bytes"):
         asking.ask("upload", {"name": "a.npz"}, made.getvalue())
-    monkeypatch.setattr("rowgrad.studio.uploads.MOST_BYTES", 17_000)
+    monkeypatch.setattr("rowgrad.studio.value_input.MOST_BYTES", 17_000)
     assert sent(asking, "a.npz", made.getvalue()).keys() == {"a", "b"}
     with pytest.raises(InvalidArgumentError, match=r"t\.csv: it has 17001 bytes; allowed are 17000"):
         asking.ask("upload", {"name": "t.csv"}, b"1" * 17_001)
@@ -350,7 +350,7 @@ def test_archives_are_bounded_before_they_are_unpacked(asking: Asking, monkeypat
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         with pytest.raises(InvalidArgumentError, match=f"it is packed by method {method}; NumPy has 0 and 8"):
             asking.ask("upload", {"name": "a.npz"}, archive([("a.npy", one)], method))
-    monkeypatch.setattr("rowgrad.studio.uploads.MOST_CELLS", 3)
+    monkeypatch.setattr("rowgrad.studio.value_input.MOST_CELLS", 3)
     with pytest.raises(InvalidArgumentError, match=r"it has about 4 cells, allowed are 3; save it as a \.npy file"):
         asking.ask("upload", {"name": "t.csv"}, b"1,2\n3,4\n")
 
@@ -359,7 +359,7 @@ def test_files_are_unpacked_one_at_a_time(asking: Asking, monkeypatch: pytest.Mo
     """So that the bound of one file is the bound of all."""
     seen = []
     monkeypatch.setattr(
-        "rowgrad.studio.value_verbs.arrays_of", lambda *_: seen.append(uploads.unpacking.locked()) or {}
+        "rowgrad.studio.value_verbs.arrays_of", lambda *_: seen.append(value_input.unpacking.locked()) or {}
     )
     asking.ask("upload", {"name": "a.npy"}, npy(np.zeros(1)))
     assert seen == [True]

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rowgrad.arrays import NUMPY_DTYPE, Array
+from rowgrad._catalog.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
+from rowgrad._runtime.arrays import NUMPY_DTYPE, Array
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
-from rowgrad.studio.heat import heat_of
-from rowgrad.studio.literals import parse_value, value_of_words
-from rowgrad.studio.short_texts import literal_text, preview, short_text
-from rowgrad.studio.windows import window_of
+from rowgrad.studio.value_input import parse_value, value_of_words
+from rowgrad.studio.value_text import heat_of, literal_text, preview, short_text, window_of
 
 
 def some(dtype: str, count: int = 300) -> Array:

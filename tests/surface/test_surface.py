@@ -23,7 +23,7 @@ def names() -> str:
     lines = [f"rowgrad.{n}" for n in sorted(top)]
     for module in MODULES:
         inside = vars(getattr(rg, module))
-        public = [n for n, v in inside.items() if not n.startswith("_") and belongs(v, module)]
+        public = [n for n, v in inside.items() if not n.startswith("_") and belongs(v, module) and n not in top]
         lines += [f"rowgrad.{module}.{n}" for n in sorted(public)]
     for module_ in (rowgrad.checkpoint, rowgrad.graph):  # imported by their own names only
         lines += [f"{module_.__name__}.{n}" for n in sorted(module_.__all__)]

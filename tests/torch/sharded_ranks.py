@@ -680,7 +680,7 @@ def run(rank: int, folder: str) -> None:
     signal.alarm(120)  # whatever happens to the parent
     torch.set_num_threads(1)
     rg.set_num_threads(1)
-    sharded.failures.GRACE = 1.5
+    sharded.exchange.GRACE = 1.5
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     worlds = [dist.new_group(list(range(n))) for n in range(1, WORLD)] + [dist.group.WORLD]
     other = dist.new_group(list(range(WORLD)))  # which cannot be used again once a rank has left others waiting

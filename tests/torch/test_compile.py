@@ -15,8 +15,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import rowgrad as rg
 import rowgrad.torch
+from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 from torch_arrays import floats, split
 
 KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None]

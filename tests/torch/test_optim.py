@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch")
 import rowgrad as rg  # noqa: E402
 import rowgrad.torch as rgt  # noqa: E402
 from reference import updates as reference  # noqa: E402
+from rowgrad.optim import Step  # noqa: E402
 from rowgrad.torch import optim  # noqa: E402
-from rowgrad.updates import Step  # noqa: E402
 
 CLASSES = [optim.SGD, optim.Adagrad, optim.RowWiseAdagrad, optim.Adam, optim.AdamW]
 Make = Callable[..., Any]
@@ -411,7 +411,7 @@ def test_in_backward() -> None:
     assert fused.state[a]["step"] == 3
 
 
-# -- a rule, a slot and a hash that are those of rowgrad.updates -------------------------------------------------------
+# -- a rule, a slot and a hash that are those of rowgrad.optim -------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", CLASSES)

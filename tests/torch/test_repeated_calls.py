@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 import rowgrad.torch as rgt
 from rowgrad import raw_ops
-from rowgrad.spec import CATALOG
+from rowgrad._catalog.spec import CATALOG
 from rowgrad.torch import launch
 
 # The ops have num_segments: their outputs have a size before data is read, which is what the shorter path is for.

@@ -227,7 +227,7 @@ def test_numpy_compares_the_storage_of_tensors_it_is_handed() -> None:
     grad = shrunk(torch.ones(10, 4))
     numbers = np.ones((10, 4), np.float32)
     with pytest.raises(OpError, match=f"grad spans 160 {SMALL} 8"):
-        rg.updates.apply_all("sgd", numbers, (), grad, rg.updates.Step(lr=0.1))
+        rg.optim.apply_all("sgd", numbers, (), grad, rg.optim.Step(lr=0.1))
     with pytest.raises(OpError, match=f"indices spans 48 {SMALL} 8"):
         rg.SparseTensor(shrunk(torch.zeros(3, 2, dtype=torch.int64)), [1, 2, 3], [2, 2])
 

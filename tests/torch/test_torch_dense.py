@@ -10,9 +10,9 @@ import torch
 
 import rowgrad as rg
 from dense_ways import CALLS, HUGE, MEANS, RESHAPED, inputs_of
-from rowgrad.arrays import NUMPY_DTYPE
+from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op
+from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, QUANTIZED, Op
 from samples import sample
 from torch_arrays import to_numpy, to_torch
 

@@ -23,7 +23,7 @@ def tensors(case: Case) -> dict[str, Any] | None:
 
 def as_numbers(inputs: dict[str, Any], op: str) -> dict[str, Any]:
     """The same with host inputs as Python numbers, where that says the same."""
-    host = {a.name for a in rg.spec.CATALOG[op].inputs if a.host}
+    host = {a.name for a in rg._catalog.spec.CATALOG[op].inputs if a.host}
     integer = {k for k in host if inputs[k].dtype in (torch.int32, torch.int64) and inputs[k].ndim < 2}
     return {k: v.tolist() if k in integer else v for k, v in inputs.items()}
 

@@ -11,8 +11,8 @@ import torch
 import rowgrad as rg
 import rowgrad.torch  # registers torch.ops.rowgrad
 from golden_cases import same_bits
+from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, Op
 from samples import sample
 from test_arrays import EMPTY_LISTS
 from torch_arrays import floats, split, to_numpy
@@ -78,7 +78,7 @@ def test_gradcheck(op: Op, way: str) -> None:
 @pytest.mark.parametrize("op", [op for op in COMPUTED if not all(a.host for a in op.inputs)], ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_same_bits_as_numpy(op: Op, dtype: str) -> None:
-    kind = rg.arrays.NUMPY_DTYPE[dtype]
+    kind = rg._runtime.arrays.NUMPY_DTYPE[dtype]
     drawn = sample(op.name, np.random.default_rng(5), kind)
     expected = OPS[op.name](**drawn)
     inputs, attrs = split(op, kind, seed=5)

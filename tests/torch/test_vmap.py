@@ -16,9 +16,9 @@ from torch.func import grad, jacrev, jvp, vjp, vmap
 import rowgrad as rg
 import rowgrad.torch
 import rowgrad.torch.launch as launching
+from rowgrad._catalog.spec import CATALOG, PLAN, Op
 from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError
 from rowgrad.raw_ops import OPS
-from rowgrad.spec import CATALOG, PLAN, Op
 from samples import sample
 from torch_arrays import to_torch
 

@@ -27,12 +27,11 @@ from rowgrad.graph import ClientSession, Page, Project, build, check, dumps, loa
 from rowgrad.graph.enuspace import read_enuspace
 from rowgrad.graph.io.state_file import load_state, save_state
 from rowgrad.graph.literal import parse_literal
-from rowgrad.resharding import npy_file, reshard, safetensors_file
-from rowgrad.resharding.layout import MANIFEST
+from rowgrad.sharding import files, reshard
+from rowgrad.sharding.layout import MANIFEST
 from rowgrad.studio import verbs
-from rowgrad.studio.json_body import parse_object
+from rowgrad.studio.http_requests import RefusedError, parse_object
 from rowgrad.studio.limits import LIMITS
-from rowgrad.studio.refusals import RefusedError
 from rowgrad.studio.studio import Studio
 
 ROOT = Path(__file__).parents[2]
@@ -159,7 +158,7 @@ def state(data: bytes) -> None:
 def npy_header(data: bytes) -> None:
     with folder() as at:
         (at / "p.npy").write_bytes(data)
-        npy_file.read_header(at / "p.npy")
+        files.read_npy_header(at / "p.npy")
 
 
 @reader
@@ -168,7 +167,7 @@ def safetensors_header(data: bytes) -> None:
     with folder() as at:
         whole = data[1:] if data[:1] == b"\0" else _with_length(data)
         (at / "p.safetensors").write_bytes(whole)
-        safetensors_file.read_header(at / "p.safetensors")
+        files.read_safetensors_header(at / "p.safetensors")
 
 
 def _with_length(data: bytes) -> bytes:

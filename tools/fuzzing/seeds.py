@@ -18,7 +18,7 @@ from targets import READERS, ROOT, WORK
 
 import checkpoint_files as files
 from rowgrad.graph.io.state_file import save_state
-from rowgrad.resharding import safetensors_file
+from rowgrad.sharding import files as safetensors_file
 
 PAGES = sorted((ROOT / "examples/pages").glob("*.json"), key=lambda p: p.stat().st_size)
 LITERALS = ["5", "{5, 3}", "{{1, 2}, {3, 4}}", "1.5f", "{1e3, -inf, nan}", '{"a\\n", "ü"}', "{1+2j, 3j}", "{}",
@@ -81,7 +81,9 @@ def npy_header() -> Iterator[bytes]:
 
 
 def _tensors() -> tuple[bytes, bytes]:
-    head, _ = safetensors_file.header({"table": ("float32", (2, 2)), "bias": ("int8", (3,))}, {"by": "rowgrad"})
+    head, _ = safetensors_file.safetensors_header(
+        {"table": ("float32", (2, 2)), "bias": ("int8", (3,))}, {"by": "rowgrad"}
+    )
     return head[8:], bytes(19)
 
 
@@ -95,7 +97,7 @@ def parts() -> Iterator[bytes]:
     two = [npy(np.ones((2, 3), np.float32)), npy(np.zeros((1, 3), np.float32))]
     yield PARTING.join([b"", *two])
     tensor = {"dtype": "float32", "shape": [3, 3], "by_rows": True}
-    told = {"format": "rowgrad.parts", "version": 1, "files": "npy", "strategy": "div", "parts": 2, "rows": 3}
+    told = {"format": "rowgrad.sharding.rule", "version": 1, "files": "npy", "strategy": "div", "parts": 2, "rows": 3}
     yield PARTING.join([json.dumps(told | {"tensors": {"table": tensor}}).encode(), *two])
     yield PARTING.join([b"", b"\n-\n".join(_tensors())])
 

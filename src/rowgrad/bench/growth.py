@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rowgrad import _core
-
+from .. import _core
 from . import fit, machine
 from .point import Point
 from .progress import Progress

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._catalog.rows import IndexedRows
 from ..raw_ops import OPS
-from ..rows import IndexedRows
 
 Arrays = dict[str, Any]
 

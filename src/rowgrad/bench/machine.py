@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rowgrad import _core
+from .. import _core
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}  # where the system does not tell

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rowgrad import GradBuffer
-from rowgrad.raw_ops import OPS
-
+from .. import GradBuffer
+from ..raw_ops import OPS
 from .cases import Arrays
 from .peers import rowgrad as peer
 from .worker import Call, seconds_of

@@ -1,22 +1,201 @@
-"""The files of a checkpoint: keys with what the index says of them, and the bytes they stand for."""
+"""A checkpoint's files: where they are, and the bytes and strings of a tensor."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from .._runtime.plain_file import open_plain
 from ..errors import refuse
 from .crc32c import check_checksum, crc32c
-from .data_file import Stamp, check_place, checksum, read_bytes, stamp_of
-from .entries import Entry, Header
-from .index_file import read_index
-from .location import data_path, index_path
-from .strings import decode_strings
+from .encoding import Cursor
+from .index_file import Entry, Header, read_index
+
+# -- Bytes out of a data file, read and never mapped ------------------------------------------------------------------
+
+# Bytes out of a data file, read and never mapped: a file that shrinks under a map would end the process.
 
 Array = np.ndarray[Any, Any]
+Stamp = tuple[int, int, int]
+_PIECE = 1 << 22  # bytes that are checksummed at a time where no more are kept
+
+
+def size_of(path: Path) -> int:
+    """Bytes in a data file, which has to be there."""
+    with _opened(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What changes when a program writes or replaces a data file."""
+    with _opened(path) as file:
+        status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open_plain(path)
+    except OSError:
+        if os.path.isfile(path):
+            raise
+        raise refuse("checkpoint_not_there", file=path) from None
+
+
+def check_place(path: Path, entry: Entry) -> None:
+    """All bytes of a tensor lie in the file."""
+    end, bound = entry.offset + entry.size, size_of(path)
+    if entry.offset < 0 or entry.size < 0 or end > bound:
+        raise refuse("checkpoint_outside", file=path, what=entry.name, begin=entry.offset, value=end, bound=bound)
+
+
+def read_bytes(path: Path, begin: int, size: int) -> Array:
+    """Bytes as an array of their own."""
+    check_memory(size, path)
+    octets = np.empty(size, np.uint8)
+    with _opened(path) as file:
+        file.seek(begin)
+        _fill(file, octets, path)
+    return octets
+
+
+def checksum(path: Path, begin: int, size: int) -> int:
+    """The checksum of bytes that are not kept."""
+    octets = np.empty(min(size, _PIECE), np.uint8)
+    found = 0
+    with _opened(path) as file:
+        file.seek(begin)
+        for done in range(0, size, _PIECE):
+            piece = octets[: size - done]
+            _fill(file, piece, path)
+            found = crc32c(piece, found)
+    return found
+
+
+def check_memory(size: int, file: object) -> None:
+    """Sizes come from files: what no machine like this can hold is refused before it is touched."""
+    bound = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > bound:
+        raise refuse("checkpoint_memory", file=file, value=size, bound=bound)
+
+
+def _fill(file: BinaryIO, octets: Array, path: Path) -> None:
+    view, done = octets.data, 0
+    while done < len(octets):
+        count = file.readinto(view[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise refuse("checkpoint_value", file=path, what="end of the file", value=file.tell(), bound="later")
+        done += count
+
+
+# -- String tensors ---------------------------------------------------------------------------------------------------
+
+# String tensors: all lengths, a checksum of them, then all bytes.
+
+_SHORT = 1 << 32  # lengths below are checksummed as 4 bytes, others as 8
+
+
+def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, verify: bool) -> Array:
+    """An array of bytes objects, in the shape of the tensor. `path` is the file the data came from."""
+    cursor = Cursor(data, f"{path}: {entry.name}")
+    if entry.elements > len(data):  # each has a length of a byte at least
+        what, bound = f"number of strings in {entry.name}", f"at most {len(data)}"
+        raise refuse("checkpoint_value", file=path, what=what, value=entry.elements, bound=bound)
+    lengths = [cursor.varint() for _ in range(entry.elements)]
+    stored = cursor.take(4)
+    begin = cursor.at
+    if sum(lengths) != cursor.left:
+        what = f"length of all strings in {entry.name}"
+        raise refuse("checkpoint_value", file=path, what=what, value=sum(lengths), bound=cursor.left)
+    if verify:
+        order: Literal["big", "little"] = "big" if big_endian else "little"
+        of_lengths = crc32c(b"".join(n.to_bytes(4 if n < _SHORT else 8, order) for n in lengths))
+        check_checksum(of_lengths, int.from_bytes(stored, order), path, f"the lengths in {entry.name}")
+        check_checksum(crc32c(data[begin:], crc32c(stored, of_lengths)), entry.checksum, path, entry.name)
+    strings = np.empty(entry.elements, object)
+    for place, length in enumerate(lengths):
+        strings[place] = cursor.take(length)
+    return strings.reshape(entry.shape)
+
+
+# -- Which checkpoint a path means ------------------------------------------------------------------------------------
+
+# Which checkpoint a path means: a prefix, its `.index` file, or a directory that names its latest.
+
+_STATE_FILE = "checkpoint"
+_STATE_SIZE = 1 << 20  # the latest is named in the first line
+_LATEST = re.compile(rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_INDEX = ".index"
+
+
+def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Path:
+    """The path that the files of a checkpoint begin with; of a directory, one in it unless `follow_links`."""
+    given = Path(path)
+    if given.name.endswith(_INDEX) and os.path.isfile(given):
+        return given.with_name(given.name.removesuffix(_INDEX))
+    if not _is_there(given) and os.path.isdir(given):
+        given = _latest(given, follow_links)
+    if not _is_there(given):
+        raise refuse("checkpoint_not_there", file=index_path(given))
+    return given
+
+
+def index_path(prefix: Path) -> Path:
+    """The file that lists the tensors."""
+    return Path(f"{prefix}{_INDEX}")
+
+
+def data_path(prefix: Path, number: int, count: int) -> Path:
+    """One of the files that hold them."""
+    return Path(f"{prefix}.data-{number:05}-of-{count:05}")
+
+
+def _latest(directory: Path, follow_links: bool) -> Path:
+    state = directory / _STATE_FILE
+    if not os.path.isfile(state):
+        raise refuse("checkpoint_not_there", file=state)
+    with open_plain(state) as file:
+        named = _LATEST.search(file.read(_STATE_SIZE))
+    if named is None:
+        raise refuse("checkpoint_state", file=state)
+    latest = directory / os.fsdecode(_ESCAPE.sub(_unescaped, named[1]))  # an absolute path stands for itself
+    beside = directory / latest.name
+    inside = follow_links or _is_inside(latest, directory)
+    # A directory that was moved still names the place where it was written.
+    if _is_there(beside) and not (inside and _is_there(latest)):
+        return beside
+    if not inside:
+        raise refuse("checkpoint_elsewhere", file=state, value=repr(str(latest)))
+    return latest
+
+
+def _is_inside(prefix: Path, directory: Path) -> bool:
+    folder = os.path.realpath(directory)
+    try:
+        return os.path.commonpath([os.path.realpath(prefix.parent), folder]) == folder
+    except ValueError:  # a name that no file can have, or another drive
+        return False
+
+
+def _is_there(prefix: Path) -> bool:
+    return os.path.isfile(index_path(prefix))  # says no to names that no file can have; Path.is_file raises
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    return bytes([int(code, 8) & 0xFF]) if code.isdigit() else code
+
+
+# -- The files of a checkpoint ----------------------------------------------------------------------------------------
+
+# The files of a checkpoint: keys with what the index says of them, and the bytes they stand for.
+
 Span = tuple[int, int]  # the first row, and the one after the last
 
 

@@ -1,9 +1,11 @@
-"""Checkpoint: the tensors of a checkpoint, by name."""
+"""`Checkpoint`: tensors by name, put together from slices where they are stored in slices."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,124 @@ from typing import Any
 import numpy as np
 
 from ..errors import OpError, refuse, shape_text
-from .bundle import Array, Bundle, Span
-from .entries import Entry
-from .joining import read_slices
-from .location import find_prefix
-from .slices import SLICE_KEYS
+from .bundle import Array, Bundle, Span, check_memory, find_prefix, size_of
+from .index_file import Entry, Extents
+
+# -- Tensors saved in slices, as partitioned variables are ------------------------------------------------------------
+
+# Tensors saved in slices, as partitioned variables are: under which key each lies, and whether they fit together.
+
+SLICE_KEYS = b"\0"  # what keys of slices begin with, and names do not
+_MOST_CELLS = 1 << 20  # of the grid below; one axis cut into k parts makes k of them
+_SPECIAL = re.compile(rb"[\0\xff]")
+
+Box = tuple[slice, ...]
+
+
+def slice_key(name: bytes, extents: Extents) -> bytes:
+    """The key of a slice: name and extents, in a code that sorts as they do."""
+    escaped = _SPECIAL.sub(lambda found: found[0] + bytes([255 - found[0][0]]), name)
+    rank = bytes([1, len(extents)]) if extents else b"\0"
+    numbers = b"".join(_sortable(start) + _sortable(-1 if length is None else length) for start, length in extents)
+    return SLICE_KEYS + escaped + b"\0\1" + rank + numbers
+
+
+def _sortable(value: int) -> bytes:
+    """Two's complement behind as many ones as there are bytes, turned over for negative numbers."""
+    width = (~value if value < 0 else value).bit_length() // 7 + 1
+    ones = ((1 << width) - 1) << 7 * width
+    return (value % (1 << 8 * width) ^ ones).to_bytes(width, "big")
+
+
+def boxes(entry: Entry) -> list[Box]:
+    """Where in the whole tensor each slice belongs. Together they cover it, each element once."""
+    found = [_box(entry, extents) for extents in entry.slices]
+    _check_cover(entry, found)
+    return found
+
+
+def _box(entry: Entry, extents: Extents) -> Box:
+    if not extents or len(extents) != len(entry.shape):
+        raise refuse("checkpoint_slice", file=entry.where, value=extents, bound=shape_text(entry.shape))
+    box: list[slice] = []
+    for (start, length), bound in zip(extents, entry.shape, strict=True):
+        stop = bound if length is None else start + length
+        if not 0 <= start <= stop <= bound:
+            raise refuse("checkpoint_slice", file=entry.where, value=extents, bound=shape_text(entry.shape))
+        box.append(slice(start, stop))
+    return tuple(box)
+
+
+def _check_cover(entry: Entry, found: list[Box]) -> None:
+    """Mark the cells of the grid that all edges make together: small, however large the tensor."""
+    edges = [
+        sorted({0, bound} | {edge for box in found for edge in (box[axis].start, box[axis].stop)})
+        for axis, bound in enumerate(entry.shape)
+    ]
+    cells = [len(along) - 1 for along in edges]
+    if math.prod(cells) > _MOST_CELLS:
+        what = "number of cells between slices"
+        raise refuse("checkpoint_value", file=entry.where, what=what, value=cells, bound=f"at most {_MOST_CELLS}")
+    places = [{edge: place for place, edge in enumerate(along)} for along in edges]
+    covered = np.zeros(cells, bool)
+    for box in found:
+        region = tuple(slice(at[part.start], at[part.stop]) for at, part in zip(places, box, strict=True))
+        if covered[region].any():  # stops at the first overlap, so the grid is walked once at most
+            raise refuse(
+                "checkpoint_cover", file=entry.where, why="overlap in", value=box, bound=shape_text(entry.shape)
+            )
+        covered[region] = True
+    if not covered.all():
+        why, missing = "leave out parts of", int((~covered).sum())
+        raise refuse("checkpoint_cover", file=entry.where, why=why, value=missing, bound=shape_text(entry.shape))
+
+
+# -- A tensor saved in slices, read as one ----------------------------------------------------------------------------
+
+
+def read_slices(bundle: Bundle, key: bytes, entry: Entry, span: Span | None) -> Array:
+    """The whole tensor, or rows of it: each slice is read, as far as it is wanted, and put where it belongs."""
+    parts = [(slice_key(key, extents), box) for extents, box in zip(entry.slices, boxes(entry), strict=True)]
+    entries = [_slice_entry(bundle, part, box, entry) for part, box in parts]
+    _check_bytes(bundle, entry, entries)
+    begin, end = span or (0, entry.shape[0])
+    shape = (end - begin, *entry.shape[1:])
+    check_memory(math.prod(shape) * entry.dtype.itemsize, entry.where)
+    whole = np.empty(shape, entry.dtype)
+    for (part, box), slice_entry in zip(parts, entries, strict=True):
+        first, last = max(box[0].start, begin), min(box[0].stop, end)
+        if first < last:
+            wanted = None if span is None else (first - box[0].start, last - box[0].start)
+            whole[first - begin : last - begin, *box[1:]] = bundle.read(part, slice_entry, wanted)
+    return whole
+
+
+def _slice_entry(bundle: Bundle, key: bytes, box: Box, whole: Entry) -> Entry:
+    shape = tuple(along.stop - along.start for along in box)
+    name = f"slice [{', '.join(f'{along.start}:{along.stop}' for along in box)}] of {whole.name}"
+    if key not in bundle.values:
+        raise refuse("checkpoint_value", file=bundle.file, what=name, value="missing", bound="there")
+    entry = bundle.entry(key, name)
+    if entry.slices or entry.shape != shape:
+        found = "sliced again" if entry.slices else shape_text(entry.shape)
+        raise refuse("checkpoint_value", file=entry.where, what="shape", value=found, bound=shape_text(shape))
+    if entry.dtype != whole.dtype:
+        raise refuse("checkpoint_value", file=entry.where, what="dtype", value=entry.dtype, bound=whole.dtype)
+    return entry
+
+
+def _check_bytes(bundle: Bundle, whole: Entry, entries: list[Entry]) -> None:
+    """Slices that share bytes could make a small file large: together they have no more than the data files do."""
+    paths = {bundle.data_path(entry) for entry in entries}
+    wanted, there = sum(entry.size for entry in entries), sum(size_of(path) for path in paths)
+    if wanted > there:
+        what = "number of bytes in all slices"
+        raise refuse("checkpoint_value", file=whole.where, what=what, value=wanted, bound=f"at most {there}")
+
+
+# -- Checkpoint -------------------------------------------------------------------------------------------------------
+
+# Checkpoint: the tensors of a checkpoint, by name.
 
 OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # what `tf.train.Checkpoint` puts after the path to a variable
 _COMPARED, _LONGEST = 2000, 200  # how many names, and how long, are compared with one that is not there

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import refuse, shape_text
-from ..parts import check_strategy, shard_sizes
-from .bundle import Array
-from .data_file import check_memory
+from ..sharding.rule import check_strategy, shard_sizes
+from .bundle import Array, check_memory
 from .reader import OBJECT_SUFFIX, Checkpoint
 
 _PARTS = "/part_{}"  # how TensorFlow names the shards of a variable

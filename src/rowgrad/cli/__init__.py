@@ -1,3 +1,3 @@
 """The command `rowgrad`: what is here, what it does and how fast; pages judged, run, written out and brought over."""
 
-from .entry import main as main
+from .entry_point import main as main

@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import OpError
-from ..graph.build import Checked, check
 from ..graph.nodes import Output, describe
-from .exits import OK, REFUSED
-from .failures import record
-from .output import emit, say, show
-from .reading import read_pages
+from ..graph.page_builder import Checked, check
+from .errors import OK, REFUSED
+from .pages import read_pages
+from .terminal import emit, record, say, show
 
 
 def command(chosen: argparse.Namespace) -> int:

@@ -7,11 +7,11 @@ import io
 import sys
 from functools import partial
 
-from ..graph.build import build
 from ..graph.export import save_python, to_dot, to_python, to_svg
 from ..graph.io import write_atomically
-from .output import emit, printable, say
-from .reading import check_writable, files_of, read_page
+from ..graph.page_builder import build
+from .pages import check_writable, files_of, read_page
+from .terminal import emit, printable, say
 
 
 def command(chosen: argparse.Namespace) -> int:

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from ..spec import CATALOG, Arg, Derived, Op, catalog, find_op
-from .exits import UsageError
-from .output import emit
+from .._catalog.spec import CATALOG, Arg, Derived, Op, catalog, find_op
+from .errors import UsageError
+from .terminal import emit
 
 _MARKS = {
     "many": "a list of wires",

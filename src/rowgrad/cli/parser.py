@@ -8,19 +8,19 @@ import math
 from typing import Any, NoReturn
 
 from .. import __version__
-from .exits import TABLE, UsageError
+from .errors import TABLE, UsageError
 
 # Which module answers, and the function in it.
 MODULES = {
     "run": ("run", "command"),
     "check": ("check", "command"),
     "export": ("export", "command"),
-    "import": ("importing", "command"),
+    "import": ("import_page", "command"),
     "studio": ("studio", "command"),
-    "reshard": ("resharding", "command"),
+    "reshard": ("reshard", "command"),
     "ops": ("ops", "command"),
     "catalog": ("ops", "catalog_command"),
-    "tour": ("text_commands", "tour"),
+    "tour": ("entry_point", "tour"),
     "completion": ("completion", "command"),
 }
 SHELLS = ("bash", "zsh", "fish")

@@ -10,17 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..arrays import Array
+from .._runtime.arrays import Array
 from ..graph.io.arrays import Writer
-from ..graph.io.results_file import save_arrays
+from ..graph.io.state_file import save_arrays
 from ..graph.page import PageError
-from .exits import OK, UsageError
-from .failures import sentence
-from .output import array_text, emit, say, show
-from .page_run import PageRun, open_runs
-from .progress import Progress
-from .reading import check_writable, files_of, read_pages
-from .stopping import Stopping
+from .errors import OK, UsageError
+from .pages import PageRun, check_writable, files_of, open_runs, read_pages
+from .terminal import Progress, Stopping, array_text, emit, say, sentence, show
 
 
 def command(chosen: argparse.Namespace) -> int:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UnimplementedError
-from .exits import OK, UsageError
-from .output import emit, say
+from .errors import OK, UsageError
+from .terminal import emit, say
 
 if TYPE_CHECKING:
     from ..studio.studio import Studio
@@ -53,8 +53,18 @@ def _serve(
 ) -> int | None:
     from ..graph.io import files
     from ..studio.access import Access
-    from ..studio.address_files import Running, kept_token, redirect_path, running_file, write_redirect
-    from ..studio.opening import address_of, hosts_of, is_local, open_browser, serve
+    from ..studio.serve import (
+        Running,
+        address_of,
+        hosts_of,
+        is_local,
+        kept_token,
+        open_browser,
+        redirect_path,
+        running_file,
+        serve,
+        write_redirect,
+    )
 
     port = listening.getsockname()[1]
     access = Access(port, chosen.token or (kept_token(folder) if chosen.keep_token else None))
@@ -81,7 +91,7 @@ def _serve(
 def _print_address(
     chosen: argparse.Namespace, folder: Path, port: int, launch: str, token: str, shown: dict[str, str]
 ) -> None:
-    from ..studio.opening import address_of
+    from ..studio.serve import address_of
 
     address = address_of(chosen.host, port, launch, **shown)
     if chosen.json:
@@ -92,8 +102,7 @@ def _print_address(
 
 
 def _link(chosen: argparse.Namespace) -> int:
-    from ..studio.address_files import running_studios
-    from ..studio.opening import new_launch
+    from ..studio.serve import new_launch, running_studios
 
     if chosen.new or chosen.gallery or chosen.without or chosen.token or chosen.keep_token or chosen.host != _HOST:
         raise UsageError("--link takes PROJECT, --port and --json only")
@@ -109,7 +118,7 @@ def _link(chosen: argparse.Namespace) -> int:
 
 def _check_installed() -> None:
     try:
-        from ..studio import opening  # noqa: F401
+        from ..studio import serve as opening  # noqa: F401
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
             raise
@@ -155,7 +164,7 @@ def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]
 
 
 def _folder_of_page(path: Path) -> Path:
-    from .reading import is_old, plain_bytes
+    from .pages import is_old, plain_bytes
 
     if is_old(plain_bytes(str(path))):
         raise UsageError(f"{path} is a file of the old tool; `rowgrad import {path}` makes a page of it")
@@ -174,8 +183,7 @@ def _leave(folder: Path) -> None:
 
 @contextmanager
 def _listening(host: str, port: int, folder: Path) -> Iterator[socket.socket]:
-    from ..studio.address_files import keep_port, kept_port
-    from ..studio.opening import listen
+    from ..studio.serve import keep_port, kept_port, listen
 
     try:
         made = listen(host, port, kept_port(folder))

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._catalog.shapes import check_elements
+from .._catalog.spec import Aval, Op
+from .._runtime.results import too_large
 from ..errors import UnimplementedError
-from ..results import too_large
-from ..shape import check_elements
-from ..spec import Aval, Op
 from .device import Device
 
 # The catalogue's dtypes as the kernels' texts name them.

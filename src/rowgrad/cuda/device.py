@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import driver
-from .compiling import cubin_of
+from .driver import cubin_of
 from .faults import Ledger
 from .kernel import Kernel
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .call import TYPE, Call, runs
 from .kernel import COMPLEX, FLOATS, INTEGERS, NUMBERS, Kernel
-from .scan import BY_WIDTH, THREADS, counts_of, grid_of, parts_of, scan, sort, unit_of
+from .sorting import BY_WIDTH, THREADS, counts_of, grid_of, parts_of, scan, sort, unit_of
 
 _FILE = "fill_rows.cuh"
 _COUNT = Kernel(_FILE, "fill_count", THREADS)

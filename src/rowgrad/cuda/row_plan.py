@@ -1,13 +1,23 @@
-"""RowPlan."""
+"""RowPlan on CUDA, and the gradients that take one in place of ids."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..errors import refuse
 from .call import Call, blocks_for, is_wide, runs
+from .chains import Chain, key_of, queue_again, record
+from .device import Device
 from .kernel import Kernel
-from .sorting import SortedIds
+from .sorting import CHUNK, Carving, SortedIds, check_limits, padded
+from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
+from .weighted_segment import Reserve, Weighting, weigh
+
+# -- RowPlan ----------------------------------------------------------------------------------------------------------
 
 _THREADS = 256
 _WRITE = Kernel("row_plan.cuh", "write_plan", _THREADS)
@@ -35,3 +45,220 @@ def row_plan(call: Call) -> tuple[Tensor, ...]:
     )  # fmt: skip
     total = call.number(entries.part("total", 1, torch.int64))
     return rows[:total].clone(), starts[:total].clone(), segments, positions, counts
+
+
+# -- Gradients that take a plan in place of the ids -------------------------------------------------------------------
+
+_TILE = 1024  # entries of a block; `padded` gives whole ones
+_EXPAND = Kernel("planned.cuh", "expand_plan", _THREADS, [("float",), ("double",)])
+_PLACE = Kernel("planned.cuh", "place_segments", _THREADS)
+_TAKE = Kernel("planned.cuh", "take_segments", _THREADS)
+
+
+Queue = Callable[[Device], None]
+
+
+class PlanArrays(NamedTuple):
+    """A plan as an op gets it."""
+
+    rows: Tensor
+    starts: Tensor
+    segments: Tensor
+    positions: Tensor
+    counts: Tensor
+    num_rows: int
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return int(self.segments.shape[0])
+
+
+class PlanEntries:
+    """The entries of a plan as the sums of gradients read them. `at` is as that of `SortedIds`."""
+
+    def __init__(
+        self, call: Call, plan: PlanArrays, grad: Tensor, reserve: Reserve, *, reduce: int, weighted: bool, unique: bool
+    ) -> None:
+        self.call, self.plan, self.reduce, self.weighted = call, plan, reduce, weighted
+        self.size = size = plan.size
+        num_segments, grad_rows = plan.counts.shape[0], grad.shape[0]
+        if num_segments > grad_rows:
+            raise refuse(
+                "plan_segments_not_in_grad", has=call.op.input_names, position=-1, value=num_segments, bound=grad_rows
+            )
+        check_limits(size, plan.num_rows, grad_rows)
+        self.room, self.total = padded(size), accumulator(grad.dtype)
+        zeros, rest = Carving(), Carving()
+        zeros.add("checks", 8)
+        zeros.add("zeroed", reserve.zeroed)
+        rest.add("ids", 0 if unique else self.room * 4)
+        rest.add("values", self.room * 4)
+        rest.add("scales", self.room * self.total.itemsize if reduce and not weighted else 0)
+        rest.add("heads", self.room // 8)
+        rest.add("firsts", self.room // CHUNK * 4)
+        rest.add("begins", self.room // CHUNK * 4)
+        rest.add("kept", reserve.kept)
+        self.memory = call.empty(zeros.size + rest.size, dtype=torch.uint8)
+        self._zeros = self.memory[: zeros.size]
+        base = self.memory.data_ptr()
+        self.at = zeros.addresses(base) | rest.addresses(base + zeros.size)
+
+    def run(self, device: Device, rows_out: Tensor | None = None) -> None:
+        """Queue the checks and the lists. With weights values are positions; else segments, which may have scales."""
+        call, plan, at = self.call, self.plan, self.at
+        device.zero(self._zeros)
+        _EXPAND.launch(
+            device, self.room // _TILE, ("double" if self.total == torch.float64 else "float",), 0,
+            rows=plan.rows.data_ptr(), wide_rows=is_wide(plan.rows), num_rows=plan.num_rows,
+            starts=plan.starts.data_ptr(), listed=plan.rows.shape[0], segments=plan.segments.data_ptr(),
+            wide_segments=is_wide(plan.segments), positions=plan.positions.data_ptr() if self.weighted else 0,
+            counts=plan.counts.data_ptr(), num_segments=plan.counts.shape[0], size=self.size, reduce=self.reduce,
+            ids=at["ids"], values=at["values"], scales=at["scales"], heads=at["heads"],
+            firsts=at["firsts"], begins=at["begins"], rows_out=0 if rows_out is None else rows_out.data_ptr(),
+            checks=at["checks"], **call.told(),
+        )  # fmt: skip
+
+
+def plan_entries(
+    call: Call,
+    plan: PlanArrays,
+    grad: Tensor,
+    weights: Tensor | None,
+    how: Weighting,
+    reserve: Reserve,
+    unique: bool,
+) -> tuple[Entries, int]:
+    """Queue the checks of a plan and its entries; also given is what sums do with them.
+
+    `unique`: rows are counted, not named.
+    """
+    planned = PlanEntries(
+        call, plan, grad, reserve, reduce=how.reduce, weighted=weights is not None, unique=unique
+    )  # fmt: skip
+    planned.run(call.device)
+    if weights is None or plan.size == 0:
+        return planned, SCALE if how.reduce else 0
+    segments = _segments_in_input_order(call, plan, planned.at["checks"])
+    return weigh(call, planned, grad, segments, weights, how.reduce), how.mode(grad.dtype)
+
+
+class _Kind(NamedTuple):
+    """What gradients of one kind share: how much memory they take, and their launches."""
+
+    memory: int
+    expand: Chain
+    sum: Chain
+
+
+_KINDS: dict[Any, _Kind] = {}
+_MANY = 1024
+
+
+@runs("planned_segment_grad")
+def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
+    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
+    (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
+    plan, device, outputs = PlanArrays(*parts), call.device, tuple(call.output(i) for i in range(len(call.outputs)))
+    given = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
+    key = (device, plan.num_rows, reduce, order, unique, key_of(given))
+    kind = _KINDS.get(key)
+    if kind is None:
+        how = Weighting(reduce, 1, order)
+        memory, expand, add_up = _launches(call, plan, grad, how, outputs)
+        tensors = (memory, *given)
+        with cleared(device, None if unique else outputs[0]):
+            expands = record(device, tensors, call.fault, expand)
+        if len(_KINDS) >= _MANY:
+            _KINDS.clear()
+        _KINDS[key] = _Kind(memory.numel(), expands, record(device, tensors, call.fault, add_up))
+        return outputs
+    tensors = (device.empty((kind.memory,), torch.uint8), *given)
+    with cleared(device, None if unique else outputs[0]):
+        queue_again(device, kind.expand, tensors, call.fault)
+    queue_again(device, kind.sum, tensors, call.fault)
+    return outputs
+
+
+def _launches(
+    call: Call, plan: PlanArrays, grad: Tensor, how: Weighting, outputs: Sequence[Tensor]
+) -> tuple[Tensor, Queue, Queue]:
+    """Memory for a gradient, and what queues its launches before and after the zeros are there."""
+    unique, shape, run_shift = len(outputs) > 1, Shape(grad, outputs[0]), run_shift_of(how.order)
+    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    entries = PlanEntries(call, plan, grad, joins, reduce=how.reduce, weighted=False, unique=unique)
+
+    def expand(device: Device) -> None:
+        entries.run(device, outputs[1] if unique else None)
+
+    def add_up(device: Device) -> None:
+        if plan.size:
+            mode = SCALE if how.reduce else 0
+            sum_sorted(device, entries, grad, outputs[0], shape, mode, run_shift, unique=unique)
+
+    return entries.memory, expand, add_up
+
+
+@runs("planned_weighted_grad")
+def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
+    """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    (grad, weights, *parts), how, out = call.inputs, Weighting(*call.attrs), call.output(0)
+    plan, device, shape, run_shift = PlanArrays(*parts), call.device, Shape(grad, out), run_shift_of(how.order)
+    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    with cleared(device, out):
+        entries, mode = plan_entries(call, plan, grad, weights, how, joins, unique=False)
+    if plan.size:
+        sum_sorted(device, entries, grad, out, shape, mode, run_shift, unique=False)
+    return (out,)
+
+
+def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tensor:
+    """The segment of every position of the batch, once the checks have passed."""
+    size, device = plan.size, call.device
+    blocks = min(blocks_for(size, _THREADS), device.processors * 16)
+    placed, segments = call.empty(size, dtype=torch.int64), call.empty(size, dtype=torch.int32)
+    device.zero(placed)
+    _PLACE.launch(
+        device, blocks, segments=plan.segments.data_ptr(), wide_segments=is_wide(plan.segments),
+        positions=plan.positions.data_ptr(), size=size, placed=placed.data_ptr(), checks=checks,
+    )  # fmt: skip
+    _TAKE.launch(device, blocks, placed=placed.data_ptr(), size=size, segments=segments.data_ptr(), checks=checks)
+    return segments
+
+
+# -- PlannedIds -------------------------------------------------------------------------------------------------------
+
+_ARRAYS = Kernel("planned_ids.cuh", "check_plan_arrays", _THREADS)
+_IDS = Kernel("planned_ids.cuh", "planned_ids", _THREADS)
+_COUNTS = Kernel("planned_ids.cuh", "check_plan_counts", _THREADS)
+
+
+@runs("planned_ids")
+def planned_ids(call: Call) -> tuple[Tensor, ...]:
+    """What becomes an address is checked, entries go back to their positions, then counts are compared."""
+    rows, starts, segments, positions, counts, num_rows = call.inputs
+    listed, size, num_segments = rows.numel(), segments.numel(), counts.numel()
+    indices, segment_ids = call.output(0), call.output(1)
+    most = call.device.processors * 8
+    state = call.empty(3 + num_segments + blocks_for(size, 2), dtype=torch.int64)  # checks, what is found, what is seen
+    call.device.zero(state)
+    arrays, entries, totals, found = (state.data_ptr() + 8 * i for i in range(4))
+    plan = {
+        "rows": rows.data_ptr(), "wide_rows": is_wide(rows), "starts": starts.data_ptr(), "listed": listed,
+        "segments": segments.data_ptr(), "wide_segments": is_wide(segments), "positions": positions.data_ptr(),
+        "size": size,
+    }  # fmt: skip
+    _ARRAYS.launch(
+        call.device, min(blocks_for(max(listed, size), _THREADS), most), num_rows=num_rows, num_segments=num_segments,
+        checks=arrays, **plan, **call.told(),
+    )  # fmt: skip
+    _IDS.launch(
+        call.device, min(blocks_for(size, _TILE), most), seen=found + 8 * num_segments, found=found,
+        indices=indices.data_ptr(), segment_ids=segment_ids.data_ptr(), before=arrays, checks=entries, **plan,
+        **call.told(),
+    )  # fmt: skip
+    _COUNTS.launch(
+        call.device, min(blocks_for(num_segments, _THREADS), most), counts=counts.data_ptr(), found=found,
+        num_segments=num_segments, arrays=arrays, entries=entries, checks=totals, **call.told(),
+    )  # fmt: skip
+    return indices, segment_ids

@@ -1,4 +1,4 @@
-"""A kernel op on a device: the call is put together, faults of earlier calls are raised, its kernels are queued."""
+"""Run an op on CUDA tensors: the table of kernels, and one call of one of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._catalog.spec import Op
 from ..errors import refuse
-from ..spec import Op
-from . import families  # noqa: F401  (it enters every family into the table)
+
+# Importing a family enters its kernels into RUNNERS.
+from . import bag_ids as bag_ids
+from . import fill_rows as fill_rows
+from . import row_plan as row_plan
+from . import rows as rows
+from . import sparse_coo as sparse_coo
+from . import sparse_segment as sparse_segment
+from . import updates as updates
+from . import weighted_segment as weighted_segment
 from .call import RUNNERS, Call
 from .device import Device
 from .faults import mode
+
+# -- A kernel op on a device ------------------------------------------------------------------------------------------
+
+# A kernel op on a device: the call is put together, faults of earlier calls are raised, its kernels are queued.
 
 
 def run(

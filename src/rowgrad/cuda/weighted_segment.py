@@ -1,31 +1,138 @@
-"""WeightedSparseSegment*: weighted bags, and the gradient of each id's own row."""
+"""Weighted bags on CUDA: sums, and gradients with respect to rows and weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import refuse
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
-from .kernel import FLOATS, Kernel
-from .segment_sum import (
-    LONG_THREADS,
-    THREADS,
-    check_bounds,
-    column_form,
-    column_forms,
-    launch_sums,
-    mark_bounds,
-    zeros,
-)
-from .sorting import SortedIds
+from .kernel import COMPLEX, FLOATS, Kernel
+from .sorting import SortedIds, padded
+from .sparse_segment import DIVIDE, ROUND, SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
 
-_SUM, _SQRTN = 0, 2
+# -- SegmentSum, and what weighted bags share with it -----------------------------------------------------------------
+
+# SegmentSum, and what weighted bags share with it: bounds of sorted segments, and how threads share columns.
+
+THREADS = 256
+# Columns a thread takes at a time, where rows and addresses allow it: sixteen bytes, but few of small integers.
+WIDTH = {
+    "half": 8, "bfloat16": 8, "float": 4, "double": 2, "complex<float>": 2, "complex<double>": 1,
+    "uint8_t": 4, "uint16_t": 4, "uint32_t": 4, "uint64_t": 2,
+}  # fmt: skip
+LONGEST = 256  # rows of a segment that the threads of its columns sum by themselves
+LONG_THREADS = 512
+_LONG_SHARED = 32 * 1024 + 4 * 64 * 16  # as sum_long_segment lays it out
 _MAX = (1 << 63) - 1
+
+
+def column_forms(types: tuple[str, ...]) -> list[tuple[str, str]]:
+    """A kernel's forms for these types: one column at a time, and several."""
+    return [(t, str(v)) for t in types for v in sorted({1, WIDTH[t]})]
+
+
+_SUMS = (*FLOATS, "uint8_t", "uint16_t", "uint32_t", "uint64_t", *COMPLEX)
+_CHECK = Kernel("segment_sum.cuh", "check_segments", THREADS)
+_MARK = Kernel("segment_sum.cuh", "mark_segments", THREADS)
+_SUM = Kernel("segment_sum.cuh", "sum_segments", THREADS, column_forms(_SUMS))
+_SUM_LONG = Kernel("segment_sum.cuh", "sum_long_segments", LONG_THREADS, [(t,) for t in _SUMS])
+
+
+def column_form(kind: str, data: Tensor, out: Tensor) -> tuple[tuple[str, str], int, int]:
+    """The form for rows of `data`, which go to rows of `out`; how many threads share a row (as a power of two); blocks
+    for so many rows of it have `THREADS` threads."""
+    cols, width = row_size(data), WIDTH[kind]
+    unit = width * data.element_size()
+    if cols % width or data.data_ptr() % unit or out.data_ptr() % unit:
+        width = 1
+    log_lanes = min(max(blocks_for(cols, width) - 1, 0).bit_length(), THREADS.bit_length() - 1)
+    return (kind, str(width)), log_lanes, blocks_for(out.shape[0] << log_lanes, THREADS)
+
+
+def zeros(call: Call, size: int) -> Tensor:
+    """A workspace of zeros, eight bytes each: a state of checks takes one."""
+    tensor = call.empty(size, dtype=torch.int64)
+    call.device.zero(tensor)
+    return tensor
+
+
+def check_bounds(call: Call, segments: Tensor, rows: int, has_columns: bool, before: int = 0) -> tuple[Tensor, int]:
+    """Check that segments ascend, in [0, rows): the state of the checks, and where the bounds stand.
+
+    `before`: the state of checks that came first. Without columns no bounds are needed, however many rows there are.
+    """
+    state = zeros(call, 1 + 2 * rows if has_columns else 1)
+    bounds = state.data_ptr() + 8 if has_columns else 0
+    size = segments.numel()
+    _CHECK.launch(
+        call.device, min(blocks_for(size, THREADS), call.device.processors * 8), segments=segments.data_ptr(),
+        wide=is_wide(segments), size=size, rows=rows, bounds=bounds, before=before, checks=state.data_ptr(),
+        **call.told(),
+    )  # fmt: skip
+    return state, bounds
+
+
+def mark_bounds(call: Call, segments: Tensor, rows: int, checks: int) -> Tensor:
+    """The bounds of segments that ascend and were found good by `checks`."""
+    bounds = zeros(call, 2 * rows)
+    size = segments.numel()
+    _MARK.launch(
+        call.device, min(blocks_for(size, THREADS), call.device.processors * 8), segments=segments.data_ptr(),
+        wide=is_wide(segments), size=size, bounds=bounds.data_ptr(), checks=checks,
+    )  # fmt: skip
+    return bounds
+
+
+def launch_sums(
+    call: Call, short: Kernel, long: Kernel, kind: str, data: Tensor, out: Tensor, ids: int, **told: int
+) -> None:
+    """Sums of segments by two kernels: the first leaves long segments to the second. There are `ids` rows in all."""
+    form, log_lanes, blocks = column_form(kind, data, out)
+    found = zeros(call, 1 + ids // (LONGEST + 1))
+    most = call.device.processors * 64
+    told = {"data": data.data_ptr(), "cols": row_size(data), "out": out.data_ptr(), "found": found.data_ptr(), **told}
+    short.launch(call.device, min(blocks, most), form, rows=out.shape[0], longest=LONGEST, log_lanes=log_lanes, **told)
+    if ids > LONGEST:
+        most_items = (ids // (LONGEST + 1)) * blocks_for(row_size(data), 64)
+        long.launch(call.device, min(most_items, call.device.processors * 4), (kind,), _LONG_SHARED, **told)
+
+
+@runs("segment_sum")
+def segment_sum(call: Call) -> tuple[Tensor, ...]:
+    """The last segment says how many rows there are; then segments are checked, and summed."""
+    data, segments = call.inputs
+    size = segments.numel()
+    if size == 0:
+        return (call.output(0, 0),)
+    last = call.number(segments[-1])
+    facts = {"has": call.op.input_names, "position": size - 1, "value": last}
+    if last == _MAX:
+        raise refuse("last_segment_overflows", bound=-_MAX - 1, **facts)
+    if last < 0:
+        raise refuse("segment_negative", bound=0, **facts)
+    rows, cols = last + 1, row_size(data)
+    out = call.output(0, rows)
+    state, bounds = check_bounds(call, segments, rows, cols > 0)
+    if cols:
+        kind = TYPE[data.dtype]
+        launch_sums(
+            call, _SUM, _SUM_LONG, kind if kind in _SUMS else f"u{kind}", data, out, size, bounds=bounds,
+            checks=state.data_ptr(),
+        )  # fmt: skip
+    return (out,)
+
+
+# -- WeightedSparseSegment* -------------------------------------------------------------------------------------------
+
+# WeightedSparseSegment*: weighted bags, and the gradient of each id's own row.
+
+_SUM_weighted_segment, _SQRTN = 0, 2
 _FILE = "weighted_segment.cuh"
-_CHECK = Kernel(_FILE, "check_weighted", THREADS)
+_CHECK_WEIGHTED = Kernel(_FILE, "check_weighted", THREADS)
 _BRING = Kernel(_FILE, "bring_weights", THREADS, [(w, a) for w in FLOATS for a in ("float", "double")])
 _TOTAL = Kernel(_FILE, "total_weights", THREADS, [("float",), ("double",)])
 _BAGS = Kernel(_FILE, "weighted_bags", THREADS, column_forms(FLOATS))
@@ -89,7 +196,11 @@ def weighted_segment_grad_rows(call: Call) -> tuple[Tensor, ...]:
     if size == 0 or cols == 0:
         return (out,)
     values, _ = _brought(call, weights, _accumulator(grad), None, segments, checks)
-    totals = None if kind == _SUM else _totals_in_order(call, checked, segments, weights, values, grad.shape[0], kind)
+    totals = (
+        None
+        if kind == _SUM_weighted_segment
+        else _totals_in_order(call, checked, segments, weights, values, grad.shape[0], kind)
+    )
     form, log_lanes, blocks = column_form(TYPE[grad.dtype], grad, out)
     _ROWS.launch(
         call.device, min(blocks, call.device.processors * 64), form, grad=grad.data_ptr(), cols=cols,
@@ -104,7 +215,7 @@ def segment_totals(
     call: Call, segments: Tensor, weights: Tensor, dtype: torch.dtype, rows: int, kind: int
 ) -> Tensor | None:
     """Σw or √Σw² of every segment in this dtype; None for sums. That segments are in range was told before."""
-    if kind == _SUM:
+    if kind == _SUM_weighted_segment:
         return None
     checked = _check(call, None, 0, segments, rows, _unheard(call))
     values, _ = _brought(call, weights, dtype, None, segments, checked.data_ptr())
@@ -143,7 +254,7 @@ def _check(
     given = segments if indices is None else indices
     assert given is not None
     size = given.numel()
-    _CHECK.launch(
+    _CHECK_WEIGHTED.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), size=size, checks=state.data_ptr(),
         indices=0 if indices is None else indices.data_ptr(), wide_indices=0 if indices is None else is_wide(indices),
         data_rows=data_rows, segments=0 if segments is None else segments.data_ptr(),
@@ -205,7 +316,7 @@ def _brought(
 
 def _totals(call: Call, weights: Tensor, bounds: int, rows: int, kind: int, checks: int) -> Tensor | None:
     """What every segment is divided by; None for sums."""
-    if kind == _SUM:
+    if kind == _SUM_weighted_segment:
         return None
     totals = call.empty(rows, dtype=weights.dtype)
     _TOTAL.launch(
@@ -214,3 +325,98 @@ def _totals(call: Call, weights: Tensor, bounds: int, rows: int, kind: int, chec
         checks=checks,
     )  # fmt: skip
     return totals
+
+
+# -- WeightedSparseSegment{Sum,Mean,SqrtN}Grad ------------------------------------------------------------------------
+
+# WeightedSparseSegment{Sum,Mean,SqrtN}Grad: ids sorted with their positions, weighted gradient rows added up.
+
+_THREADS = 256
+_WEIGH = Kernel("weighted_grad.cuh", "weigh_entries", _THREADS, [(w, a) for w in FLOATS for a in ("float", "double")])
+
+
+@dataclass(frozen=True, slots=True)
+class Weighting:
+    """How the rows of weighted bags add up: the record's attributes."""
+
+    reduce: int
+    rounding: int
+    order: int
+
+    def mode(self, dtype: torch.dtype) -> int:
+        """What sums do with every row: 16-bit floats may be rounded after every step."""
+        rounds = self.rounding == 0 and dtype in (torch.float16, torch.bfloat16)
+        return SCALE | (DIVIDE if self.reduce else 0) | (ROUND if rounds else 0)
+
+
+class Reserve(Protocol):
+    """Bytes that go with entries: `zeroed` are zeros at the start, `kept` hold anything."""
+
+    zeroed: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedEntries:
+    """Sorted entries with weights and divisors, and the memory they lie in."""
+
+    at: dict[str, int]
+    size: int
+    memory: tuple[Any, ...]
+
+
+def weigh(
+    call: Call, entries: Entries, grad: Tensor, segments: Tensor, weights: Tensor, reduce: int
+) -> WeightedEntries:
+    """Queue what turns the positions of entries into segments, and gives them weights and divisors.
+
+    `segments` and `weights` are in the order of the batch.
+    """
+    size, total, room = entries.size, accumulator(grad.dtype), padded(entries.size)
+    totals = segment_totals(call, segments, weights, total, grad.shape[0], reduce)
+    scales = call.empty(2 if reduce else 1, room, dtype=total)
+    divisors = scales[1].data_ptr() if reduce else 0
+    at = {**entries.at, "scales": scales.data_ptr(), "divisors": divisors}
+    _WEIGH.launch(
+        call.device, min(blocks_for(size, _THREADS), call.device.processors * 16),
+        (TYPE[weights.dtype], TYPE[total]), values=at["values"], segments=segments.data_ptr(),
+        wide_segments=is_wide(segments), weights=weights.data_ptr(), totals=0 if totals is None else totals.data_ptr(),
+        size=size, scales=at["scales"], divisors=divisors, checks=at["checks"],
+    )  # fmt: skip
+    return WeightedEntries(at, size, (entries, scales))
+
+
+def weighted_entries(
+    call: Call,
+    grad: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    weights: Tensor,
+    num_rows: int,
+    how: Weighting,
+    reserve: Reserve,
+    rows: Tensor | None = None,
+    starts: Tensor | None = None,
+) -> WeightedEntries:
+    """Queue the sort of a batch. `rows` and `starts`: memory for the rows that are named and where they begin."""
+    entries = SortedIds(
+        call.device, indices.numel(), num_rows, grad.shape[0], zeroed=reserve.zeroed, kept=reserve.kept
+    )  # fmt: skip
+    entries.run(indices, segment_ids, call.told(), by_segment=False, rows_out=rows, starts_out=starts)
+    return weigh(call, entries, grad, segment_ids, weights, how.reduce)
+
+
+@runs("weighted_segment_grad")
+def weighted_segment_grad(call: Call) -> tuple[Tensor, ...]:
+    """The whole table."""
+    (grad, indices, segment_ids, weights, num_rows), how = call.inputs, Weighting(*call.attrs)
+    out, device, run_shift = call.output(0), call.device, run_shift_of(how.order)
+    if indices.numel() == 0 or num_rows == 0:  # then nothing else is looked at
+        device.zero(out)
+        return (out,)
+    shape = Shape(grad, out)
+    joins = Joins(indices.numel(), shape, accumulator(grad.dtype), run_shift)
+    with cleared(device, out):
+        entries = weighted_entries(call, grad, indices, segment_ids, weights, num_rows, how, joins)
+    sum_sorted(device, entries, grad, out, shape, how.mode(grad.dtype), run_shift, unique=False)
+    return (out,)

@@ -11,14 +11,13 @@
 """
 
 from . import ops
-from .build import build, check
 from .engine import engine_names, open_engine
 from .io import dumps, load, loads, save
-from .io.results_file import save_arrays
+from .io.state_file import save_arrays
 from .loop import Loop
 from .nodes import Output, Placed, Scope
 from .page import Block, End, Note, Page, PageError, Project
-from .paging import page_of
+from .page_builder import build, check, page_of
 from .session import ClientSession
 
 Const = ops.Const

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, aval_of
+from .._catalog.shapes import check_elements, differ
+from .._catalog.spec import ALL_DTYPES, CATALOG, Aval
+from .._runtime.arrays import Array, aval_of
+from .._runtime.results import check_size
 from ..errors import refuse, shape_text
-from ..results import check_size
-from ..shape import check_elements, differ
-from ..spec import ALL_DTYPES, CATALOG, Aval
-from .admission import admit_inputs, frozen, judge
-from .given import as_sparse, is_sparse, kind_of, many_values, one_value
+from .inputs import admit_inputs, as_sparse, frozen, is_sparse, judge, kind_of, many_values, one_value
+from .node_builder import Placing, expands
 from .nodes import Feed, Node, Operation, Output, Placed, SessionBlock, Sparse
-from .placing import Placing, expands
 from .values import in_dtype
 
 Pins = dict[str, Any]

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..arrays import Array, canonical
-from ..dispatch import import_module, load_runner
+from .._catalog.spec import Op
+from .._runtime.arrays import Array, canonical
+from .._runtime.dispatch import import_module, load_runner
 from ..errors import refuse
-from ..spec import Op
 
 Bound = Callable[[list[Any]], tuple[Any, ...]]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..arrays import as_array
+from .._catalog.rows import IndexedRows
+from .._catalog.shapes import differ
+from .._catalog.spec import Call
+from .._runtime.arrays import as_array
 from ..errors import OpError, refuse, shape_text
-from ..rows import IndexedRows
-from ..shape import differ
-from ..spec import Call
 from .blocks import wire
-from .given import kind_of, many_values, one_value
+from .inputs import kind_of, many_values, one_value
+from .node_builder import InnerOps, Placing, expands
 from .nodes import Node, Output
-from .placing import InnerOps, Placing, expands
 from .values import check_reach
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")

@@ -1,17 +1,16 @@
-"""The embedding lookups as blocks: the compositions of `rowgrad.embedding`, for ids that only a run knows."""
+"""The embedding lookups as blocks: the compositions of `rowgrad.lookup`, for ids that only a run knows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..embedding import clip_rows
 from ..errors import refuse, shape_text
-from ..lookup_options import COMBINERS, smallest_positive
+from ..lookup import COMBINERS, clip_rows, smallest_positive
 from .blocks import check_sparse, wire
-from .given import as_sparse, is_sparse, kind_of, one_value
+from .inputs import as_sparse, is_sparse, kind_of, one_value
+from .node_builder import Placing, expands
 from .nodes import Check, Output, is_open
-from .placing import Placing, expands
 
 
 @expands("EmbeddingLookupSparse")

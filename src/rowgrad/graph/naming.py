@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from ..arrays import Array
+from .._runtime.arrays import Array
 from ..errors import refuse
 from .blocks import as_operation
 from .nodes import Graph, Operation, Output, Placed, Sparse

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._catalog.spec import Op
 from ..errors import refuse
-from ..spec import Op
 from .page import NAME, Block, End
 
 Array = np.ndarray[Any, Any]

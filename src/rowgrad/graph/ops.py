@@ -11,12 +11,17 @@ import inspect
 from collections.abc import Callable
 from typing import Any as _Any  # there is an op of that name
 
-from .. import ops as _declarations  # noqa: F401  importing it fills the catalogue
-from ..spec import CATALOG, Op, find_op
-from . import blocks, gradients, lookups, updates  # noqa: F401  importing them says what blocks of the graph layer become
-from .given import bind_call, sparse_triple
+from .. import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
+from .._catalog.spec import CATALOG, Op, find_op
+from . import (
+    blocks,  # noqa: F401  importing them says what blocks of the graph layer become
+    gradients,  # noqa: F401  importing them says what blocks of the graph layer become
+    lookups,  # noqa: F401  importing them says what blocks of the graph layer become
+    variables,  # noqa: F401  importing them says what blocks of the graph layer become
+)
+from .inputs import bind_call, sparse_triple
+from .node_builder import place
 from .nodes import Placed, Scope
-from .placing import place
 
 _FUNCTIONS: dict[str, Callable[..., Placed]] = {}
 

@@ -9,7 +9,7 @@ from typing import Literal, overload
 
 from numpy.typing import ArrayLike
 
-from ..sparse_tensor import SparseTensor as _SparseTensor
+from ..sparse import SparseTensor as _SparseTensor
 from .nodes import Feed as _Feed
 from .nodes import Operation as _Operation
 from .nodes import Output as _Output

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._core import memory_limit
-from ..arrays import NUMPY_DTYPE
-from ..check import infer
-from ..dispatch import describe
+from .._runtime.arrays import NUMPY_DTYPE
+from .._runtime.dispatch import describe
+from .._runtime.validation import infer
 from ..errors import OpError, ResourceExhaustedError, refuse, shape_text
-from .admission import admitted_aval, each, host_value
 from .engine import Engine
+from .inputs import admitted_aval, each, host_value
 from .nodes import Check, Graph, Node, Output, is_open
-from .updates import variable_of
+from .variables import variable_of
 
 Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # random numbers for a node, given its shape
 Slots = tuple[Any, ...]  # places of values; a tuple of places where an input is a list

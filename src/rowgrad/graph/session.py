@@ -11,21 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from .._catalog.spec import Aval
 from .._core import memory_limit
-from ..arrays import Array, aval_of
-from ..check import infer
+from .._runtime.arrays import Array, aval_of
+from .._runtime.results import check_size
+from .._runtime.validation import infer
 from ..errors import OpError, ResourceExhaustedError, refuse
-from ..results import check_size
-from ..spec import Aval
 from .blocks import fed_value
 from .engine import Engine, open_engine
-from .finished import Done, Finished
 from .naming import collect, find, in_form, operation_of, output_of, pin_name
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
-from .random import advance, random_array
 from .schedule import Cost, Program, Step, check_blocks, known_bytes, over_budget, run_measured, run_steps, time_steps
-from .state import State
+from .state import Done, Finished, State
+from .variables import advance, random_array
 
 _MANY = 256  # programs that are kept, with the values they computed last
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, as_array, aval_of
+from .._catalog.spec import Op, find_op
+from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError
-from ..spec import Op, find_op
-from .build import Checked, arriving, check
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .ordering import ordered
 from .page import Block, Page, PageError
-from .updates import variable_of
+from .page_builder import Checked, arriving, check
+from .variables import variable_of
 
 _LARGE = 1 << 16  # bytes of an array from which on its digest is remembered between calls
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import NUMPY_DTYPE, Array, as_array, aval_of, fit, is_inexact
+from .._catalog.spec import QUANTIZED
+from .._runtime.arrays import NUMPY_DTYPE, Array, as_array, aval_of, fit, is_inexact
 from ..errors import refuse
-from ..spec import QUANTIZED
 
 
 def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:

@@ -13,14 +13,12 @@ except ImportError as error:
 
 from . import gradients as _gradients  # noqa: F401  the primitives' derivatives
 from . import optim as optim
-from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of arrays
 from . import rows as rows
-from . import rows_tree as _rows_tree  # noqa: F401  and so does IndexedRows
 from . import sharded as sharded
-from . import sparse_tree as _sparse_tree  # noqa: F401  and so does SparseTensor
+from . import trees as _trees  # noqa: F401  Plan, IndexedRows and SparseTensor become pytrees
 from .arrays import is_traced as is_traced
 from .functional import embedding_bag as embedding_bag
-from .lookups import lookup_traced as lookup_traced
+from .functional import lookup_traced as lookup_traced
 from .row_gradients import value_and_rows as value_and_rows
 from .runner import call as call
 from .table import Table as Table

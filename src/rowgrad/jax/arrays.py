@@ -16,11 +16,11 @@ import jax
 import jax.export
 import numpy as np
 
-from ..arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked, plain_array
+from .._catalog.shapes import check_elements
+from .._catalog.spec import QUANTIZED, Arg, Aval, Op, regroup, spread
+from .._runtime.arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked, plain_array
+from .._runtime.results import too_large
 from ..errors import refuse
-from ..results import too_large
-from ..shape import check_elements
-from ..spec import QUANTIZED, Arg, Aval, Op, regroup, spread
 
 _ELEMENTS = 1 << 59  # as many of 16 bytes as addresses count: XLA ends the process where there are more
 NAMES = tuple(n for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string"))

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays import fit, plain_array
+from .._runtime.arrays import fit, plain_array
 from ..errors import refuse
 from ..raw_ops import OPS
-from ..sparse_tensor import SparseTensor
+from ..sparse import SparseTensor
 from .arrays import as_jax, check_present, is_jax, is_traced
 
 

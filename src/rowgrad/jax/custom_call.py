@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._catalog.spec import CATALOG, Aval, Op
 from .._core import faults, kernels, set_xla_checker, set_xla_words, xla_handler
-from ..check import infer
+from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
+from .._runtime.validation import infer
 from ..errors import OpError, refuse
-from ..native import CODE, CODE_NAME, KERNEL, constants_of
-from ..spec import CATALOG, Aval, Op
 from .arrays import Host
 
 _TARGET = "rowgrad_kernel"

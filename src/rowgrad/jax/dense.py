@@ -1,4 +1,4 @@
-"""The dense layer on traced arrays: the functions of `rowgrad.dense` with jax.numpy as their array namespace.
+"""The dense layer on traced arrays: the functions of `rowgrad._runtime.dense` with jax.numpy as their array namespace.
 
 They are made of JAX's own operations, so JAX differentiates, batches and compiles them by itself. XLA may make one
 instruction of a product and the sum it goes into, which rounds once instead of twice: compiled, these ops are right to
@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..check import infer
-from ..dense import FUNCTIONS, handed_types
-from ..spec import COMPLEX, FLOATS, REALS, Op
+from .._catalog.spec import COMPLEX, FLOATS, REALS, Op
+from .._runtime.dense import FUNCTIONS, handed_types
+from .._runtime.validation import infer
 from .arrays import admit_arrays, canonical_dtype, check_sizes
 
 Axes = tuple[int, ...]

@@ -7,17 +7,17 @@ from typing import Any
 
 import jax
 
-from .. import native
-from ..arrays import aval_of
+from .._catalog.spec import Op
+from .._runtime import numpy_runner
+from .._runtime.arrays import aval_of
 from ..errors import refuse
-from ..spec import Op
 from .arrays import NAMES, from_numpy, to_numpy
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Run an op whose arguments are arrays, NumPy's or JAX's, numbers and lists; results lie where the arrays do."""
     given = {name: to_numpy(value, name) for name, value in arguments.items()}
-    outputs = native.call(op, given, attrs, None)
+    outputs = numpy_runner.call(op, given, attrs, None)
     for spec, output in zip(op.outputs, outputs, strict=True):
         dtype = aval_of(output).dtype
         if dtype not in NAMES:

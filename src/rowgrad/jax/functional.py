@@ -1,21 +1,147 @@
-"""Lookups as functions of JAX arrays."""
+"""Lookups of bags in JAX: functions over ids, matrices and sparse tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
-from ..embedding import clip_rows
 from ..errors import refuse
-from ..lookup_options import kind_of, row_number
+from ..lookup import (
+    check_default_id,
+    check_rows_are_vectors,
+    clip_rows,
+    flat_shape,
+    kind_of,
+    row_number,
+    smallest_positive,
+)
 from ..plan import Plan
 from ..raw_ops import OPS
-from . import bag_matrix, masked
+from ..sparse import SparseTensor
+from . import masked_bags, partition
 from .arrays import as_jax, is_jax, is_traced
-from .bags import Bags, filled, ids_kept, read_bags, read_ignore_id, without_padding
-from .partition import gathered
+from .bags import Bags, filled, ids_kept, integers, of_matrix, read_bags, read_ignore_id, to_jax, without_padding
+from .partition import Rule, gathered
 from .table import Table, Tap, bags_of
+from .varying import manual_axes
+
+# -- A lookup of ids that are a matrix, a bag per row, as one primitive -----------------------------------------------
+
+# A lookup of ids that are a matrix, a bag per row, as one primitive: devices may split it by bags.
+#
+# Everything it is made of, flat ids and the bag of each, is made on each device for its own bags. Derivatives are
+# those of what it is made of.
+
+
+class Call(NamedTuple):
+    """The options of a lookup."""
+
+    kind: str
+    ignored: tuple[int | None, ...]
+    default_id: int | None
+    max_norm: float | None
+
+    def run(self, table: Any, ids: Any, *weights: Any) -> tuple[Any]:
+        """The lookup: [bags, …]."""
+        bags = of_matrix(ids, None, None, weights[0] if weights else None)
+        return (look_up(table, bags, self.kind, ids_kept(bags.indices, self.ignored), self.default_id, self.max_norm),)
+
+    def is_bad(self, table: Any, ids: Any, *_: Any) -> Any:
+        """Whether an id that counts is not a row of the table."""
+        wrong = (ids < 0) | (ids >= table.shape[0])
+        kept = ids_kept(ids, self.ignored)
+        return (wrong if kept is None else wrong & kept).any()
+
+
+def is_usable(ids: Any) -> bool:
+    """Whether XLA may have to split a lookup of these ids by itself; inside `shard_map` devices have their own."""
+    return isinstance(ids, jax.core.Tracer) and ids.ndim == 2 and 0 not in ids.shape and not manual_axes()
+
+
+def bind(call: Call, table: Any, ids: Any, weights: Any) -> Any:
+    """The rows of every bag combined."""
+    return BAGS.bind(table, ids, *(() if weights is None else (weights,)), call=call)[0]
+
+
+def look_up(table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None, max_norm: float | None) -> Any:
+    """Bags of traced ids: all of them or, if `kept` is given, those it names; with `default_id` in empty bags."""
+    if kept is None and default_id is None:
+        if max_norm is not None:
+            table, bags = masked_bags.shortened(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
+        return bags_of(table, kind, bags.indices, bags.segment_ids, bags.num_bags, bags.weights)
+    return masked_bags.look_up(table, masked_bags.left_out(bags, kept, default_id), kind, max_norm)
+
+
+# -- the primitive ----------------------------------------------------------------------------------------------------
+
+
+def _rule(call: Call, operands: Sequence[Any]) -> Rule:
+    inner = partition.columns(len(operands[0].shape))
+    dims = ((partition.ROWS, *inner), *((("bags", "places"),) * (len(operands) - 1)))
+    kept = inner if call.max_norm is None else ()  # the length of a row is that of all its columns
+    return Rule("embedding_bag", dims, (("bags", *inner),), (*kept, "bags"))
+
+
+def _abstract(*operands: Any, call: Call) -> list[Any]:
+    bare = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
+    (found,) = jax.eval_shape(call.run, *bare)
+    aval = jax.core.ShapedArray(found.shape, found.dtype)
+    types = [partition.sharding_of(x) for x in operands]
+    known = next((t for t in types if t is not None), None)
+    if known is None:
+        return [aval]
+    rule = _rule(call, operands)
+    specs = [None if t is None else t.spec for t in types]
+    split = partition.split_of(rule, specs, [x.shape for x in operands], known.mesh)
+    return [aval.update(sharding=known.update(spec=partition.specs_of(rule.results, split)[0]))]
+
+
+def _lower(context: Any, *operands: Any, call: Call) -> Any:
+    if partition.is_split(context) and 0 not in context.avals_in[0].shape:
+        return partition.lower(context, operands, call.run, _rule(call, context.avals_in), call.is_bad)
+    return mlir.lower_fun(call.run, multiple_results=True)(context, *operands)
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> Any:
+    (output,) = BAGS.bind(*primals, call=call)
+    moving = [i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
+
+    def run(*moved: Any) -> Any:
+        operands = list(primals)
+        for i, x in zip(moving, moved, strict=True):
+            operands[i] = x
+        return call.run(operands[0], *map(partition.gathered, operands[1:]))[0]
+
+    _, tangent = jax.jvp(run, [primals[i] for i in moving], [tangents[i] for i in moving])
+    known = partition.sharding_of(output)
+    if known is not None:
+        tangent = jax.sharding.reshard(tangent, known)
+    return [output], [tangent]
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[Any], *, call: Call) -> Any:
+    axes = [d if isinstance(d, int) else None for d in dims]
+    return jax.vmap(call.run, in_axes=axes)(*operands), [0]
+
+
+BAGS = Primitive("rowgrad_bags")
+BAGS.multiple_results = True
+BAGS.def_impl(lambda *operands, call: call.run(*operands))
+BAGS.def_abstract_eval(_abstract)
+mlir.register_lowering(BAGS, mlir.lower_fun(lambda *operands, call: call.run(*operands), multiple_results=True))
+mlir.register_lowering(BAGS, _lower, platform="cpu")
+partition.register(BAGS)
+ad.primitive_jvps[BAGS] = _jvp
+batching.primitive_batchers[BAGS] = _batch
+
+
+# -- Lookups as functions of JAX arrays -------------------------------------------------------------------------------
 
 
 def embedding_bag(
@@ -68,10 +194,10 @@ def embedding_bag(
                      bound=tuple(bags.indices.shape))  # fmt: skip
     # Inside value_and_rows ids may be traced in one of its two runs alone: both must make the same lookup.
     if (bags.traced or isinstance(table, Tap)) and plan is None:
-        if bag_matrix.is_usable(ids):
-            call = bag_matrix.Call(kind, (padding_idx, ignore_id), default_id, max_norm)
+        if is_usable(ids):
+            call = Call(kind, (padding_idx, ignore_id), default_id, max_norm)
             return _of_matrix(table, ids, bags, kept, call)
-        return bag_matrix.look_up(table, bags, kind, kept, default_id, max_norm)
+        return look_up(table, bags, kind, kept, default_id, max_norm)
     if kept is not None:
         bags = without_padding(bags, kept)
     if default_id is not None:
@@ -106,17 +232,17 @@ def _read_norm(max_norm: Any) -> Any:
     return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
-def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: bag_matrix.Call) -> Any:
+def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: Call) -> Any:
     """Bags that are the rows of a matrix of traced ids."""
     weights = None if bags.weights is None else bags.weights.reshape(ids.shape)
     if not isinstance(table, Tap):
-        return bag_matrix.bind(call, table, ids, weights)
-    output = bag_matrix.bind(call, table.table, ids, weights)
+        return bind(call, table, ids, weights)
+    output = bind(call, table.table, ids, weights)
     bags = bags._replace(indices=gathered(bags.indices), weights=None if weights is None else gathered(bags.weights))
     kept = None if kept is None else gathered(kept)
     if kept is None and call.default_id is None:
         return table.bags(call.kind, *bags[:3], bags.weights, True, output)
-    indices, segments, count, numbers = masked.left_out(bags, kept, call.default_id)
+    indices, segments, count, numbers = masked_bags.left_out(bags, kept, call.default_id)
     return table.bags(call.kind, indices, segments, count + 1, numbers, False, output)
 
 
@@ -129,3 +255,71 @@ def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
     weights = () if bags.weights is None else (bags.weights,)
     op = OPS[f"{'Weighted' if weights else ''}SparseSegment{kind}WithNumSegments"]
     return op(table, bags.indices, bags.segment_ids, *weights, bags.num_bags, plan=plan)
+
+
+# -- `safe_embedding_lookup_sparse` where JAX traces ids or weights ---------------------------------------------------
+
+# `safe_embedding_lookup_sparse` where JAX traces ids or weights: the same rules, in shapes that are known before.
+
+
+def lookup_traced(
+    shards: list[Any],
+    sparse_ids: SparseTensor,
+    sparse_weights: SparseTensor | None,
+    kind: str,
+    default_id: int | None,
+    max_norm: float | None,
+    accumulate: str,
+) -> Any:
+    """The lookup as `rowgrad.lookup` asks for it. `kind` is the ops' name for the combiner."""
+    if len(shards) != 1:
+        raise refuse("shards_traced", value=len(shards))
+    num_rows = int(flat_shape(sparse_ids)[0])
+    ids = to_jax(integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
+    check_default_id(default_id, ids.dtype)
+    kept, weights = ids >= 0, None
+    if sparse_weights is not None:
+        weights = jnp.asarray(sparse_weights.values)
+        if weights.shape != ids.shape:
+            raise ValueError(f"Dimensions {ids.shape[0]} and {weights.shape[0]} are not compatible")
+        if kind != "Sum":
+            kept &= weights >= smallest_positive(weights.dtype.name)
+    if default_id is None:
+        check_rows_are_vectors(shards[0])
+    bags = masked_bags.leave_out(Bags(ids, _rows(sparse_ids), num_rows, weights), kept)
+    if default_id is not None:
+        bags = masked_bags.fill(bags, default_id)
+    table = jnp.asarray(shards[0])
+    result = masked_bags.look_up(table, masked_bags.in_order(bags), kind, max_norm, accumulate)
+    return result.reshape(*sparse_ids.shape[:-1], *table.shape[1:])
+
+
+def _rows(sparse: SparseTensor) -> Any:
+    """The row of the result every id belongs to: all its coordinates but the last, counted row by row.
+
+    A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes. An id whose
+    row is no number of the indices' type has the row -1, which is refused: a number that wrapped could be some row.
+    """
+    indices = to_jax(integers(sparse.indices, "indices"), "indices")
+    if len(sparse.shape) == 2:
+        return indices[:, 0]
+    largest = int(jnp.iinfo(indices.dtype).max)
+    rows, fits = jnp.zeros_like(indices[:, 0]), jnp.ones(indices.shape[0], bool)
+    for column, size in enumerate(sparse.shape[:-1]):
+        limit = largest // max(size, 1)
+        fits &= (rows >= -limit) & (rows <= limit)
+        rows, fits = _sum(rows * min(size, largest), indices[:, column], fits)
+    last, size = indices[:, -1], max(sparse.shape[-1], 1)
+    if size > largest:  # no coordinate reaches it
+        further, is_between = jnp.where(last < 0, -1, 0).astype(last.dtype), last < 0
+    else:
+        further, is_between = last // size, last % size != 0
+    rows, fits = _sum(rows, further, fits)
+    rows = jnp.where((rows == -1) & is_between, 0, rows)  # what is divided is rounded towards zero, as C does
+    return jnp.where(fits, rows, -1)
+
+
+def _sum(a: Any, b: Any, fits: Any) -> tuple[Any, Any]:
+    """a + b, and whether it fits its type, as what came before did: a wrong sum has a sign neither of them has."""
+    total = a + b
+    return total, fits & (((a ^ total) & (b ^ total)) >= 0)

@@ -14,9 +14,9 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from .._catalog.rows import IndexedRows
+from .._catalog.spec import CATALOG, Call, Op
 from ..raw_ops import OPS
-from ..rows import IndexedRows
-from ..spec import CATALOG, Call, Op
 from . import varying
 from .arrays import Like
 from .primitive import PRIMITIVES, Params, arguments_of, array_names, bind_operands

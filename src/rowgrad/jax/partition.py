@@ -22,8 +22,8 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from .._catalog.spec import Op
 from ..errors import refuse
-from ..spec import Op
 
 _x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64
 _no_mesh: Any = nullcontext

@@ -13,9 +13,9 @@ from typing import Any
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from ..check import infer
+from .._catalog.spec import CATALOG, Aval, Op
+from .._runtime.validation import infer
 from ..errors import OpError
-from ..spec import CATALOG, Aval, Op
 from . import custom_call, eager, partition, portable, varying, vmap
 from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype, check_sizes
 

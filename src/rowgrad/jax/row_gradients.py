@@ -17,9 +17,9 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 
+from .._catalog.rows import IndexedRows
 from ..errors import refuse
 from ..raw_ops import OPS
-from ..rows import IndexedRows
 from .table import Looked, LookupLog, Table, Tap, is_label
 from .varying import widen
 

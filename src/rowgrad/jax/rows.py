@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._catalog.rows import IndexedRows
 from ..errors import OpError, refuse
-from ..rows import IndexedRows
 from .arrays import as_jax
 from .optim import RowTransformation, apply_updates, unique_rows, wider
-from .rows_tree import is_rows
+from .trees import is_rows
 from .varying import axes_of
 
 

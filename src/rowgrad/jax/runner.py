@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._catalog.spec import Op
 from ..errors import refuse
-from ..spec import Op
 from . import dense, eager, primitive
 from .arrays import is_traced
 

@@ -9,10 +9,10 @@ import jax
 import jax.extend.core
 import jax.numpy as jnp
 
+from .._catalog.rows import IndexedRows
 from ..errors import refuse
-from ..lookup_options import COMBINERS
+from ..lookup import COMBINERS
 from ..raw_ops import OPS
-from ..rows import IndexedRows
 from .arrays import as_jax, register_for_export
 from .bags import read_count
 from .partition import sharding_of, zero_after

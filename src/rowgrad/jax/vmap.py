@@ -1,4 +1,4 @@
-"""jax.vmap: the rules of `rowgrad.batching` with jax.numpy as their array namespace."""
+"""jax.vmap: the rules of `rowgrad._runtime.vmap` with jax.numpy as their array namespace."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .. import batching
-from ..batching.batch import Run
-from ..spec import Aval, Op
+from .._catalog.spec import Aval, Op
+from .._runtime import vmap
+from .._runtime.vmap import Run
 
 
 class Namespace:
-    """jax.numpy under the names `rowgrad.batching` knows; `int64` is int32 where JAX has no 64 bits."""
+    """jax.numpy under the names `rowgrad._runtime.vmap` knows; `int64` is int32 where JAX has no 64 bits."""
 
     float32 = jnp.dtype("float32")
     short_floats = frozenset((jnp.dtype("float16"), jnp.dtype("bfloat16")))
@@ -111,4 +111,4 @@ def batched(
 ) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
     """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
     with jax.numpy_rank_promotion("allow"):  # the rules broadcast as NumPy does
-        return batching.batched(Namespace(), op, attrs, batch_size, values, in_dims, run)
+        return vmap.batched(Namespace(), op, attrs, batch_size, values, in_dims, run)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError
 from ..graph.loop import SLOWEST
-from .asked import Asked
-from .page_run import MODES
-from .verbs import Json, verb
+from .page_session import MODES
+from .verbs import Asked, Json, verb
 
 if TYPE_CHECKING:
     from .studio import Studio

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 
-from .folder import Folder
-from .hub import Hub
-from .pool import Pool
+from .array_pool import Pool
+from .events import Hub
+from .project import Folder
 from .runs import Runs
 
 

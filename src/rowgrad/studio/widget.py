@@ -26,9 +26,9 @@ import traitlets
 
 from ..errors import InvalidArgumentError
 from ..graph import ClientSession, Page, PageError, Scope, load, page_of
-from ..graph.build import build
+from ..graph.page_builder import build
 from . import verbs
-from .folder_events import tell_page, tell_project
+from .project import tell_page, tell_project
 from .studio import Studio
 
 _HERE = files(__package__) / "static"

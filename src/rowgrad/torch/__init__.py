@@ -19,7 +19,7 @@ from . import data as data
 from . import functional as functional
 from . import nn as nn
 from . import optim as optim
-from . import plan_tree as _plan_tree  # noqa: F401  Plan becomes a tree of tensors
+from . import trees as _trees  # noqa: F401  Plan becomes a tree of tensors
 from . import vmap as _vmap  # noqa: F401  a call must not import it: a fork could come in between
 from .devices import synchronize as synchronize
 from .devices import validate as validate

@@ -21,11 +21,11 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
+from .._catalog.spec import CATALOG, Op
 from ..errors import refuse
-from ..spec import CATALOG, Op
 from . import dense, devices, library
-from .kept import Kept, Like, is_float, refuse_tangents, wanted
 from .launch import launch
+from .saved_call import Kept, Like, is_float, refuse_tangents, wanted
 from .tensors import check_storage, checked, is_plain, settled
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import as_array
+from .._catalog.spec import Aval
+from .._runtime.arrays import as_array
+from .._runtime.results import check_size
 from ..errors import refuse
 from ..raw_ops import OPS
-from ..results import check_size
-from ..sparse_tensor import SparseTensor
-from ..spec import Aval
+from ..sparse import SparseTensor
 from .tensors import NAME, check_storage, from_numpy, is_batched
 
 _INTEGERS = (torch.int32, torch.int64)

@@ -15,8 +15,8 @@ from torch.utils import _pytree
 from torch.utils.data import default_collate
 
 from ..errors import refuse
+from ..optim import check_count
 from ..plan import Plan
-from ..updates import check_count
 from .tensors import check_storage
 
 

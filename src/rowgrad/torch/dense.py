@@ -1,4 +1,4 @@
-"""The dense layer on tensors: the functions of `rowgrad.dense` with torch as their array namespace.
+"""The dense layer on tensors: the functions of `rowgrad._runtime.dense` with torch as their array namespace.
 
 They are made of torch's own operations, so torch differentiates, traces and batches them by itself. Unsigned integers
 of 16 bits and more, on which torch computes nearly nothing, are computed by NumPy on the same memory; those on a GPU
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..dense import FUNCTIONS
+from .._catalog.spec import COMPLEX, FLOATS, REALS, Op
+from .._runtime.dense import FUNCTIONS
+from .._runtime.numpy_dense import Namespace as NumPy
 from ..errors import refuse
-from ..native_dense import Namespace as NumPy
-from ..spec import COMPLEX, FLOATS, REALS, Op
 from .tensors import DTYPE, from_numpy, is_batched
 
 Axes = tuple[int, ...]

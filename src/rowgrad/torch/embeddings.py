@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._catalog.spec import Aval
+from .._runtime.results import check_size
 from ..errors import OpError, refuse
 from ..raw_ops import OPS
-from ..results import check_size
-from ..sparse_tensor import SparseTensor
-from ..spec import Aval
+from ..sparse import SparseTensor
 from . import functional
 from .bags import Bags, check_storages, check_vector, numbers, read_bags
 from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused, layout_of
-from .kept import is_traced
+from .saved_call import is_traced
 from .tensors import new_table
 
 

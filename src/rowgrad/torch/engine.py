@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import Array, canonical
-from ..dispatch import load_runner
+from .._catalog.spec import Op
+from .._runtime.arrays import Array, canonical
+from .._runtime.dispatch import load_runner
 from ..errors import refuse
-from ..spec import Op
 from . import runner
 from .tensors import DTYPE, from_numpy
 

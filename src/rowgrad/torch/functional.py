@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..embedding import clip_rows
 from ..errors import OpError, refuse
-from ..lookup_options import kind_of
-from ..lookup_options import row_number as row_number
+from ..lookup import clip_rows, kind_of
+from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from .bags import Bags, check_storages, filled, read_bags, refuse_batched, without_padding

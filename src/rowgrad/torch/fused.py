@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from .._catalog.spec import CATALOG
 from ..errors import refuse
-from ..lookup_options import COMBINERS
+from ..lookup import COMBINERS
 from ..plan import Plan
-from ..spec import CATALOG
 from .autograd import TABLE, table_for
 from .bags import Bags
 from .functional import is_in_ddp, lookup
-from .kept import Kept
+from .saved_call import Kept
 
 _GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}

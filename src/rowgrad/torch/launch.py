@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._catalog.spec import Aval, Op
 from .._core import Job, run_kernel
-from ..check import infer
+from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of, raise_fault
+from .._runtime.results import check_size, too_large
+from .._runtime.validation import infer
 from ..errors import refuse
-from ..native import CODE, CODE_NAME, KERNEL, constants_of, raise_fault
-from ..results import check_size, too_large
-from ..spec import Aval, Op
 from . import devices
 from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 
-from ..check import infer, settle_attrs
+from .._catalog.spec import CATALOG, Arg, Aval, Derived, Op
+from .._runtime.results import check_size
+from .._runtime.validation import infer, settle_attrs
 from ..errors import OpError, refuse
-from ..results import check_size
-from ..spec import CATALOG, Arg, Aval, Derived, Op
-from .kept import Kept, is_float, refuse_tangents, wanted
 from .launch import launch
+from .saved_call import Kept, is_float, refuse_tangents, wanted
 from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import OpError, refuse
-from ..updates import RULES, Step, check_betas, check_count, check_number, slot_shapes
+from ..optim import RULES, Step, check_betas, check_count, check_number, slot_shapes
 from .devices import default_order
 from .fused import LAYOUT, FusedWeight, hold, is_only_optimizer, updated_from_pending
 from .row_state import adopted, check_param, check_row_ids, new_slots, step_with_bags, step_with_grad

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from .._catalog.spec import FLOATS, INDEX, PLAN
 from ..errors import refuse
+from ..optim import RULES, Memory, Step, ready_all, ready_bags, ready_planned, ready_rows, slot_dtype, slot_shapes
 from ..plan import Plan
-from ..spec import FLOATS, INDEX, PLAN
-from ..updates import RULES, Memory, Step, ready_all, ready_bags, ready_planned, ready_rows, slot_dtype, slot_shapes
 from . import devices
 from .launch import readable
 from .tensors import DTYPE, check_storage, is_plain

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from ..check import infer
-from ..dense import handed_types
+from .._catalog.spec import Op
+from .._runtime.dense import handed_types
+from .._runtime.results import check_size
+from .._runtime.validation import infer
 from ..errors import refuse
-from ..results import check_size
-from ..spec import Op
 from . import autograd, dense
 from .tensors import DTYPE, Host, admit_tensors, avals_of
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.nn.parameter import Parameter, is_lazy
 
-from ..arrays import NUMPY_DTYPE, admit, fit
-from ..arrays import aval_of as array_aval
+from .._catalog.spec import FLOATS, INDEX, QUANTIZED, Arg, Aval, Op, regroup, spread
+from .._runtime.arrays import NUMPY_DTYPE, admit, fit
+from .._runtime.arrays import aval_of as array_aval
+from .._runtime.memory import new_array
+from .._runtime.results import check_size
 from ..errors import refuse
-from ..memory import new_array
-from ..results import check_size
-from ..spec import FLOATS, INDEX, QUANTIZED, Arg, Aval, Op, regroup, spread
 
 # torch's quantized tensors are another thing than TensorFlow's quantized numbers.
 DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string")}

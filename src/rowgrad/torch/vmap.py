@@ -1,4 +1,4 @@
-"""torch.func.vmap: the rules of `rowgrad.batching` with torch as their array namespace."""
+"""torch.func.vmap: the rules of `rowgrad._runtime.vmap` with torch as their array namespace."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import batching
-from ..batching.batch import Outputs, Run
-from ..spec import Aval, Op
+from .._catalog.spec import Aval, Op
+from .._runtime import vmap
+from .._runtime.vmap import Outputs, Run
 from . import autograd, dense
 from .library import wrap_sizes
 from .tensors import Host, admit_tensors, aval_of
@@ -19,7 +19,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 class Namespace(dense.Namespace):
-    """torch under the names `rowgrad.batching` knows."""
+    """torch under the names `rowgrad._runtime.vmap` knows."""
 
     moveaxis = staticmethod(torch.movedim)
     stack = staticmethod(torch.stack)
@@ -81,4 +81,4 @@ def batched(
     run: Run = autograd.call,
 ) -> Outputs:
     """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
-    return batching.batched(Namespace, op, attrs, batch_size, values, in_dims, run)
+    return vmap.batched(Namespace, op, attrs, batch_size, values, in_dims, run)

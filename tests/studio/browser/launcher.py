@@ -1,6 +1,6 @@
 """`rowgrad` with parts of it replaced: how a test of the server is shown to notice that the server is wrong.
 
-`broken` names what to replace: `[("rowgrad.studio.folder:Folder.save", "lambda *given: None"), …]`. The expression is
+`broken` names what to replace: `[("rowgrad.studio.project:Folder.save", "lambda *given: None"), …]`. The expression is
 evaluated where the original stands, which it may call as `original`.
 """
 

@@ -13,13 +13,12 @@ from typing import IO, Any
 
 import launcher
 
-from rowgrad.studio.address_files import running_studios
-from rowgrad.studio.opening import address_of, new_launch
+from rowgrad.studio.serve import address_of, new_launch, running_studios
 
 TOKEN = "a-token-for-tests-0123456789"
 # Servers are forked from a process that has imported what they need, which takes longer than to start one.
 SERVERS = multiprocessing.get_context("forkserver")
-SERVERS.set_forkserver_preload(["rowgrad.cli", "rowgrad.studio.server", "rowgrad.studio.opening", "uvicorn.server"])
+SERVERS.set_forkserver_preload(["rowgrad.cli", "rowgrad.studio.http", "rowgrad.studio.serve", "uvicorn.server"])
 
 
 class Studio:

@@ -1,7 +1,7 @@
 """`--switched-off`: every test is run again without what it tests, and must fail.
 
 `@pytest.mark.feature("undo")` names a feature of the page, which `rowgrad studio --without undo` leaves out.
-`@pytest.mark.broken("rowgrad.studio.folder:Folder.save", "lambda *given: None")` names a part of the server and what
+`@pytest.mark.broken("rowgrad.studio.project:Folder.save", "lambda *given: None")` names a part of the server and what
 stands in its place. A test with several of either is run once for each.
 """
 

@@ -30,7 +30,7 @@ GREY = """lambda self, path: (file := original(self, path))._replace(packed=None
     .studio, .studio * { color: #999 !important; background: #888 !important }''' * (path.suffix == ".css"))"""
 WIDE = """lambda self, path: (file := original(self, path))._replace(packed=None, plain=file.plain + b'''
     .studio { width: 3000px }''' * (path.suffix == ".css"))"""
-STATIC = "rowgrad.studio.static_files:StaticFiles._read"
+STATIC = "rowgrad.studio.http:StaticFiles._read"
 
 
 @cache

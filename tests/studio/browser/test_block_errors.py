@@ -29,7 +29,7 @@ def faulty_page() -> dict[str, Any]:
 
 @pytest.mark.feature("errors")
 @pytest.mark.broken(
-    "rowgrad.studio.page_verbs:summary",
+    "rowgrad.studio.project_verbs:summary",
     "lambda *given: (s := original(*given)) | "
     "{'errors': {k: e | {'message': 'wrong'} for k, e in s['errors'].items()}}",
 )
@@ -58,7 +58,7 @@ def test_an_error_stands_on_its_block_and_pin_in_the_words_of_check(desk: Desk) 
 
 @pytest.mark.feature("errors")
 @pytest.mark.broken(
-    "rowgrad.studio.page_verbs:summary",
+    "rowgrad.studio.project_verbs:summary",
     "lambda *given: (s := original(*given)) | {'waiting': [], 'errors': s['errors'] | "
     "{k: next(iter(s['errors'].values())) for k in s['waiting']}}",
 )
@@ -93,7 +93,7 @@ def test_a_message_leads_to_its_block(desk: Desk) -> None:
 
 
 @pytest.mark.feature("errors")
-@pytest.mark.broken("rowgrad.studio.page_verbs:summary", "lambda *given: original(*given) | {'errors': {}}")
+@pytest.mark.broken("rowgrad.studio.project_verbs:summary", "lambda *given: original(*given) | {'errors': {}}")
 def test_an_unknown_op_is_shown_and_told_and_the_page_opens(desk: Desk) -> None:
     odd = block("odd", "SparseSegmentMaen", {"scale": 2}, data="a.output")
     drawn = page("p", const("a", [1.0]), odd, block("minus", "Neg", x="a.output"), session("minus.y"))
@@ -111,7 +111,7 @@ def test_an_unknown_op_is_shown_and_told_and_the_page_opens(desk: Desk) -> None:
 
 
 @pytest.mark.broken(
-    "rowgrad.studio.folder:Folder.save", "lambda self, name, *given: Saved(self.open(name)[1], None, False)"
+    "rowgrad.studio.project:Folder.save", "lambda self, name, *given: Saved(self.open(name)[1], None, False)"
 )
 def test_a_fault_of_the_page_itself_shows_what_to_do_and_loses_nothing(desk: Desk) -> None:
     bring(desk, page("p", const("a", [1.0]), block("minus", "Neg", x="a.output"), session("minus.y")))

@@ -73,9 +73,10 @@ def test_undo_redo_and_reload_lose_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.feature("literals")
-@pytest.mark.broken("rowgrad.studio.page_verbs:candidates_from", "lambda *given: dict.fromkeys(original(*given))")
+@pytest.mark.broken("rowgrad.studio.project_verbs:candidates_from", "lambda *given: dict.fromkeys(original(*given))")
 @pytest.mark.broken(
-    "rowgrad.studio.page_verbs:candidates_from", "lambda *given: {k: v and 'no' for k, v in original(*given).items()}"
+    "rowgrad.studio.project_verbs:candidates_from",
+    "lambda *given: {k: v and 'no' for k, v in original(*given).items()}",
 )
 def test_a_float_wire_into_ids_is_refused_with_the_reason(desk: Desk) -> None:
     desk.new_page()

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 @pytest.mark.feature("flip")
 @pytest.mark.broken(
-    "rowgrad.studio.page_verbs:gradient_blocks",
+    "rowgrad.studio.project_verbs:gradient_blocks",
     "lambda *given: (made := original(*given))[0][0].attrs.update(value=2.0) or made",
 )
 def test_flip_places_and_wires_the_gradient_and_one_undo_removes_it(desk: Desk) -> None:

@@ -20,8 +20,8 @@ PAGES = Path(__file__).parents[3] / "examples" / "pages"
 
 
 @pytest.mark.feature("gallery")
-@pytest.mark.broken("rowgrad.studio.gallery:to_svg", "lambda page: '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'")
-@pytest.mark.broken("rowgrad.studio.gallery:_entries", "lambda path: original(path)[1:]")
+@pytest.mark.broken("rowgrad.studio.project_verbs:to_svg", "lambda page: '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'")
+@pytest.mark.broken("rowgrad.studio.project_verbs:_entries", "lambda path: original(path)[1:]")
 def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(desk: Desk) -> None:
     names = sorted(path.stem for path in PAGES.glob("*.json"))
     cards = desk.window.locator("[data-gallery]")

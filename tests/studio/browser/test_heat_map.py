@@ -42,7 +42,7 @@ def far(one: list[int], other: list[int]) -> float:
 
 
 @pytest.mark.feature("heat-map")
-@pytest.mark.broken("rowgrad.studio.look_verbs:heat_of", "lambda array, *given: original(array * 0, *given)")
+@pytest.mark.broken("rowgrad.studio.value_verbs:heat_of", "lambda array, *given: original(array * 0, *given)")
 def test_a_heat_map_has_colours_for_numbers_and_tells_them_to_the_keyboard(desk: Desk) -> None:
     below = painted(desk)
     canvas = below.locator("canvas.heat")
@@ -66,7 +66,7 @@ def test_a_heat_map_has_colours_for_numbers_and_tells_them_to_the_keyboard(desk:
 
 @pytest.mark.feature("heat-map")
 @pytest.mark.broken(
-    "rowgrad.studio.look_verbs:heat_of", "lambda *given: original(*given) | {'cells': [[None] * 3] * 2}"
+    "rowgrad.studio.value_verbs:heat_of", "lambda *given: original(*given) | {'cells': [[None] * 3] * 2}"
 )
 def test_a_surface_is_drawn_and_turns_by_keys(desk: Desk) -> None:
     below = painted(desk)

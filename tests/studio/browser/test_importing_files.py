@@ -32,8 +32,10 @@ def take(desk: Desk, file: str) -> None:
 
 
 @pytest.mark.feature("import")
-@pytest.mark.broken("rowgrad.studio.out_old_files:read_enuspace", "lambda path: Imported(original(path).page, [])")
-@pytest.mark.broken("rowgrad.studio.out_reading:pages_of", NO_PAGE)
+@pytest.mark.broken(
+    "rowgrad.studio.import_export_verbs:read_enuspace", "lambda path: Imported(original(path).page, [])"
+)
+@pytest.mark.broken("rowgrad.studio.import_export_verbs:pages_of", NO_PAGE)
 def test_an_old_svg_page_is_imported_with_a_report_and_runs(desk: Desk) -> None:
     take(desk, "gradient_descent_xw_apply.svg")
     expect(desk.window.locator("[data-block]")).to_have_count(12)
@@ -51,7 +53,9 @@ def test_an_old_svg_page_is_imported_with_a_report_and_runs(desk: Desk) -> None:
 
 
 @pytest.mark.feature("import")
-@pytest.mark.broken("rowgrad.studio.out_old_files:read_enuspace", "lambda path: Imported(original(path).page, [])")
+@pytest.mark.broken(
+    "rowgrad.studio.import_export_verbs:read_enuspace", "lambda path: Imported(original(path).page, [])"
+)
 def test_an_old_task_json_is_imported_with_a_report_and_runs(desk: Desk) -> None:
     take(desk, "basic.json")
     desk.run_once()

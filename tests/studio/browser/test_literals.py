@@ -33,7 +33,7 @@ SHOWN = {
 
 
 @pytest.mark.feature("literals")
-@pytest.mark.broken("rowgrad.studio.literals:_weak", "lambda found, truth: 7")
+@pytest.mark.broken("rowgrad.studio.value_input:_weak", "lambda found, truth: 7")
 def test_inline_literal_on_an_unwired_pin(desk: Desk) -> None:
     """Inline literal on an unwired pin (also on a sparse-family block)."""
     desk.open_made(
@@ -53,9 +53,9 @@ def test_inline_literal_on_an_unwired_pin(desk: Desk) -> None:
 
 @pytest.mark.feature("literals")
 @pytest.mark.broken(
-    "rowgrad.studio.literals:parse_literal", "lambda *words: original(*words).astype('f8').astype('i8')"
+    "rowgrad.studio.value_input:parse_literal", "lambda *words: original(*words).astype('f8').astype('i8')"
 )
-@pytest.mark.broken("rowgrad.studio.windows:texts_of", "lambda flat: [str(int(float(x))) for x in flat]")
+@pytest.mark.broken("rowgrad.studio.value_text:texts_of", "lambda flat: [str(int(float(x))) for x in flat]")
 def test_an_int64_keeps_all_its_digits(desk: Desk) -> None:
     """int64-safe entry: it survives typing, saving, running and the result table."""
     desk.open_made(made("sum", "Add", values={"y": 0}), session("sum.z"))
@@ -86,7 +86,7 @@ def test_const_with_dtype_shape_and_literal(desk: Desk) -> None:
 
 @pytest.mark.feature("literals", "attributes", "wires")
 @pytest.mark.broken(
-    "rowgrad.studio.page_run:PageRun._open", "lambda run, prepared, engine: (Opened.new(prepared, engine), [])"
+    "rowgrad.studio.page_session:PageRun._open", "lambda run, prepared, engine: (Opened.new(prepared, engine), [])"
 )
 def test_variable_from_a_literal_or_a_wire_keeps_its_value(desk: Desk) -> None:
     """Variable (literal with shape; wired Const; keeps its value between runs)."""
@@ -133,7 +133,7 @@ def test_placeholder_is_fed_through_feedtype(desk: Desk) -> None:
 
 
 @pytest.mark.feature("literals")
-@pytest.mark.broken("rowgrad.studio.literals:parse_dtype", "lambda name: original('float32')")
+@pytest.mark.broken("rowgrad.studio.value_input:parse_dtype", "lambda name: original('float32')")
 def test_every_dtype_can_be_typed(desk: Desk) -> None:
     """Every dtype can be typed."""
     desk.open_made(made("first", "Const"))

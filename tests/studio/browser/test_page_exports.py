@@ -50,7 +50,9 @@ def in_a_shell(words: list[str], folder: Path) -> str:
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.out_verbs:build", "lambda page: page['alpha'].values.update(val=np.array(0.002))")
+@pytest.mark.broken(
+    "rowgrad.studio.import_export_verbs:build", "lambda page: page['alpha'].values.update(val=np.array(0.002))"
+)
 def test_the_script_runs_in_its_own_process_and_gives_the_same_bits(desk: Desk, tmp_path: Path) -> None:
     opened(desk)
     download = downloaded(desk, "Python script")
@@ -67,7 +69,7 @@ def test_the_script_runs_in_its_own_process_and_gives_the_same_bits(desk: Desk, 
 
 @pytest.mark.feature("export")
 @pytest.mark.broken(
-    "rowgrad.studio.out_verbs:_FORMS",
+    "rowgrad.studio.import_export_verbs:_FORMS",
     "original | {'json': ('.json', lambda page: dumps(Page(page.name, page.blocks[:-1])))}",
 )
 def test_the_page_as_json_is_the_page(desk: Desk, tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_the_page_as_json_is_the_page(desk: Desk, tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.out_verbs:_FORMS", "original | {'svg': ('.svg', lambda page: '<svg/>')}")
+@pytest.mark.broken("rowgrad.studio.import_export_verbs:_FORMS", "original | {'svg': ('.svg', lambda page: '<svg/>')}")
 def test_the_drawing_as_svg_shows_every_block(desk: Desk, tmp_path: Path) -> None:
     opened(desk)
     download = downloaded(desk, "Drawing (SVG)")
@@ -107,7 +109,7 @@ def test_the_drawing_as_svg_shows_every_block(desk: Desk, tmp_path: Path) -> Non
 
 @pytest.mark.feature("export")
 @pytest.mark.broken(
-    "rowgrad.studio.out_verbs:_FORMS",
+    "rowgrad.studio.import_export_verbs:_FORMS",
     "original | {'svg': ('.svg', lambda page: "
     '\'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="600"/>\')}',
 )

@@ -133,7 +133,7 @@ def test_list_pins_take_wires_in_an_order(desk: Desk) -> None:
 
 
 @pytest.mark.feature("errors")
-@pytest.mark.broken("rowgrad.studio.page_verbs:summary", "lambda page: original(page) | {'errors': {}}")
+@pytest.mark.broken("rowgrad.studio.project_verbs:summary", "lambda page: original(page) | {'errors': {}}")
 def test_a_missing_pin_is_named_on_the_block(desk: Desk) -> None:
     """Missing pin is named on the block: in words, and in colour; with the last of them it is gone."""
     desk.put_page(

@@ -19,7 +19,7 @@ IMAGE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "</script><script>window.hacked=1</script>"
 # What the page would be if it put texts in as HTML, and had no policy.
 UNESCAPED = """lambda self, path: (
-    __import__("rowgrad.studio.guard", fromlist=["HEADERS"]).HEADERS.clear(),
+    __import__("rowgrad.studio.http_requests", fromlist=["HEADERS"]).HEADERS.clear(),
     (file := original(self, path))._replace(packed=None, plain=file.plain + (path.suffix == ".js") * b'''
         ;setInterval(() => document.querySelectorAll(".note-text").forEach((note) => {
             if (!note.children.length) note.insertAdjacentHTML("beforeend", note.textContent);
@@ -58,9 +58,9 @@ def whole_session(desk: Desk) -> None:
     desk.window.locator("[data-gallery] img").first.wait_for()
 
 
-@pytest.mark.broken("rowgrad.studio.guard:HEADERS", "[]")
+@pytest.mark.broken("rowgrad.studio.http_requests:HEADERS", "[]")
 @pytest.mark.broken(
-    "rowgrad.studio.guard:HEADERS", "[(n, v.replace(b'script-src', b'script-src *')) for n, v in original]"
+    "rowgrad.studio.http_requests:HEADERS", "[(n, v.replace(b'script-src', b'script-src *')) for n, v in original]"
 )
 def test_the_policy_is_strict_and_nothing_leaves_the_machine(studio: Studio, window: Page, watch: Watch) -> None:
     studio.start()
@@ -108,7 +108,7 @@ def test_a_window_without_access_shows_how_to_get_it(studio: Studio, window: Pag
 
 
 @pytest.mark.feature("notes")
-@pytest.mark.broken("rowgrad.studio.static_files:StaticFiles._read", UNESCAPED)
+@pytest.mark.broken("rowgrad.studio.http:StaticFiles._read", UNESCAPED)
 def test_hostile_texts_on_a_page_are_only_texts(desk: Desk) -> None:
     said = block("said", "Const", {"val": {"dtype": "string", "shape": [2], "data": [IMAGE, SCRIPT]}})
     odd = block("odd", IMAGE, {SCRIPT: IMAGE}, {IMAGE: SCRIPT}, **{SCRIPT: "a.output"})

@@ -34,7 +34,9 @@ def large_page() -> Page:
 
 
 @pytest.mark.feature("results")
-@pytest.mark.broken("rowgrad.studio.look_verbs:window_of", "lambda array, *given: original(array.astype('f8'), *given)")
+@pytest.mark.broken(
+    "rowgrad.studio.value_verbs:window_of", "lambda array, *given: original(array.astype('f8'), *given)"
+)
 def test_result_tables_have_exact_texts_and_a_large_one_comes_by_pages(desk: Desk) -> None:
     desk.studio.folder.mkdir(exist_ok=True)
     save(large_page(), desk.studio.folder / "large.json")
@@ -83,7 +85,7 @@ def test_what_was_changed_before_it_makes_a_result_stale(desk: Desk) -> None:
 
 
 @pytest.mark.feature("results")
-@pytest.mark.broken("rowgrad.studio.opened:results_json", FIRST_ONLY)
+@pytest.mark.broken("rowgrad.studio.page_session:results_json", FIRST_ONLY)
 def test_all_outputs_and_all_entries_of_a_list_are_shown(desk: Desk) -> None:
     examples = json.loads((FOLDER / "blocks_examples.json").read_text())
     gradients = list(examples[12]["derived_gradients"].values())
@@ -104,7 +106,7 @@ def test_all_outputs_and_all_entries_of_a_list_are_shown(desk: Desk) -> None:
 
 @pytest.mark.feature("costs")
 @pytest.mark.broken(
-    "rowgrad.studio.opened:costs_json", "lambda of: {b: {'seconds': 1, 'bytes': 7} for b in original(of)}"
+    "rowgrad.studio.page_session:costs_json", "lambda of: {b: {'seconds': 1, 'bytes': 7} for b in original(of)}"
 )
 def test_time_and_bytes_of_the_last_run_stand_on_each_block(desk: Desk) -> None:
     blocks = [const("a", [[1.0]] * 64), const("b", [[2.0] * 32]), block("minus", "Neg", x="b.output")]

@@ -25,7 +25,7 @@ def at_rest(desk: Desk, phase: str) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.opened:Work.step", "lambda work: {}")
+@pytest.mark.broken("rowgrad.studio.page_session:Work.step", "lambda work: {}")
 def test_run_once(desk: Desk) -> None:
     """Once."""
     desk.open_made(*counting())
@@ -80,8 +80,8 @@ def test_flat_out(desk: Desk) -> None:
 
 
 @pytest.mark.feature("pause")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun.pause", "lambda run: None")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun.resume", "lambda run: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun.pause", "lambda run: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun.resume", "lambda run: None")
 def test_pause_keeps_state_and_go_on_continues(desk: Desk) -> None:
     """Pause keeps state and go on continues."""
     desk.open_made(*counting())
@@ -102,7 +102,7 @@ def test_pause_keeps_state_and_go_on_continues(desk: Desk) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun.stop", "lambda run, message=None: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun.stop", "lambda run, message=None: None")
 def test_stop(desk: Desk) -> None:
     """Stop."""
     desk.open_made(*counting())
@@ -119,7 +119,7 @@ def test_stop(desk: Desk) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.pacing:Teller.soon", "lambda teller, urgent=False: None")
+@pytest.mark.broken("rowgrad.studio.throttle:Teller.soon", "lambda teller, urgent=False: None")
 def test_live_progress(desk: Desk) -> None:
     """Live progress (progress element, run count moves while running)."""
     desk.open_made(*counting())

@@ -17,8 +17,8 @@ def counted(desk: Desk, block: str = "more") -> float:
 
 
 @pytest.mark.feature("snapshots", "run")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun.restore", "lambda *given: None")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun.reset", "lambda run: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun.restore", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun.reset", "lambda run: None")
 def test_snapshot_restore_and_reset(desk: Desk) -> None:
     """Snapshot and restore of Variables, reset."""
     desk.watch.forgive("status of 400.*/api/window")  # a table may ask for a result while it is forgotten
@@ -54,7 +54,7 @@ def test_snapshot_restore_and_reset(desk: Desk) -> None:
 
 
 @pytest.mark.feature("results")
-@pytest.mark.broken("rowgrad.studio.opened:results_json", ONLY_FETCHED)
+@pytest.mark.broken("rowgrad.studio.page_session:results_json", ONLY_FETCHED)
 def test_fetch_refreshes_upstream_results(desk: Desk) -> None:
     """Fetch refreshes upstream results."""
     desk.open_made(
@@ -78,7 +78,7 @@ def test_fetch_refreshes_upstream_results(desk: Desk) -> None:
 
 @pytest.mark.feature("results")
 @pytest.mark.broken(
-    "rowgrad.studio.run_state:info_of", "lambda array: original(array) | {'text': 'int32[?]', 'shape': None}"
+    "rowgrad.studio.page_session:info_of", "lambda array: original(array) | {'text': 'int32[?]', 'shape': None}"
 )
 def test_result_has_the_live_shape(desk: Desk) -> None:
     """result_<pin> with live shape (shape changes between runs by feeding another value)."""
@@ -104,8 +104,8 @@ def test_result_has_the_live_shape(desk: Desk) -> None:
 
 
 @pytest.mark.feature("errors")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun._failed", "lambda run, work, error: None")
-@pytest.mark.broken("rowgrad.studio.page_run:failure_json", "lambda *given: original(*given) | {'block': None}")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun._failed", "lambda run, work, error: None")
+@pytest.mark.broken("rowgrad.studio.page_session:failure_json", "lambda *given: original(*given) | {'block': None}")
 def test_a_run_error_names_its_block_and_is_said_once(desk: Desk) -> None:
     """A run error names its block and does not repeat each cycle."""
     desk.open_made(
@@ -134,8 +134,8 @@ def test_a_run_error_names_its_block_and_is_said_once(desk: Desk) -> None:
 
 
 @pytest.mark.feature("rate")
-@pytest.mark.broken("rowgrad.studio.page_run:PageRun.edited", "lambda *given: None")
-@pytest.mark.broken("rowgrad.studio.page_run:logic_of", "lambda *given: {'any': ('edit', {})}")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun.edited", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.page_session:logic_of", "lambda *given: {'any': ('edit', {})}")
 def test_an_edit_of_the_logic_stops_the_run(desk: Desk) -> None:
     """An edit of the logic stops the run, moving a block does not."""
     desk.open_made(*counting())
@@ -154,8 +154,10 @@ def test_an_edit_of_the_logic_stops_the_run(desk: Desk) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.opened:Opened.carry_on", "lambda *given: []")
-@pytest.mark.broken("rowgrad.studio.opened:Opened.carry_on", "lambda *given: (original(*given), ['something'])[1]")
+@pytest.mark.broken("rowgrad.studio.page_session:Opened.carry_on", "lambda *given: []")
+@pytest.mark.broken(
+    "rowgrad.studio.page_session:Opened.carry_on", "lambda *given: (original(*given), ['something'])[1]"
+)
 def test_variables_are_carried_over_an_edit(desk: Desk) -> None:
     """Variables are carried over an edit and the page says which."""
     desk.watch.forgive("status of 400.*/api/window")  # a table may ask for a result while it is forgotten

@@ -76,7 +76,7 @@ def test_each_session_has_its_own_run_button(desk: Desk) -> None:
 
 @pytest.mark.feature("run")
 @pytest.mark.broken(
-    "rowgrad.studio.prepared:Prepared._refuse_faults",
+    "rowgrad.studio.page_session:Prepared._refuse_faults",
     "lambda self, session: [(_ for _ in ()).throw(error) for error in self.checked.errors.values()]",
 )
 def test_an_error_elsewhere_hinders_nothing(desk: Desk) -> None:

@@ -70,7 +70,7 @@ def test_several_pages_run_at_the_same_time(desk: Desk) -> None:
     expect(desk.window.locator(".tab .dot.running")).to_have_count(1)
 
 
-@pytest.mark.broken("rowgrad.studio.folder:Folder.rename", "lambda self, name, to: self.info(name)")
+@pytest.mark.broken("rowgrad.studio.project:Folder.rename", "lambda self, name, to: self.info(name)")
 def test_a_page_is_renamed(desk: Desk) -> None:
     """Renaming a page: its file, its tab and its run go along; a name that is taken is refused with words."""
     put(desk, "left", 1)
@@ -98,8 +98,8 @@ def test_a_page_is_renamed(desk: Desk) -> None:
     assert (desk.studio.folder / "middle.json").exists()
 
 
-@pytest.mark.broken("rowgrad.studio.folder:Folder.remove", "lambda self, name: None")
-@pytest.mark.broken("rowgrad.studio.folder:Folder.bring_back", "lambda self, name: self.new(name)")
+@pytest.mark.broken("rowgrad.studio.project:Folder.remove", "lambda self, name: None")
+@pytest.mark.broken("rowgrad.studio.project:Folder.bring_back", "lambda self, name: self.new(name)")
 def test_a_removed_page_is_brought_back(desk: Desk) -> None:
     """Removing and bringing back a page."""
     put(desk, "left", 1)

@@ -23,7 +23,7 @@ def lit(rows: Locator) -> list[str]:
 
 
 @pytest.mark.feature("trace")
-@pytest.mark.broken("rowgrad.studio.look_verbs:trace_rows", SHIFTED)
+@pytest.mark.broken("rowgrad.studio.value_verbs:trace_rows", SHIFTED)
 def test_rows_of_a_segment_op_are_traced_both_ways(desk: Desk) -> None:
     desk.open_gallery("01_sparse_segment_mean")
     desk.run_once()
@@ -48,7 +48,7 @@ def test_rows_of_a_segment_op_are_traced_both_ways(desk: Desk) -> None:
 
 
 @pytest.mark.feature("trace")
-@pytest.mark.broken("rowgrad.studio.look_verbs:trace_rows", SHIFTED)
+@pytest.mark.broken("rowgrad.studio.value_verbs:trace_rows", SHIFTED)
 def test_rows_of_slice_and_fill_are_traced_both_ways(desk: Desk) -> None:
     desk.open_gallery("09_sparse_slice")  # b of a, b, c, d is left
     desk.run_once()

@@ -45,7 +45,7 @@ def bend(line: list[list[float]]) -> float:
 
 
 @pytest.mark.feature("trend")
-@pytest.mark.broken("rowgrad.studio.trends:Trends.record", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.charts:Trends.record", "lambda *given: None")
 def test_a_trend_of_several_numbers_linear_and_logarithmic_and_live(desk: Desk) -> None:
     blocks = [*falling("half", 1024.0, 0.5), *falling("most", 3.0, 0.1), *falling("pair", [[8.0, 4.0]], 0.5)]
     bring(desk, page("p", *blocks, session("half.out", "most.out", "pair.out")))

@@ -79,8 +79,8 @@ def test_paste_from_a_spreadsheet(desk: Desk) -> None:
 
 
 @pytest.mark.feature("upload")
-@pytest.mark.broken("rowgrad.studio.uploads:_npz", "lambda raw: dict(list(original(raw).items())[:1])")
-@pytest.mark.broken("rowgrad.studio.uploads:_table", "lambda *given: original(*given).T")
+@pytest.mark.broken("rowgrad.studio.value_input:_npz", "lambda raw: dict(list(original(raw).items())[:1])")
+@pytest.mark.broken("rowgrad.studio.value_input:_table", "lambda *given: original(*given).T")
 def test_import_npy_npz_and_csv(desk: Desk, tmp_path: Path) -> None:
     """Import .npy, .npz (choose one), .csv."""
     np.save(tmp_path / "one.npy", np.array([[1, 2], [3, 4]], np.int16))
@@ -104,8 +104,10 @@ def test_import_npy_npz_and_csv(desk: Desk, tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("upload")
-@pytest.mark.broken("rowgrad.studio.look_verbs:window_of", "lambda *given: original(*given) | {'all': 'x' * 10**6}")
-@pytest.mark.broken("rowgrad.studio.windows:window_of", "lambda a, at, _, columns: original(a, at, [0, 50], columns)")
+@pytest.mark.broken("rowgrad.studio.value_verbs:window_of", "lambda *given: original(*given) | {'all': 'x' * 10**6}")
+@pytest.mark.broken(
+    "rowgrad.studio.value_text:window_of", "lambda a, at, _, columns: original(a, at, [0, 50], columns)"
+)
 def test_large_arrays_are_paged(desk: Desk, tmp_path: Path) -> None:
     """Large arrays are paged, never dumped."""
     path, last = large(tmp_path)
@@ -136,7 +138,7 @@ def test_large_arrays_are_paged(desk: Desk, tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("upload")
-@pytest.mark.broken("rowgrad.studio.pool_files:link", "lambda source, target: None")
+@pytest.mark.broken("rowgrad.studio.array_pool:link", "lambda source, target: None")
 def test_large_arrays_are_saved_and_reopened(desk: Desk, tmp_path: Path) -> None:
     """Save and reopen with large arrays."""
     path, last = large(tmp_path)

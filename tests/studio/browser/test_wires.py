@@ -10,7 +10,7 @@ import pytest
 from desk import Desk, block, const
 from playwright.sync_api import Request, Route, expect
 
-TAKES_ALL = ("rowgrad.studio.page_verbs:candidates_from", "lambda *given: dict.fromkeys(original(*given))")
+TAKES_ALL = ("rowgrad.studio.project_verbs:candidates_from", "lambda *given: dict.fromkeys(original(*given))")
 
 
 def open_page(desk: Desk) -> None:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-import jax
-import jax.numpy as jnp
 
 VERSION = f"JAX {jax.__version__}"
 Arrays = dict[str, Any]

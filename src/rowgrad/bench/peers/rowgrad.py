@@ -225,7 +225,7 @@ def by_jax(name: str) -> Callable[[Arrays], Callable[[], Any] | None]:
     """A call inside a compiled program of JAX, where there is JAX."""
 
     def made(x: Arrays) -> Callable[[], Any] | None:
-        from rowgrad.bench import jit_calls
+        from .. import jit_calls
 
         call: Callable[[], Any] = getattr(jit_calls, name)(x)
         return call

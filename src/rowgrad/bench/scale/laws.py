@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...parts import shard_sizes
+from ...sharding.rule import shard_sizes
 from ..cases import Array
 
 HEAD = 65_536  # rows that are counted one by one; those behind them in bins of nearly equal probability

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...parts import shard_sizes
+from ...sharding.rule import shard_sizes
 from ..cases import Array
 from .laws import law
 

@@ -20,11 +20,11 @@ import torch
 import torch.distributed as dist
 
 import rowgrad as rg
-from rowgrad.torch import optim, sharded
-from rowgrad.torch.bags import Bags
-from rowgrad.torch.sharded.layout import Stack
-from rowgrad.torch.sharded.routes import route
 
+from ...torch import optim, sharded
+from ...torch.bags import Bags
+from ...torch.sharded.exchange import route
+from ...torch.sharded.layout import Stack
 from .laws import draw
 from .model import PHASES
 from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, GATHERED, ROUTED, WAYS, Workload, routed

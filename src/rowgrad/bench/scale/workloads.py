@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...parts import STRATEGIES
+from ...sharding.rule import STRATEGIES
 from .model import Feature, Setting
 
 WORLDS = (1, 2, 4)

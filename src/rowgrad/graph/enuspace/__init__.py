@@ -1,5 +1,5 @@
 """Pages drawn in enuSpace-TensorFlow: its page `.svg` and task `.json` files, of both generations."""
 
-from .reading import read_enuspace as read_enuspace
-from .report import Imported as Imported
-from .report import Remark as Remark
+from .drawing import Imported as Imported
+from .drawing import Remark as Remark
+from .reader import read_enuspace as read_enuspace

@@ -1,19 +1,167 @@
-"""One block: which of its pins are values, which attributes, and what they hold."""
+"""enuSpace's blocks as blocks of a page."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from typing import Any
+
 import numpy as np
 
-from ...arrays import NUMPY_DTYPE
-from ...spec import ALL_DTYPES, Arg, Op
-from ..literal import parse_attrs
-from ..literal_elements import shown
-from ..page import Block
-from .binary import DataFile
-from .drawn import DrawnBlock, DrawnPin, placed
-from .names import NO_VALUE, pin_of
-from .report import Report
-from .typed import attribute_of, declared, dtype_of, value_of
+from ..._catalog.spec import ALL_DTYPES, Arg, Op
+from ..._runtime.arrays import NUMPY_DTYPE, Array
+from ..literal import (
+    QUOTED,
+    parse_attrs,
+    parse_dtype,
+    parse_literal,
+    parse_shape,
+    parse_words,
+    readable,
+    shown,
+    unquoted,
+)
+from ..page import Block, End, Page, PageError
+from .drawing import (
+    NO_VALUE,
+    DataFile,
+    Drawing,
+    DrawnBlock,
+    DrawnPin,
+    DrawnWire,
+    Report,
+    legal,
+    name_of,
+    pin_of,
+    placed,
+    record_of,
+)
+
+# -- What is typed into pins ------------------------------------------------------------------------------------------
+
+# What is typed into pins: elements of a host type under a shape, literals, and attributes.
+
+HOST_DTYPE = {"double": "float64", "float": "float32", "int": "int32", "bool": "bool", "string": "string"}
+_DTYPES = ("dtype", "DstT", "SrcT", "out_type", "output_type")  # attributes that hold a dtype whatever their default
+
+
+def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile) -> Array | None:
+    """The array typed into an input pin, None if there is none.
+
+    A pin of a numeric host type has flat elements, and its shape rules. On a string pin stands a literal, unless the
+    pin `holds_text`: there strings are the elements. `dtype` is what the block or the op says, and beats the rest.
+    """
+    if pin.type not in HOST_DTYPE:
+        raise PageError("", f"{shown(pin.type)} is no type of a pin; known are {', '.join(HOST_DTYPE)}")
+    shape = _shape(pin.shape)
+    if -1 in shape:
+        raise PageError("", f"the shape {shape} leaves a dimension open, and a value has none")
+    if pin.offset is not None:
+        return _shaped(_converted(data.read(pin.type, shape, pin.offset), dtype), shape)
+    text = pin.text.strip()
+    if pin.type == "string" and holds_text and not shape:
+        return np.array(_string(pin.text), dtype=object)
+    if not text and (pin.type == "string" or not shape):
+        return None
+    if text.rstrip("};, ").endswith("..."):
+        raise PageError("", f"the text is cut short; it ends with {shown(text[-20:])}")
+    if pin.type == "string" and not holds_text:
+        if not shape:
+            return parse_literal(text, dtype)
+        return _shaped(
+            parse_literal(text, dtype) if text.startswith("{") else parse_words(_split(text, dtype), dtype), shape
+        )
+    dtype = dtype or HOST_DTYPE[pin.type]
+    if text.startswith("{"):
+        return _shaped(parse_literal(text, dtype), shape)
+    words = _split(text, dtype)
+    if dtype == "string":
+        strings = np.empty(len(words), dtype=object)
+        strings[:] = [_string(word) for word in words]
+        return _shaped(strings, shape)
+    return _shaped(parse_words(words, dtype), shape)
+
+
+def dtype_of(text: str) -> str:
+    """A dtype, which people end with a semicolon as if it were an attribute."""
+    return parse_dtype(text.rstrip("; "))
+
+
+def _shape(text: str) -> list[int]:
+    text = text.strip().rstrip("; ")
+    return parse_shape(f"{{{text}}}" if text.removeprefix("-").isdecimal() else text)
+
+
+def _split(text: str, dtype: str | None) -> list[str]:
+    """Elements with semicolons between them; a last one ends the last element, and begins none.
+
+    Of strings any but that one may be empty; there are no empty numbers.
+    """
+    if dtype != "string" and '"' not in text:
+        text = text.rstrip("; ")
+    return [word.strip() or '""' for word in text.removesuffix(";").split(";")] if text else []
+
+
+def declared(array: Array, shape: list[int]) -> Array:
+    """Initial values under the shape a block declares; one number may stand for all of them."""
+    if -1 in shape or not array.ndim:
+        return array
+    # One number in braces fills as well, and has to be without them for that.
+    return array.reshape(()) if array.size == 1 != math.prod(shape) else _shaped(array, shape)
+
+
+def _string(word: str) -> str | bytes:
+    return readable(unquoted(word)) if QUOTED.fullmatch(word) else word
+
+
+def _shaped(array: Array, shape: list[int]) -> Array:
+    if array.size != math.prod(shape):
+        raise PageError("", f"the shape {shape} has {math.prod(shape)} elements, and {array.size} are given")
+    try:
+        return array.reshape(shape)
+    except ValueError as error:
+        raise PageError("", f"the shape {shape} is none: {error}") from None
+
+
+def _converted(array: Array, dtype: str | None) -> Array:
+    """Elements from a file in the dtype a block names; text is the way on, for it refuses what would be lost."""
+    if dtype is None or np.dtype(array.dtype).name == dtype:
+        return array
+    return parse_words([str(v) for v in array.tolist()], dtype)
+
+
+def attribute_of(op: Op, name: str, text: str) -> Any:
+    """The plain value of an attribute, of the kind its default has."""
+    default = op.attrs[name]
+    text = text.strip()
+    if name in _DTYPES or (isinstance(default, str) and default in ALL_DTYPES):
+        return dtype_of(text)
+    if name == "shape" or (isinstance(default, list | tuple) and text.startswith("[")):
+        return _shape(text)
+    if isinstance(default, list | tuple):
+        numbers = parse_literal(text, "int64")
+        if numbers.ndim > 1:
+            raise PageError("", f"{shown(text)} is no list of numbers")
+        return numbers.ravel().tolist()
+    if isinstance(default, bool):
+        return bool(_one(text, "bool"))
+    if isinstance(default, int):
+        return int(_one(text, "int64"))
+    if isinstance(default, float):
+        return float(_one(text, "float64"))
+    return text
+
+
+def _one(text: str, dtype: str) -> Any:
+    array = parse_literal(text, dtype)
+    if array.ndim:
+        raise PageError("", f"{shown(text)} is not one {dtype}")
+    return array.item()
+
+
+# -- One block --------------------------------------------------------------------------------------------------------
+
+# One block: which of its pins are values, which attributes, and what they hold.
 
 # An attribute the record lacks is no loss where it says what TensorFlow does without it; None: whatever it says.
 _NOTHING = ("", "false", "0", "0.0", "none", "{}")
@@ -138,3 +286,128 @@ def _holds_strings(op: Op, pin: DrawnPin) -> bool:
     if op.name == "Const_ex":
         return bool(pin.shape.strip()) or not pin.text.lstrip().startswith("{")
     return op.name == "Variable" and bool(pin.shape.strip())
+
+
+# -- A drawing as a page ----------------------------------------------------------------------------------------------
+
+# A drawing as a page: blocks by the catalogue, what is typed into them, and the wires.
+
+_CONSTANTS = ("Const", "Const_ex")
+_KINDS_NAMED = 8  # in a message about blocks that are left out
+
+
+def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page:
+    """The page; what cannot be on it is left out and reported."""
+    doubled = [block for block, times in Counter(b.id for b in drawing.blocks).items() if times > 1]
+    if doubled or any(not b.id for b in drawing.blocks):
+        raise PageError("", f"two blocks have the id {doubled[0]!r}" if doubled else "a block has no id")
+    ids = legal(b.id for b in drawing.blocks)
+    for old, new in ids.items():
+        if old != new:
+            report.note(new, f"the id {shown(old)} has characters that names do not allow")
+    wires = _Wires(drawing, ids, report)
+    page = Page(name, notes=drawing.notes)
+    wires_of = Counter(block for w in drawing.wires for block in {w.source.block, w.target.block})
+    for drawn in drawing.blocks:
+        op = wires.ops[drawn.id]
+        if op is None:
+            lost = wires_of[drawn.id]
+            report.warn(ids[drawn.id], f"no block named {drawn.symbol}; left out, and the {lost} wires to/from it")
+            continue
+        block = Block(ids[drawn.id], name_of(drawn.symbol), at=drawn.at)
+        wires.connect(drawn.id, block)
+        to_block(drawn, op, block, data, report)
+        page.blocks.append(block)
+    unknown = [shown(drawn.symbol) for drawn in drawing.blocks if wires.ops[drawn.id] is None]
+    _check_read(Counter([*unknown, *drawing.skipped]), len(page.blocks), report)
+    return page
+
+
+def _check_read(left_out: Counter[str], read: int, report: Report) -> None:
+    """Reject a file whose blocks were all left out, and warn where some were."""
+    if not left_out:
+        return
+    kinds = ", ".join(f"{kind} x{times}" for kind, times in left_out.most_common(_KINDS_NAMED))
+    kinds += ", ..." if len(left_out) > _KINDS_NAMED else ""
+    if not read:
+        raise PageError("", f"none of its {left_out.total()} blocks can be imported: {kinds}")
+    report.warn("", f"{left_out.total()} of {left_out.total() + read} blocks are left out: {kinds}")
+
+
+class _Wires:
+    """The wires of a drawing by the block they lead to, judged by the catalogue."""
+
+    def __init__(self, drawing: Drawing, ids: dict[str, str], report: Report) -> None:
+        self.ops: dict[str, Op | None] = {b.id: record_of(b.symbol) for b in drawing.blocks}
+        self._ids = ids
+        self._report = report
+        self._to: dict[str, list[DrawnWire]] = {}
+        self._constants = {b.id: p for b in drawing.blocks if b.symbol in _CONSTANTS for p in b.pins if p.name == "val"}
+        for wire in drawing.wires:
+            ends = (wire.source, wire.target)
+            if not all(end.block and end.pin for end in ends):
+                report.warn("", f"the wire from {wire.source} to {wire.target}: one of its ends is empty; left out")
+            elif self._is_shown(wire, drawing.display):
+                report.count("wires that are display only, left out")
+            elif any(end.pin in NO_VALUE for end in ends):
+                report.count("wires of scope and status, which nothing needs, left out")
+            elif wire.source.block in drawing.display and wire.source.block not in self.ops:
+                report.warn("", f"the wire from {wire.source} to {wire.target}: it comes from no block; left out")
+            elif all(self._known(end.block, wire) for end in ends):
+                self._to.setdefault(wire.target.block, []).append(wire)
+
+    def _is_shown(self, wire: DrawnWire, display: set[str]) -> bool:
+        """Whether a wire leads to what shows values, where no block takes anything from it."""
+        if wire.target.block in self.ops:
+            return False
+        return (
+            wire.target.block in display or wire.source.block not in self.ops or wire.source.pin.startswith("result_")
+        )
+
+    def _known(self, block: str, wire: DrawnWire) -> bool:
+        if block not in self.ops:
+            self._report.warn("", f"the wire from {wire.source} to {wire.target}: there is no block {block}; left out")
+        return self.ops.get(block) is not None
+
+    def connect(self, drawn: str, block: Block) -> None:
+        """Give a block the wires that lead to it."""
+        op = self.ops[drawn]
+        assert op is not None
+        many = {arg.name: arg.many for arg in op.inputs}
+        by_pin: dict[str, list[tuple[DrawnWire, End]]] = {}
+        for wire in self._to.get(drawn, ()):
+            pin = pin_of(op, wire.target.pin, many)
+            source = self._source(wire)
+            constant = self._constants.get(wire.source.block)
+            if pin is None and constant and is_first_axis(op, wire.target.pin, constant):
+                self._report.note(block.id, f"{op.name} goes along axis 0, as {wire.source} says; its wire is left out")
+            elif pin is None or source is None:
+                no = wire.source if pin else wire.target
+                self._leave_out(block, wire, f"there is no pin {no}")
+            elif by_pin.get(pin) and not many[pin]:
+                if by_pin[pin][0][1] != source:
+                    self._leave_out(block, wire, f"{pin} takes one wire, and has one from {by_pin[pin][0][1]}")
+            else:
+                by_pin.setdefault(pin, []).append((wire, source))
+        for pin, wires in by_pin.items():
+            if all(wire.target.index is not None for wire, _ in wires):
+                wires.sort(key=lambda entry: entry[0].target.index or 0)
+            block.wires[pin] = [end for _, end in wires]
+        # A pin is hidden as a whole, so one wire that shows keeps the others in sight.
+        block.hidden = tuple(pin for pin, wires in by_pin.items() if all(wire.hidden for wire, _ in wires))
+
+    def _source(self, wire: DrawnWire) -> End | None:
+        op = self.ops[wire.source.block]
+        assert op is not None
+        many = {arg.name: arg.many for arg in op.outputs}
+        pin = pin_of(op, wire.source.pin, many)
+        another = wire.source.pin.isidentifier() and not wire.source.pin.startswith("result_")
+        if pin is None and another and list(many.values()) == [False]:
+            (pin,) = many  # the one output there is, under a name the catalogue does not use
+            self._report.count(f"output {wire.source.pin} of {op.name} is called {pin} here")
+        if pin is None or (wire.source.index is not None and not many[pin]):
+            return None
+        return End(self._ids[wire.source.block], pin, wire.source.index)
+
+    def _leave_out(self, block: Block, wire: DrawnWire, why: str) -> None:
+        self._report.warn(block.id, f"the wire from {wire.source} to {wire.target}: {why}; left out")

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import aval_of, canonical
-from ...spec import QUANTIZED, Op, find_op
-from ..io.array_files import Content, npy_content
+from ..._catalog.spec import QUANTIZED, Op, find_op
+from ..._runtime.arrays import aval_of, canonical
+from ..io.arrays import Content, npy_content
 from ..io.files import write_atomically
 from ..nodes import Placed
 from ..ordering import in_order

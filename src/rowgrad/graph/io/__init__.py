@@ -1,10 +1,10 @@
 """Pages and projects as JSON files: docs/pages.md has the format."""
 
 from .files import write_atomically as write_atomically
+from .store import browser_tree as browser_tree
 from .store import dumps as dumps
 from .store import load as load
 from .store import loads as loads
+from .store import read_tree as read_tree
 from .store import save as save
-from .trees import browser_tree as browser_tree
-from .trees import read_tree as read_tree
-from .trees import save_tree as save_tree
+from .store import save_tree as save_tree

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ...plain_file import open_plain
+from ..._runtime.plain_file import open_plain
 from ..page import PageError
 
 Content = bytes | Callable[[BinaryIO], object]

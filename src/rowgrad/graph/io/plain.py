@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..page import PageError
-from . import arrays, elements, fields
+from . import arrays, fields
+from . import arrays as elements
 from .strict_json import MAX_DEPTH, MAX_DIGITS
 
 ArrayReader = Callable[[Any, str], Any]  # (object, its place) -> array

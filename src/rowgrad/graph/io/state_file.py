@@ -1,7 +1,4 @@
-"""A session's variables and counters in one file: a zip of plain .npy members under a header in JSON.
-
-NumPy opens it too: `numpy.load(path)["variables/0"]`, with bfloat16 as uint16 and quantized numbers as integers.
-"""
+"""Files of variables and of results."""
 
 from __future__ import annotations
 
@@ -13,16 +10,27 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...arrays import Array, aval_of
-from ...plain_file import open_plain
+from ..._catalog.spec import QUANTIZED
+from ..._runtime.arrays import Array, aval_of
+from ..._runtime.plain_file import open_plain
+from ...errors import refuse
 from ..page import PageError
-from . import array_files, arrays, elements, fields, plain
+from . import arrays, fields, plain
+from . import arrays as array_files
+from . import arrays as elements
 from .files import write_atomically
 from .strict_json import parse_bytes
+
+# -- A session's variables and counters in one file -------------------------------------------------------------------
+
+# A session's variables and counters in one file: a zip of plain .npy members under a header in JSON.
+#
+# NumPy opens it too: `numpy.load(path)["variables/0"]`, with bfloat16 as uint16 and quantized numbers as integers.
 
 FORMAT = "rowgrad-state"
 VERSION = 2  # 1 has no identity of the graph
@@ -204,3 +212,52 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: t
         if at != made.nbytes:
             raise PageError("", f"it ends after {at} of {made.nbytes} bytes")
     return array_files.from_stored(dtype, made)
+
+
+# -- Arrays by name in one .npz that NumPy alone can read -------------------------------------------------------------
+
+
+def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Write arrays under their names, whole or not at all.
+
+    What NumPy's files do not know is told by a second member: `x.dtype` says "bfloat16" beside uint16 bits, or a
+    quantized dtype beside its integers. Strings are fixed-width text, or bytes where one is not text; where one ends
+    in NUL, which that would lose, `x` is all their bytes and `x.offsets` says where each begins.
+    """
+    members: dict[str, Any] = {}
+    for name, value in arrays.items():
+        for member, array in _result_members(name, np.asarray(value)).items():
+            if member in members or "\0" in member:
+                bound = "of names that no other member has, without NUL"
+                raise refuse("value_unfit", argument="arrays", bound=bound, value=repr(member))
+            members[member] = array
+
+    def write(file: BinaryIO) -> None:
+        # Not np.savez, which has arguments of its own that a member could be named after.
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, array in members.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+    write_atomically(path, write)
+
+
+def _result_members(name: str, array: Any) -> dict[str, Any]:
+    """The members that hold one array."""
+    dtype = aval_of(array).dtype
+    if dtype == "bfloat16":
+        return {name: array.view(np.uint16), f"{name}.dtype": np.array(dtype)}
+    if dtype in QUANTIZED:
+        return {name: array.view(array.dtype[0]), f"{name}.dtype": np.array(dtype)}
+    return _strings(name, array) if dtype == "string" else {name: array}
+
+
+def _strings(name: str, array: Any) -> dict[str, Any]:
+    items = array.ravel().tolist()
+    coded = [i.encode() if isinstance(i, str) else i for i in items]
+    if any(c.endswith(b"\0") for c in coded):
+        offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
+        joined = np.frombuffer(b"".join(coded), np.uint8)
+        return {name: joined, f"{name}.offsets": offsets, f"{name}.shape": np.array(array.shape, np.int64)}
+    is_text = all(isinstance(i, str) for i in items)
+    return {name: np.array(items if is_text else coded, dtype=str if is_text else bytes).reshape(array.shape)}

@@ -21,18 +21,18 @@ from typing import Any
 
 import jax
 
-from ...spec import Aval, Op
-from . import bag_ids, coordinates, fill_rows, plan, segment_rows, sparse_segment, weighted_segment
+from ..._catalog.spec import Aval, Op
+from . import rows, segments
 from .call import Call, Kernel, finish
 
 KERNELS: dict[str, Kernel] = {
-    **sparse_segment.KERNELS,
-    **segment_rows.KERNELS,
-    **weighted_segment.KERNELS,
-    **plan.KERNELS,
-    **bag_ids.KERNELS,
-    **fill_rows.KERNELS,
-    **coordinates.KERNELS,
+    **segments.KERNELS,
+    **rows.KERNELS,
+    **segments.WEIGHTED_SEGMENT_KERNELS,
+    **segments.PLAN_KERNELS,
+    **rows.BAG_IDS_KERNELS,
+    **rows.FILL_ROWS_KERNELS,
+    **rows.COORDINATES_KERNELS,
 }
 
 # Kernels some or all of whose ops have as many output rows as the data says, and what their second constant has to be

@@ -1,7 +1,8 @@
-"""A call as its kernel sees it, and what becomes of its results."""
+"""What portable kernels share: checks of ids, faults, sums in the documented order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array as Array
 
-from ...spec import Aval, Op
+from ..._catalog.spec import Aval, Op
+
+# -- A call as its kernel sees it, and what becomes of its results ----------------------------------------------------
 
 Ok = Any  # a scalar of bool, an array or a Python bool: whether the CPU kernel would find no fault
 Results = tuple[Ok, tuple[Array, ...]]
@@ -61,3 +64,97 @@ def _poisoned_unless(ok: Ok, result: Array) -> Array:
         limits = jnp.iinfo(result.dtype)
         poison = limits.min or limits.max
     return jnp.where(ok, result, jnp.asarray(poison, result.dtype))
+
+
+# -- Lists of ids -----------------------------------------------------------------------------------------------------
+
+# Lists of ids: whether they are what a kernel takes, and what they name. Every answer is a scalar of bool.
+
+
+def all_below(ids: Array, bound: int) -> Ok:
+    """Whether every id is in [0, bound)."""
+    if ids.shape[0] == 0:
+        return True
+    if bound > jnp.iinfo(ids.dtype).max:  # then no id of this dtype is too large, and the bound is no number of it
+        return jnp.all(ids >= 0)
+    return jnp.all((ids >= 0) & (ids < bound))
+
+
+def never_falls(ids: Array) -> Ok:
+    """Whether no id is below the one before it."""
+    return jnp.all(ids[1:] >= ids[:-1])
+
+
+def rises_below(ids: Array, bound: int) -> Ok:
+    """Whether ids ascend strictly in [0, bound)."""
+    return all_below(ids, bound) & jnp.all(ids[1:] > ids[:-1])
+
+
+def rows_at(values: Array, ids: Array) -> Array:
+    """The rows that ids name. An id out of range names the nearest row, and none of an empty array: zeros."""
+    if values.shape[0] == 0:
+        return jnp.zeros((ids.shape[0], *values.shape[1:]), values.dtype)
+    return jnp.take(values, ids, axis=0, mode="clip")
+
+
+def run_of_each(starts: Array, count: int) -> Array:
+    """Which run each of `count` places belongs to, when run k begins at `starts[k]`; of empty runs, the last."""
+    places = jnp.arange(count, dtype=starts.dtype)
+    return jnp.searchsorted(starts, places, side="right") - 1
+
+
+# -- Rows that are added up -------------------------------------------------------------------------------------------
+
+# Rows that are added up: in which type, by which scale.
+
+SUM, MEAN, SQRTN = 0, 1, 2
+
+
+def matrix(values: Array) -> Array:
+    """Rows of any rank as rows of a matrix."""
+    return values.reshape(values.shape[0], math.prod(values.shape[1:]))
+
+
+def widened(values: Array) -> Array:
+    """Values in the type their sums are held in: float32 for 16-bit floats, their own for all others."""
+    short = values.dtype in (jnp.float16, jnp.bfloat16)
+    return values.astype(jnp.float32) if short else values
+
+
+def add_up(terms: Array, ids: Array, rows: int, sorted_ids: bool = False) -> Array:
+    """`rows` rows, to which every term is added at its id, from zero, in the terms' own type.
+
+    XLA on a CPU adds in input order, one term after the other; elsewhere the order is the platform's. `sorted_ids` is
+    said also of ids that ought to be sorted: where they are not, the result is poisoned and never seen.
+    """
+    return jax.ops.segment_sum(terms, ids, num_segments=rows, indices_are_sorted=sorted_ids)
+
+
+def ids_per_segment(segments: Array, rows: int, sorted_ids: bool = False) -> Array:
+    """How many ids each segment has."""
+    return add_up(jnp.ones(segments.shape[0], jnp.int32), segments, rows, sorted_ids)
+
+
+def combine(totals: Array, counts: Array, reduce: int) -> Array:
+    """The sums of bags of so many rows, divided by what the way to combine them asks for."""
+    if reduce == SUM:
+        return totals
+    return totals / _divisors(counts, reduce, totals)
+
+
+def scaled(grad: Array, counts: Array, reduce: int) -> Array:
+    """Gradient rows, each times 1/n or 1/√n of its segment; for sums, as they are."""
+    if reduce == SUM:
+        return grad
+    return grad * (1 / _divisors(counts, reduce, grad))
+
+
+def _divisors(counts: Array, reduce: int, like: Array) -> Array:
+    n = jnp.maximum(counts, 1).astype(like.dtype)[:, None]
+    return jnp.sqrt(n) if reduce == SQRTN else n
+
+
+def divide_or_zero(values: Array, by: Array) -> Array:
+    """values / by, and 0 where `by` is 0."""
+    safe = jnp.where(by == 0, jnp.ones_like(by), by)
+    return jnp.where(by == 0, jnp.zeros_like(values), values / safe)

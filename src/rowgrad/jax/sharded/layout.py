@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import refuse
-from ...lookup_options import row_number
-from ...parts import check_strategy, shard_sizes
+from ...lookup import row_number
+from ...sharding.rule import check_strategy, shard_sizes
 from ..arrays import register_for_export
 from ..bags import ids_kept, integers, read_ignore_id
 from ..table import Table

@@ -1,26 +1,376 @@
-"""The lookup: ids go to their owners, rows come back, bags are combined; gradients of bags go the other way."""
+"""Lookups in tables whose rows are split over a mesh, with their gradients."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
+from ..._catalog.spec import CATALOG, Aval
 from ...errors import refuse
-from ...lookup_options import kind_of, row_number
-from ...parts import check_strategy
+from ...lookup import kind_of, row_number
 from ...raw_ops import OPS
-from .. import masked
+from ...sharding.partition import dense_gradient, plain_scales, weighted_scales
+from ...sharding.rule import check_strategy
+from .. import custom_call, masked_bags
 from ..arrays import is_jax
 from ..bags import Bags, ids_kept, read_bags, read_ignore_id, to_jax
+from ..optim import wider
 from ..table import Tap
-from ..varying import shared_by, widen
-from . import guard
-from .gradient import anchored, owned, way_of
-from .layout import Layout, ShardedTable, as_axis
-from .routes import Split, route
+from ..varying import axes_of, shared_by, together, typed, unchecked_axes, widen
+from .layout import Layout, ShardedTable, as_axis, locate
+
+# -- Room that is too small -------------------------------------------------------------------------------------------
+
+# Room that is too small: an error that says which argument it is, what it was, and what it has to be.
+#
+# A kernel under jit can refuse numbers only, in words of its own. So the numbers are those of a call that names a row
+# beyond a table of one row, and the words are made here, out of the name that call goes by.
+
+_CALL = "sharded.embedding_bag"
+_WHAT = {"capacity": "distinct rows", "id_capacity": "ids"}  # of which a device asks so many of one owner
+
+
+def refuse_more(argument: str, capacity: int, most: Any) -> Any:
+    """0 where `most` does not exceed the capacity; otherwise an error, or -1 on platforms that cannot raise."""
+    excess = jnp.maximum(most - capacity, 0).astype(jnp.int32).reshape(1)
+    (found,) = _PRIMITIVE.bind(*together([jnp.zeros(1, jnp.int32), excess]), argument=argument, capacity=capacity)
+    return found[0]
+
+
+def _lower(context: Any, row: Any, excess: Any, argument: str, capacity: int) -> Any:
+    op = replace(CATALOG["GatherRows"], name=f"{_CALL} {argument} {capacity}")
+    one = Aval("int32", (1,))
+    return custom_call.lower(context, (row, excess), op, {"params": one, "indices": one}, {}, dict(op.attrs), (one,))
+
+
+def _words(room: str, excess: int) -> str:
+    argument, capacity = room.split()
+    needed = int(capacity) + excess
+    error = refuse("bags_unfit", argument=argument, value=capacity, bound=needed)
+    given = f"{argument}={capacity}, but a device asks {needed} {_WHAT[argument]} of one owner"
+    return f"{type(error).__name__}: {error.in_call(_CALL, None, given)}"
+
+
+_PRIMITIVE = Primitive("rowgrad_refuse_more")
+_PRIMITIVE.multiple_results = True
+_PRIMITIVE.def_abstract_eval(lambda row, excess, **_: [typed((1,), row.dtype, [row, excess])])
+mlir.register_lowering(_PRIMITIVE, mlir.lower_fun(lambda row, excess, **_: [row - (excess > 0)], multiple_results=True))
+mlir.register_lowering(_PRIMITIVE, _lower, platform="cpu")
+custom_call.speak_for(_CALL, _words)
+
+
+# -- Faults in data that all devices learn of before anything is sent, so that all refuse, and none waits for another -
+
+# A kernel that refuses ids ends the program of its own device; the others would wait for it in the next exchange. So
+# devices first tell each other of the first fault they have. Where there is one, each calls a kernel on data that
+# have just that fault, and on CPUs that is the error; on other platforms, where a program cannot raise, outputs are
+# NaN.
+
+
+def first_faults(bags: Bags, kept: Any, num_rows: int) -> Any:
+    """[2, 3]: whether an id that counts, and whether its bag, is out of range, where, and what it is."""
+    ids, segments = bags.indices, bags.segment_ids
+    dtype = jnp.promote_types(ids.dtype, segments.dtype)  # so that a value of 64 bits is told as it is
+    bad = (ids < 0) | (ids >= num_rows), (segments < 0) | (segments >= bags.num_bags)
+    found = []
+    for wrong, values in zip(bad, (ids, segments), strict=True):
+        wrong &= kept
+        at = jnp.argmax(wrong)
+        found.append(jnp.stack([number.astype(dtype) for number in (wrong[at], at, values[at])]))
+    return jnp.stack(found)
+
+
+def agree(faults: Any, most: tuple[Any, Any], given: int, split: Split) -> Any:
+    """0, once all devices have said that nothing is wrong; what is sent afterwards has to depend on it.
+
+    `faults` are the first ones of this device, `most` how many rows and ids it asks of an owner, `given` how many ids
+    it was given, without those that fill empty bags.
+    """
+    told = jnp.concatenate([faults.reshape(-1), jnp.stack(most).astype(faults.dtype)])
+    told = jax.lax.all_gather(told, split.axis)
+    faults, most_rows, most_ids = told[:, :6].reshape(-1, 2, 3), told[:, 6].max(), told[:, 7].max()
+    fine = (faults[:, :, 0].max() == 0) & (most_rows <= split.capacity) & (most_ids <= split.id_capacity)
+
+    def refused(told: Any) -> Any:
+        del told
+        # One after the other: where there are several, it is always the same one that is refused.
+        first = _at_fault(faults[:, 0], faults[:, 1], given, split)
+        second = refuse_more("capacity", split.capacity, most_rows + first)
+        third = refuse_more("id_capacity", split.id_capacity, most_ids + second)
+        return jnp.stack([first.astype(jnp.int32), second, third]).min()
+
+    return jax.lax.cond(fine, lambda t: widen(jnp.zeros((), jnp.int32), axes_of(t)), refused, told)
+
+
+def _at_fault(ids: Any, segments: Any, count: int, split: Split) -> Any:
+    """What a kernel says of ids, those of all devices one after the other, of which some are the faults."""
+    positions = jnp.arange(ids.shape[0] * count, dtype=ids.dtype).reshape(-1, count)
+
+    def placed(found: Any) -> Any:
+        is_here = (found[:, :1] > 0) & (positions % count == found[:, 1:2])
+        return jnp.where(is_here, found[:, 2:], 0).reshape(-1)
+
+    grad = jnp.zeros((split.num_bags, 1), jnp.float32)
+    _, named = OPS["SparseSegmentSumGradV2"](grad, placed(ids), placed(segments), split.num_rows, size=1)
+    return jnp.minimum(named[0], 0)  # below 0 where a platform poisons what it cannot refuse
+
+
+# -- A device's own bags, sorted by whom their rows belong to, in buffers whose sizes are known before ----------------
+
+
+class Split(NamedTuple):
+    """How a table is split: what everybody knows before there are any ids."""
+
+    axis: Any
+    devices: int
+    num_rows: int  # of the whole table
+    each: int  # rows of every part
+    strategy: str
+    num_bags: int  # of every device
+    capacity: int  # distinct rows a device may ask of an owner
+    id_capacity: int  # and ids that name them
+
+    @property
+    def id_slots(self) -> int:
+        """Of every buffer of ids the last slot is never filled: so there is one that names no row."""
+        return self.id_capacity + 1
+
+
+class Route(NamedTuple):
+    """What this device asks of every owner. A slot nobody fills has row 0 in `asked`; its pair names what is none."""
+
+    asked: Any  # [devices, capacity]: distinct rows, as their owner numbers them
+    inverse: Any  # for each id which of devices · capacity rows it is
+    pair_rows: Any  # [devices, id_slots]: ids as they come, as rows of their owner; `each` where there is none
+    pair_ids: Any  # which of the ids it is; their number where there is none
+    most: tuple[Any, Any]  # how many distinct rows, and how many ids, are asked of one owner at most
+
+
+def route(bags: Bags, split: Split) -> Route:
+    """Sort bags whose ids are in range. Those in segment `num_bags` do not count, and nobody is asked for them."""
+    ids, devices, each = bags.indices, split.devices, split.each
+    count, counted = ids.shape[0], bags.segment_ids != bags.num_bags
+    owners, rows = locate(ids, split.num_rows, devices, split.strategy)
+    owners = jnp.where(counted, owners, devices)
+    places = jnp.where(counted, owners * each + rows, devices * each)  # sorted by place is sorted by owner
+    unique = _sorted(places, devices * each + 1)
+    number = OPS["RowPositions"](unique, places).astype(ids.dtype)
+    every = jnp.arange(devices + 1, dtype=ids.dtype)
+    first_rows = jnp.searchsorted(unique, every * each).astype(ids.dtype)
+    slots, filled = _slots(first_rows, split.capacity)
+    asked = jnp.where(filled, unique[jnp.minimum(slots, count - 1)] - every[:-1, None] * each, 0)
+    slot = number - first_rows[owners]
+    inverse = jnp.where(counted, jnp.minimum(owners * split.capacity + slot, devices * split.capacity - 1), 0)
+
+    by_owner = _sorted(owners * count + jnp.arange(count, dtype=ids.dtype), (devices + 1) * count)
+    order = by_owner % count  # those of one owner as they come
+    first_ids = jnp.searchsorted(by_owner, every * count).astype(ids.dtype)
+    slots, filled = _slots(first_ids, split.id_slots)
+    pair_ids = jnp.where(filled, order[jnp.minimum(slots, count - 1)], count)
+    pair_rows = jnp.append(rows, jnp.asarray(each, rows.dtype))[pair_ids]
+    return Route(asked, inverse, pair_rows, pair_ids, (jnp.diff(first_rows).max(), jnp.diff(first_ids).max()))
+
+
+def _sorted(numbers: Any, bound: int) -> Any:
+    """The distinct ones of numbers in [0, bound), ascending, and then the bound: by a kernel, whose sort is faster."""
+    grad, first = jnp.zeros((1, 1), jnp.float32), jnp.zeros_like(numbers)
+    return OPS["SparseSegmentSumGradV2"](grad, numbers, first, bound, size=numbers.shape[0]).sorted_unique_indices
+
+
+def _slots(firsts: Any, capacity: int) -> tuple[Any, Any]:
+    """[owners, capacity]: positions in a list sorted by owner, of which each owner's begin at `firsts`; which exist."""
+    within = jnp.arange(capacity, dtype=firsts.dtype)
+    return firsts[:-1, None] + within, within < jnp.diff(firsts)[:, None]
+
+
+# -- Backwards --------------------------------------------------------------------------------------------------------
+
+# Backwards: every device sends its bags' gradients to the owners of their rows, who add up in the batch's order.
+#
+# Device by device, and inside of one as its ids come: the order in which one device would see the whole batch. What a
+# bag is scaled by only its own device can count, so it divides before it sends, or sends a factor for every id
+# (`rowgrad.sharding.partition`, whose bits are the kernels').
+#
+# JAX has no gradients by rows, and an owner's gradient has another form than the lookup's output. So the output hangs
+# on an anchor: zeros of the form in which gradients arrive, of which it is said that they are in the output. Their
+# cotangent is what arrived; from there it goes on to a dense gradient of the part, or is what `value_and_rows` makes
+# rows of.
+
+
+class Way(NamedTuple):
+    """What a device has to know to send the gradients of its bags."""
+
+    pair_rows: Any  # [devices, id_slots], as in Route
+    pair_bags: Any  # the bag of each; one more than there are where there is none
+    numbers: Any  # what each multiplies its bag's gradient by: a weight, or a factor of the bag; None: nothing
+    divisors: Any  # of each bag, where bags are divided; or None
+    fault: Any
+
+
+class Owned(NamedTuple):
+    """(row, bag) pairs of all devices that concern this one's rows, in their order."""
+
+    rows: Any  # as many as the part has: none
+    segments: Any  # which row of what arrives
+    numbers: Any
+
+
+def way_of(bags: Bags, kind: str, way: Route, fault: Any, split: Split, dtype: Any) -> Way:
+    """Pairs by owner, with the numbers that kind of bag has. Nothing here is differentiated."""
+    wide = wider(dtype, jnp.float32)
+    segments = bags.segment_ids
+    numbers = divisors = None
+    if bags.weights is not None:
+        numbers = jax.lax.stop_gradient(bags.weights).astype(wide)
+        divisors = weighted_scales(OPS, kind, segments, numbers, bags.num_bags + 1)
+    else:
+        numbers = plain_scales(OPS, kind, segments, jnp.ones((bags.num_bags + 1, 1), wide))
+        numbers = None if numbers is None else numbers.reshape(-1)
+    if numbers is not None:
+        numbers = jnp.append(numbers, jnp.ones((), wide))[way.pair_ids]
+    pair_bags = jnp.append(segments, jnp.asarray(bags.num_bags, segments.dtype))[way.pair_ids]
+    if numbers is not None:
+        numbers = jnp.where(fault == 0, numbers, jnp.nan)
+    return Way(way.pair_rows + fault, pair_bags + fault, numbers, divisors, fault)
+
+
+def owned(way: Way, split: Split) -> Owned:
+    """The pairs others have sent to this device."""
+    rows, numbers = _exchange(way.pair_rows, split), None if way.numbers is None else _exchange(way.numbers, split)
+    if _by_ids(split):
+        segments = widen(jnp.arange(split.devices * split.id_slots, dtype=rows.dtype), axes_of(rows))
+    else:
+        firsts = jnp.arange(split.devices, dtype=rows.dtype) * (split.num_bags + 1)
+        segments = (_exchange(way.pair_bags, split) + firsts[:, None]).reshape(-1)
+    return Owned(rows.reshape(-1), segments, None if numbers is None else numbers.reshape(-1))
+
+
+def anchored(result: Any, part: Any, pairs: Owned, way: Way, split: Split) -> Any:
+    """The output of a lookup, with the part's gradient hanging on it."""
+    count = split.devices * (split.id_slots if _by_ids(split) else split.num_bags + 1)
+    shape = (count, *part.shape[1:])
+    dtype = part.dtype if way.divisors is None else way.divisors.dtype
+    axes = axes_of(result)
+    if isinstance(part, Tap):
+        names = frozenset(split.axis if isinstance(split.axis, tuple) else (split.axis,))
+        _refuse_further_axes((axes - axes_of(part.table)) | (unchecked_axes() - names))
+        zeros = widen(jnp.zeros(shape, dtype), axes)
+        anchor = part.enter("Sum", tuple(pairs), zeros, spared=True)
+    else:
+        anchor = _anchor(_Form(shape, dtype, axes, (part.shape[0], part.dtype)), widen(part, axes), pairs)
+    return _hang(split, result, anchor, part.table if isinstance(part, Tap) else part, way)
+
+
+def _refuse_further_axes(axes: frozenset[Any]) -> None:
+    """A gradient by rows is no sum over axes of a mesh; that of a part with copies along them would have to be."""
+    if axes:
+        names = ", ".join(sorted(map(str, axes)))
+        bound = f"different over {names} as well (jax.lax.pcast), because gradients by rows are not added up there"
+        raise refuse("not_here", argument="part", value=f"bags that may differ over {names}", bound=bound)
+
+
+# -- what travels -----------------------------------------------------------------------------------------------------
+
+
+def _exchange(slots: Any, split: Split) -> Any:
+    return jax.lax.all_to_all(slots, split.axis, 0, 0, tiled=True)
+
+
+def _by_ids(split: Split) -> bool:
+    """Whether a bag's gradient goes along with every id, which is less than all bags to everybody."""
+    return split.id_slots <= split.num_bags
+
+
+def _send(split: Split, way: Way, y: Any) -> Any:
+    """The gradients of all devices' bags, as far as their ids name rows of this one; zeros where there is no id."""
+    inner = y.shape[1:]
+    y = jnp.where(way.fault == 0, y, jnp.nan)
+    if way.divisors is not None:
+        y = _divided(y.astype(way.divisors.dtype), way.divisors[: split.num_bags])
+    y = jnp.concatenate([y, jnp.zeros_like(y, shape=(1, *inner))])
+    if not _by_ids(split):
+        return jax.lax.all_gather(y, split.axis, tiled=True)
+    return _exchange(y[way.pair_bags], split).reshape(split.devices * split.id_slots, *inner)
+
+
+def _divided(y: Any, divisors: Any) -> Any:
+    """`scaled_rows` that XLA does not see through: it would multiply by 1/d, which has other bits.
+
+    So the divisors come as a table out of a kernel.
+    """
+    each = widen(jnp.arange(y.shape[0], dtype=jnp.int32), axes_of(y))
+    spread = OPS["WeightedSparseSegmentSumGradRows"]
+    return OPS["DivNoNan"](spread(y, each, jnp.ones_like(divisors)), spread(jnp.ones_like(y), each, divisors))
+
+
+# -- what hangs on what -----------------------------------------------------------------------------------------------
+
+
+class _Form(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: Any
+    axes: frozenset[Any]
+    part: tuple[int, Any]  # its rows and its dtype
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _hang(split: Split, result: Any, anchor: Any, part: Any, way: Way) -> Any:
+    """`result`, which depends on `anchor` by what `_send` brings. On `part` it depends by its anchor alone."""
+    return result
+
+
+def _hang_forward(split: Split, result: Any, anchor: Any, part: Any, way: Way) -> tuple[Any, Way]:
+    return _once(result, anchor, part), way
+
+
+def _hang_backward(split: Split, way: Way, y: Any) -> tuple[Any, ...]:
+    return y, _send(split, way, y), None, None
+
+
+_hang.defvjp(_hang_forward, _hang_backward)
+
+
+@jax.custom_jvp
+def _once(result: Any, *made_of: Any) -> Any:
+    """`result`, of which a gradient is being taken already: one more would not see what it was made of."""
+    return result
+
+
+@_once.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    raise refuse("not_here", argument="part", value="a derivative of its gradient", bound="differentiated once")
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _anchor(form: _Form, part: Any, pairs: Owned) -> Any:
+    """Zeros whose gradient is that of the part."""
+    return widen(jnp.zeros(form.shape, form.dtype), form.axes)
+
+
+def _anchor_forward(form: _Form, part: Any, pairs: Owned) -> tuple[Any, Owned]:
+    return _anchor(form, part, pairs), pairs
+
+
+def _anchor_backward(form: _Form, pairs: Owned, arrived: Any) -> tuple[Any, ...]:
+    num_rows, dtype = form.part
+    rows = jnp.where(pairs.rows == num_rows, 0, pairs.rows)  # zeros come there: a sum that starts from +0 is the same
+    gradient = dense_gradient(OPS, arrived, rows, pairs.segments, num_rows, weights=pairs.numbers)
+    return gradient.astype(dtype), None
+
+
+_anchor.defvjp(_anchor_forward, _anchor_backward)
+
+
+# -- The lookup -------------------------------------------------------------------------------------------------------
+
+# The lookup: ids go to their owners, rows come back, bags are combined; gradients of bags go the other way.
 
 
 def embedding_bag(
@@ -70,10 +420,10 @@ def embedding_bag(
     bags = read_bags(ids, None, segment_ids, num_bags, per_sample_weights, False)
     ignore_id = read_ignore_id(ignore_id, num_rows, bags.indices.dtype)
     bags, kept = _counted(bags, split, (padding_idx, ignore_id))
-    given, faults = bags.indices.shape[0], guard.first_faults(bags, kept, num_rows)
-    bags = masked.leave_out(_narrowed(bags), kept)
+    given, faults = bags.indices.shape[0], first_faults(bags, kept, num_rows)
+    bags = masked_bags.leave_out(_narrowed(bags), kept)
     if default_id is not None:
-        bags = masked.in_order(masked.fill(bags, default_id))
+        bags = masked_bags.in_order(masked_bags.fill(bags, default_id))
     count = bags.indices.shape[0]
     if (split.devices + 1) * count > jnp.iinfo(jnp.int32).max:
         raise refuse("bags_unfit", argument="ids", value=f"{count} ids", bound="less than 2**31 on all devices")
@@ -86,14 +436,14 @@ def embedding_bag(
         indices=jnp.clip(bags.indices, 0, num_rows - 1), segment_ids=jnp.clip(bags.segment_ids, 0, bags.num_bags)
     )
     way = route(bags, split)
-    fault = guard.agree(faults, way.most, given, split)
+    fault = agree(faults, way.most, given, split)
 
     asked = jax.lax.all_to_all(way.asked + fault.astype(way.asked.dtype), axis_name, 0, 0, tiled=True)
     table = part.table if isinstance(part, Tap) else part
     rows = OPS["GatherRows"](jax.lax.stop_gradient(table), asked.reshape(-1), gradient="dense")
     rows = rows.reshape(split.devices, split.capacity, *rows.shape[1:])
     compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(asked.size, *rows.shape[2:])
-    result = masked.look_up(compact, bags._replace(indices=way.inverse), kind, None)
+    result = masked_bags.look_up(compact, bags._replace(indices=way.inverse), kind, None)
     result = jnp.where(fault == 0, result, jnp.nan)
     sent = way_of(bags, kind, way, fault, split, part.dtype)
     return anchored(result, part, owned(sent, split), sent, split)

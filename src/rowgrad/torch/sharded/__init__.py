@@ -5,13 +5,12 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-from . import failures as failures
 from .bag import RowShardedEmbeddingBag as RowShardedEmbeddingBag
 from .embeddings import RowShardedEmbeddings as RowShardedEmbeddings
-from .failures import RankError as RankError
-from .failures import RankLostError as RankLostError
-from .failures import RankRefusedError as RankRefusedError
-from .ranks import Traffic as Traffic
+from .exchange import RankError as RankError
+from .exchange import RankLostError as RankLostError
+from .exchange import RankRefusedError as RankRefusedError
+from .exchange import Traffic as Traffic
 
 
 def __getattr__(name: str) -> _Any:

@@ -10,9 +10,8 @@ from torch import Tensor
 from .. import functional
 from ..tensors import check_table_size
 from .base import ShardedModule
+from .exchange import TIMEOUT, gathered, take_rows
 from .layout import Stack
-from .moving import gathered, take_rows
-from .ranks import TIMEOUT
 
 
 class RowShardedEmbeddingBag(ShardedModule):

@@ -13,12 +13,9 @@ from ...errors import OpError, refuse
 from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
-from .agreement import EITHER, PLAIN, WEIGHTED, Asked, agree, call_number, meet
+from .exchange import EITHER, PLAIN, WEIGHTED, Asked, Ranks, Traffic, agree, call_number, check_bags, meet, route
 from .layout import Stack
-from .lookup import Exchange, Options, Wanted
-from .ranks import Ranks, Traffic
-from .recorded import sharded_lookup
-from .routes import check_bags, route
+from .lookup import Exchange, Options, Wanted, sharded_lookup
 
 MODES = ("exact", "pooled")
 ORDERS = (None, "sequential", "blocked")

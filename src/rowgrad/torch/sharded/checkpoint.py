@@ -21,15 +21,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ...errors import refuse
-from ...updates import RULES, slot_shapes
+from ...optim import RULES, slot_shapes
 from ..optim import RowOptimizer
-from .agreement import call_number, meet
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
+from .exchange import Ranks, call_number, meet, moved
 from .layout import Part
-from .moving import moved
-from .ranks import Ranks
 
 _GROUP = "optimizer group "
 _WHOLE = ".metadata"  # what torch.distributed.checkpoint writes last

@@ -12,9 +12,8 @@ from ...errors import refuse
 from ..bags import Bags
 from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
 from .base import ShardedModule
+from .exchange import TIMEOUT, gathered, take_rows
 from .layout import Stack
-from .moving import gathered, take_rows
-from .ranks import TIMEOUT
 
 
 class RowShardedEmbeddings(ShardedModule):

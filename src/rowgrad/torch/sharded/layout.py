@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from ...parts import check_strategy, shard_sizes
+from ...sharding.rule import check_strategy, shard_sizes
 
 
 class Part:

@@ -1,36 +1,108 @@
-"""One lookup of all ranks: ids go to their owners, rows come back, bags are combined; gradients go the other way.
-
-| phase | what travels | waited for |
-|---|---|---|
-| sizes | how much of everything is to come, and whether a rank refuses | at once |
-| ids | each distinct row a rank needs, once to its owner | at once |
-| rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
-| pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
-| calls | whether all ranks are in this backward pass, and none refuses it | at once |
-| gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
-"""
+"""A lookup in a table whose rows are split among ranks, with its gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...ops.weighted_segment import weights_gradient
+from ..._catalog.spec import Call
+from ..._catalog.weighted_segment import weights_gradient
+from ...errors import refuse
+from ...plan import Plan
 from ...raw_ops import OPS
-from ...spec import Call
+from ...sharding.partition import dense_gradient, terms, unique_gradient
 from ..autograd import TABLE
 from ..bags import Bags
-from ..functional import lookup
-from ..fused import defer
-from .agreement import Told
+from ..functional import lookup, stay_coalesced
+from ..fused import FusedWeight, defer, destination
+from ..saved_call import sparse_rows
+from .exchange import Parcel, Ranks, Route, Section, Told, call_number, meet, spread, starts_of, wide_dtype
 from .layout import Stack
-from .owner import Owned
-from .parcels import Parcel, Section
-from .ranks import Ranks
-from .routes import Route, wide_dtype
+
+# -- What the owner of rows does with what others ask of it -----------------------------------------------------------
+
+
+class Owned:
+    """The (row, bag) pairs of all ranks that concern this rank's rows, in the order of the whole batch.
+
+    Rank by rank, and inside a rank as its bags have them: the order in which one process would see them.
+    """
+
+    def __init__(self, told: Told, rows: Tensor, pairs: Sequence[Tensor], kind: str) -> None:
+        pair_rows, pair_bags, *rest = pairs
+        device = rows.device
+        self.num_bags = sum(told.num_bags)
+        which = spread(told.num_pairs, starts_of(told.num_rows), device) + pair_rows
+        self.indices = rows.to(torch.int64).index_select(0, which)
+        self.segments = pair_bags + spread(told.num_pairs, starts_of(told.num_bags), device)
+        self.weights = rest.pop() if told.weighted else None
+        scales = rest.pop() if kind != "Sum" else None
+        self._scales = {"factors" if self.weights is None else "divisors": scales}
+        self._plan: Any = None
+
+    def sort(self, num_rows: int) -> None:
+        """Sort the pairs by row, once; nothing of it needs the gradients."""
+        if self._plan is None:
+            self._plan = tuple(OPS["RowPlan"](self.indices, self.segments, num_rows, self.num_bags))
+
+    def partial_sums(self, table: Tensor) -> Tensor:
+        """Each bag's sum over this rank's rows, in the bag's order."""
+        prefix, weights = ("", ()) if self.weights is None else ("Weighted", (self.weights,))
+        op = OPS[f"{prefix}SparseSegmentSumWithNumSegments"]
+        sums: Tensor = op(table, self.indices, self.segments, *weights, self.num_bags)
+        return sums
+
+    def products(self, table: Tensor, grad: Tensor) -> Tensor:
+        """The inner product of each pair's row and its bag's gradient."""
+        found: Tensor = OPS["SparseSegmentDot"](grad, table, self.indices, self.segments)
+        return found
+
+    def gradient(self, table: Tensor, grad: Tensor, by_rows: bool, order: dict[str, Any]) -> Tensor:
+        """The gradient for this rank's rows: dense, or by unique rows, which a rank nobody asked has none of."""
+        num_rows = table.shape[0]
+        self.sort(num_rows)
+        how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
+        call = (OPS, grad, self.indices, self.segments, num_rows)
+        if not by_rows:
+            dense: Tensor = dense_gradient(*call, **how)
+            return dense
+        values, ids = unique_gradient(*call, **how)
+        if table.is_leaf:
+            stay_coalesced(table)
+        return sparse_rows(values, ids, num_rows, True)
+
+    def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> Iterator[None]:
+        """One step of the optimizer with that gradient, which is not stored: the same bits."""
+        num_rows = table.shape[0]
+        self.sort(num_rows)
+        scales = {"factors": None, "divisors": None, **self._scales}
+        rows, numbers = terms(OPS, grad, self.segments, scales["factors"], scales["divisors"], self.weights)
+        if rows.dtype == table.dtype:
+            plan = Plan.of(*self._plan, num_rows)
+            yield from optimizer._updated_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
+            return
+        # 16 bits, divided in 32: rounded when they are summed up, and every row is a bag of its own then.
+        how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
+        values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
+        each = torch.arange(ids.shape[0], device=ids.device)
+        yield from optimizer._updated_from_bags(table, values, ids, each, "sum", **order)
+
+
+# -- One lookup of all ranks ------------------------------------------------------------------------------------------
+
+# One lookup of all ranks: ids go to their owners, rows come back, bags are combined; gradients go the other way.
+#
+# | phase | what travels | waited for |
+# |---|---|---|
+# | sizes | how much of everything is to come, and whether a rank refuses | at once |
+# | ids | each distinct row a rank needs, once to its owner | at once |
+# | rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
+# | pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
+# | calls | whether all ranks are in this backward pass, and none refuses it | at once |
+# | gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
 
 
 class Options(NamedTuple):
@@ -231,3 +303,62 @@ def _weights_gradient(w: Wanted, y: Tensor, other: dict[str, Any], indices: Any,
     arguments = {"indices": indices, "segment_ids": w.bags.segment_ids, "weights": w.bags.weights.detach()}  # type: ignore[union-attr]
     call = Call(arguments, {}, (), frozenset({"weights"}))
     return weights_gradient({**TABLE, **other}, w.kind, call, y, data, y.shape[0])
+
+
+# -- An exchange as autograd sees it ----------------------------------------------------------------------------------
+
+# An exchange as autograd sees it: tables and weights of samples in, combined bags out.
+
+
+class _Sharded(torch.autograd.Function):
+    """Tables and weights of samples in, combined bags out."""
+
+    @staticmethod
+    def forward(ctx: Any, exchange: Exchange, *tensors: Any) -> Any:
+        ctx.exchange = exchange
+        # In pooled mode the gradient of weights needs the tables as they are now. The ids are there for torch to say
+        # it in backward where the graph has been used up.
+        read = [w.table for w in exchange.wanted if exchange.options.pooled and w.told.weights_gradient]
+        ctx.save_for_backward(exchange.wanted[0].bags.indices, *read)
+        return tuple(exchange.forward())
+
+    @staticmethod
+    def backward(ctx: Any, *ys: Any) -> Any:
+        exchange = ctx.exchange
+        to_step: list[bool] = []
+        refusal: Exception | None = None
+        try:
+            to_step = _check_backward(ctx, [w.table for w in exchange.wanted])
+        except Exception as error:
+            refusal = error
+        if exchange.needed():
+            meet(exchange.ranks, "backward", call_number("backward", exchange.call), refusal)
+        elif refusal is not None:
+            raise refusal
+        count = len(exchange.wanted)
+        wants = ctx.needs_input_grad[1 + count : 1 + 2 * count]
+        tables, samples = exchange.backward([y.contiguous() for y in ys], wants, to_step)
+        return None, *tables, *samples, None
+
+
+def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
+    """Reject what no rank can do; returns for each table whether its gradient waits for the optimizer's step."""
+    if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
+        raise refuse("not_here", argument="backward", value="compiled autograd", bound="run by autograd's engine")
+    _ = ctx.saved_tensors  # torch refuses what was freed, or changed since
+    if torch.is_grad_enabled():
+        raise refuse("not_here", argument="create_graph", value="True", bound="False for a sharded table")
+    to_step = [isinstance(t, FusedWeight) and destination(ctx, t) == "step" for t in tables]
+    if any(waits and not t.rowgrad_optimizers for t, waits in zip(tables, to_step, strict=True)):
+        raise refuse("fused_no_optimizer")
+    return to_step
+
+
+def sharded_lookup(exchange: Exchange) -> tuple[Tensor, ...]:
+    """Run an exchange under autograd."""
+    tables = [w.table for w in exchange.wanted]
+    # A rank whose tables and weights need no gradient still has to take part where another's weights do.
+    anchor = torch.zeros((), requires_grad=torch.is_grad_enabled() and bool(exchange.needed()))
+    weights = (w.bags.weights for w in exchange.wanted)
+    results: tuple[Tensor, ...] = _Sharded.apply(exchange, *tables, *weights, anchor)
+    return results

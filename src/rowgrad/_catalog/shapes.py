@@ -1,0 +1,194 @@
+"""Words for shape rules: what a rule may demand, each raising the right refusal. A dimension is an int or None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import OpError, refuse, shape_text
+from .spec import Known, Shape
+
+INT64_LIMIT = 1 << 63
+
+
+def rank(x: Known, argument: str, wanted: int, fault: str, **facts: Any) -> None:
+    """The argument has exactly this rank."""
+    shape = x.shape(argument)
+    if len(shape) != wanted:
+        raise refuse(fault, argument=argument, shape=shape_text(shape), **facts)
+
+
+def differ(a: int | None, b: int | None) -> bool:
+    """Whether two dimensions are known and not equal."""
+    return a is not None and b is not None and a != b
+
+
+def wrap_int64(value: int) -> int:
+    """What is left of a number in 64 bits."""
+    return (value + INT64_LIMIT) % (1 << 64) - INT64_LIMIT
+
+
+def check_elements(shape: Shape) -> None:
+    """The number of elements fits int64."""
+    total = 1
+    for d in shape:
+        if d is None:
+            return
+        total = multiply(total, d)
+
+
+def multiply(a: int, b: int) -> int:
+    """A product of sizes. Refused, it shows what TensorFlow saw: -1 beyond 64 bits, else the wrapped product."""
+    product = a * b
+    if product >= INT64_LIMIT:
+        result = -1 if product >= 1 << 64 else product - (1 << 64)
+        raise refuse("elements_overflow", value=a, bound=b, result=result)
+    return product
+
+
+def check_dimensions(shape: tuple[int, ...], argument: str) -> None:
+    """The values of a shape. TensorFlow words a negative one in two ways: by whether all of it is small."""
+    small = all(d <= 55108 for d in shape)  # four such dimensions cannot overflow, which it tests first
+    fault = "dimension_negative" if small else "size_negative"
+    total = 1
+    for position, d in enumerate(shape):
+        if d < 0:
+            raise refuse(fault, argument=argument, position=position, value=d, bound=0)
+        total = multiply(total, d) if not small else 1
+    check_elements(shape)
+
+
+def _is_out_of_line(shape: list[int]) -> bool:
+    """Whether TensorFlow keeps a shape outside its 16 bytes: six dimensions of 16 bits or three of 32 fit inside."""
+    sixteen = len(shape) <= 6 and all(d < (1 << 16) - 2 for d in shape)
+    return not sixteen and not (len(shape) <= 3 and all(d < (1 << 32) - 2 for d in shape))
+
+
+def check_replaced(shape: tuple[int, ...], new: Sequence[int], argument: str) -> None:
+    """`shape` with its dimensions replaced one by one: every step must be a shape again.
+
+    Where a step makes the shape too large, the words depend on how it was kept before.
+    """
+    dims = list(shape)
+    for position, d in enumerate(new):
+        if d < 0:
+            raise refuse("size_negative", argument=argument, position=position, value=d, bound=0)
+        was_outside = _is_out_of_line(dims)
+        dims[position] = d
+        try:
+            check_elements(tuple(dims))
+        except OpError:
+            if was_outside or not _is_out_of_line(dims):
+                raise refuse("shape_overflow", argument=argument, shape=shape_text(tuple(dims))) from None
+            raise
+
+
+def vectors(x: Known, *names: str) -> None:
+    """All of them are vectors."""
+    for name in names:
+        rank(x, name, 1, "should_be_vector")
+
+
+def same_lengths(x: Known, *others: str) -> None:
+    """`indices` and `weights`, where named, are as long as `segment_ids`."""
+    n = x.shape("segment_ids")[0]
+    if "indices" in others and differ(x.shape("indices")[0], n):
+        raise refuse("segments_match_indices")
+    if "weights" in others and differ(x.shape("weights")[0], n):
+        raise refuse("segments_match_weights", value=x.shape("weights")[0], bound=n)
+
+
+def rows_shape(x: Known, name: str) -> Shape:
+    """The shape of an argument that has rows."""
+    shape = x.shape(name)
+    if not shape:
+        raise refuse("grad_rank" if name == "grad" else "data_rank", argument=name)
+    return shape
+
+
+def size(x: Known, name: str) -> int | None:
+    """The value of a host scalar that counts rows, where it is known."""
+    rank(x, name, 0, "should_be_scalar")
+    rows: int | None = x.host[name]
+    if rows is not None and rows < 0:
+        raise refuse("size_negative", argument=name, value=rows, bound=0)
+    return rows
+
+
+# -- the dense layer ---------------------------------------------------------------------------------------------------
+
+
+def same(*names: str) -> Any:
+    """A rule: all of these arguments have one shape, and so has the result."""
+
+    def rule(x: Known) -> tuple[Shape, ...]:
+        first = x.shape(names[0])
+        for name in names[1:]:
+            check_same(x.shape(name), first, name)
+        return (first,)
+
+    return rule
+
+
+def check_same(shape: Shape, wanted: Shape, argument: str) -> None:
+    """One shape is the other, as far as both are known."""
+    if len(shape) != len(wanted) or any(map(differ, shape, wanted)):
+        raise refuse("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(wanted))
+
+
+def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
+    """The shape two arrays broadcast to: missing dimensions and those of size 1 repeat; `argument` is the second."""
+    if first == second:
+        return first
+    size = max(len(first), len(second))
+    made: list[int | None] = []
+    for a, b in zip((1,) * (size - len(first)) + first, (1,) * (size - len(second)) + second, strict=True):
+        if b == 1 or a == b:
+            made.append(a)
+        elif a == 1 or a is None:
+            made.append(b)
+        elif b is None:
+            made.append(a)
+        else:
+            raise refuse("not_broadcast", argument=argument, value=shape_text(second), bound=shape_text(first))
+    return tuple(made)
+
+
+def check_broadcasts_to(shape: Shape, to: Shape, argument: str) -> None:
+    """Broadcasting gives the second shape, as far as both are known."""
+    if len(shape) > len(to) or any(map(differ, broadcast(to, shape, argument), to)):
+        raise refuse("not_broadcast", argument=argument, value=shape_text(shape), bound=shape_text(to))
+
+
+def scalar(x: Known, name: str) -> Any:
+    """The value of a host scalar, where it is known."""
+    rank(x, name, 0, "should_be_scalar")
+    return x.host.get(name)
+
+
+def vector(x: Known, name: str) -> tuple[int, ...] | None:
+    """The values of a host vector, where they are known."""
+    rank(x, name, 1, "should_be_vector")
+    return x.host.get(name)
+
+
+def axis_in(value: int, dims: int, argument: str, position: int = 0) -> int:
+    """A dimension counted from the front; negative ones are counted from the end."""
+    if not -dims <= value < dims:
+        raise refuse("axis_outside", argument=argument, position=position, value=value, bound=dims)
+    return value % dims
+
+
+def axes(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
+    """The dimensions a host scalar or vector names, where it is known."""
+    if len(x.shape(name)) > 1:
+        raise refuse("should_be_vector", argument=name, shape=shape_text(x.shape(name)))
+    value = x.host.get(name)
+    if value is None:
+        return None
+    given = value if isinstance(value, tuple) else (value,)
+    found = tuple(axis_in(a, dims, name, i) for i, a in enumerate(given))
+    for i, a in enumerate(found):
+        if a in found[:i]:
+            raise refuse("axis_twice", argument=name, position=i, value=a)
+    return found

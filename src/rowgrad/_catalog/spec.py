@@ -1,0 +1,318 @@
+"""What an op is: one record, and the catalogue of all of them. No array library is known here."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import refuse
+
+Shape = tuple[int | None, ...]  # None: not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """What is known of an array without its data."""
+
+    dtype: str
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """An input or output: its name, its type (a dtype, or a type variable such as T) and its role.
+
+    A *host* input's value decides shapes: torch sees a SymInt, jax a static int, an editor a field. `many`: a list of
+    tensors; `ref`: a Variable itself, not its value; `optional`: may be left out (both of graph ops only).
+    """
+
+    name: str
+    type: str
+    host: bool = False
+    many: bool = False
+    ref: bool = False
+    optional: bool = False
+
+    @property
+    def role(self) -> str:
+        """What a pin of this argument carries: `size`, `ids`, `shape` or `values`."""
+        if self.host:
+            return "size" if self.type != "int64" or self.name == "nrows" else "shape"
+        return "ids" if self.type in ("int64", "Tidx", "Tsegmentids") else "values"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A type variable that follows another: thresh's is the real type of T.
+
+    `declared` is what TensorFlow lists for it, in its words and its order, where it lists more.
+    """
+
+    of: str
+    table: Mapping[str, str]
+    declared: tuple[str, ...] = ()
+
+    def __getitem__(self, dtype: str) -> str:
+        return self.table.get(dtype, dtype)
+
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+REALS = (*FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+COMPLEX = ("complex64", "complex128")
+NUMBERS = (*REALS, *COMPLEX)
+QUANTIZED = ("qint8", "quint8", "qint32")
+EVERYTHING = (*NUMBERS, "bool", "string")
+INDEX = ("int32", "int64")
+ALL_DTYPES = (*EVERYTHING, *QUANTIZED)
+TENSORFLOW_NAME = {"float16": "half", "float32": "float", "float64": "double"}  # where its messages say otherwise
+
+REAL_OF = Derived(
+    "T",
+    {"complex64": "float32", "complex128": "float64"},
+    declared=("float32", "float64", "int32", "uint8", "int16", "int8", "int64", "bfloat16", "uint16", "float16",
+              "uint32", "uint64"),
+)  # fmt: skip
+ACCUMULATOR_OF = Derived("T", {"float16": "float32", "bfloat16": "float32"})
+
+
+# The arguments that make up a Plan, in the order every op with a plan has them.
+PLAN = ("rows", "starts", "segments", "positions", "counts", "num_rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a shape rule sees: avals by argument, the values of host inputs where known, attributes.
+
+    Of an argument that is a list there is a tuple of avals.
+    """
+
+    avals: Mapping[str, Any]
+    host: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def shape(self, name: str) -> Shape:
+        """The shape of one argument."""
+        shape: Shape = self.avals[name].shape
+        return shape
+
+    def shapes(self, name: str) -> tuple[Shape, ...]:
+        """The shapes of the items of a list."""
+        return tuple(a.shape for a in self.avals[name])
+
+
+class Call:
+    """A finished call as an adjoint sees it: arguments by name, attributes, outputs in order.
+
+    `wanted` names the arguments whose gradient is asked for (None: all). Where all of those are among the op's `linear`
+    ones, the values of the linear arguments are not looked at, only their shapes: a runner need not keep them.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        attrs: Mapping[str, Any],
+        outputs: tuple[Any, ...],
+        wanted: frozenset[str] | None = None,
+    ) -> None:
+        self.__dict__.update(arguments)  # adjoints write c.indices
+        self.arguments = arguments
+        self.attrs = attrs
+        self.outputs = outputs
+        self.wanted = wanted
+
+    def wants(self, name: str) -> bool:
+        """Whether the gradient for this argument is asked for; an adjoint may give None for others."""
+        return self.wanted is None or name in self.wanted
+
+    def on(self, **arguments: Any) -> Call:
+        """The same call with other arguments."""
+        return Call({**self.arguments, **arguments}, self.attrs, self.outputs, self.wanted)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this call has no argument {name!r}")
+
+
+ShapeRule = Callable[[Known], tuple[Shape, ...]]
+Adjoint = Callable[..., tuple[Any, ...]]  # (ops, call, *cotangents) -> one per differentiable argument
+RowPairs = Callable[[Mapping[str, Any]], Iterable[tuple[int, int]]]
+
+
+def no_rows(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
+    """The pairs of an op whose outputs are made of no input's rows, such as one that gives positions."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """Everything there is to know about one op; see docs/architecture.md, "The record"."""
+
+    name: str
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    types: Mapping[str, tuple[str, ...] | Derived]
+    shape: ShapeRule
+    doc: str
+    example: str
+    kernel: str | None = None
+    constants: tuple[int, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    passed: tuple[str, ...] = ()  # attributes the kernel is told, after the constants
+    planned: str = ""  # the op that takes a Plan in place of this one's ids
+    padded: str = ""  # the op that gives as many rows as it is told, where data decides how many this one gives
+    differentiable: tuple[str, ...] = ()
+    linear: tuple[str, ...] = ()
+    adjoint: Adjoint | None = None
+    rows: RowPairs | None = None
+    layer: str = "kernel"
+    runs: bool = False  # a page runs it: what a session is asked to do
+    category: str = ""
+    tensorflow: bool = True  # whether TensorFlow has a raw op of this name
+    unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
+    aliases: tuple[str, ...] = ()  # other names, such as those of TensorFlow's C++ client: Subtract for Sub
+    input_names: tuple[str, ...] = field(init=False)
+    has_lists: bool = field(init=False)  # whether an input is a list of arrays
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_names", tuple(a.name for a in self.inputs))
+        object.__setattr__(self, "has_lists", any(a.many for a in self.inputs))
+
+    @property
+    def snake_name(self) -> str:
+        """SparseSegmentSqrtNGrad -> sparse_segment_sqrt_n_grad."""
+        return snake(self.name)
+
+    @property
+    def traced(self) -> bool:
+        """Whether it is known which rows of an input an output row is made of."""
+        return self.rows is not None and self.rows is not no_rows
+
+    def dtypes_of(self, variable: str) -> tuple[str, ...]:
+        """The dtypes a type variable, an attribute that names a dtype, or a fixed dtype stands for."""
+        listed = self.types.get(variable) or self.choices.get(variable, (variable,))
+        if isinstance(listed, Derived):
+            return tuple(dict.fromkeys(listed[d] for d in self.dtypes_of(listed.of)))
+        return listed
+
+
+def snake(name: str) -> str:
+    """A name in snake_case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str, Any]]:
+    """Arguments with every list taken apart: `values` becomes `values[0]`, `values[1]`, …"""
+    args: list[Arg] = []
+    flat: dict[str, Any] = {}
+    for arg in op.inputs:
+        value = values[arg.name]
+        if not arg.many:
+            args.append(arg)
+            flat[arg.name] = value
+            continue
+        if not isinstance(value, list | tuple) or not value:
+            what = "none" if isinstance(value, list | tuple) else type(value).__name__
+            raise refuse("list_expected", argument=arg.name, value=what)
+        for k, item in enumerate(value):
+            args.append(Arg(f"{arg.name}[{k}]", arg.type))
+            flat[args[-1].name] = item
+    return tuple(args), flat
+
+
+def regroup(op: Op, flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of `spread`: lists are tuples again."""
+    items = {a.name: tuple(v for k, v in flat.items() if k.startswith(f"{a.name}[")) for a in op.inputs if a.many}
+    return {a.name: items[a.name] if a.many else flat[a.name] for a in op.inputs}
+
+
+_ARG = re.compile(r"\s*(\w+)\s*:\s*((?:(?:host|list|ref|optional)\s+)*)(\w+)\s*")
+
+
+def _parse_args(text: str) -> Iterator[Arg]:
+    for part in filter(str.strip, text.split(",")):
+        match = _ARG.fullmatch(part)
+        if match is None:
+            raise ValueError(f"not an argument: {part!r}")
+        marks = match[2].split()
+        yield Arg(match[1], match[3], "host" in marks, "list" in marks, "ref" in marks, "optional" in marks)
+
+
+CATALOG: dict[str, Op] = {}
+_ALIASES: dict[str, str] = {}
+
+
+def find_op(name: str) -> Op | None:
+    """The op of this name, or with this alias."""
+    return CATALOG.get(_ALIASES.get(name, name))
+
+
+def declare(name: str, signature: str, **fields: Any) -> Op:
+    """Put an op into the catalogue. Signature: `grad: T, output_dim0: host int32 -> output: T`.
+
+    A type may be marked `host`, `list`, `ref` or `optional`; `Arg` says what that means. An output's type may be the
+    name of an attribute, which then holds its dtype.
+    """
+    inputs, outputs = signature.split("->")
+    aliases: tuple[str, ...] = fields.get("aliases", ())
+    for new in (name, *aliases):
+        if new in CATALOG or new in _ALIASES:
+            raise ValueError(f"{new} is declared twice")
+    op = Op(name=name, inputs=tuple(_parse_args(inputs)), outputs=tuple(_parse_args(outputs)), **fields)
+    CATALOG[name] = op
+    _ALIASES.update(dict.fromkeys(aliases, name))
+    return op
+
+
+def catalog() -> list[dict[str, Any]]:
+    """Every record as plain data, ready for JSON: what an editor's palette or a generator needs."""
+
+    def arg(op: Op, a: Arg) -> dict[str, Any]:
+        marks = {"host": a.host, "many": a.many, "ref": a.ref, "optional": a.optional}
+        return {"name": a.name, "type": a.type, **marks, "role": a.role, "dtypes": list(op.dtypes_of(a.type))}
+
+    return [
+        {
+            "name": op.name,
+            "snake_name": op.snake_name,
+            "aliases": list(op.aliases),
+            "category": op.category,
+            "layer": op.layer,
+            "runs": op.runs,
+            "traced": op.traced,
+            "tensorflow": op.tensorflow,
+            "doc": op.doc,
+            "example": op.example,
+            "inputs": [arg(op, a) for a in op.inputs],
+            "outputs": [arg(op, a) for a in op.outputs],
+            "attrs": {k: {"default": v, "choices": list(op.choices.get(k, ()))} for k, v in op.attrs.items()},
+            "differentiable": list(op.differentiable),
+            "linear": list(op.linear),
+        }
+        for op in CATALOG.values()
+    ]
+
+
+def value_text(value: Any) -> str:
+    """A value in few words: what it is, where its own would be long or a place in memory, or it has none."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an int of {value.bit_length()} bits"
+    try:
+        if _is_plain(value):
+            return repr(value)[:80]
+    except Exception:  # of a list's items: they may be anything
+        pass
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value's own text is worth reading; that of most objects is an address."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (numbers.Number, str, bytes))

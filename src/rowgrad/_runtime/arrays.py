@@ -1,0 +1,286 @@
+"""What may come in as a NumPy argument: every value becomes a C-contiguous array of a dtype the catalogue names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .._catalog.spec import QUANTIZED, Aval, Derived, Op, regroup, spread
+from ..errors import OpError, refuse
+
+Array = np.ndarray[Any, Any]
+
+_PLAIN = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "complex64", "complex128", "bool")  # fmt: skip
+NUMPY_DTYPE: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in _PLAIN}
+NUMPY_DTYPE["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
+# TensorFlow's NumPy form of a quantized number is a structure with one field named after the type.
+NUMPY_DTYPE |= {q: np.dtype([(q, NUMPY_DTYPE[q.removeprefix("q").replace("quint", "uint")])]) for q in QUANTIZED}
+NUMPY_DTYPE["string"] = np.dtype(object)
+
+_NAME = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name != "string"}
+_INT32 = np.iinfo(np.int32)
+# Types whose conversion runs no code of the caller's.
+_INERT = frozenset((np.ndarray, bool, int, float, complex, str, bytes, *np.sctypeDict.values()))
+_PYTHON = (bool, int, float, complex, str, bytes, list, tuple)
+
+
+def aval_of(array: Array) -> Aval:
+    """The catalogue's view of an admitted array."""
+    return Aval(_NAME.get(array.dtype, "string"), array.shape)
+
+
+def avals_of(op: Op, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The catalogue's view of admitted arguments; of a list, a tuple."""
+    if not op.has_lists:
+        return {name: aval_of(a) for name, a in arrays.items()}
+    return {k: tuple(map(aval_of, a)) if isinstance(a, tuple) else aval_of(a) for k, a in arrays.items()}
+
+
+def host_value(array: Array) -> Any:
+    """What a host input says: a number, or a tuple of numbers."""
+    return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
+
+
+def own_sizes(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with host inputs that nobody else can change.
+
+    They are read more than once: to judge the call, by its kernel, for later calls. All must read the same.
+    """
+    own = dict(arguments)
+    for arg in op.inputs:
+        value = own[arg.name]
+        if arg.host:
+            if is_ndarray(value) and not is_masked(value):
+                own[arg.name] = _copied(np.asarray(value), arg.name)
+            elif isinstance(value, list):
+                own[arg.name] = list(value)
+        elif arg.many and isinstance(value, list):
+            own[arg.name] = tuple(value)
+    return own
+
+
+def is_ndarray(value: Any) -> bool:
+    """Whether a value is an array of NumPy's by its type, whatever class it claims to be of."""
+    return issubclass(type(value), np.ndarray)
+
+
+def base_view(array: Array) -> Array:
+    """A private view as NumPy itself sees the memory: nothing that a subclass overrides is read."""
+    return np.ndarray.view(array, np.ndarray)
+
+
+def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays as they are, Python numbers and lists in the dtype their neighbours give them.
+
+    An argument that is a list of arrays becomes a tuple of them.
+    """
+    inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
+    arrays: dict[str, Array] = {}
+    bound: dict[str, str] = {}
+    weak: list[str] = []
+    for arg in inputs:
+        value = given[arg.name]
+        # NumPy's scalars have a dtype of their own, though some of them are Python floats or strings too.
+        if isinstance(value, _PYTHON) and not isinstance(value, np.generic):
+            weak.append(arg.name)
+            continue
+        arrays[arg.name] = array = _strong(value, arg.name)
+        bound.setdefault(arg.type, aval_of(array).dtype)
+    for arg in inputs:
+        if arg.name in weak:
+            listed = op.types.get(arg.type)
+            wanted = arg.type if listed is None else bound.get(arg.type)
+            if wanted is None and isinstance(listed, Derived) and listed.of in bound:
+                wanted = listed[bound[listed.of]]
+            empty = "float32" if wanted is not None or "float32" in op.dtypes_of(arg.type) else "int32"
+            arrays[arg.name] = array = _weak(given[arg.name], arg.name, wanted, empty)
+            bound.setdefault(arg.type, aval_of(array).dtype)
+        if arg.type not in op.types:
+            arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
+    if not all(type(value) in _INERT for value in given.values()):
+        _take_again(arrays, given)
+        for arg in inputs:
+            if arg.type not in op.types:
+                arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
+    ordered = {arg.name: arrays[arg.name] for arg in inputs}  # kernels know them by their order
+    return regroup(op, ordered) if op.has_lists else ordered
+
+
+def _take_again(arrays: dict[str, Array], given: Mapping[str, Any]) -> None:
+    """Read the caller's arrays again: code of other arguments (`__array__`, items of lists) may have changed them."""
+    for name, value in given.items():
+        if is_ndarray(value) and (arrays[name] is value or arrays[name].base is not None):
+            arrays[name] = canonical(np.asarray(value), name)
+
+
+def _strong(value: Any, argument: str) -> Array:
+    """An array keeps its dtype: nothing is converted but byte order and strings."""
+    if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
+        raise refuse("not_an_array", argument=argument, value=type(value).__name__)
+    return canonical(plain_array(value, argument), argument)
+
+
+def is_masked(value: Any) -> bool:
+    """Whether a value is a masked array: only where `numpy.ma` is loaded, which is slow and not loaded here."""
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and isinstance(value, masked)
+
+
+def plain_array(value: Any, argument: str) -> Array:
+    """NumPy's array of a value, or the refusal that says it is none."""
+    if is_masked(value):
+        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
+    try:
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray) and hasattr(value, "untyped_storage"):
+            _check_storage(array, value.untyped_storage(), argument)
+        return array
+    except OpError:
+        raise
+    except Exception as error:  # its own code says what it is: whatever that raises, it is no array
+        raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
+
+
+def _check_storage(array: Array, storage: Any, argument: str) -> None:
+    """Raise if a torch tensor's elements are not all inside its storage, which may have been resized since."""
+    if array.size:
+        end = (
+            array.ctypes.data
+            - storage.data_ptr()
+            + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+        )
+        extent = end + array.itemsize
+        if extent > storage.nbytes():
+            raise refuse("storage_too_small", argument=argument, value=extent, bound=storage.nbytes())
+
+
+def is_aligned(array: Array) -> bool:
+    """Whether kernels may read it in place. NumPy demands nothing of structures, so their address is looked at."""
+    return array.flags.aligned and (array.dtype.names is None or array.ctypes.data % (array.itemsize or 1) == 0)
+
+
+def canonical(array: Array, argument: str) -> Array:
+    """The array in the machine's byte order, contiguous and aligned, of a dtype the catalogue names."""
+    # Not ascontiguousarray: that would give a scalar a dimension.
+    if not array.flags.c_contiguous or not is_aligned(array):
+        array = _copied(array, argument)
+    if array.dtype in _NAME:
+        return array
+    if array.dtype.kind == "T":
+        return array
+    if array.dtype.kind in "SU":
+        return array.astype(object)
+    if array.dtype.kind == "O":
+        for position, item in enumerate(array.reshape(-1)):
+            if not isinstance(item, str | bytes):
+                what = f"an object array holding {type(item).__name__}"
+                raise refuse("not_an_array", argument=argument, position=position, value=what)
+        return array
+    native = array.dtype.newbyteorder("=")
+    if native in _NAME:
+        return array.astype(native)
+    raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(NUMPY_DTYPE))
+
+
+def _copied(array: Array, argument: str) -> Array:
+    """A view may be larger than any memory: the same element over and over."""
+    try:
+        return array.copy(order="C")
+    except MemoryError:
+        raise refuse("argument_memory", argument=argument, value=array.nbytes) from None
+
+
+def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
+    """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow.
+
+    `empty` is the dtype of a list without numbers where `wanted` does not say one.
+    """
+    try:
+        try:
+            array = np.asarray(value)
+        except UnicodeDecodeError:  # strings beside bytes that are not ASCII
+            array = np.array(value, dtype=object)
+        if array.dtype.kind in "SUfO" and not _holds_arrays(value):
+            array = _exact(np.array(value, dtype=object), array, argument, wanted)
+    except OpError:
+        raise
+    except Exception as error:  # of a list's items: they may be anything
+        raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
+    if array.size == 0 and not _holds_arrays(value):
+        return np.zeros(array.shape, NUMPY_DTYPE.get(wanted or empty, NUMPY_DTYPE[empty]))
+    kind = array.dtype.kind
+    if _holds_arrays(value) or kind in "OSUb":
+        return canonical(array, argument)
+    target = NUMPY_DTYPE.get(wanted) if wanted is not None else None
+    if kind in "iu":
+        if target is None or target.kind in "SUOb":
+            fits = array.size == 0 or (array.min() >= _INT32.min and array.max() <= _INT32.max)
+            target = np.dtype(np.int32) if fits else array.dtype
+        elif target.kind in "iu":
+            return fit(array, argument, target)
+        elif wanted in QUANTIZED:
+            return fit(array, argument, target[0]).view(target)
+    elif kind == "f":
+        target = target if target is not None and is_inexact(target) else np.dtype(np.float32)
+    elif kind == "c":
+        target = target if target is not None and target.kind == "c" else np.dtype(np.complex128)
+    with np.errstate(over="ignore"):
+        return canonical(array.astype(target), argument)
+
+
+def as_array(value: Any, argument: str, wanted: str | None = None, empty: str = "float32") -> Array:
+    """One value: arrays as they are, Python numbers in the dtype that is wanted where they can have it."""
+    is_weak = isinstance(value, _PYTHON) and not isinstance(value, np.generic)
+    return _weak(value, argument, wanted, empty) if is_weak else _strong(value, argument)
+
+
+def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Array:
+    """Strings to the last NUL, and integers that NumPy would have made floats."""
+    if guess.dtype.kind in "SU":
+        return items
+    if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.reshape(-1)):
+        for position, i in enumerate(items.reshape(-1)):
+            if i.bit_length() > 64:
+                raise refuse("integer_does_not_fit", argument=argument, position=position, value=integer_text(i),
+                             bound=wanted or "int64")  # fmt: skip
+        return items.astype(np.uint64 if max(items.reshape(-1)) > np.iinfo(np.int64).max else np.int64)
+    return guess
+
+
+def integer_text(value: int) -> str:
+    """An integer in digits, or how long it is where nobody would read them."""
+    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is of real or complex floating point."""
+    return dtype.kind in "fc" or dtype == NUMPY_DTYPE["bfloat16"]
+
+
+def _holds_arrays(value: Any) -> bool:
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return isinstance(value, np.ndarray | np.generic)
+
+
+def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
+    """An argument of one integer dtype takes any integers that fit it."""
+    target = NUMPY_DTYPE[wanted]
+    if array.dtype == target or array.dtype.kind not in "iu" or target.kind not in "iu":
+        return array
+    return fit(array, argument, target)
+
+
+def fit(array: Array, argument: str, target: np.dtype[Any]) -> Array:
+    """The integers in another dtype, if all of them are its."""
+    info = np.iinfo(target)
+    if array.size and (int(array.min()) < info.min or int(array.max()) > info.max):
+        flat = array.ravel().tolist()
+        position = next(i for i, v in enumerate(flat) if not info.min <= v <= info.max)
+        raise refuse("integer_does_not_fit", argument=argument, position=position, value=flat[position], bound=target)
+    return array.astype(target)

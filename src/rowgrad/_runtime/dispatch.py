@@ -1,0 +1,223 @@
+"""One call: bind the arguments, choose the runner by their types, let it check and launch.
+
+A runner is a module with one function, `call(op, arguments, attrs, out) -> tuple of outputs`. It is found by the
+argument's own `__rowgrad_runner__` (a module's name), else by the root module of its type among the entry points
+of the group `rowgrad.runners`. Nothing here imports one before it is needed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from .._catalog.spec import CATALOG, PLAN, Op, spread, value_text
+from ..errors import OpError, ResourceExhaustedError, refuse
+from .validation import settle_attrs
+
+NUMPY = "rowgrad._runtime.numpy_runner"
+PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that brings its runner
+
+
+def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Call an op with TensorFlow's argument names, by position or keyword; `name=` appears in errors."""
+    name = out = None
+    attrs: Mapping[str, Any]
+    if not kwargs and len(args) == len(op.input_names):  # most calls
+        arguments, attrs = dict(zip(op.input_names, args, strict=True)), op.attrs
+    else:
+        name, out = kwargs.pop("name", None), kwargs.pop("out", None)
+        if "plan" in kwargs:
+            op = planned(op, args, kwargs)
+        if op.padded and ("size" in kwargs or "fill_id" in kwargs):
+            op, args = padded(op, args, kwargs)
+        arguments, attrs = bind(op, args, kwargs)
+    try:
+        if attrs is not op.attrs:
+            attrs = settle_attrs(op, attrs)
+        flat = spread(op, arguments)[1] if op.has_lists else arguments
+        outputs: tuple[Any, ...] = _LOADED[choose_runner(flat)].call(op, arguments, attrs, out)
+    except OpError as error:
+        error.in_call(op.name, name, describe(op, arguments, attrs))
+        raise
+    except MemoryError as error:  # of an array library, which says how much it asked for
+        exhausted = ResourceExhaustedError(f"OOM: {error}")
+        raise exhausted.in_call(op.name, name, describe(op, arguments, attrs)) from error
+    return outputs
+
+
+def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+    """The op that takes a plan in place of this one's ids; `kwargs` get the plan's arrays in place of the plan."""
+    plan = kwargs.pop("plan")
+    if plan is None:
+        return op
+    if op.padded and (kwargs.pop("size", None), kwargs.pop("fill_id", None)) != (None, None):
+        raise TypeError(f"{op.name}: a plan knows how many rows there are; give it or size")
+    if not op.planned:
+        raise TypeError(f"{op.name} takes no plan")
+    twin = CATALOG[op.planned]
+    replaced = [n for n in op.input_names if n not in twin.input_names]
+    too_many = len(args) > len(twin.input_names) - len(PLAN) + len(twin.attrs)
+    if replaced and (too_many or any(n in kwargs for n in replaced)):
+        raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; give one or the other")
+    parts = {n: getattr(plan, n, None) for n in PLAN}
+    if any(part is None for part in parts.values()):
+        raise refuse("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
+    kwargs.update(parts)
+    return twin
+
+
+def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
+    """The op that gives `size` rows, and its arguments by position.
+
+    Without a `fill_id`, rows beyond the last have the first id that is no row's.
+    """
+    if kwargs.get("size") is None:
+        kwargs.pop("size", None)
+        if kwargs.pop("fill_id", None) is not None:
+            raise TypeError(f"{op.name}: fill_id is for rows beyond the last, which size asks for; give both")
+        return op, args
+    if kwargs.get("fill_id") is None:
+        rows = "dense_output_dim0"
+        at = op.input_names.index(rows)
+        kwargs["fill_id"] = kwargs[rows] if rows in kwargs else args[at] if at < len(args) else 0
+    twin = CATALOG[op.padded]
+    # Attributes by position come after the op's own inputs, not after its twin's.
+    for name, value in zip(op.attrs, args[len(op.inputs) :], strict=False):
+        if name in kwargs:
+            raise TypeError(f"{op.name} got argument {name!r} twice")
+        kwargs[name] = value
+    return twin, args[: len(op.inputs)]
+
+
+def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Arguments by name in the record's order, and attributes with their defaults."""
+    names = op.input_names
+    if len(args) > len(names) + len(op.attrs):
+        raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
+    given = dict(zip((*names, *op.attrs)[: len(args)], args, strict=True))
+    for key, value in kwargs.items():
+        if key in given:
+            raise TypeError(f"{op.name} got argument {key!r} twice")
+        if key not in names and key not in op.attrs:
+            raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join((*names, *op.attrs))}")
+        given[key] = value
+    missing = [n for n in names if n not in given]
+    if missing:
+        raise TypeError(f"{op.name} needs {', '.join(missing)}")
+    arguments = {n: given[n] for n in names}
+    if len(given) == len(names):  # a runner sees by that that no attribute was given
+        return arguments, op.attrs
+    return arguments, {k: given.get(k, default) for k, default in op.attrs.items()}
+
+
+def choose_runner(arguments: Mapping[str, Any]) -> str:
+    """The module that runs this call: NumPy's, unless an argument says otherwise."""
+    chosen, because = NUMPY, ""
+    for name, value in arguments.items():
+        runner = runner_of(type(value))  # a constant for torch.compile, which must not see the table behind it
+        if runner == NUMPY:
+            continue
+        if chosen not in (NUMPY, runner):
+            raise refuse("mixed_runners", argument=name, value=because, bound=type(value).__module__)
+        chosen, because = runner, type(value).__module__
+    return chosen
+
+
+_LOADED: dict[str, Any] = {}
+_RUNNER_OF: dict[type, str] = {}
+
+# Calls import modules under this lock, and a fork takes it first: a child forked in the middle of an import inherits a
+# locked module without the thread that would unlock it, and waits forever.
+_IMPORTS = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_IMPORTS.acquire, after_in_parent=_IMPORTS.release, after_in_child=_IMPORTS.release)
+
+
+def import_module(name: str) -> Any:
+    """Import a module during a call, so that a fork in another thread waits until the import is complete."""
+    with _IMPORTS:
+        return importlib.import_module(name)
+
+
+def runner_of(kind: type) -> str:
+    """The runner for values of one type; it is loaded then."""
+    runner = _RUNNER_OF.get(kind)
+    if runner is None:
+        with _IMPORTS:  # reading entry points imports, too
+            runner = _find_runner(kind)
+            _LOADED[runner] = importlib.import_module(runner)
+        _RUNNER_OF[kind] = runner
+    return runner
+
+
+def load_runner(kind: type) -> Any:
+    """The runner's module for values of one type, for callers that choose once and call often."""
+    return _LOADED[runner_of(kind)]
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a compiler, or a gradient, is at work on a value: it has a shape then, and no data to look at."""
+    asked = getattr(load_runner(type(value)), "is_traced", None)
+    return asked is not None and asked(value)
+
+
+# A compiler that traces a call may take the answer as a constant: a type's runner does not change.
+runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _find_runner(kind: type) -> str:
+    own = getattr(kind, "__rowgrad_runner__", None)
+    if isinstance(own, str):
+        return own
+    # A class of somebody's own may be made of a tensor.
+    roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    root = next((r for r in roots if r in PACKAGES), None)
+    if root is None:
+        return NUMPY
+    for point in entry_points(group="rowgrad.runners"):
+        if point.name == PACKAGES[root]:
+            return point.value
+    extra = PACKAGES[root]
+    raise refuse("no_runner", value=f"{root} arrays", bound=f"pip install 'rowgrad[{extra}]' where that extra exists, "
+                 "or pass NumPy arrays")  # fmt: skip
+
+
+def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:
+    """Every argument's dtype and shape, and attributes that are not their default."""
+    lists = {a.name for a in op.inputs if a.many}
+    parts = [
+        f"{k}=[{', '.join(map(describe_value, v))}]"
+        if k in lists and isinstance(v, list | tuple)
+        else f"{k}={describe_value(v)}"
+        for k, v in arguments.items()
+    ]
+    parts += [f"{k}={value_text(v)}" for k, v in attrs.items() if not _is_default(v, op.attrs[k])]
+    return ", ".join(parts)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Arrays among attributes, which are refused, compare by element."""
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def describe_value(value: Any) -> str:
+    """Dtype and shape of an array, or what else a value is."""
+    try:
+        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    except Exception:  # some tensors say so when they are asked for what they lack
+        return type(value).__name__
+    if dtype is not None and isinstance(shape, tuple):
+        return f"{dtype}[{','.join(map(str, shape))}]"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"int of {value.bit_length()} bits"
+    if isinstance(value, bool | int | float | complex | None):
+        return repr(value)
+    if isinstance(value, str | bytes):
+        return type(value).__name__
+    try:
+        return f"{type(value).__name__} of {len(value)}"
+    except Exception:  # its own code: whatever that raises, it has no length
+        return type(value).__name__

@@ -1,0 +1,108 @@
+"""Where large arrays are stored: recycled pages, the system's zeros, and a dense gradient cached between steps."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+
+from .._catalog.spec import COMPLEX, REALS
+from .._core import recycled, zeroed
+from ..errors import ResourceExhaustedError, shape_text
+from .arrays import NUMPY_DTYPE
+
+# -- Where large arrays live ------------------------------------------------------------------------------------------
+
+# Where large arrays live: in pages the process already has, or in zeros the system gives when they are touched.
+
+Array = np.ndarray[Any, Any]
+_LARGE = 1 << 20  # bytes from which an array's pages cost more than its bookkeeping
+
+
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], zeros: bool) -> Array:
+    """An array of zeros, or of anything."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE:
+        return np.zeros(shape, dtype) if zeros else np.empty(shape, dtype)
+    try:
+        fresh: Array = zeroed(size) if zeros else recycled(size)
+    except MemoryError:
+        raise MemoryError(f"no memory for {size} bytes: shape {shape}, dtype {dtype}") from None
+    return fresh.view(dtype).reshape(shape)
+
+
+# -- GradBuffer -------------------------------------------------------------------------------------------------------
+
+# GradBuffer: a dense gradient kept between steps.
+
+_NUMBERS = tuple(NUMPY_DTYPE[name] for name in (*REALS, *COMPLEX))
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.dtype(given)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype not in _NUMBERS:
+        raise TypeError(f"GradBuffer: dtype must be one of {', '.join(map(str, _NUMBERS))}; got {given!r}")
+    return dtype
+
+
+class GradBuffer:
+    """A dense gradient that remembers which rows it wrote and clears only those before the next one.
+
+    Pass it as `out=` to an op that gives a dense table from ids: `SparseSegment*Grad`, `WeightedSparseSegment*Grad`,
+    `ScatterRows`. A step then costs what its batch costs, not what the table costs. `array` is the gradient of
+    the last step; it is the same array every time, and is yours to read until the next call.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> buffer = rg.GradBuffer((4, 1), np.float64)
+    >>> for row in (1, 2):
+    ...     _ = rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [row], [0], 4, out=buffer)
+    ...     print(buffer.array.ravel().tolist())
+    [0.0, 1.0, 0.0, 0.0]
+    [0.0, 0.0, 1.0, 0.0]
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32) -> None:
+        sizes = shape if isinstance(shape, tuple | list) else ()
+        good = bool(sizes) and all(
+            isinstance(d, int | np.integer) and not isinstance(d, bool) and d >= 0 for d in sizes
+        )
+        if not good or math.prod(max(int(d), 1) for d in sizes) >= 1 << 59:  # elements that no address reaches
+            raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
+        kind = _dtype(dtype)
+        try:
+            self._array: Array = new_array(tuple(map(int, sizes)), kind, zeros=True)
+        except MemoryError as error:
+            raise ResourceExhaustedError(f"OOM: {error}").in_call("GradBuffer", None, f"shape={shape!r}") from None
+        self._written: Array = np.zeros(0, np.int64)
+
+    @property
+    def array(self) -> Array:
+        """The gradient of the last step."""
+        return self._array
+
+    @property
+    def written(self) -> Array:
+        """The rows the last step wrote, ascending (of a small table all of them); not to be changed."""
+        return self._written
+
+    def _remember(self, rows: Array) -> None:
+        """Take down which rows hold something now: the runner's business."""
+        rows.flags.writeable = False
+        self._written = rows
+
+    def clear(self) -> None:
+        """Zeros again, at the cost of the rows written."""
+        self._array[self._written] = 0
+        self._written = self._written[:0]
+
+    def __copy__(self) -> GradBuffer:
+        """Two buffers never share an array: each must know all that is written to it."""
+        return copy.deepcopy(self)
+
+    def __repr__(self) -> str:
+        return f"GradBuffer({self.array.dtype}{shape_text(self.array.shape)}, {len(self._written)} rows written)"

@@ -1,0 +1,303 @@
+"""The NumPy runner: admits arrays, asks `check`, allocates outputs, calls `_core`, words what it reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._catalog.spec import QUANTIZED, Aval, Op
+from .._core import Job, dtypes, kernels
+from .._core import num_threads as _num_threads
+from .._core import set_num_threads as _set_num_threads
+from ..errors import OpError, refuse
+from . import numpy_dense
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of, base_view, host_value, is_ndarray, own_sizes
+from .memory import GradBuffer, new_array
+from .results import buffers_of, check_size, into, outputs_given, too_large
+from .validation import infer
+
+KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
+# Kernels that write the rows their ids name, and no others.
+_KEEPS = (
+    "sparse_segment_grad",
+    "weighted_segment_grad",
+    "planned_segment_grad",
+    "planned_weighted_grad",
+    "scatter_rows",
+)
+_NOTHING: tuple[tuple[Array, ...], bytes] = ((), b"")
+CODE_NAME = dtypes()
+CODE = {name: i for i, name in enumerate(CODE_NAME)}
+
+
+def set_num_threads(n: int) -> None:
+    """Use n threads from now on. The number never changes a result."""
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
+        raise ValueError(f"set_num_threads: n must be an int from 1 to 1024; got {n!r}")
+    _set_num_threads(n)
+
+
+def num_threads() -> int:
+    """How many threads kernels use."""
+    return int(_num_threads())
+
+
+def _threads_from_environment() -> None:
+    text = os.environ.get("ROWGRAD_NUM_THREADS")
+    if text:
+        try:
+            set_num_threads(int(text))
+        except ValueError:
+            raise ValueError(f"ROWGRAD_NUM_THREADS must be an int from 1 to 1024; got {text!r}") from None
+
+
+_threads_from_environment()
+
+
+def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Array, ...]:
+    """Run an op on NumPy arrays."""
+    if op.kernel is None:
+        return numpy_dense.call(op, arguments, attrs, out)
+    key = call_key(op, arguments, attrs) if out is None else None
+    prepared = _PREPARED.get(key)
+    if prepared is not None:
+        try:
+            return _run_prepared(op, prepared, arguments)
+        except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large after all
+            if isinstance(error, OpError):
+                raise
+    kept = None
+    if isinstance(out, GradBuffer):  # a buffer's attributes and a list's items are read before any array is
+        kept, out = _Kept(out, out.written), out.array
+    if out is not None:
+        out = buffers_of(out)
+    arguments = own_sizes(op, arguments)
+    key = None if key is None else call_key(op, arguments, attrs)
+    arrays = admit(op, arguments)
+    avals = {name: aval_of(a) for name, a in arrays.items()}
+    host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
+    outputs = infer(op, avals, host, attrs)
+    texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
+    if kept is not None and (texts or op.kernel not in _KEEPS):
+        raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
+    if texts:
+        return into(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)
+    results = _launch(op, arrays, attrs, avals, outputs, out, kept)
+    if key is not None and _taken_as_they_came(op, arrays, arguments):
+        _remember(key, op, arrays, attrs, avals, outputs, results)
+    return results
+
+
+def constants_of(op: Op, attrs: Mapping[str, Any]) -> list[int]:
+    """What the kernel is told besides the arrays: the record's constants, then the call's attributes."""
+    return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.passed)]
+
+
+class _Kept(NamedTuple):
+    """A GradBuffer given as `out`, and the rows it says it wrote."""
+
+    buffer: GradBuffer
+    written: Array
+
+
+def _launch(
+    op: Op,
+    arrays: dict[str, Array],
+    attrs: Mapping[str, Any],
+    avals: Mapping[str, Aval],
+    outputs: Sequence[Aval],
+    out: tuple[Any, ...] | None = None,
+    kept: _Kept | None = None,
+) -> tuple[Array, ...]:
+    inputs = _raw(arrays.values(), avals.values())
+    try:
+        job = Job(KERNEL[str(op.kernel)], constants_of(op, attrs), *inputs, tuple(a.shape for a in avals.values()))
+    except (BufferError, ValueError):  # none of these arrays is the one that was checked
+        raise refuse("argument_changed") from None
+    raise_fault(op, job.fault)
+    sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
+    for aval in sized:
+        check_size(aval)
+    given = None if out is None else outputs_given(op, sized, out, arrays)
+    results = given or tuple(_allocate(a, job.fills) for a in sized)
+    stale = _NOTHING if kept is None else _written(kept)
+    zeros = kept is not None or (given is None and not job.fills)
+    raise_fault(op, job.run(*_raw(results, sized), zeros, *stale))
+    if kept is not None and not (job.wrote_all and stale[0][0].shape[0] == results[0].shape[0]):
+        kept.buffer._remember(job.written())
+    return out if out is not None else results
+
+
+def _written(kept: _Kept) -> tuple[tuple[Array, ...], bytes]:
+    """The rows a GradBuffer wrote, for the kernel to clear."""
+    rows = base_view(kept.written) if is_ndarray(kept.written) else None
+    if rows is None or rows.ndim != 1 or rows.dtype not in (np.int32, np.int64) or not rows.flags.c_contiguous:
+        raise refuse(
+            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is no list of rows"
+        )
+    return (rows,), bytes([CODE[rows.dtype.name]])
+
+
+def _raw(arrays: Iterable[Array], avals: Iterable[Aval]) -> tuple[tuple[Array, ...], bytes]:
+    """Arrays in forms the buffer protocol knows, and their dtype codes."""
+    views, codes = [], bytearray()
+    for a, aval in zip(arrays, avals, strict=True):
+        name = aval.dtype
+        if name == "string":  # kernels move the positions of strings
+            name = "int64"
+        if name == "bfloat16":
+            a = a.view(np.uint16)
+        elif name in QUANTIZED:
+            a = a.view(a.dtype[0])
+        views.append(a)
+        codes.append(CODE[name])
+    return tuple(views), bytes(codes)
+
+
+def raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
+    """Put what a kernel found into words."""
+    if fault is not None:
+        key, position, value, bound = fault
+        raise refuse(key, has=op.input_names, position=position, value=value, bound=bound)
+
+
+def _allocate(aval: Aval, filled: bool) -> Array:
+    shape = tuple(int(d) for d in aval.shape if d is not None)
+    try:
+        # Strings stay in Python: kernels move their positions.
+        return new_array(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], not filled)
+    except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
+        raise too_large(aval) from None
+
+
+def _launch_strings(
+    op: Op,
+    arrays: dict[str, Array],
+    attrs: Mapping[str, Any],
+    avals: Mapping[str, Aval],
+    outputs: Sequence[Aval],
+    texts: list[str],
+) -> tuple[Array, ...]:
+    """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
+    form = arrays[texts[0]].dtype  # object or StringDType, whichever the values have
+    pool = np.concatenate([_strings_as(form, arrays[name].reshape(-1), name) for name in texts])
+    stand_in, start = dict(arrays), 0
+    for name in texts:
+        n = arrays[name].size
+        stand_in[name] = np.arange(start, start + n, dtype=np.int64).reshape(arrays[name].shape)
+        start += n
+    results = _launch(op, stand_in, attrs, avals, outputs)
+    return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
+
+
+def _strings_as(form: np.dtype[Any], strings: Array, argument: str) -> Array:
+    """Strings in the dtype of others, if that can hold them."""
+    if strings.dtype == form:
+        return strings
+    if hasattr(strings.dtype, "na_object"):  # a missing one would become a text, or an object that is not a string
+        for position, item in enumerate(strings.astype(object)):
+            if not isinstance(item, str):
+                raise refuse("string_missing", argument=argument, position=position, value=repr(item))
+    try:
+        return strings.astype(form)
+    except UnicodeDecodeError:
+        value = "bytes that are not UTF-8"
+        raise refuse("dtype_expected", argument=argument, value=value, bound="text", why=", as the values") from None
+
+
+# -- calls seen before: dtypes, shapes and sizes were judged once, and the judgement holds for all such calls ---------
+
+
+class _Prepared(NamedTuple):
+    kernel: int
+    constants: list[int]
+    views: tuple[np.dtype[Any] | None, ...] | None  # how inputs must be seen; None: as they are
+    host: tuple[tuple[int, Array], ...]  # inputs whose values the key holds, by position
+    codes: bytes
+    shapes: tuple[tuple[Any, ...], ...]
+    outputs: tuple[tuple[tuple[Any, ...], np.dtype[Any], np.dtype[Any] | None], ...]
+    out_codes: bytes
+
+
+_PREPARED: dict[Any, _Prepared] = {}
+_MANY = 4096
+# Exact types: the value of a subclass may differ each time it is read.
+_INTEGERS = frozenset((int, bool, *(np.dtype(c).type for c in "bBhHiIlLqQ")))
+
+
+def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
+    """What decides a call apart from its data, or None where an argument is no plain array or number."""
+    key: list[Any] = [op.name]
+    for arg, value in zip(op.inputs, arguments.values(), strict=True):
+        if type(value) is np.ndarray:
+            key.append(value.dtype)
+            key.append(value.shape)
+            if arg.host:
+                key.append(value.tobytes())
+        elif arg.host and type(value) in _INTEGERS:
+            key.append(type(value))  # a bool is not the int it equals
+            key.append(int(value))
+        else:
+            return None
+    if attrs is not op.attrs:
+        key += attrs.values()
+    return tuple(key)
+
+
+def _taken_as_they_came(op: Op, arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
+    """Whether no argument was converted: only then may a later call like this one skip `admit`."""
+    return all(arg.host or arrays[arg.name] is arguments[arg.name] for arg in op.inputs)
+
+
+def _remember(
+    key: Any,
+    op: Op,
+    arrays: dict[str, Array],
+    attrs: Mapping[str, Any],
+    avals: Mapping[str, Aval],
+    outputs: Sequence[Aval],
+    results: Any,
+) -> None:
+    if len(_PREPARED) >= _MANY:
+        _PREPARED.clear()
+    inputs, codes = _raw(arrays.values(), avals.values())
+    views = tuple(None if i is a else i.dtype for i, a in zip(inputs, arrays.values(), strict=True))
+    raw, out_codes = _raw(results, outputs)
+    made = zip(outputs, results, raw, strict=True)
+    _PREPARED[key] = _Prepared(
+        KERNEL[str(op.kernel)],
+        constants_of(op, attrs),
+        views if any(v is not None for v in views) else None,
+        tuple((i, inputs[i].copy()) for i, arg in enumerate(op.inputs) if arg.host),
+        codes,
+        tuple(a.shape for a in avals.values()),
+        tuple((o.shape, r.dtype, None if v is r else v.dtype) for o, r, v in made),
+        out_codes,
+    )
+
+
+def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Array, ...]:
+    given = list(arguments.values())
+    for i, array in p.host:
+        given[i] = array
+    if p.views is not None:
+        given = [a if v is None else a.view(v) for a, v in zip(given, p.views, strict=True)]
+    job = Job(p.kernel, p.constants, tuple(given), p.codes, p.shapes)
+    if job.fault is not None:
+        raise_fault(op, job.fault)
+    results: list[Array] = []
+    raw: list[Array] = []
+    for shape, dtype, view in p.outputs:
+        if None in shape:
+            shape = tuple(job.rows if d is None else d for d in shape)
+            check_size(Aval(CODE_NAME[p.out_codes[len(results)]], shape))
+        result = new_array(shape, dtype, not job.fills)
+        results.append(result)
+        raw.append(result if view is None else result.view(view))
+    fault = job.run(tuple(raw), p.out_codes, not job.fills, *_NOTHING)
+    if fault is not None:
+        raise_fault(op, fault)
+    return tuple(results)

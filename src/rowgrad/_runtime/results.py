@@ -1,0 +1,81 @@
+"""Where results go: how large they may be, and the arrays a caller gives for them with `out=`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._catalog.shapes import check_elements
+from .._catalog.spec import TENSORFLOW_NAME, Aval, Op, value_text
+from .._core import memory_limit
+from ..errors import OpError, refuse, shape_text
+from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, is_aligned, is_masked, is_ndarray
+
+_ADDRESSES = (1 << 63) - 1
+
+
+def check_size(aval: Aval, elsewhere: bool = False) -> None:
+    """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has.
+
+    `elsewhere`: on a device, or nowhere at all; then as many bytes as addresses count.
+    """
+    if None in aval.shape:
+        return
+    check_elements(aval.shape)
+    elements = math.prod(d for d in aval.shape if d is not None)
+    if elements * NUMPY_DTYPE[aval.dtype].itemsize > (_ADDRESSES if elsewhere else memory_limit()):
+        raise too_large(aval)
+
+
+def too_large(aval: Aval) -> OpError:
+    """The refusal of an output that does not fit; beside TensorFlow's words, its bytes and those of the machine."""
+    error = refuse(
+        "out_of_memory_output",
+        shape=shape_text(aval.shape),
+        value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype),
+        bound=f"{memory_limit()} bytes",
+    )
+    elements = math.prod(d for d in aval.shape if d is not None)
+    error.value = f"{elements * NUMPY_DTYPE[aval.dtype].itemsize} bytes"
+    return error
+
+
+def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
+    """Views of the caller's buffers, each exactly what the call returns and apart from every input.
+
+    What a subclass says of itself is not read: the views are NumPy's own, and are what may be written to.
+    """
+    buffers = buffers_of(out)
+    if len(buffers) != len(avals):
+        raise refuse("out_count", value=len(buffers), bound=len(avals))
+    views = tuple(base_view(b) if is_ndarray(b) and not is_masked(b) else b for b in buffers)
+    for spec, aval, view in zip(op.outputs, avals, views, strict=True):
+        good = is_ndarray(view) and not is_masked(view) and view.flags.carray and is_aligned(view)
+        if not good or view.dtype != NUMPY_DTYPE[aval.dtype] or view.shape != aval.shape:
+            state = f"{view.dtype}[{','.join(map(str, view.shape))}]" if is_ndarray(view) else value_text(view)
+            if is_masked(view):
+                state = "a masked array, whose mask would be lost"
+            raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
+        others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, views, strict=True) if o is not spec))
+        for name, other in others:
+            if is_ndarray(other) and np.may_share_memory(view, other):
+                raise refuse("out_overlaps", argument=spec.name, value=name)
+    return views
+
+
+def buffers_of(out: Any) -> tuple[Any, ...]:
+    """The caller's buffers as a tuple of their own; a list that changes is read once."""
+    return out if type(out) is tuple else tuple(out) if isinstance(out, tuple | list) else (out,)
+
+
+def into(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
+    """Copy results into the caller's buffers, where given."""
+    if out is None:
+        return results
+    buffers = buffers_of(out)
+    for view, result in zip(outputs_given(op, [aval_of(r) for r in results], buffers, inputs), results, strict=True):
+        view[...] = result
+    return buffers

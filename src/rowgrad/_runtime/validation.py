@@ -1,0 +1,116 @@
+"""Judgement from dtypes, shapes and host values: what a call gives, or why it is refused. Data is never seen."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+from .._catalog.spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread, value_text
+from ..errors import OpError, refuse
+
+
+def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
+    """The outputs of a call; dimensions that depend on data are None. Of a list there is a tuple of avals."""
+    dtypes = output_dtypes(op, avals, attrs)
+    try:
+        shapes = op.shape(Known(avals, host, attrs))
+    except OpError as error:
+        if error.argument is not None and error.argument.partition("[")[0] not in {*avals, *attrs}:
+            error.argument = None
+        raise
+    return tuple(map(Aval, dtypes, shapes))
+
+
+def output_dtypes(op: Op, avals: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The dtypes of a call's outputs, which take no shapes to know."""
+    bound = bind_types(op, avals)
+    # An output's type may be the name of an attribute, which holds its dtype.
+    return tuple(bound.get(o.type) or attrs.get(o.type, o.type) for o in op.outputs)
+
+
+def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
+    """Type variables to dtypes, in the order of the arguments."""
+    bound: dict[str, str] = {}
+    inputs, flat = spread(op, avals) if op.has_lists else (op.inputs, avals)
+    for arg in inputs:
+        given = flat[arg.name].dtype
+        listed = op.types.get(arg.type)
+        if listed is None:
+            if given != arg.type:
+                raise refuse("dtype_expected", argument=arg.name, value=given, bound=arg.type, why="")
+        elif isinstance(listed, Derived):
+            wanted = listed[bound[listed.of]]
+            if listed.declared and given not in listed.declared:
+                names = [TENSORFLOW_NAME.get(d, d) for d in (given, *listed.declared)]
+                allowed = ", ".join(names[1:])
+                raise refuse("attr_dtype", argument=arg.name, attr=arg.type, value=names[0], bound=allowed)
+            if given != wanted:
+                why = f", the type that goes with {listed.of} = {bound[listed.of]}"
+                raise refuse("dtype_expected", argument=arg.name, value=given, bound=wanted, why=why)
+        elif given not in listed:
+            key = "dtype_without_kernel" if arg.type in op.unlisted else "dtype_not_allowed"
+            raise refuse(key, argument=arg.name, value=given, bound=", ".join(listed))
+        elif bound.setdefault(arg.type, given) != given:
+            why = f", the {arg.type} of the arguments before it"
+            raise refuse("dtype_expected", argument=arg.name, value=given, bound=bound[arg.type], why=why)
+    for variable, listed in op.types.items():
+        if isinstance(listed, Derived):
+            bound[variable] = listed[bound[listed.of]]
+    return bound
+
+
+def settle_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that hold one of the values they may hold, or else are of their default's kind.
+
+    Numbers become Python's own: calls are remembered by them, and there 0, 0.0 and False would be one.
+    """
+    return {name: _settled(op, name, attrs[name]) for name in op.attrs}
+
+
+def _settled(op: Op, name: str, value: Any) -> Any:
+    choices = op.choices.get(name)
+    if choices is not None:
+        if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
+            bound = ", ".join(map(repr, choices))
+            raise refuse("attr_not_allowed", argument=name, value=value_text(value), bound=bound)
+        return value
+    default = op.attrs[name]
+    if isinstance(default, bool | str):
+        if isinstance(value, type(default)):
+            return value
+    elif isinstance(default, int):
+        if _is_whole(value):
+            return _of_64_bits(name, value)
+    elif isinstance(default, float):
+        if _is_whole(value):
+            return int(value)
+        if isinstance(value, (float, numbers.Real)) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, numbers.Complex) and not isinstance(value, bool) and _is_complex(op):
+            return complex(value)
+    elif value is None:
+        return default
+    elif isinstance(value, (list, tuple)) and all(map(_is_whole, value)):
+        return tuple(_of_64_bits(name, v) for v in value)
+    kind = "a list of whole numbers" if default is None else _KINDS[type(default)]
+    raise refuse("attr_kind", argument=name, value=value_text(value), bound=kind)
+
+
+_KINDS = {bool: "bool", str: "str", int: "a whole number", float: "a number", tuple: "a list of whole numbers"}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, numbers.Integral)) and not isinstance(value, bool)
+
+
+def _of_64_bits(name: str, value: Any) -> int:
+    """No dimension is further away, and words about it can be written."""
+    if not -(1 << 63) <= value < 1 << 63:
+        raise refuse("integer_does_not_fit", argument=name, value=value_text(int(value)), bound="int64")
+    return int(value)
+
+
+def _is_complex(op: Op) -> bool:
+    """Whether an op has complex numbers at all."""
+    return any("complex64" in listed for listed in op.types.values() if not isinstance(listed, Derived))

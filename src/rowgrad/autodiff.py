@@ -1,0 +1,360 @@
+"""Gradients without a framework: `vjp` records the ops a function calls and runs their adjoints backwards.
+
+A recorded value is a `Traced`; it brings its own runner, so `dispatch` sends every op it meets here. Adjoints are
+ops as well: when the values they are given are traced by an outer `vjp`, they are recorded in turn. That is all
+it takes for derivatives of any order."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ._catalog.rows import IndexedRows
+from ._catalog.spec import Call, Op, regroup, spread
+from ._runtime.arrays import admit, as_array, is_inexact
+from ._runtime.dispatch import describe_value, invoke
+from .errors import OpError, refuse, shape_text
+from .raw_ops import OPS
+from .sparse import SparseTensor
+
+_levels = itertools.count()
+
+
+class Tape:
+    """What one `vjp` has seen, in order."""
+
+    def __init__(self) -> None:
+        self.level = next(_levels)  # inner tapes are younger
+        self.nodes: list[tuple[Op, dict[str, Any], Call, tuple[Any, ...]]] = []
+
+
+class Traced:
+    """An array some `vjp` differentiates with respect to, or one computed from such an array."""
+
+    __rowgrad_runner__ = __name__
+    __array_ufunc__ = None  # NumPy arithmetic on it would not be recorded
+    __slots__ = ("tape", "value")
+
+    def __init__(self, tape: Tape, value: Any) -> None:
+        self.tape = tape
+        self.value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return np.shape(self.value) if not hasattr(self.value, "shape") else tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the value; lists of numbers are float32 where nothing beside them says otherwise."""
+        if self.is_list:
+            return np.dtype(np.float32)
+        return getattr(self.value, "dtype", np.dtype(type(self.value)))
+
+    @property
+    def numbers(self) -> Any:
+        """The value that no tape traces."""
+        return self.value.numbers if isinstance(self.value, Traced) else self.value
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the value is a list of Python numbers."""
+        return isinstance(self.numbers, list | tuple)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            "a value being differentiated takes rowgrad's ops only; NumPy functions would lose its gradient"
+        )
+
+
+def _refusal(sign: str, op: str) -> Callable[..., Any]:
+    def refused(*_: Any) -> Any:
+        raise TypeError(
+            f"a value being differentiated takes rowgrad's ops only; in place of {sign} use rowgrad.dense_ops.{op}"
+        )
+
+    return refused
+
+
+for _name, _sign, _op in (
+    ("add", "+", "Add"), ("sub", "-", "Sub"), ("mul", "*", "Mul"), ("truediv", "/", "RealDiv"), ("pow", "**", "Pow"),
+    ("matmul", "@", "MatMul"), ("floordiv", "//", "FloorDiv"), ("mod", "%", "FloorMod"),
+):  # fmt: skip
+    for _side in ("", "r"):
+        setattr(Traced, f"__{_side}{_name}__", _refusal(_sign, _op))
+for _name, _sign, _op in (
+    ("neg", "-", "Neg"), ("abs", "abs()", "Abs"), ("eq", "==", "Equal"), ("ne", "!=", "NotEqual"), ("lt", "<", "Less"),
+    ("le", "<=", "LessEqual"), ("gt", ">", "Greater"), ("ge", ">=", "GreaterEqual"),
+    ("getitem", "[]", "Slice or Gather"),
+    ("bool", "its truth value", "Greater or Equal, whose results are plain arrays"),
+):  # fmt: skip
+    setattr(Traced, f"__{_name}__", _refusal(_sign, _op))
+
+
+def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
+    """The runner of traced values: run on what is inside the youngest tape, and write it down."""
+    if out is not None:
+        raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent under vjp", value="an array")
+    flat = spread(op, arguments)[1] if op.has_lists else arguments
+    tape = max((v.tape for v in flat.values() if isinstance(v, Traced)), key=lambda t: t.level)
+    inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in flat.items()}
+    if op.has_lists:
+        inside = regroup(op, inside)
+    if op.layer == "dense" or any(isinstance(v, Traced) and v.is_list for v in flat.values()):
+        inside = _settled(op, inside)
+    outputs = invoke(op, (), {**inside, **attrs})
+    results = tuple(Traced(tape, o) if is_differentiable(o) else o for o in outputs)
+    tape.nodes.append((op, arguments, Call(inside, attrs, outputs), results))
+    return results
+
+
+def _settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Python numbers and lists as arrays, in the dtype of what they stand beside: adjoints meet them alone."""
+    plain = [a.name for a in op.inputs if not a.host and not a.many and not hasattr(arguments[a.name], "dtype")]
+    if not plain:
+        return arguments
+    beside = {
+        k: (v.numbers if v.is_list else np.zeros(0, v.dtype)) if isinstance(v, Traced) else v
+        for k, v in arguments.items()
+    }
+    admitted = admit(op, beside)
+    return {**arguments, **{name: admitted[name] for name in plain}}
+
+
+def is_differentiable(value: Any) -> bool:
+    """Whether a value can have a gradient: floating point or complex."""
+    if isinstance(value, bool | int | None):
+        return False
+    if isinstance(value, float | complex):
+        return True
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and (dtype.kind in "fc" or dtype == ml_dtypes.bfloat16)
+
+
+def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: Any) -> Any:
+    """Gradients of an op, or of any function made of ops, for its inputs.
+
+    `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
+    `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
+    The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
+    SparseTensor stands for its values, among outputs too, `IndexedRows` for theirs, a list or dict for its items.
+    Gradients share no memory with one another or with arguments. `attrs` are passed on.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> x = {"data": np.ones((3, 1)), "indices": [0, 2], "segment_ids": [0, 0]}
+    >>> rg.vjp("SparseSegmentMean", x, np.array([[1.0]]))["data"].tolist()
+    [[0.5], [0.0], [0.5]]
+    """
+    if isinstance(f, str) and f not in OPS:
+        raise ValueError(f"vjp: no op named {f!r}; `rowgrad ops` lists them all")
+    function = OPS[f] if isinstance(f, str) else f
+    tape = Tape()
+    named = isinstance(inputs, Mapping)
+    traced: dict[Any, Any] = {k: _trace(tape, v) for k, v in (inputs.items() if named else enumerate(inputs))}
+    try:
+        outputs = function(**traced, **attrs) if named else function(*traced.values(), **attrs)
+        gradients = _backward(tape, outputs, cotangents)
+    finally:
+        tape.nodes.clear()  # traced values refer to the tape: its arrays would stay until a collection of cycles
+    owned = _Owned(cotangents)
+    found = {k: _collect(gradients, v, owned) for k, v in traced.items()}
+    return found if named else tuple(found.values())
+
+
+def _trace(tape: Tape, value: Any) -> Any:
+    if isinstance(value, SparseTensor):
+        return SparseTensor(value.indices, _trace(tape, value.values), value.dense_shape)
+    if isinstance(value, IndexedRows):
+        return IndexedRows(_trace(tape, value.values), value.indices, value.num_rows, value.is_unique)
+    if isinstance(value, Mapping):
+        return {k: _trace(tape, v) for k, v in value.items()}
+    if isinstance(value, list | tuple) and value:
+        if _holds_arrays(value) or all(hasattr(v, "dtype") for v in value):
+            items = [_trace(tape, v) for v in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        try:
+            is_real = np.asarray(value).dtype.kind == "f"
+        except ValueError:  # items of different lengths: the op that gets them says so
+            return value
+        if is_real:
+            return Traced(tape, value)  # it takes the dtype of what it stands beside, as in the call alone
+    if not hasattr(getattr(value, "dtype", np.dtype(float)), "kind"):
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        raise TypeError(
+            f"vjp: inputs must be arrays of NumPy, got {kind}; torch.autograd differentiates torch's tensors"
+        )
+    return Traced(tape, value) if is_differentiable(value) else value
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether a value is an array that is not a scalar, or holds one: lists of those are not lists of numbers."""
+    if isinstance(value, list | tuple | Mapping):
+        return any(map(_holds_arrays, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, SparseTensor | IndexedRows) or len(getattr(value, "shape", ())) > 0
+
+
+class _Owned:
+    """Gradients for the caller to keep and change: each has memory of its own."""
+
+    def __init__(self, cotangents: Any) -> None:
+        given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
+        self._taken = {_memory(y) for y in given}
+
+    def array(self, gradient: Any) -> Any:
+        """An array, copied if something else has its memory; a traced one, which nobody can change, as it is."""
+        if not isinstance(gradient, np.ndarray):
+            return gradient
+        if _memory(gradient) in self._taken:
+            gradient = gradient.copy()
+        self._taken.add(_memory(gradient))
+        return gradient
+
+    def gradient(self, gradient: Any) -> Any:
+        """An array or rows. Ids that are not unique may be those of the caller's batch."""
+        if not isinstance(gradient, IndexedRows):
+            return self.array(gradient)
+        ids = gradient.indices if gradient.is_unique else np.array(gradient.indices)
+        return IndexedRows(self.array(gradient.values), ids, gradient.num_rows, gradient.is_unique)
+
+
+def _memory(array: Any) -> int:
+    """The array whose memory another one views, by its identity."""
+    while isinstance(base := getattr(array, "base", None), np.ndarray):
+        array = base
+    return id(array)
+
+
+def _collect(gradients: dict[int, list[Any]], value: Any, owned: _Owned) -> Any:
+    if isinstance(value, SparseTensor | IndexedRows):
+        return _collect(gradients, value.values, owned)
+    if isinstance(value, list | tuple | Mapping):
+        if not _holds_traced(value):
+            return None
+        if isinstance(value, Mapping):
+            return {k: _collect(gradients, v, owned) for k, v in value.items()}
+        items = [_collect(gradients, v, owned) for v in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return owned.gradient(_sum(gradients.get(id(value), []))) if isinstance(value, Traced) else None
+
+
+def _holds_traced(value: Any) -> bool:
+    if isinstance(value, list | tuple | Mapping):
+        return any(map(_holds_traced, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value.values if isinstance(value, SparseTensor | IndexedRows) else value, Traced)
+
+
+def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]:
+    """What each input gets from the ops that read it, the last op first. Nodes are dropped as they are processed."""
+    results = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+    results = tuple(r.values if isinstance(r, SparseTensor) else r for r in results)
+    for result in results:
+        if not hasattr(result, "dtype") or isinstance(result, IndexedRows):
+            kind = type(result).__name__
+            raise TypeError(f"vjp: the function must return arrays, got {kind}; densify() makes rows an array")
+    given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
+    if len(given) != len(results):
+        raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results)).in_call(
+            "vjp", None, f"{len(results)} outputs"
+        )
+    gradients: dict[int, list[Any]] = {}
+    for k, (result, y) in enumerate(zip(results, given, strict=True)):
+        if y is None:
+            continue
+        if is_differentiable(result):
+            y = _cotangent(k, result, y)
+        if isinstance(result, Traced) and result.tape is tape:
+            gradients.setdefault(id(result), []).append(y)  # one value may be returned twice
+    while tape.nodes:
+        op, arguments, made, produced = tape.nodes.pop()
+        ys = [_sum(gradients.pop(id(r), [])) for r in produced]
+        if op.adjoint is None or all(y is None for y in ys):
+            continue
+        ys = [densify(y) if y is not None else _zero(r) for y, r in zip(ys, produced, strict=True)]
+        wanted = [_is_wanted(tape, arguments[n]) for n in op.differentiable]
+        if not any(wanted):
+            continue
+        made.wanted = frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked)
+        contributions = op.adjoint(OPS, made, *ys)
+        for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
+            if not asked or gradient is None:
+                continue
+            target = arguments[name]
+            pairs = zip(target, gradient, strict=True) if isinstance(target, list | tuple) else ((target, gradient),)
+            for traced, part in pairs:
+                if part is not None and _is_wanted(tape, traced):
+                    gradients.setdefault(id(traced), []).append(part)
+    return gradients
+
+
+def _is_wanted(tape: Tape, value: Any) -> bool:
+    """Whether a gradient is asked for a value, or for an item of a list."""
+    items = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(v, Traced) and v.tape is tape for v in items)
+
+
+def _cotangent(k: int, result: Traced, y: Any) -> Any:
+    """One given cotangent, of the output's own shape and dtype; Python numbers take that dtype."""
+    facts: dict[str, Any] = {"argument": f"cotangents[{k}]"}
+    if not hasattr(y, "dtype"):
+        call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
+        try:
+            y = _number(y, facts["argument"], result.dtype)
+        except OpError as error:
+            raise error.in_call("vjp", None, call) from None
+    call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
+    if tuple(y.shape) != result.shape:
+        facts |= {"value": shape_text(tuple(y.shape)), "bound": shape_text(result.shape)}
+        raise refuse("same_shape", **facts).in_call("vjp", None, call)
+    if isinstance(y, np.ndarray) and y.dtype != result.dtype and _native(y.dtype) == _native(result.dtype):
+        y = y.astype(_native(y.dtype))  # of another byte order
+    elif y.dtype != result.dtype:
+        facts |= {"value": y.dtype, "bound": result.dtype, "why": ", as the output"}
+        raise refuse("dtype_expected", **facts).in_call("vjp", None, call)
+    return y
+
+
+def _number(given: Any, argument: str, dtype: Any) -> Any:
+    """A Python number as an array of a dtype that holds it."""
+    array = as_array(given, argument, dtype.name)
+    if is_inexact(array.dtype) and not np.isfinite(array).all() and np.isfinite(np.asarray(given)).all():
+        raise refuse("integer_does_not_fit", argument=argument, value=repr(given), bound=dtype)
+    return array
+
+
+def _native(dtype: Any) -> Any:
+    return dtype.newbyteorder("=")
+
+
+def _zero(result: Any) -> Any:
+    """What stands for an output without cotangent: zeros, or nothing where no adjoint looks."""
+    return np.zeros(result.shape, result.dtype) if is_differentiable(result) else None
+
+
+def _sum(parts: list[Any]) -> Any:
+    """Gradients of one value as one: rows one after the other as in TensorFlow, or their dense sum; None of none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    if len({part.dtype for part in parts}) > 1:  # of Python numbers, which took the dtypes of what they stood beside
+        widest = functools.reduce(np.promote_types, (part.dtype for part in parts), np.dtype(np.float32))
+        parts = [OPS["CastLike"](densify(part), np.zeros((), widest)) for part in parts]
+    if not all(isinstance(part, IndexedRows) for part in parts):
+        return functools.reduce(OPS["Add"], map(densify, parts))
+    values = OPS["Concat"]([part.values for part in parts], 0)
+    return IndexedRows(values, np.concatenate([part.indices for part in parts]), parts[0].num_rows)
+
+
+def densify(gradient: Any) -> Any:
+    """A gradient as a dense array; rows with the same index add up in order."""
+    if isinstance(gradient, IndexedRows):
+        return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
+    return gradient

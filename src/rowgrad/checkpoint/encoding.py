@@ -1,0 +1,135 @@
+"""Numbers of TensorFlow's index files, and their Snappy blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import OpError, refuse
+
+# -- Numbers and messages as bytes ------------------------------------------------------------------------------------
+
+# Numbers and messages as bytes: the little of Protocol Buffers that an index needs.
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+_MOST_FIELDS = 1 << 20  # of one message: a tensor in slices has a few for each slice
+
+
+class Cursor:
+    """A walk along bytes that never leaves them. `where` names the bytes in errors."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.data, self.where, self.at = data, where, 0
+
+    @property
+    def left(self) -> int:
+        """How many bytes are still ahead."""
+        return len(self.data) - self.at
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
+        if count > self.left:
+            raise self.fault(f"{count} bytes are wanted where {self.left} are left")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def fixed(self, width: int) -> int:
+        """An integer of `width` bytes, the lowest first."""
+        return int.from_bytes(self.take(width), "little")
+
+    def varint(self) -> int:
+        """An integer of seven bits a byte, unsigned, below 2**64."""
+        value = 0
+        for place in range(_LONGEST_VARINT):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << 7 * place
+            if byte < 0x80 and not value >> 64:
+                return value
+        raise self.fault("a number has more than 64 bits")
+
+    def sized(self) -> bytes:
+        """Bytes that have their number in front of them."""
+        return self.take(self.varint())
+
+    def fault(self, why: str) -> OpError:
+        """What is wrong with the bytes, and where."""
+        return refuse("checkpoint_malformed", file=self.where, position=self.at, why=why)
+
+
+class Message:
+    """The fields of a message by number: integers, the last of each, and lengths of bytes, all of them."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self._where = where
+        self._integers: dict[int, int] = {}
+        self._parts: dict[int, list[bytes]] = {}
+        cursor = Cursor(data, where)
+        fields = 0
+        while cursor.left:
+            fields += 1
+            if fields > _MOST_FIELDS:
+                raise cursor.fault(f"a message has more than {_MOST_FIELDS} fields")
+            number, kind = divmod(cursor.varint(), 8)
+            if kind == _BYTES:
+                self._parts.setdefault(number, []).append(cursor.sized())
+            elif kind == _VARINT:
+                value = cursor.varint()
+                self._integers[number] = value - (value >> 63 << 64)  # negative numbers come as 64 bits
+            elif kind in (_FIXED32, _FIXED64):
+                self._integers[number] = cursor.fixed(4 if kind == _FIXED32 else 8)
+            else:
+                raise cursor.fault(f"a field of kind {kind} is not known")
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._integers or number in self._parts
+
+    def integer(self, number: int) -> int:
+        """An integer; 0 where none was written, as the format has it."""
+        return self._integers.get(number, 0)
+
+    def messages(self, number: int) -> Iterator[Message]:
+        """Every message written under a number, one at a time."""
+        return (Message(part, self._where) for part in self._parts.get(number, []))
+
+
+# -- Blocks in the Snappy format --------------------------------------------------------------------------------------
+
+# Blocks in the Snappy format: some early releases of TensorFlow compressed their indices.
+
+_MOST_FROM_A_BYTE = 64  # no element gives more for each byte it takes
+
+
+def decompress(data: bytes, where: str, most: int = 1 << 25) -> bytes:
+    """The plain bytes, at most so many: runs of literals, and copies of what came before."""
+    cursor = Cursor(data, where)
+    size = cursor.varint()
+    if size > _MOST_FROM_A_BYTE * len(data):
+        raise cursor.fault(f"{len(data)} bytes cannot unfold to {size}")
+    if size > most:
+        raise cursor.fault(f"it unfolds to {size} bytes; compressed blocks of one index may unfold to {most} more")
+    if len(data) > size + size // 6 + 32:
+        raise cursor.fault(f"{len(data)} bytes are more than Snappy makes of {size}")
+    plain = bytearray()
+    while cursor.left:
+        tag = cursor.take(1)[0]
+        kind, rest = tag & 3, tag >> 2
+        if kind == 0:
+            length = rest + 1 if rest < 60 else cursor.fixed(rest - 59) + 1
+            plain += cursor.take(length)
+        elif kind == 1:
+            _copy(plain, (tag >> 5) << 8 | cursor.fixed(1), (rest & 7) + 4, cursor)
+        else:
+            _copy(plain, cursor.fixed(2 if kind == 2 else 4), rest + 1, cursor)
+        if len(plain) > size:
+            break
+    if len(plain) != size:
+        raise cursor.fault(f"it unfolds to {len(plain)} bytes, not to {size}")
+    return bytes(plain)
+
+
+def _copy(plain: bytearray, back: int, length: int, cursor: Cursor) -> None:
+    if not 0 < back <= len(plain):
+        raise cursor.fault(f"a copy from {back} bytes back, where {len(plain)} bytes are")
+    begin = len(plain) - back
+    run = bytes(plain[begin : begin + length])
+    plain += (run * (length // len(run) + 1))[:length]  # a copy longer than its distance repeats itself

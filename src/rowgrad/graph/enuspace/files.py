@@ -1,0 +1,324 @@
+"""enuSpace's page files (SVG) and task files (JSON)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from typing import Any
+from xml.etree import ElementTree
+
+from ..literal import shown
+from ..page import Note, PageError
+from .drawing import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, Report, plain_name, record_of
+
+# -- Page files -------------------------------------------------------------------------------------------------------
+
+# Page files: SVG with a `use` for every block and a `pg-link` for every wire.
+
+_DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
+_COORDINATE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:px)?(?=[\s,]|\Z)", re.ASCII)
+_TRANSLATE = re.compile(r"translate\(([^()]*)\)")
+_HREF = "{http://www.w3.org/1999/xlink}href"
+# The type of a `use` that is a block: the plugin's name, "tensorflow" or "enu_tensorflow2_0", of the same libraries.
+_BLOCKS = re.compile("tensorflow", re.IGNORECASE)
+_NO_PLACE = "places on the page that are no numbers, taken as 0"
+_CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
+_PATTERNS = ("defs", "symbol")  # what is in these is drawn only where a `use` names it
+_Waiting = tuple[ElementTree.Element, tuple[float, float], ElementTree.Element | None]
+
+
+class _Builder(ElementTree.TreeBuilder):
+    """Refuses declarations where the parser meets one: a search in the text would also find those in comments."""
+
+    def doctype(self, name: str, *_: object) -> None:
+        raise PageError("", "<!DOCTYPE: such declarations, and entities, are not read")
+
+
+def read_page(text: str, report: Report) -> Drawing:
+    """The drawing an SVG page shows."""
+    try:
+        # The text is decoded already, whatever encoding it declares.
+        declaration = _DECLARATION.match(text)
+        parser = ElementTree.XMLParser(target=_Builder())
+        root = ElementTree.fromstring(text[declaration.end() :] if declaration else text.lstrip(), parser)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise PageError("", f"this is no XML: {error}") from None
+    if _local(root) != "svg":
+        raise PageError("", f"the outermost element should be svg, and is {_local(root)}")
+    drawing = Drawing()
+    holders = _holders(root)
+    # No recursion: a file may nest deeper than Python calls. The third entry is the line a link belongs to.
+    waiting: list[_Waiting] = [(child, (0.0, 0.0), None) for child in reversed(root)]
+    while waiting:
+        element, origin, line = waiting.pop()
+        kind = _local(element)
+        if _is_block(element):
+            _use(element, origin, drawing, report)
+            continue
+        if element.get("id"):
+            drawing.display.add(element.get("id", ""))
+        if kind == "use" and record_of(_symbol(element)) is not None:
+            drawing.skipped.append(f"{shown(_symbol(element))} as use of type {shown(element.get('type') or 'none')}")
+        elif kind == "use":
+            report.count(f"use of type {element.get('type') or 'none'}: for display only, left out")
+        elif kind == "text":
+            written = "".join(element.itertext()).strip()
+            if written:
+                drawing.notes.append(Note(written, _at(element, origin, report)))
+        elif kind == "pg-link":
+            drawing.wires.append(_link(element, line))
+        elif kind in _CONTAINERS or (element in holders and kind not in _PATTERNS):
+            inner = _at(element, origin, report)
+            around = None if kind in _CONTAINERS else element
+            waiting.extend((child, inner, around) for child in reversed(element))
+        else:
+            report.count(f"{kind}: for display only, left out")
+    if not drawing.blocks:  # blocks in patterns, which nothing draws
+        drawing.skipped += [f"{shown(_symbol(e))} in defs or symbol" for e in root.iter() if _is_block(e)]
+    return drawing
+
+
+def _is_block(element: ElementTree.Element) -> bool:
+    return _local(element) == "use" and _BLOCKS.search(element.get("type", "")) is not None
+
+
+def _symbol(element: ElementTree.Element) -> str:
+    return (element.get(_HREF) or element.get("href") or "").removeprefix("#")
+
+
+def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
+    """All elements with a block or a link somewhere inside."""
+    parents = {child: parent for parent in root.iter() for child in parent}
+    holders: set[ElementTree.Element] = set()
+    for element in root.iter():
+        if _local(element) == "pg-link" or _is_block(element):
+            above = parents.get(element)
+            while above is not None and above not in holders:
+                holders.add(above)
+                above = parents.get(above)
+    return holders
+
+
+def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Drawing, report: Report) -> None:
+    block = element.get("id", "")
+    symbol = _symbol(element)
+    if not symbol:
+        raise PageError(block, "a block that does not say of which kind it is: xlink:href is missing")
+    pins = []
+    for child in element:
+        if _local(child) != "pg-set-pin":
+            report.count(f"{_local(child)}: for display only, left out")
+            continue
+        pin = _pin(child, block)
+        if pin.name.startswith("result_"):
+            report.count("results saved in the file are not read")
+        else:
+            pins.append(pin)
+    drawing.blocks.append(DrawnBlock(block, symbol, pins, _at(element, origin, report)))
+
+
+def _pin(element: ElementTree.Element, block: str) -> DrawnPin:
+    name = plain_name(_attribute(element, "variable", block))
+    place = f"{block}.{name}"
+    # The third generation of files says var-type, the fourth type.
+    kind = element.get("type") if element.get("var-type") is None else element.get("var-type")
+    if name.startswith("result_"):
+        return DrawnPin(name, "", "", "")
+    shape = element.get("shape", "")
+    # Many pins are never read, outputs and those with a wire; a fault in one of them is none of the page.
+    try:
+        if kind is None:
+            raise PageError(place, "type is missing")
+        if element.get("save-type") == "binary":
+            return DrawnPin(name, kind, shape, "", offset=offset_of(_attribute(element, "binary-pos", place), place))
+        return DrawnPin(name, kind, shape, _attribute(element, "value", place))
+    except PageError as error:
+        return DrawnPin(name, kind or "", shape, "", fault=error)
+
+
+def _link(element: ElementTree.Element, line: ElementTree.Element | None = None) -> DrawnWire:
+    place = element.get("id", "pg-link")
+
+    def end(block: str, pin: str) -> DrawnEnd:
+        return DrawnEnd.parse(_attribute(element, block, place).removeprefix("#"), _attribute(element, pin, place))
+
+    said = [e.get("hidden", "").lower() for e in (element, line) if e is not None]
+    return DrawnWire(end("from-id", "param-from"), end("to-id", "param-to"), "true" in said)
+
+
+def _at(element: ElementTree.Element, origin: tuple[float, float], report: Report) -> tuple[float, float]:
+    """Where an element is drawn. No value depends on it, so that text that is no place is 0."""
+    x, y = (o + _number(element.get(name) or "0", report) for o, name in zip(origin, "xy", strict=True))
+    match = _TRANSLATE.search(element.get("transform", ""))
+    if match:
+        by = [_number(part, report) for part in match[1].replace(",", " ").split()]
+        if not by:
+            report.count(_NO_PLACE)
+        x, y = x + (by[0] if by else 0.0), y + (by[1] if len(by) > 1 else 0.0)
+    return _finite(round(x, 6), report), _finite(round(y, 6), report)
+
+
+def _number(text: str, report: Report) -> float:
+    """The first number of a list, as the studio gives letters of a text a place each; pixels are the unit."""
+    match = _COORDINATE.match(text)
+    return _finite(float(match[1]) if match else math.nan, report)
+
+
+def _finite(number: float, report: Report) -> float:
+    if math.isfinite(number):
+        return number
+    report.count(_NO_PLACE)
+    return 0.0
+
+
+def _attribute(element: ElementTree.Element, name: str, place: str) -> str:
+    found = element.get(name)
+    if found is None:
+        raise PageError(place, f"{name} is missing")
+    return found
+
+
+def _local(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+# -- Task files -------------------------------------------------------------------------------------------------------
+
+# Task files: one JSON object per page, with a pin repeated once for each of its wires.
+
+# An open quote takes the rest of the text, so that no text is scanned twice.
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)', re.DOTALL)
+_LONE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+\\', re.DOTALL)
+_MOST_DIGITS = 1000
+_KEPT = re.compile(r'\\(["\\]|)')
+
+
+def read_task(text: str, report: Report) -> Drawing:
+    """The drawing a task file describes. It has no positions: the page file keeps those."""
+    try:
+        content = _content(text, report)
+    except (ValueError, RecursionError) as error:
+        raise PageError("", f"this is no JSON: {error}") from None
+    drawing = Drawing()
+    far_ends: list[DrawnWire] = []
+    for position, item in enumerate(_list(content, "object", "")):
+        place = f"object[{position}]"
+        block = _text(item, "id", place).removeprefix("#")
+        symbol = _text(item, "symbol-name", place).removeprefix("#")
+        pins: dict[str, DrawnPin] = {}
+        for number, pin in enumerate(_list(item, "input", place)):
+            read = _task_pin(pin, f"{place}.input[{number}]")
+            pins.setdefault(read.name, read)
+            _wire(pin, f"{place}.input[{number}]", block, True, drawing.wires)
+        for number, pin in enumerate(_list(item, "output", place)):
+            if _text(pin, "pin-name", f"{place}.output[{number}]").startswith("result_"):
+                report.count("results saved in the file are not read")
+            else:
+                _wire(pin, f"{place}.output[{number}]", block, False, far_ends)
+        drawing.blocks.append(DrawnBlock(block, symbol, list(pins.values())))
+    _cross_check(drawing, far_ends, report)
+    return drawing
+
+
+def _content(text: str, report: Report) -> Any:
+    """Line breaks and tabs may stand in strings, and paths with backslashes that nobody escaped."""
+    try:
+        return json.loads(text, strict=False, parse_int=_integer)
+    except ValueError:
+        mended = _STRING.sub(_doubled, text)
+        if mended == text:
+            raise
+        content = json.loads(mended, strict=False, parse_int=_integer)
+    report.note("", "backslashes in texts that JSON does not allow there are taken as they stand")
+    return content
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} characters")
+    return int(digits)
+
+
+def _doubled(string: re.Match[str]) -> str:
+    """A string with one backslash that escapes nothing is a path: then the one in `\\new` escapes nothing either."""
+    if not _LONE.match(string[0]):
+        return string[0]
+    return _KEPT.sub(lambda m: m[0] if m[1] else "\\\\", string[0])
+
+
+def _cross_check(drawing: Drawing, far_ends: list[DrawnWire], report: Report) -> None:
+    """Every wire stands twice, with its input and with its output. The inputs' order rules; none gets lost."""
+    listed = Counter(map(_ends, drawing.wires))
+    blocks = {block.id for block in drawing.blocks}
+    for wire in far_ends:
+        if listed[_ends(wire)] > 0:
+            listed[_ends(wire)] -= 1
+            continue
+        drawing.wires.append(wire)
+        if wire.target.block in blocks:  # else to_page has something to say about it
+            report.warn(wire.target.block, f"{wire.target.pin} does not list its wire from {wire.source}; it is kept")
+
+
+def _ends(wire: DrawnWire) -> tuple[str, ...]:
+    """A wire without the indices of its ends, which may stand at one place only."""
+    return wire.source.block, wire.source.pin, wire.target.block, wire.target.pin
+
+
+def _wire(pin: Any, place: str, block: str, is_input: bool, wires: list[DrawnWire]) -> None:
+    other = _text(pin, "in-symbol-id", place, "").removeprefix("#")
+    if not other:
+        return
+    here = DrawnEnd.parse(block, _text(pin, "pin-name", place))
+    there = DrawnEnd.parse(other, _text(pin, "in-symbol-pin-name", place))
+    wires.append(DrawnWire(there, here) if is_input else DrawnWire(here, there))
+
+
+def _task_pin(pin: Any, place: str) -> DrawnPin:
+    binary = _text(pin, "pin-save", place, "") == "binary"
+    offset, fault = None, None
+    try:
+        offset = offset_of(_text(pin, "pin-binary-pos", place), place) if binary else None
+    except PageError as error:
+        fault = error  # a pin with a wire is never read
+    return DrawnPin(
+        plain_name(_text(pin, "pin-name", place)),
+        _text(pin, "pin-type", place),
+        _text(pin, "pin-shape", place),
+        "" if binary else _text(pin, "pin-initial", place),
+        _text(pin, "pin-datatype", place, ""),
+        offset,
+        fault,
+    )
+
+
+def offset_of(text: str, place: str) -> int:
+    """A place in the `.dat` file."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise PageError(place, f"{shown(text)} is no place in a file")
+    return int(text)
+
+
+def _list(item: Any, key: str, place: str) -> list[Any]:
+    found = _object(item, place).get(key)
+    if not isinstance(found, list):
+        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is no list")
+    return found
+
+
+def _text(item: Any, key: str, place: str, default: str | None = None) -> str:
+    found = _object(item, place).get(key, default)
+    if type(found) is int and key == "pin-binary-pos":
+        found = str(found)
+    if not isinstance(found, str):
+        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is no text")
+    if any("\ud800" <= c <= "\udfff" for c in found):
+        raise PageError(place, f"{key!r} has half a character: {shown(found)}")
+    return found
+
+
+def _object(item: Any, place: str) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise PageError(place, f"an object should be here, not {shown(repr(item))}")
+    return item

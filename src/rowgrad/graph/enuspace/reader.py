@@ -1,0 +1,54 @@
+"""From a file to a page: its encoding, its kind, and the errors' place."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+from ..._runtime.plain_file import open_plain
+from ..page import PageError
+from .blocks import to_page
+from .drawing import DataFile, Imported, Report
+from .files import read_page, read_task
+
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF8: "utf-8"}
+
+
+def read_enuspace(path: str | Path, *, follow_links: bool = False) -> Imported:
+    """The page drawn in a page `.svg` or a task `.json`; what lies in the `.dat` file beside it is read as well.
+
+    A `.dat` file that is a symbolic link is an error, unless `follow_links`. A file that is damaged or contradicts
+    itself raises PageError. What has no meaning here is listed in the report.
+    """
+    path = Path(path)
+    try:
+        with open_plain(path) as file:
+            raw = file.read()
+        text = _decoded(raw).rstrip("\0 \t\r\n")  # some files end as the buffer did they came from
+        report = Report()
+        start = text.lstrip()[:1]
+        if start not in ("<", "{"):
+            raise PageError("", "this is neither a page (SVG) nor a task (JSON)")
+        drawing = (read_page if start == "<" else read_task)(text, report)
+        page = to_page(path.stem, drawing, DataFile(path.with_suffix(".dat"), follow_links), report)
+    except PageError as error:
+        raise PageError(f"{path.name}: {error.place}" if error.place else path.name, _bare(error)) from None
+    except OSError as error:
+        raise PageError(path.name, f"cannot be read: {error.strerror or error}") from None
+    return Imported(page, report.all())
+
+
+def _bare(error: PageError) -> str:
+    return error.message.removeprefix(f"{error.place}: ") if error.place else error.message
+
+
+def _decoded(raw: bytes) -> str:
+    """The studio writes UTF-16 with a mark in front; a file without one is UTF-8, or has every other byte 0."""
+    encoding = "utf-16-be" if raw[:1] == b"\0" else "utf-16-le" if raw[1:2] == b"\0" else "utf-8"
+    for mark, said in _MARKS.items():
+        if raw.startswith(mark):
+            raw, encoding = raw[len(mark) :], said
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise PageError("", f"this is no text in {encoding.upper()}: {error.reason} at byte {error.start}") from None

@@ -1,0 +1,155 @@
+"""Which rows a result is made of: the row pairs of a block's record, with the values of the last run put in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from .._catalog.spec import CATALOG, PLAN, Derived, Op
+from ..raw_ops import OPS
+from .nodes import Node, Output
+from .page import PageError
+from .session import ClientSession
+
+Pairs = Iterable[tuple[int, int]]
+
+# Where a run decides which rows there are, its outcome says so better than the inputs: the transpose of the gradient
+# has that outcome among its inputs, under the same name, and its record has the same pairs.
+_BY_OUTCOME = {
+    "SparseAdd": "SparseAddGradGrad",
+    "SparseFillEmptyRows": "SparseFillEmptyRowsGradGrad",
+    "RaggedFillEmptyRows": "RaggedFillEmptyRowsGradGrad",
+}
+_ROW_BY_ROW = ("MaskRows", "ScaleRows", "DivRows")  # ops inside a lookup that leave every row in its place
+
+
+@dataclass(slots=True)
+class Trace:
+    """Pairs (row of the output, row of the input): the second has a part in the first.
+
+    `outputs` and `inputs` are the pins whose rows are meant. Where there are several, rows are counted through them:
+    with inputs a_values of 3 entries and b_values, row 3 is the first of b_values. `pairs` are the first of `total`;
+    `cut` says that there are more.
+    """
+
+    outputs: list[str]
+    inputs: list[str]
+    pairs: list[tuple[int, int]]
+    total: int
+    cut: bool
+
+
+def trace(session: ClientSession, block: str, most: int = 20_000) -> Trace:
+    """The rows a block's results were made of in the last run, at most so many pairs of them."""
+    placed = session.graph.blocks.get(block)
+    if placed is None:
+        near = get_close_matches(block, list(session.graph.blocks), 1)
+        raise PageError(block, "there is no such block" + (f"; did you mean {near[0]!r}?" if near else ""))
+    op = placed.op
+    if op.rows is not None and op.linear:
+        (node,) = (n for n in session.graph.nodes if n.name == block)
+        inputs, outputs = _call(session, node, node)
+        return _cut(*_pins(op, op.linear, inputs, outputs), _pairs(op, inputs, outputs), most)
+    found = [pin for pin in placed.pins.values() if isinstance(pin, Output)]
+    if op.layer == "graph" and len(found) == 1 and _begins_with_rows(found[0].node, block):
+        tables = [a.name for a in op.inputs if a.type == op.outputs[0].type]
+        return _cut([op.outputs[0].name], tables[:1], _through(session, found[0].node, block), most)
+    raise PageError(block, f"{op.name} has no record of which rows its results are made of")
+
+
+def _call(session: ClientSession, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a node was given and gave in the last run that computed the result."""
+    found = session.last_call(node, result)
+    if found is None:
+        raise PageError(node.block, "no run has computed it yet, so there is nothing to trace")
+    return found
+
+
+def _pairs(op: Op, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Pairs:
+    """The record's pairs. Ids are handed over as lists, which Python walks faster than arrays."""
+    record = CATALOG[_BY_OUTCOME.get(op.name, op.name)]
+    given = inputs if record is op else {**outputs, **inputs}
+    if "starts" in inputs and "indices" not in inputs:  # a plan in place of ids: those are told faster by ids again
+        record = next(other for other in CATALOG.values() if other.planned == op.name)
+        given = dict(zip(("indices", "segment_ids"), OPS["PlannedIds"](*(inputs[name] for name in PLAN)), strict=True))
+    assert record.rows is not None  # by trace
+    return record.rows({k: v.tolist() if np.asarray(v).dtype.kind in "iu" else v for k, v in given.items()})
+
+
+def _pins(
+    op: Op, linear: Iterable[str], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """The pins that the pairs are about.
+
+    A record does not name them. But every op with pairs is linear in the inputs whose rows it moves or adds up, in the
+    order in which their rows are counted, and gives the results in their type. One number, such as a default, has no
+    rows.
+    """
+    sources = [name for name in linear if np.ndim(inputs[name])]
+    types = {arg.type for arg in op.inputs if arg.name in sources}
+    types |= {name for name, listed in op.types.items() if isinstance(listed, Derived) and listed.of in types}
+    return [arg.name for arg in op.outputs if arg.type in types and np.ndim(outputs[arg.name])], sources
+
+
+def _cut(outputs: list[str], inputs: list[str], pairs: Pairs, most: int) -> Trace:
+    rest = iter(pairs)
+    first = list(islice(rest, most))
+    total = len(first) + sum(1 for _ in rest)
+    return Trace(outputs, inputs, first, total, total > len(first))
+
+
+# -- lookups -----------------------------------------------------------------------------------------------------------
+
+
+def _begins_with_rows(node: Node, block: str) -> bool:
+    """Whether the way back from a block's result leads, inside the block, through ops that keep account of rows."""
+    known = False
+    while _is_inside(node, block):
+        if not node.op.linear or (node.op.rows is None and node.op.name not in _ROW_BY_ROW):
+            return False
+        known = known or node.op.rows is not None
+        before = _before(node)
+        if not isinstance(before, Output):
+            return known
+        node = before.node
+    return known
+
+
+def _is_inside(node: Node, block: str) -> bool:
+    return node.block == block and node.op.name != "Const"  # a table that was typed in
+
+
+def _before(node: Node) -> Any:
+    """Where the rows of a node's result come from."""
+    return node.inputs[node.op.input_names.index(node.op.linear[0])]
+
+
+def _through(session: ClientSession, node: Node, block: str) -> Pairs:
+    """The pairs of a block that is made of several nodes, one node's after the other's."""
+    made: list[tuple[int, int]] | None = None
+    empty: set[int] = set()
+    result = node
+    while _is_inside(node, block):
+        inputs, outputs = _call(session, node, result)
+        if node.op.rows is not None:
+            made = _joined(made, _pairs(node.op, inputs, outputs))
+        elif "mask" in inputs:  # what stood in these rows is gone
+            empty |= set(np.flatnonzero(inputs["mask"]).tolist())
+        node = _before(node).node
+    assert made is not None  # by _begins_with_rows
+    return [(row, source) for row, source in made if row not in empty]
+
+
+def _joined(made: list[tuple[int, int]] | None, further: Pairs) -> list[tuple[int, int]]:
+    """(a, b) and (b, c) make (a, c)."""
+    if made is None:
+        return list(further)
+    sources: dict[int, list[int]] = {}
+    for middle, source in further:
+        sources.setdefault(middle, []).append(source)
+    return [(row, source) for row, middle in made for source in sources.get(middle, ())]

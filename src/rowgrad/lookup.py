@@ -1,0 +1,414 @@
+"""Embedding lookups of sparse ids, and the options they share in every array library."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from operator import index
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ._catalog.shapes import check_elements
+from ._catalog.spec import FLOATS
+from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
+from ._runtime.dispatch import describe_value, is_traced, load_runner
+from .errors import OpError, refuse, shape_text
+from .raw_ops import OPS
+from .sharding.rule import by_shard, check_strategy, inverse_of, locate
+from .sparse import SparseTensor
+
+# -- What lookups are told and given, judged --------------------------------------------------------------------------
+
+# What lookups are told and given, judged: the same words for every array library.
+
+Array = np.ndarray[Any, Any]
+
+COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
+LOOKUPS = ("auto", "unique")
+ACCUMULATE = ("T", "float32")
+
+
+def kind_of(combiner: str) -> str:
+    """The op's name for a combiner."""
+    if combiner not in COMBINERS:
+        raise refuse("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
+    return COMBINERS[combiner]
+
+
+def read_combiner(combiner: str | None) -> str:
+    """The same for TensorFlow's lookups: None is the mean, and the words are TensorFlow's."""
+    kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
+    if kind is None:
+        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
+    return kind
+
+
+def check_options(partition_strategy: str, lookup: str, accumulate: str) -> None:
+    """Refuse options that are none."""
+    if not isinstance(lookup, str) or lookup not in LOOKUPS:
+        raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
+    if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
+        raise ValueError(f"accumulate must be one of 'T' or 'float32', got {accumulate}")
+    check_strategy(partition_strategy)
+
+
+# Where TensorFlow compares weights with 0 it takes subnormal ones for 0, except in float16, which it widens first.
+_SMALLEST_POSITIVE = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+
+
+def smallest_positive(dtype: str) -> float:
+    """The smallest weight of a dtype that `safe_embedding_lookup_sparse` does not drop as zero."""
+    return _SMALLEST_POSITIVE.get(dtype, 1.0)
+
+
+def row_number(argument: str, row: int | None, rows: int) -> int | None:
+    """A row given by its number; negative ones count from the end."""
+    if row is None:
+        return None
+    try:
+        if isinstance(row, bool):
+            raise TypeError
+        index(row)
+    except TypeError:
+        raise refuse("number_unfit", argument=argument, value=repr(row), bound="an int") from None
+    if not -rows <= row < rows:
+        raise refuse("row_outside", argument=argument, value=row, bound=rows)
+    return row % rows
+
+
+def check_default_id(default_id: int | None, dtype: Any) -> None:
+    """Refuse a default that ids of this dtype cannot hold."""
+    limits = np.iinfo(dtype)
+    if default_id is not None and not limits.min <= default_id <= limits.max:
+        raise refuse("integer_does_not_fit", argument="default_id", value=default_id, bound=dtype)
+
+
+def shards_of(params: Any, argument: str) -> list[Any]:
+    """Only a list is a list of shards; everything else is one table."""
+    if getattr(params, "is_list", False):  # under vjp; alone it would be a list of shards
+        raise refuse("not_an_array", argument=argument, value="a list of numbers; write numpy.array(…) around it")
+    shards = params if isinstance(params, list) else [params]
+    if not isinstance(params, list | tuple) and not hasattr(params, "dtype") and hasattr(params, "__iter__"):
+        items = () if hasattr(params, "__array__") else tuple(params)
+        if items and all(hasattr(item, "dtype") for item in items):  # torch's ParameterList, say
+            items_of = f"{type(params).__name__} of {len(items)} arrays; a list of shards is a Python list: list(…)"
+            raise refuse("not_an_array", argument=argument, value=items_of)
+    if not shards:
+        raise ValueError("Length of params is currently 0. Need at least one param.")
+    arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
+    for array in arrays:
+        if not hasattr(array, "__array__"):  # it has a dtype, as a Table of JAX has, but is none
+            raise refuse("not_an_array", argument=argument, value=type(array).__name__)
+    arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
+    first = arrays[0]
+    if len(arrays) > 1 and not all(len(a.shape) for a in arrays):
+        raise refuse("data_rank", argument=argument)
+    for k, shard in enumerate(arrays[1:], 1):
+        if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):
+            what = [f"{a.dtype}{shape_text(tuple(a.shape[1:]))}" for a in (shard, first)]
+            raise refuse("shards_disagree", argument=f"{argument}[{k}]", value=what[0], bound=what[1])
+    return arrays
+
+
+def ids_of(sparse: SparseTensor, argument: str) -> Array:
+    """The ids of a sparse tensor as an array of NumPy."""
+    ids = canonical(np.asarray(sparse.values), argument)
+    if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+        raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
+    return ids
+
+
+def dtype_name(dtype: Any) -> str:
+    """The catalogue's name of a dtype, whichever library's it is."""
+    return str(dtype).rpartition(".")[2]
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype is one of the four floats."""
+    return dtype_name(dtype) in FLOATS
+
+
+def flat_shape(sparse: SparseTensor) -> Array:
+    """[rows, last] for ids of any rank: rows are those of the result before it gets its shape."""
+    shape = sparse.dense_shape
+    if (shape < 0).any():
+        raise refuse("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
+    check_elements(sparse.shape)  # beyond int64, linear indices would wrap into other rows
+    if len(shape) == 2:
+        return shape
+    if len(shape) == 0:
+        raise refuse("dense_shape_empty")
+    flat = np.array([np.prod(shape[:-1], dtype=np.int64), shape[-1]], np.int64)
+    if sparse.nnz and 0 in shape.tolist():
+        raise refuse("nothing_to_hold", value=sparse.nnz, shape=shape_text(sparse.shape),
+                     bound=shape_text(tuple(flat.tolist())))  # fmt: skip
+    return flat
+
+
+def check_rows_are_vectors(result: Any) -> None:
+    """Rows without ids become zeros by TensorFlow's mask, which has the rank of a matrix: the result must too."""
+    if len(result.shape) == 1:
+        raise refuse("mask_needs_columns")
+    if len(result.shape) != 2:
+        mask, shape = shape_text(tuple(result.shape[:2])), shape_text(tuple(result.shape))
+        raise refuse("mask_needs_rank_2", value=mask, bound=shape)
+
+
+# -- embedding_lookup_sparse and safe_embedding_lookup_sparse, written in ops, so that `vjp` differentiates them ------
+
+F = TypeVar("F", bound=Callable[..., Any])
+_LARGEST = float(np.finfo(np.float32).max)
+
+# What the ops inside call their arguments, and which argument of the lookup that was.
+_IDS, _WEIGHTS, _PARAMS = ("sp_ids", "sparse_ids"), ("sp_weights", "sparse_weights"), ("params", "embedding_weights")
+_OUTSIDE = {"indices": _IDS, "segment_ids": _IDS, "dense_shape": _IDS, "values": _IDS, "weights": _WEIGHTS,
+            "data": _PARAMS, "x": _PARAMS, "rows": _PARAMS}  # fmt: skip
+
+
+def _named_in_errors(function: F) -> F:
+    """Errors of the ops inside name the lookup the caller wrote, and its arguments."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except OpError as error:
+            given = signature.bind_partial(*args, **kwargs).arguments
+            outside = (name for name in _OUTSIDE.get(error.argument or "", ()) if name in given)
+            error.argument = next(outside, error.argument)
+            error.op, error.name = function.__name__, given.get("name")
+            error.call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
+            raise
+
+    return wrapper  # type: ignore[return-value]
+
+
+@_named_in_errors
+def embedding_lookup_sparse(
+    params: Any,
+    sp_ids: SparseTensor,
+    sp_weights: SparseTensor | None = None,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+    *,
+    partition_strategy: str = "div",
+    lookup: str = "auto",
+    accumulate: str = "T",
+) -> Any:
+    """Look up rows of `params` for the ids of every row of `sp_ids` and combine them.
+
+    `sp_ids` is a SparseTensor [rows, …] whose values are ids; rows are sorted. `combiner` is "mean" (the default),
+    "sum" or "sqrtn"; with `sp_weights` these are Σwx/Σw, Σwx and Σwx/√Σw². `params` is one array or a list of
+    shards. `max_norm` first shrinks rows longer than it.
+
+    The gradient for `params` comes in TensorFlow's forms: unique rows, sorted (no weights); dense (no weights,
+    `allow_fast_lookup`); one row per id (weights, `allow_fast_lookup`); unique rows in order of appearance
+    (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable). In the last
+    form 16-bit gradients of weighted lookups round at every add as TensorFlow's do; `accumulate="float32"` rounds once.
+    """
+    kind = read_combiner(combiner)
+    shards = shards_of(params, "params")
+    if not isinstance(sp_ids, SparseTensor):
+        raise TypeError(f"sp_ids must be SparseTensor, got {type(sp_ids)}")
+    if sp_weights is not None:
+        if not isinstance(sp_weights, SparseTensor):
+            raise TypeError(f"sp_weights must be either None or SparseTensor,got {type(sp_weights)}")
+        for mine, theirs in ((sp_ids.values, sp_weights.values), (sp_ids.indices, sp_weights.indices)):
+            if tuple(mine.shape) != tuple(theirs.shape):
+                raise ValueError(f"Shapes {tuple(mine.shape)} and {tuple(theirs.shape)} are incompatible")
+    check_options(partition_strategy, lookup, accumulate)
+    if sp_ids.indices.shape[1] == 0:
+        raise refuse("dense_shape_empty")
+    if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
+        raise refuse("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which gives "
+                     "dense_shape[0] rows, or rowgrad.jax.embedding_bag, which is told num_bags")  # fmt: skip
+    weights = None if sp_weights is None else _real_weights(sp_weights.values, shards[0])
+    ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
+    whole = len(shards) == 1 and max_norm is None and lookup == "auto"
+    if whole and weights is None:
+        return _bags(f"SparseSegment{kind}", shards[0], ids, segments, sparse_gradient=not allow_fast_lookup)
+    if whole and allow_fast_lookup:
+        return _bags(f"WeightedSparseSegment{kind}", shards[0], ids, segments, weights, sparse_gradient=True)
+    unique, place = _unique_in_order(ids)
+    rows, order = _gather(shards, unique, partition_strategy)
+    place = place if order is None else inverse_of(order)[place]
+    if max_norm is not None:
+        rows = clip_rows(rows, max_norm)
+    if weights is None:
+        return _bags(f"SparseSegment{kind}", rows, place, segments)
+    return _bags(f"WeightedSparseSegment{kind}", rows, place, segments, weights, accumulate=accumulate)
+
+
+@_named_in_errors
+def safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: SparseTensor,
+    sparse_weights: SparseTensor | None = None,
+    combiner: str | None = "mean",
+    default_id: int | None = None,
+    max_norm: float | None = None,
+    name: str | None = None,
+    allow_fast_lookup: bool = False,
+    *,
+    partition_strategy: str = "div",
+    lookup: str = "auto",
+    accumulate: str = "T",
+) -> Any:
+    """`embedding_lookup_sparse` for ids as they come from data.
+
+    Negative ids are dropped, and unless the combiner is "sum" entries whose weight is not positive. Rows without
+    an id give zeros, or the row of `default_id`. Rows may come in any order, and ids of rank k give an output of
+    shape [d0, …, d(k−2), *row]. Options are those of `embedding_lookup_sparse`.
+    """
+    if embedding_weights is None or (isinstance(embedding_weights, list | tuple) and not len(embedding_weights)):
+        raise ValueError(f"Missing embedding_weights {embedding_weights}.")
+    for label, value in (("sparse_ids", sparse_ids), ("sparse_weights", sparse_weights)):
+        if not isinstance(value, SparseTensor) and not (value is None and label == "sparse_weights"):
+            raise TypeError(f"{label} must be SparseTensor, got {type(value)}")
+    shards = shards_of(embedding_weights, "embedding_weights")
+    if sparse_weights is not None:
+        if not is_float(sparse_weights.dtype):
+            raise refuse(
+                "dtype_not_allowed", argument="sparse_weights", value=sparse_weights.dtype, bound=", ".join(FLOATS)
+            )
+        shards = [s if s.dtype == sparse_weights.dtype else OPS["CastLike"](s, sparse_weights.values) for s in shards]
+    if default_id is not None and (isinstance(default_id, bool) or not isinstance(default_id, int | np.integer)):
+        raise TypeError(f"default_id must be an int or None, got {default_id!r}")
+    compiler = _compiler(sparse_ids, sparse_weights)
+    if compiler is not None:
+        check_options(partition_strategy, lookup, accumulate)
+        kind, once = read_combiner(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
+        rounding = "float32" if once else accumulate
+        return compiler.lookup_traced(shards, sparse_ids, sparse_weights, kind, default_id, max_norm, rounding)
+    indices, dense_shape = _as_matrix(sparse_ids)
+    ids = ids_of(sparse_ids, "sparse_ids")
+    check_default_id(default_id, ids.dtype)
+    weights = None
+    kept = np.flatnonzero(ids >= 0)
+    if sparse_weights is not None:
+        if sparse_weights.values.shape[0] != len(ids):
+            raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
+        weights = OPS["GatherRows"](sparse_weights.values, kept)
+        if not (isinstance(combiner, str) and combiner == "sum"):  # whether it is one at all is asked later
+            positive = np.flatnonzero(_is_positive(weights))
+            weights = OPS["GatherRows"](weights, positive, gradient="dense")
+            kept = kept[positive]
+    filled = OPS["SparseFillEmptyRows"](
+        indices[kept], ids[kept], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
+    )
+    new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
+    new_weights = None
+    if weights is not None:
+        one = np.ones((), NUMPY_DTYPE[dtype_name(weights.dtype)])
+        values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
+        new_weights = SparseTensor(filled.output_indices, values, dense_shape)
+    result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
+        shards, new_ids, new_weights, combiner, max_norm, name, allow_fast_lookup,
+        partition_strategy=partition_strategy, lookup=lookup, accumulate=accumulate,
+    )  # fmt: skip
+    if default_id is None:
+        check_rows_are_vectors(result)
+        result = OPS["MaskRows"](result, filled.empty_row_indicator)
+    leading = sparse_ids.shape[:-1]
+    if len(leading) != 1:
+        result = OPS["Reshape"](result, (*leading, *result.shape[1:]))
+    return result
+
+
+def _compiler(ids: SparseTensor, weights: SparseTensor | None) -> Any:
+    """The runner that compiles a lookup of ids it does not see yet; None where ids and weights are there."""
+    given = [ids.values, ids.indices]
+    if weights is not None and is_traced(weights.values):
+        given.append(weights.values > 0)  # what only a gradient traces can be compared: that has no gradient
+    return next((load_runner(type(x)) for x in given if is_traced(x)), None)
+
+
+def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **options: Any) -> Any:
+    """Bags along sorted segments. A compiler has to be told how many rows come out, which the segments say."""
+    if not any(map(is_traced, (rows, *weights))):
+        return OPS[op](rows, ids, segments, *weights, **options)
+    if (segments[1:] < segments[:-1]).any():
+        raise refuse("segments_not_increasing")
+    num_segments = int(segments[-1]) + 1 if len(segments) else 0
+    return OPS[f"{op}WithNumSegments"](rows, ids, segments, *weights, num_segments, **options)
+
+
+def _is_positive(value: Any) -> Array:
+    """Which weights are greater than 0 for TensorFlow; the value may be recorded by a gradient."""
+    while not isinstance(value, np.ndarray) and hasattr(value, "value"):
+        value = value.value
+    least = smallest_positive(dtype_name(value.dtype))
+    return np.asarray((value.detach().double() if hasattr(value, "detach") else value) >= least)
+
+
+def _real_weights(weights: Any, params: Any) -> Any:
+    """Integer weights become the type sums are held in; float weights the kernel converts itself."""
+    if dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
+        wide = np.float64 if dtype_name(params.dtype) == "float64" else np.float32
+        return (weights if is_traced(weights) else np.asarray(weights)).astype(wide)
+    return weights
+
+
+def _unique_in_order(ids: Array) -> tuple[Array, Array]:
+    """Distinct ids in order of appearance, and for every id its place among them."""
+    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return unique[order], place[inverse.reshape(-1)]
+
+
+def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | None]:
+    """The rows of distinct ids. Shards give theirs one shard after the other: then also the position of each in `ids`.
+
+    Bags look rows up by position, so nothing has to be moved back: a gradient keeps its bits on the way to the shards.
+    """
+    if len(shards) == 1:
+        return OPS["GatherRows"](shards[0], ids), None
+    shard, row = locate(ids, sum(s.shape[0] for s in shards), len(shards), strategy)
+    order, parts = by_shard(shard, len(shards))
+    rows = [OPS["GatherRows"](s, row[part].astype(ids.dtype)) for s, part in zip(shards, parts, strict=True)]
+    return functools.reduce(OPS["ConcatRows"], rows), order
+
+
+def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] = OPS) -> Any:
+    """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows.
+
+    16-bit rows are shortened in float32 and rounded once. `ops` says what the rows are: arrays, or wires of a graph.
+    """
+    try:
+        if isinstance(max_norm, str | bytes):
+            raise TypeError  # float() reads text, too
+        bound = max(float(max_norm), 0.0)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
+    dtype = dtype_name(rows.dtype)
+    if dtype != "float64" and _LARGEST < bound < float("inf"):
+        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number float32 holds")
+    squares = ops["RowDot"](rows, rows)
+    length = ops["AtLeast"](ops["Sqrt"](squares), bound=bound)
+    narrow = dtype in ("float16", "bfloat16")
+    wide = ops["CastLike"](rows, squares) if narrow else rows
+    scaled = ops["ScaleRows"](wide, ops["FullLike"](length, value=bound))
+    short = ops["DivRows"](scaled, length)
+    return ops["CastLike"](short, rows) if narrow else short
+
+
+def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
+    """Ids of any rank as [rows, last]; rank 2 stays as it is, columns unseen, like in TensorFlow."""
+    shape, flat = sparse.dense_shape, flat_shape(sparse)
+    indices = np.asarray(sparse.indices)
+    if len(shape) == 2:
+        return indices, shape
+    if sparse.nnz == 0:
+        return np.zeros((0, 2), np.int64), flat
+    last = int(shape[-1])
+    strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
+    linear = indices @ strides
+    row = np.sign(linear) * (abs(linear) // last)  # towards zero, as C divides
+    return np.stack([row, linear - row * last], axis=1), flat

@@ -1,0 +1,567 @@
+"""Optimizer steps on NumPy tables, in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._catalog.rows import IndexedRows
+from ._catalog.rules import (
+    RULES,
+    Step,
+    check_betas,
+    check_count,
+    check_number,
+    check_range,
+    rule_named,
+    slot_dtype,
+    slot_shapes,
+)
+from ._catalog.spec import PLAN, Aval, value_text
+from ._core import Job, dtypes, kernels, update_kernels
+from ._runtime.arrays import (
+    NUMPY_DTYPE,
+    Array,
+    aval_of,
+    base_view,
+    canonical,
+    is_aligned,
+    is_masked,
+    is_ndarray,
+    plain_array,
+)
+from ._runtime.results import check_size
+from .errors import OpError, ResourceExhaustedError, refuse, shape_text
+
+# -- One call of a kernel that updates --------------------------------------------------------------------------------
+
+# One call of a kernel that updates: admits arrays, refuses what does not fit, launches, words what is reported.
+
+_KERNEL = {name: len(kernels()) + i for i, (name, _) in enumerate(update_kernels())}
+_CODE = {name: i for i, name in enumerate(dtypes())}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int32", "int64")
+_NUMBERS = 6  # of a step, as kernels read them
+_GOOD = "a writable, contiguous, aligned array"
+
+
+class Memory(NamedTuple):
+    """C-contiguous memory of another library, which the caller keeps alive for the call.
+
+    `device` is None for memory of the host; else it is `rowgrad.cuda`'s, and `tensor` is what lies there.
+    """
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+    device: Any = None
+    tensor: Any = None
+
+
+class UpdateCall:
+    """Admits the arrays of one call, in the kernel's order, and runs it; refusals carry its name and arguments."""
+
+    def __init__(self, kernel: str, **arguments: Any) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+        self.inputs: list[tuple[str, Any, Memory]] = []  # name, the array, what was checked of it
+
+    def __enter__(self) -> UpdateCall:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not isinstance(error, OpError | MemoryError):
+            return
+        parts = (f"{k}={_value_text(v)}" for k, v in self.arguments.items() if v is not None)
+        if isinstance(error, OpError):
+            error.in_call(self.kernel, None, ", ".join(parts))
+        else:  # NumPy's, which says how much it asked for
+            raise ResourceExhaustedError(f"OOM: {error}").in_call(self.kernel, None, ", ".join(parts)) from error
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a refusal may speak of: a plan's arrays have names, too."""
+        return (*self.arguments, *(name for name, _, _ in self.inputs))
+
+    def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
+        """The arrays that are updated: the table, whose dtype and rows the others follow, and the rule's slots."""
+        wanted = rule_named(rule).slots
+        if isinstance(slots, tuple | list) and not isinstance(slots, Memory):
+            slots = tuple(slots)  # once: what a list holds may differ the next time
+        self.table = _updated("table", table, None)
+        self._check_table(self.table)
+        listed = isinstance(slots, tuple) and not isinstance(slots, Memory)
+        if not listed or len(slots) != len(wanted):
+            names = ", ".join(s.name for s in wanted) or "none"
+            count = len(slots) if listed else type(slots).__name__
+            raise refuse("slot_count", value=count, bound=f"{len(wanted)}, {names}")
+        state = [("table", table, self.table)]
+        for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
+            aval = Memory(0, slot_dtype(self.table.dtype), shape)
+            state.append((slot.name, array, _updated(slot.name, array, aval)))
+        return state
+
+    def table_of(self, table: Any) -> tuple[str, tuple[int, ...]]:
+        """Dtype and shape of a table that is only looked at."""
+        if not (is_ndarray(table) or isinstance(table, Memory)):
+            raise refuse("not_an_array", argument="table", value=type(table).__name__)
+        found = describe(table, "table")
+        self._check_table(found)
+        return found.dtype, found.shape
+
+    @staticmethod
+    def _check_table(table: Memory) -> None:
+        if table.dtype not in _FLOATS:
+            raise refuse("dtype_not_allowed", argument="table", value=table.dtype, bound=", ".join(_FLOATS))
+        if not table.shape:
+            raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
+
+    def rows(self, name: str, value: Any) -> Memory:
+        """A gradient: of the table's dtype, with rows like the table's."""
+        grad = self._take(name, value)
+        if grad.dtype != self.table.dtype:
+            raise refuse(
+                "dtype_expected", argument=name, value=grad.dtype, bound=self.table.dtype, why=", as the table"
+            )
+        if not grad.shape or grad.shape[1:] != self.table.shape[1:]:
+            raise refuse(
+                "rows_match", argument=name, value=shape_text(grad.shape[1:]), bound=shape_text(self.table.shape[1:])
+            )
+        return grad
+
+    def ids(self, name: str, value: Any) -> Memory:
+        """A vector of int32 or int64."""
+        if isinstance(value, list | tuple) and not isinstance(value, Memory):
+            value = np.zeros(0, np.int64) if len(value) == 0 else plain_array(value, name)
+        ids = self._take(name, value)
+        if ids.dtype not in _INTEGERS:
+            raise refuse("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
+        if len(ids.shape) != 1:
+            raise refuse("should_be_vector", argument=name)
+        return ids
+
+    def weights(self, value: Any, ids: int) -> None:
+        """A weight for every id, of any float dtype; or none."""
+        if value is None:
+            return
+        weights = self._take("weights", value)
+        if weights.dtype not in _FLOATS:
+            raise refuse("dtype_not_allowed", argument="weights", value=weights.dtype, bound=", ".join(_FLOATS))
+        if weights.shape != (ids,):
+            raise refuse("weights_match", value=shape_text(weights.shape), bound=ids)
+
+    def plan(self, parts: Mapping[str, Any]) -> None:
+        """A plan's arrays; the kernel checks what they hold."""
+        length = {}
+        for name in PLAN[:-1]:
+            array = self.ids(name, parts[name])
+            length[name] = array.shape[0]
+            if name in ("starts", "positions", "counts") and array.dtype != "int64":
+                raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
+        for name, other in (("starts", "rows"), ("positions", "segments")):
+            if length[name] != length[other]:
+                raise refuse("lengths_match", argument=name, value=length[name], bound=length[other])
+        rows = parts["num_rows"]
+        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= (count := int(rows)) < 1 << 63:
+            raise refuse("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
+        self._take("num_rows", np.array(count, np.int64))
+
+    def ready(
+        self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()
+    ) -> Callable[[], None]:
+        """Check that what is updated stands apart; returns the launch of the kernel, which does the update."""
+        if not isinstance(step, Step):
+            raise refuse("number_unfit", argument="step", value=type(step).__name__, bound="an optim.Step")
+        numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
+        attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
+        scalars = np.array(step.numbers(), np.float64)
+        if scalars.shape != (_NUMBERS,):
+            raise refuse("number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{_NUMBERS} numbers")
+        check_range(rule, scalars.tolist(), slot_dtype(self.table.dtype))
+        # From here on no code of the caller's runs: arrays are read now, and must be what was checked.
+        state, self.inputs = _taken_again(state, written=True), _taken_again(self.inputs)
+        for name, _, memory in state:
+            for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
+                if _overlap(memory, second):
+                    raise refuse("updated_overlaps", argument=name, value=other)
+        if self.table.device is None:
+            self._take("numbers", scalars)
+        return partial(self._launch, state, rule, step, constants, attrs)
+
+    def _launch(
+        self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int], attrs: list[int]
+    ) -> None:
+        with self:
+            if self.table.device is not None:
+                from .cuda.updates import run_update
+
+                run_update(self, state, rule, step, constants)
+                return
+            job = Job(_KERNEL[self.kernel], attrs, *_raw(self.inputs))
+            fault = job.fault or job.run(*_raw(state), False, (), b"")
+            if fault is not None:
+                key, position, value, bound = fault
+                raise refuse(key, has=self.names, position=position, value=value, bound=bound)
+
+    def _take(self, name: str, value: Any) -> Memory:
+        if not isinstance(value, Memory):
+            array = canonical(plain_array(value, name), name)
+            if not (is_ndarray(value) and (array is value or array.base is not None)):
+                value = array
+            memory = describe(array)
+        else:
+            memory = describe(value, name)
+        if memory.dtype not in _CODE:
+            raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")
+        self.inputs.append((name, value, memory))
+        return memory
+
+
+def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
+    """What is updated is taken as it is: nothing could be copied back."""
+    if is_masked(value):
+        raise refuse("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
+    if is_ndarray(value):
+        value = base_view(value)
+        if not (value.flags.carray and is_aligned(value)):
+            raise refuse("updated_unfit", argument=name, value=_array_text(value), bound=_GOOD)
+    elif not isinstance(value, Memory):
+        raise refuse("updated_unfit", argument=name, value=type(value).__name__, bound="an array")
+    memory = describe(value, name)
+    if wanted is not None and (memory.dtype, memory.shape) != (wanted.dtype, wanted.shape):
+        raise refuse(
+            "updated_unfit",
+            argument=name,
+            value=f"{memory.dtype}{shape_text(memory.shape)}",
+            bound=f"{wanted.dtype}{shape_text(wanted.shape)}",
+        )
+    return memory
+
+
+def describe(value: Array | Memory, name: str = "") -> Memory:
+    """The address of an array, its dtype and its shape; `name` is for errors."""
+    if isinstance(value, Memory):
+        _check_memory(value, name)
+        return value
+    view = base_view(value)
+    dtype = aval_of(view).dtype
+    if dtype == "string" and view.dtype.kind not in "OSUT":
+        dtype = str(view.dtype)  # of another byte order, or of a type that the catalogue does not have
+    return Memory(view.__array_interface__["data"][0], dtype, view.shape)
+
+
+def _check_memory(memory: Memory, name: str) -> None:
+    """Reject fields that no memory has: kernels take them as they are."""
+    address, dtype, shape = memory[:3]
+    if not isinstance(dtype, str):
+        raise refuse("value_unfit", argument=f"dtype of {name}", value=value_text(dtype), bound="a str")
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise refuse("value_unfit", argument=f"shape of {name}", value=value_text(shape), bound="a tuple of sizes")
+    if dtype not in NUMPY_DTYPE:
+        return  # which dtypes there may be is checked for each argument
+    size, width = math.prod(shape), NUMPY_DTYPE[dtype].itemsize
+    if type(address) is not int or address < 0 or address + size * width >= 1 << 64:
+        raise refuse("value_unfit", argument=f"address of {name}", value=value_text(address), bound="an address")
+    if memory.device is None and size and (address == 0 or address % width):
+        bound = f"a multiple of {width} above 0"
+        raise refuse("value_unfit", argument=f"address of {name}", value=address, bound=bound)
+
+
+def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
+    """The arrays as they are now, which code of other arguments may have changed since they were checked."""
+    taken: list[tuple[str, Any, Memory]] = []
+    for name, value, checked in arrays:
+        if isinstance(value, Memory):
+            taken.append((name, value, checked))
+            continue
+        view = base_view(value)
+        memory = describe(view)
+        if memory[1:] != checked[1:] or not (view.flags.carray if written else view.flags.c_contiguous):
+            raise refuse("argument_changed", argument=name)
+        taken.append((name, view, memory))
+    return taken
+
+
+def _overlap(a: Memory, b: Memory) -> bool:
+    return a.address < b.address + _bytes(b) and b.address < a.address + _bytes(a)
+
+
+def _bytes(memory: Memory) -> int:
+    return math.prod(memory.shape) * NUMPY_DTYPE[memory.dtype].itemsize
+
+
+def _raw(arrays: Sequence[tuple[str, Any, Memory]]) -> tuple[tuple[Any, ...], bytes]:
+    """Arrays by their addresses, and their dtype codes."""
+    return tuple((m.address, *m.shape) for _, _, m in arrays), bytes(_CODE[m.dtype] for _, _, m in arrays)
+
+
+def _array_text(array: Array) -> str:
+    state = "" if array.flags.writeable else "read-only "
+    return f"{state}{'' if array.flags.c_contiguous else 'strided '}{array.dtype}{shape_text(array.shape)}"
+
+
+def _value_text(value: Any) -> str:
+    try:
+        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    except Exception:  # its own code: whatever that raises, it has none
+        return type(value).__name__
+    return f"{dtype}{shape_text(shape)}" if isinstance(shape, tuple) else type(value).__name__
+
+
+# -- Optimizer steps on tables, in place ------------------------------------------------------------------------------
+
+# A table and its slots are NumPy arrays, or `Memory` of another library; so are gradients and ids. Nothing is copied
+# that is updated, and nothing is written by a call that is refused. docs/optimizers.md has the formulas.
+
+__all__ = [
+    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_gradient", "apply_planned", "apply_rows",
+    "check_betas", "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
+]  # fmt: skip
+
+COMBINERS = ("sum", "mean", "sqrtn")
+_ACCUMULATE = ("T", "float32")
+_ORDERS = ("sequential", "blocked")
+
+
+def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[Array, ...]:
+    """Slots of a table at the start: zeros, or `initial` everywhere."""
+    with UpdateCall("new_slots", table=table, initial=initial) as call:
+        dtype, shape = call.table_of(table)
+        check_number("initial", initial, least=0.0)  # roots of sums are taken
+        slot = NUMPY_DTYPE[slot_dtype(dtype)]
+        with np.errstate(over="ignore"):
+            start = slot.type(initial)
+        if not np.isfinite(start):
+            raise refuse("number_unfit", argument="initial", value=repr(initial), bound=f"a number {slot} holds")
+        shapes = slot_shapes(rule, shape)
+        for aval in (Aval(slot_dtype(dtype), shape) for shape in shapes):
+            check_size(aval)
+        return tuple(np.full(shape, start, slot) for shape in shapes)
+
+
+def apply_rows(
+    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
+) -> None:
+    """One step of the rows that `row_ids` names, which ascend strictly; row k of `grad` is the gradient of row_ids[k].
+
+    >>> import numpy as np
+    >>> from rowgrad import optim
+    >>> table = np.ones((4, 2), np.float32)
+    >>> optim.apply_rows("sgd", table, (), np.ones((2, 2), np.float32), [0, 3], optim.Step(lr=0.5))
+    >>> table[:, 0].tolist()
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    ready_rows(rule, table, slots, grad, row_ids, step)()
+
+
+def ready_rows(
+    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
+) -> Callable[[], None]:
+    """All checks of `apply_rows` but those the kernel does; returns its launch."""
+    with UpdateCall("apply_rows", table=table, grad=grad, row_ids=row_ids) as call:
+        state = call.state(rule, table, slots)
+        grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
+        if ids.shape[0] != grads.shape[0]:
+            raise refuse("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
+        return call.ready(state, rule, step)
+
+
+def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
+    """One step of every row; `grad` has the table's shape.
+
+    >>> import numpy as np
+    >>> from rowgrad import optim
+    >>> table, slots = np.ones((2, 1)), (np.zeros((2, 1)),)
+    >>> optim.apply_all("adagrad", table, slots, np.array([[3.0], [4.0]]), optim.Step(lr=0.5, eps=0.0))
+    >>> table.ravel().tolist(), slots[0].ravel().tolist()
+    ([0.5, 0.5], [9.0, 16.0])
+    """
+    ready_all(rule, table, slots, grad, step)()
+
+
+def ready_all(
+    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step
+) -> Callable[[], None]:
+    """All checks of `apply_all` but those the kernel does; returns its launch."""
+    with UpdateCall("apply_all", table=table, grad=grad) as call:
+        state = call.state(rule, table, slots)
+        grads = call.rows("grad", grad)
+        if grads.shape != call.table.shape:
+            raise refuse(
+                "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
+            )
+        return call.ready(state, rule, step)
+
+
+def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
+    """One step with a gradient as `vjp` gives it: IndexedRows in any order, or the whole table's.
+
+    Rows that have the same index are added up in their order and take one step.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> from rowgrad import optim
+    >>> table = np.ones((4, 1), np.float32)
+    >>> rows = rg.IndexedRows(np.array([[1], [2], [4]], np.float32), np.array([3, 0, 3]), num_rows=4)
+    >>> optim.apply_gradient("sgd", table, (), rows, optim.Step(lr=1.0))
+    >>> table.ravel().tolist()
+    [-1.0, 1.0, 1.0, -4.0]
+    """
+    if not isinstance(grad, IndexedRows):
+        return apply_all(rule, table, slots, grad, step)
+    if not isinstance(grad.num_rows, int | np.integer):
+        raise refuse("count_unfit", argument="num_rows", value=value_text(grad.num_rows), bound=0).in_call(
+            "apply_gradient", None, "IndexedRows"
+        )
+    if not hasattr(grad.values, "shape"):
+        raise refuse("not_an_array", argument="grad", value=f"IndexedRows of {type(grad.values).__name__}").in_call(
+            "apply_gradient", None, "IndexedRows"
+        )
+    shape = tuple(getattr(table, "shape", ()))  # what is no table at all is refused below
+    if shape and shape != grad.shape:
+        raise refuse("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
+            "apply_gradient", None, f"table of shape {shape_text(shape)}, IndexedRows of shape {shape_text(grad.shape)}"
+        )
+    with UpdateCall("apply_gradient", table=table):
+        ids = plain_array(grad.indices, "indices")
+    if ids.ndim != 1 or grad.values.shape[:1] != ids.shape:
+        raise refuse(
+            "same_shape",
+            argument="indices",
+            value=shape_text(ids.shape),
+            bound=shape_text(tuple(grad.values.shape[:1])),
+        ).in_call("apply_gradient", None, f"IndexedRows of values {shape_text(tuple(grad.values.shape))}")
+    if grad.is_unique:
+        return apply_rows(rule, table, slots, grad.values, grad.indices, step)
+    return apply_bags(rule, table, slots, grad.values, grad.indices, np.arange(len(ids)), step)
+
+
+def apply_bags(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    indices: Any,
+    segment_ids: Any,
+    step: Step,
+    *,
+    combiner: str = "sum",
+    weights: Any = None,
+    accumulate: str = "float32",
+    order: str = "sequential",
+) -> None:
+    """One step with the gradient of bags: `SparseSegment{Sum,Mean,SqrtN}GradV2` and `apply_rows`, bit for bit.
+
+    `grad` has a row for every bag. With `weights` the bags are those of `WeightedSparseSegment*`. The table's gradient
+    is never stored: its rows are summed some at a time, and each takes its step at once.
+
+    >>> import numpy as np
+    >>> from rowgrad import optim
+    >>> table, grad = np.ones((4, 1), np.float32), np.array([[2.0], [4.0]], np.float32)
+    >>> optim.apply_bags("sgd", table, (), grad, [3, 0, 3], [0, 0, 1], optim.Step(lr=0.5), combiner="mean")
+    >>> table.ravel().tolist()
+    [0.5, 1.0, 1.0, -1.5]
+    """
+    how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
+    ready_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
+
+
+def ready_bags(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    indices: Any,
+    segment_ids: Any,
+    step: Step,
+    *,
+    weights: Any = None,
+    **how: Any,
+) -> Callable[[], None]:
+    """All checks of `apply_bags` but those the kernel does; returns its launch."""
+    with UpdateCall(
+        "apply_bags", table=table, grad=grad, indices=indices, segment_ids=segment_ids, weights=weights
+    ) as call:
+        state = call.state(rule, table, slots)
+        call.rows("grad", grad)
+        ids, segments = call.ids("indices", indices), call.ids("segment_ids", segment_ids)
+        if segments.shape != ids.shape:
+            raise refuse("segments_match_indices")
+        call.weights(weights, ids.shape[0])
+        return call.ready(state, rule, step, _bag_constants(weights, **how))
+
+
+def apply_planned(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    plan: Any,
+    step: Step,
+    *,
+    combiner: str = "sum",
+    weights: Any = None,
+    accumulate: str = "float32",
+    order: str = "sequential",
+) -> None:
+    """`apply_bags` with a `Plan` in place of the ids; the same bits.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> from rowgrad import optim
+    >>> table, plan = np.ones((4, 1), np.float32), rg.Plan([3, 0, 3], [0, 0, 1], num_rows=4)
+    >>> optim.apply_planned("sgd", table, (), np.ones((2, 1), np.float32), plan, optim.Step(lr=0.5))
+    >>> table.ravel().tolist()
+    [0.5, 1.0, 1.0, 0.0]
+    """
+    how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
+    ready_planned(rule, table, slots, grad, plan, step, **how)()
+
+
+def ready_planned(
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    plan: Any,
+    step: Step,
+    *,
+    weights: Any = None,
+    **how: Any,
+) -> Callable[[], None]:
+    """All checks of `apply_planned` but those the kernel does; returns its launch."""
+    with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
+        state = call.state(rule, table, slots)
+        call.rows("grad", grad)
+        parts: dict[str, Any] = {
+            name: getattr(plan, name, None) for name in PLAN
+        }  # once: a property may differ the next time
+        if any(part is None for part in parts.values()):
+            raise refuse("not_a_plan", value=type(plan).__name__)
+        for name in PLAN[:-1]:
+            if hasattr(parts[name], "__array__"):
+                parts[name] = plain_array(parts[name], name)
+            if len(getattr(parts[name], "shape", ())) != 1:
+                raise refuse("should_be_vector", argument=name)
+        call.weights(weights, parts["segments"].shape[0])
+        call.plan(parts)
+        return call.ready(state, rule, step, _bag_constants(weights, **how))
+
+
+def _bag_constants(
+    weights: Any, combiner: str = "sum", accumulate: str = "float32", order: str = "sequential"
+) -> list[int]:
+    return [
+        _chosen("combiner", combiner, COMBINERS),
+        int(weights is not None),
+        _chosen("accumulate", accumulate, _ACCUMULATE),
+        _chosen("order", order, _ORDERS),
+    ]
+
+
+def _chosen(argument: str, value: Any, choices: tuple[str, ...]) -> int:
+    if not isinstance(value, str) or value not in choices:
+        raise refuse("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
+    return choices.index(value)

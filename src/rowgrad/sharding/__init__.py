@@ -1,0 +1,7 @@
+"""Tables in parts, as files: from one number of parts and one rule to another, a few rows at a time."""
+
+from __future__ import annotations
+
+from .layout import Layout as Layout
+from .layout import TensorLayout as TensorLayout
+from .reshard import reshard as reshard

@@ -1,0 +1,371 @@
+"""Files of shards: a folder written whole or not at all, and the headers of .npy and .safetensors."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import io
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as short
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from .._catalog.spec import QUANTIZED
+from .._runtime.arrays import NUMPY_DTYPE
+from .._runtime.plain_file import open_plain
+from ..errors import refuse
+
+# -- Folders that are there whole or not at all -----------------------------------------------------------------------
+
+_AT_FDCWD, _EXCHANGE = -100, 2  # of Linux
+
+
+@contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside the target, gone at the end. What an earlier process left when it was killed goes first.
+
+    A lock tells folders in use from those: it ends with the process.
+    """
+    _remove_abandoned(target)
+    folder, lock = _locked_folder(target)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(target: Path) -> tuple[Path, int]:
+    while True:
+        folder = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+        folder.mkdir()
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # another process took it for abandoned
+            continue
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return folder, handle
+        os.close(handle)
+
+
+def _remove_abandoned(target: Path) -> None:
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
+    for name in os.listdir(target.parent):
+        if pattern.fullmatch(name):
+            with contextlib.suppress(OSError):
+                handle = os.open(target.parent / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(target.parent / name, ignore_errors=True)
+                finally:
+                    os.close(handle)
+
+
+def put_in_place(folder: Path, target: Path, overwrite: bool) -> None:
+    """Give a folder its name. With `overwrite` it changes places with the one that has it."""
+    if overwrite and target.is_dir():
+        os.chmod(folder, target.stat().st_mode & 0o7777)
+        if not _exchange(folder, target):
+            # Not .tmp: a process that is killed between the two leaves the only old set there.
+            aside = folder.with_suffix(".old")
+            os.rename(target, aside)
+            try:
+                os.rename(folder, target)
+            except BaseException:
+                os.rename(aside, target)
+                raise
+            shutil.rmtree(aside, ignore_errors=True)
+    else:
+        os.rename(folder, target)  # over an empty folder too, but over nothing else
+    sync(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Both at once, so that there is no moment without the name; False where the system cannot."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None)
+    if call is None:
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return int(call(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)) == 0
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# -- One tensor of one part, wherever it lies -------------------------------------------------------------------------
+
+# One tensor of one part, wherever it lies: what it is, and a way to its rows.
+
+if TYPE_CHECKING:
+    from ..checkpoint import Checkpoint
+
+Array = np.ndarray[Any, Any]
+DTYPES = {name: dtype for name, dtype in NUMPY_DTYPE.items() if name != "string" and name not in QUANTIZED}
+Stamp = tuple[int, int, int]
+_MOST_AXES = 64  # NumPy's
+SHAPE = f"at most {_MOST_AXES} whole numbers in [0, 2**63)"
+
+
+class Stored(Protocol):
+    """A tensor that can be read by rows."""
+
+    @property
+    def where(self) -> str:
+        """The file, for errors."""
+
+    @property
+    def dtype(self) -> str:
+        """The catalogue's name of its dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape in this part."""
+
+    def fill(self, begin: int, rows: Array) -> None:
+        """Put the rows from `begin` on into an array of rows as bytes, one element each."""
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that somebody wrote since it was opened."""
+
+
+def is_shape(shape: Iterable[object]) -> bool:
+    """Whether sizes that a file claims can be those of an array. Others might be longer than can be multiplied."""
+    sizes = list(shape)
+    return len(sizes) <= _MOST_AXES and all(type(n) is int and 0 <= n < 2**63 for n in sizes)
+
+
+def rows_of(shape: tuple[int, ...]) -> int:
+    """Rows; a scalar is one."""
+    return shape[0] if shape else 1
+
+
+def row_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a row."""
+    return math.prod(shape[1:]) * DTYPES[dtype].itemsize
+
+
+def size_of(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a tensor."""
+    return math.prod(shape) * DTYPES[dtype].itemsize
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What changes when somebody writes a file."""
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class InFile:
+    """A tensor whose bytes lie in a row, in a file. Every read opens and closes it, so there may be many."""
+
+    path: Path
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    stamp: Stamp
+
+    @property
+    def where(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    def fill(self, begin: int, rows: Array) -> None:
+        """Read, not mapped: a file that shrinks under a map would end the process."""
+        view, done = rows.view(np.uint8).data, 0
+        with open_plain(self.path) as file:
+            file.seek(self.offset + begin * rows.itemsize)
+            while done < len(view):
+                count = file.readinto(view[done:])
+                if not count:
+                    raise refuse(
+                        "parts_value", file=self.path, what="end of the file", value=file.tell(), bound="later"
+                    )
+                done += count
+
+    def check_unchanged(self) -> None:
+        """Compare with what was there at first."""
+        if stamp_of(self.path) != self.stamp:
+            raise refuse("parts_malformed", file=self.path, why="somebody changed it while it was read")
+
+
+@dataclass(frozen=True, slots=True)
+class InCheckpoint:
+    """A tensor of one of TensorFlow's checkpoints."""
+
+    checkpoint: Checkpoint
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def where(self) -> str:
+        """The checkpoint and the name."""
+        return f"{self.checkpoint.prefix}: {self.name}"
+
+    def fill(self, begin: int, rows: Array) -> None:
+        """By the checkpoint's own reader, which compares checksums first."""
+        span = slice(begin, begin + len(rows)) if self.shape else None
+        rows.view(np.uint8)[:] = self.checkpoint.read(self.name, span).reshape(-1).view(np.uint8)
+
+    def check_unchanged(self) -> None:
+        """Its checksum has been compared."""
+
+
+# -- The header of a .npy file, read with care and written ------------------------------------------------------------
+
+# The header of a .npy file, read with care and written; the rows after it are moved by others.
+#
+# bfloat16, which the format has no name for, is `<V2`, as `numpy.save` writes it.
+
+_LONGEST = 1 << 16  # of a header
+_BFLOAT16 = "<V2"
+_NAMES = {_BFLOAT16: "bfloat16", "|V2": "bfloat16"}
+_NAMES |= {dtype.newbyteorder("<").str: name for name, dtype in DTYPES.items() if name != "bfloat16"}
+_DESCR = {name: descr for descr, name in _NAMES.items()} | {"bfloat16": _BFLOAT16}
+
+
+def read_npy_header(path: Path) -> InFile:
+    """The array of a file; it is all the file holds."""
+    stamp = stamp_of(path)
+    with open_plain(path) as file:
+        stream = io.BytesIO(file.read(_LONGEST))
+        size = os.fstat(file.fileno()).st_size
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers that Python 2 wrote
+            version = np.lib.format.read_magic(stream)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+            shape, fortran, dtype = read(stream)
+    except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
+        raise refuse("parts_malformed", file=path, why="it is no .npy file of version 1 or 2") from None
+    if dtype.str not in _NAMES or dtype.names is not None:
+        raise refuse("parts_dtype", file=path, what="the array", value=dtype.str, bound="parts in .npy")
+    if not is_shape(shape):
+        raise refuse("parts_value", file=path, what="shape", value=short(shape), bound=SHAPE)
+    if fortran and sum(d > 1 for d in shape) > 1:
+        raise refuse("parts_value", file=path, what="order of the array", value="Fortran's", bound="C's")
+    name, offset = _NAMES[dtype.str], stream.tell()
+    wanted = offset + size_of(name, shape)
+    if size != wanted:
+        raise refuse("parts_value", file=path, what="number of bytes", value=size, bound=wanted)
+    return InFile(path, offset, name, shape, stamp)
+
+
+def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """The bytes before the rows."""
+    stream = io.BytesIO()
+    told = {"descr": _DESCR[dtype], "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, told)
+    return stream.getvalue()
+
+
+# -- The header of a .safetensors file, read with care and written ----------------------------------------------------
+
+# The header of a .safetensors file, read with care and written; the rows after it are moved by others.
+#
+# A file is 8 bytes that say how long the header is, the header in JSON, and the tensors' bytes without a gap.
+
+METADATA = "__metadata__"
+_LONGEST_JSON = 100_000_000  # of a header, as the format's own reader has it
+_SAFETENSORS_DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
+          "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64",
+          "F64": "float64", "C64": "complex64"}  # fmt: skip
+CODES = {name: code for code, name in _SAFETENSORS_DTYPES.items()}
+_ALIGNED = 8
+
+
+def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, str]]:
+    """The tensors of a file in the order of their bytes, and its metadata."""
+    stamp = stamp_of(path)
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(_LONGEST_JSON, size - 8):
+            bound = f"at most {max(0, min(_LONGEST_JSON, size - 8))}"
+            raise refuse("parts_value", file=path, what="length of the header", value=length, bound=bound)
+        told = _parsed(path, file.read(length))
+    metadata = told.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise refuse("parts_value", file=path, what=METADATA, value=short(metadata), bound="strings by name")
+    begin = 8 + length
+    found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in told.items()}
+    found = dict(sorted(found.items(), key=lambda item: (item[1].offset, size_of(item[1].dtype, item[1].shape))))
+    end = begin
+    for name, tensor in found.items():
+        if tensor.offset != end:
+            what, given = f"beginning of {name!r}", tensor.offset - begin
+            raise refuse("parts_value", file=path, what=what, value=given, bound=end - begin)
+        end += size_of(tensor.dtype, tensor.shape)
+    if end != size:
+        raise refuse("parts_value", file=path, what="number of bytes", value=size, bound=end)
+    return found, metadata
+
+
+def _parsed(path: Path, text: bytes) -> dict[str, Any]:
+    def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            raise ValueError("a name stands twice")
+        return made
+
+    try:
+        told = json.loads(text.decode("utf-8"), object_pairs_hook=unlike)
+    except (ValueError, RecursionError) as error:
+        raise refuse("parts_malformed", file=path, why=f"the header is no JSON: {error}") from None
+    if not isinstance(told, dict):
+        raise refuse("parts_malformed", file=path, why="the header is no JSON object")
+    return told
+
+
+def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int, int]) -> InFile:
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise refuse("parts_value", file=path, what=repr(name), value=short(entry),
+                     bound="dtype, shape and data_offsets")  # fmt: skip
+    code, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(code, str) or code not in _SAFETENSORS_DTYPES:
+        raise refuse("parts_dtype", file=path, what=repr(name), value=short(code), bound="parts in .safetensors")
+    for what, numbers in (("shape", shape), ("data_offsets", span)):
+        if not isinstance(numbers, list) or not is_shape(numbers):
+            raise refuse("parts_value", file=path, what=f"{what} of {name!r}", value=short(numbers),
+                         bound=SHAPE)  # fmt: skip
+    size = size_of(_SAFETENSORS_DTYPES[code], tuple(shape))
+    if len(span) != 2 or span[1] - span[0] != size:
+        bound = f"two that are {size} apart"
+        raise refuse("parts_value", file=path, what=f"data_offsets of {name!r}", value=short(span), bound=bound)
+    return InFile(path, begin + span[0], _SAFETENSORS_DTYPES[code], tuple(shape), stamp)
+
+
+def safetensors_header(
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> tuple[bytes, dict[str, int]]:
+    """The bytes before the rows, and where in the file each tensor begins: wide dtypes first, so all are aligned."""
+    told: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    offsets, end = {}, 0
+    for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: (-DTYPES[item[1][0]].itemsize, item[0])):
+        begin, end = end, end + size_of(dtype, shape)
+        offsets[name] = begin
+        told[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(told, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNED)
+    return len(text).to_bytes(8, "little") + text, {name: 8 + len(text) + begin for name, begin in offsets.items()}

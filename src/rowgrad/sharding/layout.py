@@ -1,0 +1,119 @@
+"""What a folder of parts holds, and its manifest: a small JSON file that is written last."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+from .._runtime.plain_file import open_plain
+from ..errors import refuse
+from .files import DTYPES, SHAPE, is_shape
+from .rule import STRATEGIES
+
+FORMATS = ("npy", "safetensors")
+MANIFEST = "parts.json"
+MOST_PARTS = 99_999  # names have five digits
+TABLE = "table"  # what the array is called that a .npy file without another name holds
+_LONGEST = 1 << 24  # of a manifest
+_FORMAT, _VERSION = "rowgrad.sharding.rule", 1
+_PART = re.compile(r"part-(\d{5})-of-(\d{5})(?:\.([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?\.(npy|safetensors)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """A tensor over all parts: `by_rows` ones are dealt out, `shape` is the whole; others are in every part."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    by_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table in parts: `format` is that of the files, "npy" or "safetensors"."""
+
+    format: str
+    strategy: str
+    parts: int
+    rows: int
+    tensors: dict[str, TensorLayout]
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest."""
+        tensors = {
+            name: {"dtype": t.dtype, "shape": list(t.shape), "by_rows": t.by_rows} for name, t in self.tensors.items()
+        }
+        return {"format": _FORMAT, "version": _VERSION, "files": self.format, "strategy": self.strategy,
+                "parts": self.parts, "rows": self.rows, "tensors": tensors}  # fmt: skip
+
+
+def part_name(number: int, parts: int, format: str, tensor: str = TABLE) -> str:
+    """The name of a file: part-00000-of-00004.npy; in .npy, tensors but the table have one of their own."""
+    own = f".{tensor}" if format == "npy" and tensor != TABLE else ""
+    return f"part-{number:05}-of-{parts:05}{own}.{format}"
+
+
+def parse_name(name: str) -> tuple[int, int, str, str] | None:
+    """Number, number of parts, format and tensor that a file's name tells; None where it is no part's."""
+    match = _PART.fullmatch(name)
+    if match is None:
+        return None
+    number, parts, tensor, format = int(match[1]), int(match[2]), match[3] or TABLE, match[4]
+    return (number, parts, format, tensor) if part_name(number, parts, format, tensor) == name else None
+
+
+def check_name(name: str, folder: Path) -> None:
+    """Refuse a tensor after which no file can be named."""
+    if not _NAME.fullmatch(name):
+        raise refuse("parts_value", file=folder, what="name of a tensor", value=repr(name),
+                     bound="letters, digits, _, . and - where files are .npy; `tensors` gives it another")  # fmt: skip
+
+
+def read_manifest(folder: Path) -> Layout | None:
+    """The manifest of a folder, if there is one."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    with open_plain(path) as file:
+        text = file.read(_LONGEST + 1)
+    try:
+        told = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None
+    except (ValueError, RecursionError) as error:
+        raise refuse("parts_malformed", file=path, why=f"it is no JSON: {error}") from None
+    wanted = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
+    if not isinstance(told, dict) or told.get("format") != _FORMAT or not wanted <= set(told):
+        raise refuse("parts_malformed", file=path, why=f"it is no manifest: {', '.join(sorted(wanted))} in JSON")
+    _demand(path, "version", told["version"], told["version"] == _VERSION, _VERSION)
+    _demand(path, "files", told["files"], told["files"] in FORMATS, " or ".join(FORMATS))
+    _demand(path, "strategy", told["strategy"], told["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
+    _demand(path, "parts", told["parts"], _is_count(told["parts"]) and 1 <= told["parts"] <= MOST_PARTS,
+            f"in [1, {MOST_PARTS}]")  # fmt: skip
+    _demand(path, "rows", told["rows"], _is_count(told["rows"]), "a whole number")
+    _demand(path, "tensors", told["tensors"], isinstance(told["tensors"], dict), "tensors by name")
+    tensors = {name: _tensor(path, name, entry, told["rows"]) for name, entry in told["tensors"].items()}
+    return Layout(told["files"], told["strategy"], told["parts"], told["rows"], tensors)
+
+
+def _tensor(path: Path, name: str, entry: Any, rows: int) -> TensorLayout:
+    whole = isinstance(entry, dict) and {"dtype", "shape", "by_rows"} <= set(entry)
+    _demand(path, repr(name), entry, whole, "dtype, shape and by_rows")
+    dtype, shape, by_rows = entry["dtype"], entry["shape"], entry["by_rows"]
+    _demand(path, f"dtype of {name!r}", dtype, isinstance(dtype, str) and dtype in DTYPES, "one that is known")
+    _demand(path, f"shape of {name!r}", shape, isinstance(shape, list) and is_shape(shape), SHAPE)
+    _demand(path, f"by_rows of {name!r}", by_rows, isinstance(by_rows, bool), "true or false")
+    _demand(path, f"shape of {name!r}", shape, not by_rows or shape[:1] == [rows], f"of {rows} rows")
+    return TensorLayout(dtype, tuple(shape), by_rows)
+
+
+def _is_count(value: object) -> bool:
+    return is_shape([value])
+
+
+def _demand(path: Path, what: str, value: object, holds: bool, bound: object) -> None:
+    if not holds:
+        raise refuse("parts_value", file=path, what=what, value=short(value), bound=bound)

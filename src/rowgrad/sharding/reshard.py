@@ -1,0 +1,321 @@
+"""Repartition a table stored as files of shards."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import OpError, refuse, shape_text
+from .files import Array, InFile, row_bytes, rows_of, size_of
+from .layout import FORMATS, MOST_PARTS, Layout, TensorLayout
+from .rule import check_strategy, shard_sizes
+from .shards import Part, Source, Target, new_target, open_source
+
+# -- What parts hold together -----------------------------------------------------------------------------------------
+
+# What parts hold together: which tensors are dealt out by rows, whether all parts fit, by which rule they were cut.
+
+
+def judge(source: Source, from_strategy: str | None, table: str | None) -> Layout:
+    """The layout of parts, all of which have been looked at; nothing of their rows has been read."""
+    first = source.parts[0] if source.parts else {}
+    for part in source.parts:
+        _check_alike(source, first, part)
+    manifest = source.manifest
+    if manifest is None:
+        by_rows, sizes = _dealt(source, table)
+    else:
+        _check_names(source, manifest)
+        if table is not None:
+            _table(source, table)
+        by_rows = {name for name, tensor in manifest.tensors.items() if tensor.by_rows}
+        sizes = shard_sizes(manifest.rows, manifest.parts)
+    _check_sizes(source, by_rows, sizes)
+    tensors = {}
+    for name, tensor in first.items():
+        shape = (sum(sizes), *tensor.shape[1:]) if name in by_rows else tensor.shape
+        tensors[name] = TensorLayout(tensor.dtype, shape, name in by_rows)
+    found = Layout(source.format, _strategy(source, from_strategy), len(sizes), sum(sizes), tensors)
+    for name, wanted in ({} if manifest is None else manifest.tensors).items():
+        if tensors[name] != wanted:
+            raise _against(source, name, *(f"{t.dtype}{shape_text(t.shape)}" for t in (tensors[name], wanted)))
+    return found
+
+
+def _check_names(source: Source, manifest: Layout) -> None:
+    for name in sorted(manifest.tensors.keys() ^ source.parts[0].keys()):
+        there = ("there", "missing")
+        raise _against(source, name, *(there if name in source.parts[0] else there[::-1]))
+
+
+def _against(source: Source, name: str, value: str, bound: str) -> OpError:
+    bound = f"{bound}, as the manifest says"
+    return refuse("parts_value", file=source.path, what=repr(name), value=value, bound=bound)
+
+
+def _check_alike(source: Source, first: Part, part: Part) -> None:
+    """The same tensors, with the same dtypes and columns."""
+    if part.keys() != first.keys():
+        name = min(part.keys() ^ first.keys())
+        there = next(iter((part if name not in part else first).values())).where if part and first else source.path
+        raise refuse("parts_malformed", file=there, why=f"tensor {name!r} is not in all parts")
+    for name, tensor in part.items():
+        for what, value, bound in (
+            ("dtype", tensor.dtype, first[name].dtype),
+            ("rank", len(tensor.shape), len(first[name].shape)),
+            ("columns", shape_text(tensor.shape[1:]), shape_text(first[name].shape[1:])),
+        ):
+            if value != bound:
+                raise refuse("parts_differ", file=tensor.where, what=f"{what} of {name!r}", value=value, bound=bound)
+
+
+def _dealt(source: Source, table: str | None) -> tuple[set[str], list[int]]:
+    """Tensors that have as many rows as the table in every part, and those numbers.
+
+    The table is the tensor of this name, or the one that has the most bytes.
+    """
+    chosen = _table(source, table)
+    sizes = [part[chosen].shape[0] for part in source.parts]
+    with_rows = [n for n, t in source.parts[0].items() if t.shape]
+    return {n for n in with_rows if [part[n].shape[0] for part in source.parts] == sizes}, sizes
+
+
+def _table(source: Source, name: str | None) -> str:
+    first = source.parts[0] if source.parts else {}
+    with_rows = {n: sum(size_of(p[n].dtype, p[n].shape) for p in source.parts) for n, t in first.items() if t.shape}
+    if name is not None and name not in with_rows:
+        raise refuse("parts_no_tensor", file=source.path, value=f"{name!r} that has rows",
+                     bound=", ".join(map(repr, with_rows)) or "none")  # fmt: skip
+    if not with_rows:
+        raise refuse("parts_malformed", file=source.path, why="there is no tensor that has rows")
+    return name if name is not None else max(with_rows, key=lambda name: with_rows[name])
+
+
+def _check_sizes(source: Source, by_rows: set[str], sizes: list[int]) -> None:
+    """Parts have the rows the rules give them; what is not dealt out has one shape everywhere."""
+    wanted = shard_sizes(sum(sizes), len(sizes))
+    for number, part in enumerate(source.parts):
+        for name, tensor in part.items():
+            if name in by_rows and tensor.shape[:1] != (wanted[number],):
+                what = f"rows of {name!r} in part {number}"
+                value = tensor.shape[0] if tensor.shape else "none"
+                raise refuse("parts_value", file=tensor.where, what=what, value=value, bound=wanted[number])
+            if name not in by_rows and tensor.shape != source.parts[0][name].shape:
+                raise refuse(
+                    "parts_rows", file=tensor.where, what=repr(name), value=tensor.shape[0], bound=sizes[number]
+                )
+
+
+def _strategy(source: Source, given: str | None) -> str:
+    if given is not None:
+        check_strategy(given)
+    if source.manifest is None:
+        if given is None and len(source.parts) > 1:
+            raise refuse("parts_strategy", file=source.path)
+        return given or "div"
+    if given not in (None, source.manifest.strategy):
+        raise _against(source, "from_strategy", str(given), source.manifest.strategy)
+    return source.manifest.strategy
+
+
+# -- Rows from parts to parts, through a window of rows in the table's own order --------------------------------------
+
+# Every window is read from, and written to, each part as one run, so all files are gone through once, from their
+# beginning to their end, whatever the rules are.
+
+Progress = Callable[[int, int], object]
+_SHARES = 4  # of the memory: a window, rows on their way to it or from it, and what a checkpoint's reader takes
+_LONGEST_ROW = 2**31 - 1  # NumPy's for elements of plain bytes
+
+
+class Cut:
+    """How a rule cuts a table: which rows of which parts a run of the table is made of."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.parts, self._is_mod = layout.parts, layout.strategy == "mod"
+        self._begins = [0, *accumulate(shard_sizes(layout.rows, layout.parts))]
+
+    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, slice]]:
+        """Part, its first row, and where in rows [begin, end) of the table these rows are."""
+        if self._is_mod:
+            for first in range(begin, min(begin + self.parts, end)):
+                yield first % self.parts, first // self.parts, slice(first - begin, end - begin, self.parts)
+            return
+        part = bisect_right(self._begins, begin) - 1  # of parts that begin here only the last is not empty
+        first = begin
+        while first < end:
+            stop = min(end, self._begins[part + 1])
+            if first < stop:
+                yield part, first - self._begins[part], slice(first - begin, stop - begin)
+            part, first = part + 1, stop
+
+
+def total_bytes(layout: Layout) -> int:
+    """Bytes of all tensors, each once."""
+    return sum(size_of(tensor.dtype, tensor.shape) for tensor in layout.tensors.values())
+
+
+def check_memory(layout: Layout, memory: int, where: object) -> None:
+    """A few rows have to be held at a time."""
+    bound = min(memory // _SHARES, _LONGEST_ROW)
+    for name, tensor in layout.tensors.items():
+        size = row_bytes(tensor.dtype, tensor.shape)
+        if size > bound:
+            raise refuse("parts_memory", file=where, what=repr(name), value=size, bound=bound)
+
+
+def move(parts: Sequence[Part], found: Layout, target: Target, memory: int, progress: Progress) -> None:
+    """Write every tensor of the target."""
+    total, done = total_bytes(found), 0
+    progress(0, total)
+    for name, tensor in found.tensors.items():
+        size = row_bytes(tensor.dtype, tensor.shape)
+        if size == 0:
+            continue
+        step = _dealt_rows if tensor.by_rows else _copied
+        for count in step(name, tensor, parts, found, target, max(1, memory // _SHARES // size)):
+            done += count * size
+            progress(done, total)
+
+
+def _dealt_rows(
+    name: str, tensor: TensorLayout, parts: Sequence[Part], found: Layout, target: Target, most: int
+) -> Iterator[int]:
+    """Move a tensor by rows; how many, after each window."""
+    most = min(most, max(found.rows, 1))
+    window, spare = _bytes(tensor, most), _bytes(tensor, (most + 1) // 2)
+    before, after = Cut(found), Cut(target.layout)
+    for begin in range(0, found.rows, most):
+        end = min(begin + most, found.rows)
+        rows = window[: end - begin]
+        for part, row, place in before.runs(begin, end):
+            into = rows[place]
+            if into.flags.c_contiguous:
+                parts[part][name].fill(row, into)
+            else:
+                parts[part][name].fill(row, spare[: len(into)])
+                into[:] = spare[: len(into)]
+        for part, row, place in after.runs(begin, end):
+            out = rows[place]
+            if not out.flags.c_contiguous:
+                spare[: len(out)] = out
+                out = spare[: len(out)]
+            target.write(part, name, row, out)
+        yield end - begin
+
+
+def _copied(
+    name: str, tensor: TensorLayout, parts: Sequence[Part], found: Layout, target: Target, most: int
+) -> Iterator[int]:
+    """Copy a tensor that is the same in all parts into all parts; how many rows, after each window."""
+    total = rows_of(tensor.shape)
+    most = min(most, max(total, 1))
+    window, other = _bytes(tensor, most), _bytes(tensor, most)
+    for begin in range(0, total, most):
+        rows, again = window[: total - begin], other[: total - begin]
+        parts[0][name].fill(begin, rows)
+        for part in parts[1:]:
+            part[name].fill(begin, again)
+            if not np.array_equal(rows.view(np.uint8), again.view(np.uint8)):
+                raise refuse("parts_differ", file=part[name].where, what=repr(name), value="not the same",
+                             bound=parts[0][name].where)  # fmt: skip
+        for number in range(target.layout.parts):
+            target.write(number, name, begin, rows)
+        yield len(rows)
+
+
+def _bytes(tensor: TensorLayout, rows: int) -> Array:
+    """Room for rows, each an element of plain bytes: NumPy moves those in one piece."""
+    return np.empty(rows, np.dtype((np.void, row_bytes(tensor.dtype, tensor.shape))))
+
+
+# -- reshard ----------------------------------------------------------------------------------------------------------
+
+# reshard: what is asked for, judged before anything is written.
+
+Name = str | os.PathLike[str]
+
+
+def reshard(
+    source: Name,
+    target: Name,
+    *,
+    parts: int,
+    strategy: str = "div",
+    from_strategy: str | None = None,
+    format: str | None = None,
+    table: str | None = None,
+    tensors: Mapping[str, str] | Sequence[str] | None = None,
+    memory: int = 64 << 20,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Layout:
+    """Write a table that lies in parts anew: in another number of parts, by another rule, or in other files.
+
+    `source` is a folder of `part-00000-of-00004.npy` or `.safetensors`, a single such file under any name, or a
+    checkpoint of TensorFlow; `target` is a folder that is made. `strategy` is "div" or "mod", `from_strategy` the rule
+    of the source, which is known where a manifest or a single part says it. `format` is "npy" or "safetensors", else
+    the source's own.
+
+    Tensors with as many rows as the table move with it, others have to be the same in all parts. `table` names the
+    table, else it is the largest tensor. `tensors` picks some, and as a mapping, {new name: name}, renames them; of a
+    checkpoint it has to be given.
+
+    About `memory` bytes of rows are held at a time. The target appears when it is whole; an error or a kill before
+    leaves what was there. `overwrite` lets it replace a folder of parts. `progress` is called with bytes done and all.
+    """
+    _check_options(parts, strategy, format, memory)
+    memory = int(memory)
+    path, place = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+    _check_elsewhere(place, path)
+    opened = open_source(path, _names(tensors))
+    for tensor in (t for part in opened.parts for t in part.values() if isinstance(t, InFile)):
+        _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # of a folder of links too
+    found = judge(opened, from_strategy, table)
+    wanted = Layout(format or opened.format, strategy, int(parts), found.rows, found.tensors)
+    check_memory(found, memory, path)
+    with new_target(place, wanted, opened.metadata, overwrite) as made:
+        move(opened.parts, found, made, memory, progress or _silent)
+        _check_unchanged(opened)
+    return wanted
+
+
+def _check_options(parts: int, strategy: str, format: str | None, memory: int) -> None:
+    check_strategy(strategy)
+    if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or not 1 <= parts <= MOST_PARTS:
+        raise refuse("value_unfit", argument="parts", value=repr(parts), bound=f"1 to {MOST_PARTS}")
+    if format is not None and format not in FORMATS:
+        raise refuse("value_unfit", argument="format", value=repr(format), bound=" or ".join(FORMATS))
+    if not isinstance(memory, int | np.integer) or isinstance(memory, bool) or memory < 1:
+        raise refuse("value_unfit", argument="memory", value=repr(memory), bound="a positive number of bytes")
+
+
+def _names(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] | None:
+    if tensors is None:
+        return None
+    if isinstance(tensors, str):
+        tensors = [tensors]
+    chosen = dict(tensors) if isinstance(tensors, Mapping) else {name: name for name in tensors}
+    if not chosen:
+        raise refuse("value_unfit", argument="tensors", value="nothing", bound="one name or more")
+    return chosen
+
+
+def _check_elsewhere(target: Path, read: Path) -> None:
+    if target == read or target in read.parents:
+        raise refuse("parts_same", argument="target")
+
+
+def _check_unchanged(source: Source) -> None:
+    for part in source.parts:
+        for tensor in part.values():
+            tensor.check_unchanged()
+
+
+def _silent(done: int, total: int) -> None:
+    """Nobody wants to know."""

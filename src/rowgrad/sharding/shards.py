@@ -1,0 +1,294 @@
+"""The shards of a table as files: find and read the source, write the target."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import refuse
+from . import files as npy_file
+from . import files as safetensors_file
+from .files import DTYPES, Array, InCheckpoint, Stored, put_in_place, size_of, sync, temporary_folder
+from .files import read_npy_header as read_npy
+from .files import read_safetensors_header as read_safetensors
+from .layout import FORMATS, MANIFEST, TABLE, Layout, check_name, parse_name, part_name, read_manifest
+from .rule import shard_sizes
+
+# -- Parts as they are found ------------------------------------------------------------------------------------------
+
+# Parts as they are found: a folder of files, a single file, or tensors of one of TensorFlow's checkpoints.
+
+if TYPE_CHECKING:
+    from ..checkpoint import Checkpoint
+
+Part = Mapping[str, Stored]
+Chosen = Mapping[str, str]  # names that tensors are to have -> names they have
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Parts in their order, the manifest if there was one, and metadata that all parts share."""
+
+    path: Path
+    parts: Sequence[Part]
+    format: str
+    manifest: Layout | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+def open_source(path: Path, tensors: Chosen | None) -> Source:
+    """What a path means."""
+    if path.is_file() and path.suffix[1:] in FORMATS:
+        told = parse_name(path.name)
+        if told is not None and told[1] != 1:
+            why = f"this is part {told[0]} of {told[1]}; the source of all is their folder"
+            raise refuse("parts_malformed", file=path, why=why)
+        found = _from_files(path, [[path]], path.suffix[1:], None)
+    elif path.is_dir() and (grouped := _part_files(path)):
+        manifest = read_manifest(path)
+        found = _from_files(path, *_whole_set(path, grouped, manifest), manifest)
+    elif (path.is_dir() and (path / "checkpoint").is_file()) or path.suffix == ".index" or _beside(path).is_file():
+        return _from_checkpoint(path, tensors)
+    elif path.exists():
+        raise refuse("parts_malformed", file=path, why=_no_part(path))
+    else:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return found if tensors is None else _chosen(found, tensors)
+
+
+def _no_part(path: Path) -> str:
+    """What is wanted, in the user's own numbers where the files that are there suggest them."""
+    arrays = sorted(f for f in path.iterdir() if f.suffix[1:] in FORMATS) if path.is_dir() else []
+    if not arrays:
+        return f"there is no part, {part_name(0, 1, 'npy')} or the like"
+    wanted = [part_name(k, len(arrays), arrays[0].suffix[1:]) for k in (0, len(arrays) - 1)]
+    return (
+        f"there is no part: {arrays[0].name} is not a part's name; parts are named by their numbers, {wanted[0]} to"
+        f" {wanted[1]} if these are {len(arrays)}"
+    )
+
+
+def _beside(prefix: Path) -> Path:
+    return Path(f"{prefix}.index")
+
+
+def _part_files(folder: Path) -> dict[tuple[int, str], dict[int, list[str]]]:
+    """Names of files, by number of parts and format, then by the part's number."""
+    found: dict[tuple[int, str], dict[int, list[str]]] = {}
+    for name in sorted(os.listdir(folder)):
+        told = parse_name(name)
+        if told is not None:
+            found.setdefault((told[1], told[2]), {}).setdefault(told[0], []).append(name)
+    return found
+
+
+def _whole_set(
+    folder: Path, grouped: dict[tuple[int, str], dict[int, list[str]]], manifest: Layout | None
+) -> tuple[list[list[Path]], str]:
+    """The files of every part of the one set that is meant."""
+    if manifest is not None:
+        parts, format = manifest.parts, manifest.format
+    elif len(grouped) == 1:
+        parts, format = next(iter(grouped))
+    else:
+        sets = ", ".join(f"{parts} parts in .{format}" for parts, format in sorted(grouped))
+        raise refuse("parts_value", file=folder, what="sets of parts", value=sets, bound="one, or named by a manifest")
+    numbers = grouped.get((parts, format), {})
+    beyond = [n for n in numbers if n >= parts]
+    if beyond:
+        raise refuse("parts_value", file=folder, what="number of a part", value=beyond[0], bound=f"below {parts}")
+    missing = next((n for n in range(parts) if n not in numbers), None)
+    if missing is not None or parts == 0:
+        raise refuse("parts_missing", file=folder, value=missing or 0, bound=parts)
+    return [[folder / name for name in numbers[n]] for n in range(parts)], format
+
+
+def _from_files(path: Path, files: list[list[Path]], format: str, manifest: Layout | None) -> Source:
+    for file in (f for part in files for f in part):
+        if not file.is_file():  # a pipe of that name would wait for a writer
+            raise refuse("parts_malformed", file=file, why="it is no plain file")
+    if format == "npy":
+        return Source(path, [_npy_part(part) for part in files], format, manifest)
+    read = [read_safetensors(part[0]) for part in files]
+    first = read[0][1]
+    shared = {k: v for k, v in first.items() if all(metadata.get(k) == v for _, metadata in read)}
+    return Source(path, [tensors for tensors, _ in read], format, manifest, shared)
+
+
+def _npy_part(files: list[Path]) -> Part:
+    names = [parse_name(file.name) for file in files]
+    return {TABLE if told is None else told[3]: read_npy(file) for told, file in zip(names, files, strict=True)}
+
+
+def _chosen(found: Source, tensors: Chosen) -> Source:
+    for part in found.parts:
+        missing = [old for old in tensors.values() if old not in part]
+        if missing:
+            raise refuse("parts_no_tensor", file=found.path, value=repr(missing[0]), bound=", ".join(map(repr, part)))
+    parts = [{new: part[old] for new, old in tensors.items()} for part in found.parts]
+    manifest = found.manifest
+    if manifest is not None:
+        kept = {new: manifest.tensors[old] for new, old in tensors.items() if old in manifest.tensors}
+        manifest = Layout(manifest.format, manifest.strategy, manifest.parts, manifest.rows, kept)
+    return Source(found.path, parts, found.format, manifest, found.metadata)
+
+
+def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
+    """Tensors under one name are one part; shards under names of their own are as many as there are."""
+    from ..checkpoint import Checkpoint  # loaded where it is needed
+    from ..checkpoint.tables import shard_names
+
+    checkpoint = Checkpoint(path)
+    if tensors is None:
+        names = checkpoint.names()
+        told = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise refuse("parts_which", file=checkpoint.prefix, argument="tensors", value=told)
+    found: dict[str, list[Stored]] = {}
+    for new, old in tensors.items():
+        shards = [old] if old in checkpoint else shard_names(checkpoint, old)
+        found[new] = [_in_checkpoint(checkpoint, shard) for shard in shards]
+    count = max(map(len, found.values()), default=0)
+    for new, shards_ in found.items():
+        if len(shards_) != count and shards_[0].shape:
+            what = f"number of shards of {tensors[new]!r}"
+            raise refuse("parts_value", file=checkpoint.prefix, what=what, value=len(shards_), bound=count)
+    # A scalar that was saved once belongs to every part.
+    parts = [{new: shards[k] if len(shards) > 1 else shards[0] for new, shards in found.items()} for k in range(count)]
+    return Source(checkpoint.prefix, parts, "safetensors")
+
+
+def _in_checkpoint(checkpoint: Checkpoint, name: str) -> Stored:
+    dtype = next((known for known, numpys in DTYPES.items() if numpys == checkpoint.dtype(name)), "string")
+    if dtype == "string":
+        raise refuse("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="parts in any")
+    return InCheckpoint(checkpoint, name, dtype, checkpoint.shape(name))
+
+
+# -- Parts as they are made -------------------------------------------------------------------------------------------
+
+# Parts as they are made: in a folder of another name beside the target, which takes its place when all is there.
+
+Place = tuple[str, int]  # a file's name, and where in it a tensor begins
+
+
+class Target:
+    """A folder that is being filled: files of the right size, to which rows are written in any order."""
+
+    def __init__(self, folder: Path, layout: Layout, metadata: dict[str, str]) -> None:
+        self.layout, self._folder, self._metadata = layout, folder, metadata
+        self._places: list[dict[str, Place]] = []
+
+    def plan(self) -> tuple[list[tuple[str, bytes, int]], int]:
+        """Name, header and size of every file, and bytes in all."""
+        files = []
+        for number, rows in enumerate(shard_sizes(self.layout.rows, self.layout.parts)):
+            tensors = {
+                name: (t.dtype, (rows, *t.shape[1:]) if t.by_rows else t.shape)
+                for name, t in self.layout.tensors.items()
+            }
+            made, places = self._part(number, tensors)
+            files += made
+            self._places.append(places)
+        return files, sum(size for _, _, size in files)
+
+    def _part(
+        self, number: int, tensors: dict[str, tuple[str, tuple[int, ...]]]
+    ) -> tuple[list[tuple[str, bytes, int]], dict[str, Place]]:
+        format, parts = self.layout.format, self.layout.parts
+        if format == "safetensors":
+            name = part_name(number, parts, format)
+            head, offsets = safetensors_file.safetensors_header(tensors, self._metadata)
+            size = len(head) + sum(size_of(*tensor) for tensor in tensors.values())
+            return [(name, head, size)], {tensor: (name, offset) for tensor, offset in offsets.items()}
+        files, places = [], {}
+        for tensor, (dtype, shape) in tensors.items():
+            name, head = part_name(number, parts, format, tensor), npy_file.npy_header(dtype, shape)
+            files.append((name, head, len(head) + size_of(dtype, shape)))
+            places[tensor] = name, len(head)
+        return files, places
+
+    def create(self, files: list[tuple[str, bytes, int]]) -> None:
+        """Make the files, at first without rows."""
+        for name, head, size in files:
+            with (self._folder / name).open("xb") as file:
+                file.write(head)
+                file.truncate(size)
+
+    def write(self, part: int, tensor: str, begin: int, rows: Array) -> None:
+        """Write rows, as bytes, from row `begin` of a part on."""
+        name, offset = self._places[part][tensor]
+        with open(self._folder / name, "r+b", buffering=0) as file:
+            file.seek(offset + begin * rows.itemsize)
+            view = rows.view(np.uint8).data
+            while view:
+                view = view[file.write(view) :]
+
+    def finish(self) -> None:
+        """Bring all to the disk, the manifest last."""
+        for name in sorted({place[0] for part in self._places for place in part.values()}):
+            sync(self._folder / name)
+        manifest = self._folder / MANIFEST
+        manifest.write_text(json.dumps(self.layout.to_json(), indent=1) + "\n", encoding="utf-8")
+        sync(manifest)
+        sync(self._folder)
+
+
+@contextmanager
+def new_target(path: Path, layout: Layout, metadata: dict[str, str], overwrite: bool) -> Iterator[Target]:
+    """A target to be filled; at the end it is in its place, or after an error there is nothing of it."""
+    check_layout(path, layout)
+    _check_free(path, overwrite)
+    with temporary_folder(path) as folder:
+        target = Target(folder, layout, metadata)
+        files, needed = target.plan()
+        if needed > shutil.disk_usage(path.parent).free:
+            raise _no_space(errno.ENOSPC, path, needed)
+        try:
+            target.create(files)
+            yield target
+            target.finish()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise _no_space(error.errno, path, needed) from error
+            raise
+        _check_free(path, overwrite)  # moving rows takes a while: files may have been added meanwhile
+        put_in_place(folder, path, overwrite)
+
+
+def check_layout(path: Path, layout: Layout) -> None:
+    """Refuse names and dtypes that the files' format does not have."""
+    for name, tensor in layout.tensors.items():
+        if layout.format == "npy":
+            check_name(name, path)
+        elif tensor.dtype not in safetensors_file.CODES or name == safetensors_file.METADATA:
+            raise refuse("parts_dtype", file=path, what=repr(name), value=tensor.dtype, bound=".safetensors")
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    """Whether something stands there, and may be replaced: parts alone are."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
+    if not os.path.lexists(path):
+        return
+    if not path.is_dir():
+        raise FileExistsError(errno.EEXIST, "this is a file; parts go into a folder", str(path))
+    names = sorted(os.listdir(path))
+    if names and not overwrite:
+        raise FileExistsError(errno.EEXIST, "there is something already; overwrite replaces parts", str(path))
+    strange = [n for n in names if (n != MANIFEST and parse_name(n) is None) or (path / n).is_dir()]
+    if strange:
+        raise FileExistsError(errno.EEXIST, f"this folder holds other things than parts: {strange[0]}", str(path))
+
+
+def _no_space(number: int, path: Path, needed: int) -> OSError:
+    free = shutil.disk_usage(path.parent).free
+    return OSError(number, f"{os.strerror(number)}: {needed} bytes are needed, {free} are free", str(path))

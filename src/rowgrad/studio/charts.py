@@ -1,0 +1,196 @@
+"""Numbers over the runs of a page: one element of a result after every step, the latest 100,000 of each."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._catalog.spec import COMPLEX
+from .._runtime.arrays import Array, aval_of
+from ..graph.page import End, PageError
+from ..graph.session import ClientSession
+
+KEPT = 100_000  # points of a series
+SENT = 2_000
+MOST_SERIES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One element of a pin's value, or of one entry where the pin is a list."""
+
+    block: str
+    pin: str
+    entry: int | None = None
+    at: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`loss.output`, `table.output[2,0]`."""
+        told = str(End(self.block, self.pin, self.entry))
+        return told + (f"[{','.join(map(str, self.at))}]" if self.at else "")
+
+    def json(self) -> dict[str, Any]:
+        """As a browser names it."""
+        return {"block": self.block, "pin": self.pin, "entry": self.entry, "at": [*self.at], "label": self.label}
+
+    def read(self, session: ClientSession) -> float:
+        """The number now, NaN where there is none."""
+        found = session.result(self.block, self.pin)
+        if isinstance(found, list):
+            entry = self.entry or 0
+            found = found[entry] if entry < len(found) else None
+        return math.nan if found is None else number(found, self.at)
+
+
+def number(array: Array, at: Sequence[int]) -> float:
+    """An element as a float, NaN where it is none."""
+    if array.size == 1 and not at:
+        at = (0,) * array.ndim
+    if len(at) != array.ndim or any(i >= size for i, size in zip(at, array.shape, strict=True)):
+        return math.nan
+    if array.dtype.kind in "cOT":  # float would take the real part of one, and read the text of the others
+        return math.nan
+    if array.dtype.names is not None:
+        array = array.view(array.dtype[0])
+    return float(array[tuple(at)])
+
+
+def is_number(array: Array) -> bool:
+    """Whether an array is one real number."""
+    return array.size == 1 and aval_of(array).dtype not in (*COMPLEX, "string")
+
+
+class _Points:
+    """A ring of (run, value), made as long as it must be."""
+
+    def __init__(self) -> None:
+        self._data = np.empty((64, 2))
+        self._first = 0
+        self._count = 0
+
+    def add(self, run: int, value: float) -> None:
+        if self._count == len(self._data) < KEPT:
+            larger = np.empty((min(2 * self._count, KEPT), 2))
+            larger[: self._count] = self.all()
+            self._data, self._first = larger, 0
+        self._data[(self._first + self._count) % len(self._data)] = run, value
+        if self._count == len(self._data):
+            self._first = (self._first + 1) % len(self._data)
+        else:
+            self._count += 1
+
+    def all(self) -> Array:
+        return np.roll(self._data, -self._first, axis=0)[: self._count] if self._first else self._data[: self._count]
+
+    def keep_until(self, run: int) -> None:
+        kept = self.all()
+        kept = kept[kept[:, 0] <= run].copy()
+        self._count, self._first = len(kept), 0
+        self._data = np.empty((max(64, len(kept)), 2))
+        self._data[: len(kept)] = kept
+
+
+class Trends:
+    """The series of one page: those that are watched, or without any every number that a session fetches."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: list[Watched] | None = None
+        self._points: dict[str, _Points] = {}
+        self._fetched: set[str] = set()  # labels of numbers that sessions fetch
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether somebody chose the series."""
+        return self._watched is not None
+
+    def watch(self, watched: list[Watched] | None) -> None:
+        """From now on these; None: what sessions fetch. Points of series that stay are kept."""
+        with self._lock:
+            self._watched = watched
+            labels = self._fetched if watched is None else {w.label for w in watched}
+            self._points = {label: p for label, p in self._points.items() if label in labels}
+            for made in watched or ():
+                self._points.setdefault(made.label, _Points())
+
+    def begin(self, run: int, session: ClientSession) -> None:
+        """Let series that have no point yet begin with what was computed last."""
+        with self._lock:
+            for watched in self._watched or ():
+                points = self._points[watched.label]
+                if not len(points.all()) and not math.isnan(value := _seen(watched, session)):
+                    points.add(run, value)
+
+    def series(self) -> list[dict[str, Any]]:
+        """What is watched."""
+        with self._lock:
+            return [w.json() for w in self._all()]
+
+    def _all(self) -> list[Watched]:
+        return self._default() if self._watched is None else self._watched
+
+    def _default(self) -> list[Watched]:
+        found = []
+        for label in self._points:
+            try:
+                end = End.parse(label)
+            except PageError:
+                continue
+            found.append(Watched(end.block, end.pin, end.index))
+        return found
+
+    def record(self, run: int, session: ClientSession, fetched: Mapping[str, Array]) -> None:
+        """The numbers after a step."""
+        with self._lock:
+            if self._watched is not None:
+                for watched in self._watched:
+                    self._points[watched.label].add(run, _seen(watched, session))
+                return
+            for name, array in fetched.items():
+                if name in self._points or (len(self._points) < MOST_SERIES and is_number(array)):
+                    self._fetched.add(name)
+                    self._points.setdefault(name, _Points()).add(run, number(array, ()))
+
+    def points(self, since: int) -> list[dict[str, Any]]:
+        """The points after run `since` of every series, picked evenly where there are many; the last always.
+
+        With each is said which element it is, where a name tells.
+        """
+        with self._lock:
+            found = {label: points.all().copy() for label, points in self._points.items()}
+            known = {w.label: w.json() for w in self._all()}
+        return [
+            known.get(label, {}) | {"label": label, "points": _thinned(points[points[:, 0] > since])}
+            for label, points in found.items()
+        ]
+
+    def go_back(self, run: int) -> None:
+        """Forget what came after a run."""
+        with self._lock:
+            for points in self._points.values():
+                points.keep_until(run)
+
+    def clear(self) -> None:
+        """Forget all points; what is watched stays."""
+        with self._lock:
+            self._points = {} if self._watched is None else {w.label: _Points() for w in self._watched}
+            self._fetched = set()
+
+
+def _seen(watched: Watched, session: ClientSession) -> float:
+    try:
+        return watched.read(session)
+    except ValueError:  # the page no longer has such a pin
+        return math.nan
+
+
+def _thinned(points: Array) -> list[list[Any]]:
+    if len(points) > SENT:
+        points = points[np.unique(np.linspace(0, len(points) - 1, SENT).round().astype(np.int64))]
+    return [[int(run), value if math.isfinite(value) else None] for run, value in points.tolist()]

@@ -1,0 +1,299 @@
+"""The HTTP server: static files of the page, the stream of events, and one route for all verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import json
+import queue
+import re
+import secrets
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ..errors import OpError
+from . import verbs
+from .access import Access
+from .events import Listener
+from .http_requests import Body, Guard, Held, Hosts, RefusedError, Workers, error_bytes, parse_object
+from .limits import LIMITS, Limits
+
+# -- The page, its script and its style -------------------------------------------------------------------------------
+
+# The page, its script and its style: files of one folder, found by their exact names and by nothing else.
+
+FOLDER = Path(__file__).parent / "static"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+}
+_PACKED = {".html", ".js", ".css", ".json", ".svg", ".txt"}
+
+
+class _File(NamedTuple):
+    changed: int
+    plain: bytes
+    packed: bytes | None
+    kind: str
+    tag: str
+
+
+class StaticFiles:
+    """The files there are when the server starts. What a client sends is looked up among them, never in the disk."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        found = (p for p in sorted(folder.rglob("*")) if p.suffix in _TYPES and p.is_file())
+        self._paths = {f"/{p.relative_to(folder).as_posix()}": p for p in found}
+        if "/index.html" in self._paths:
+            self._paths["/"] = self._paths["/index.html"]
+        self._files: dict[Path, _File] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Response:
+        """The file a path names, packed where the browser can unpack it, or word that it has not changed."""
+        name = request.scope["raw_path"].decode("latin-1")
+        path = self._paths.get(name)
+        if path is None:
+            if name == "/":
+                raise RefusedError(503, "NotBuilt", "the studio's page is not built: there is no static/index.html")
+            raise RefusedError(404, "NotFound", f"there is no {name[:80]!r}")
+        file = self._read(path)
+        accepted = {part.partition(";")[0].strip() for part in request.headers.get("accept-encoding", "").split(",")}
+        packed = file.packed if "gzip" in accepted else None
+        tag = f'"{file.tag}{"-gz" if packed is not None else ""}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if tag in (part.strip() for part in request.headers.get("if-none-match", "").split(",")):
+            return Response(status_code=304, headers=headers)
+        if packed is not None:
+            headers["Content-Encoding"] = "gzip"
+        return Response(file.plain if packed is None else packed, headers=headers | {"Content-Type": file.kind})
+
+    def _read(self, path: Path) -> _File:
+        """The file as it is now: it may be built anew while the server runs."""
+        changed = path.stat().st_mtime_ns
+        with self._lock:
+            file = self._files.get(path)
+            if file is None or file.changed != changed:
+                plain = path.read_bytes()
+                packed = gzip.compress(plain, 6, mtime=0) if path.suffix in _PACKED else None
+                tag = hashlib.sha256(plain).hexdigest()[:24]
+                file = self._files[path] = _File(changed, plain, packed, _TYPES[path.suffix], tag)
+            return file
+
+
+# -- `GET /api/events` ------------------------------------------------------------------------------------------------
+
+# `GET /api/events`: what happens, one JSON document per line, for as long as a window listens.
+
+if TYPE_CHECKING:
+    from .studio import Studio
+
+_WINDOW = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_BEAT = {"event": "beat"}
+
+
+class EventsStream:
+    """Streams of a studio's events. Each waits in a thread of its own, so there are no more of them than windows."""
+
+    def __init__(self, studio: Studio, limits: Limits) -> None:
+        self._hub, self._limits = studio.hub, limits
+        self._workers = Workers("rowgrad-events", limits.windows, limits.windows)
+
+    def answer(self, request: Request) -> Response:
+        """Begin to stream."""
+        window = request.query_params.get("window", "")
+        if not _WINDOW.fullmatch(window):
+            text = f"events: window must be 1 to 64 letters, digits, - or _; got {window[:80]!r}"
+            raise RefusedError(400, "InvalidArgumentError", text)
+        try:
+            listener = self._hub.listen(window)
+        except queue.Full as full:
+            raise RefusedError(503, "Busy", str(full)) from None
+        return StreamingResponse(
+            self._lines(listener), media_type="application/x-ndjson", headers={"Cache-Control": "no-store"}
+        )
+
+    async def _lines(self, listener: Listener) -> AsyncIterator[bytes]:
+        """A beat at once, so that the window knows that it is heard; then events, or a beat where there are none."""
+        try:
+            yield _line(_BEAT)
+            while not listener.closed:
+                waiting = self._workers.submit(partial(listener.take, self._limits.beat_seconds))
+                events = await asyncio.wrap_future(waiting)
+                if events or not listener.closed:
+                    yield b"".join(map(_line, events or (_BEAT,)))
+        finally:  # the client has gone, or the server stops
+            self._hub.leave(listener)
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+# -- The studio over HTTP ---------------------------------------------------------------------------------------------
+
+# The studio over HTTP: files of the page, verbs, events. What a verb does is none of its business.
+
+if TYPE_CHECKING:
+    from .studio import Studio
+
+
+def make_app(
+    studio: Studio, hosts: Hosts, access: Access, limits: Limits = LIMITS, static: Path = FOLDER, debug: bool = False
+) -> ASGIApp:
+    """The whole application, its guard in front."""
+    files, events, answers = StaticFiles(static), EventsStream(studio, limits), _Verbs(studio, limits, debug)
+
+    async def file(request: Request) -> Response:
+        return files.answer(request)
+
+    async def stream(request: Request) -> Response:
+        return events.answer(request)
+
+    app = Starlette(
+        routes=[
+            Route("/api/events", stream, methods=["GET"]),
+            Route("/api/{verb}", answers.answer, methods=["POST"]),
+            Route("/{path:path}", file, methods=["GET"]),  # HEAD comes with it
+        ],
+        exception_handlers={
+            RefusedError: _refused,
+            HTTPException: _not_found,
+            ClientDisconnect: _gone,
+            Exception: _unexpected,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, hosts, access, limits)
+
+
+class _Verbs:
+    """Reads what is asked, has it answered in a thread, and waits for it as long as a person would."""
+
+    def __init__(self, studio: Studio, limits: Limits, debug: bool) -> None:
+        self._studio, self._limits, self._debug = studio, limits, debug
+        self._held = Held(limits.held_bytes)
+        self._workers = Workers("rowgrad-verb", limits.threads, limits.waiting)
+
+    async def answer(self, request: Request) -> Response:
+        name = request.path_params["verb"]
+        try:
+            takes_file = verbs.find(name).takes_file
+        except verbs.UnknownVerbError as error:
+            return _json(404, error_bytes(verbs.error_json(error)))
+        if not takes_file and request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise RefusedError(415, "TypeRefused", f"{name} takes Content-Type: application/json")
+        limits = self._limits
+        bounds = (limits.file_bytes, 1) if takes_file else (limits.json_bytes, limits.json_weight)
+        body = Body(self._held, *bounds)
+        try:
+            raw = await body.read(request.headers, request.stream(), limits)
+            query = _query(request) if takes_file else None
+            future = self._workers.submit(partial(self._work, name, raw, query))
+        except BaseException:
+            body.release()
+            raise
+        del raw
+        # The thread may outlast the wait for it, and holds the body as long.
+        future.add_done_callback(partial(_from_thread, asyncio.get_running_loop(), body))
+        try:
+            async with asyncio.timeout(limits.answer_seconds):
+                return _json(*await asyncio.wrap_future(future))
+        except TimeoutError:
+            text = f"{name} has given no answer in {limits.answer_seconds:g} seconds; it may still go on"
+            raise RefusedError(503, "TooSlow", text) from None
+
+    def _work(self, name: str, raw: bytes, query: dict[str, str] | None) -> tuple[int, bytes]:
+        """The status and the document; in a thread."""
+        try:
+            given, file = (parse_object(raw, self._limits), b"") if query is None else (query, raw)
+            result = verbs.answer(self._studio, name, given, file)
+        except (OpError, ValueError, TypeError) as error:
+            if self._debug:
+                traceback.print_exception(error)
+            return 400, _error(verbs.error_json(error))
+        except RefusedError as refused:
+            return refused.status, error_bytes(refused.facts)
+        except queue.Full as error:
+            return 503, _error(verbs.error_json(error) | {"kind": "Busy"})
+        except MemoryError as error:
+            return 503, _error(verbs.error_json(error) | {"message": "there is not enough memory for this"})
+        except OSError as error:  # a full disk, a folder that is gone: the user can do something about it
+            return 500, _error(verbs.error_json(error))
+        except BaseException as error:  # a thread's SystemExit, too, would go through the event loop
+            return 500, error_bytes(_told_on_stderr(error, name))
+        try:
+            return 200, json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
+        except (ValueError, TypeError, RecursionError) as error:  # the verb's fault, not the client's
+            return 500, error_bytes(_told_on_stderr(error, name))
+
+
+def _query(request: Request) -> dict[str, str]:
+    pairs = request.query_params.multi_items()
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RefusedError(400, "InvalidArgumentError", "an argument stands twice in the query")
+    return found
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, body: Body, future: Future[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended before the thread
+        loop.call_soon_threadsafe(body.release)
+
+
+def _json(status: int, document: bytes, headers: dict[str, str] | None = None) -> Response:
+    headers = {"Cache-Control": "no-store"} | (headers or {})
+    return Response(document, status, headers, "application/json")
+
+
+def _error(facts: dict[str, Any]) -> bytes:
+    return json.dumps({"error": facts}, default=str).encode()
+
+
+def _told_on_stderr(error: BaseException, place: str) -> dict[str, Any]:
+    """An error nobody expected: the client gets a number to look for, and nothing of the program's inside."""
+    number = secrets.token_hex(4)
+    sys.stderr.write(f"rowgrad studio: error {number} in {place}\n{''.join(traceback.format_exception(error))}")
+    sys.stderr.flush()
+    text = f"an error nobody expected, number {number}; the terminal of `rowgrad studio` shows where"
+    return RefusedError(500, "Unexpected", text).facts
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return _json(error.status, error_bytes(error.facts), error.headers)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _json(error.status_code, error_bytes(RefusedError(404, "NotFound", "there is no such address").facts))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return _json(400, b"")  # nobody is there to read it
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return _json(500, error_bytes(_told_on_stderr(error, request.url.path)))

@@ -1,0 +1,413 @@
+"""HTTP requests before a verb handles them: access checks, bodies within limits, and the threads that run verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import queue
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import InvalidArgumentError
+from .access import Access
+from .limits import MEBIBYTE, Limits
+
+# -- What the server itself refuses, before or beside a verb ----------------------------------------------------------
+
+# What the server itself refuses, before or beside a verb; told in the form that verbs' errors have.
+
+
+class RefusedError(Exception):
+    """A request that gets no answer of a verb: a status, a short name for programs, and a sentence."""
+
+    def __init__(self, status: int, kind: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message = status, kind, message
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As `verbs.error_json` has it."""
+        told = {"kind": self.kind, "message": self.message, "text": self.message}
+        return told | {"block": None, "pin": None, "place": None}
+
+
+def error_bytes(facts: dict[str, Any]) -> bytes:
+    """The document of an error."""
+    return json.dumps({"error": facts}).encode()
+
+
+# -- Threads that answer verbs ----------------------------------------------------------------------------------------
+
+# Threads that answer verbs: a bounded number, a bounded queue, and none that keeps the process from ending.
+
+_Job = tuple[Future[Any], Callable[[], Any]]
+
+
+class Workers:
+    """Threads are started as they are needed. One whose client has gone works on and counts until it is done.
+
+    The pools of the standard library and of anyio either wait for such a thread at the end or forget to count it.
+    """
+
+    def __init__(self, name: str, threads: int, waiting: int) -> None:
+        self._name, self._most = name, threads
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._room = threads + waiting
+        self._taken = 0  # jobs that wait or run
+        self._threads = 0
+
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        """Have it done; refused where too many wait already."""
+        with self._lock:
+            if self._taken >= self._room:
+                raise RefusedError(503, "Busy", f"{self._taken} requests wait already; try again", retry_after="1")
+            self._taken += 1
+            if self._threads < min(self._taken, self._most):
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        future: Future[Any] = Future()
+        self._jobs.put((future, job))
+        return future
+
+    def close(self) -> None:
+        """Let threads end when they have nothing to do."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (found := self._jobs.get()) is not None:
+            future, job = found
+            try:
+                if future.set_running_or_notify_cancel():  # or nobody waits for it any more
+                    future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                with self._lock:
+                    self._taken -= 1
+            del found, future, job  # a thread that waits holds on to no body and no result
+
+
+# -- The JSON of a request, read strictly -----------------------------------------------------------------------------
+
+# The JSON of a request, read strictly: one object, in UTF-8, nested and branched within bounds.
+
+# One that does not end goes to the end: or the search would begin anew at every quote in it.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+_MOST_DIGITS = 1000  # as in files of pages
+
+
+def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
+    """The arguments of a verb."""
+    _check_nesting(raw, limits)
+    try:
+        found = _DECODER.decode(raw.decode("utf-8"))
+        if rb"\u" in raw:  # half a character can be written as an escape only, and no file and no answer takes it
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"the request is not UTF-8: byte {error.start} is {raw[error.start]:#04x}") from None
+    except UnicodeEncodeError:
+        raise InvalidArgumentError("the request has half a character in it, a lone surrogate") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidArgumentError(f"the request is not JSON: {error.msg}, {where}") from None
+    if not isinstance(found, dict):
+        raise InvalidArgumentError(f"the request must be a JSON object; got {type(found).__name__}")
+    return found
+
+
+def _check_nesting(raw: bytes, limits: Limits) -> None:
+    """Refuse what would run out of stack, or of memory, before it is parsed."""
+    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKET)
+    if len(brackets) > 2 * limits.json_parts:
+        raise InvalidArgumentError(f"the request has more than {limits.json_parts} lists and objects")
+    opens = np.isin(np.frombuffer(brackets, np.uint8), np.frombuffer(b"[{", np.uint8))
+    depth = np.cumsum(np.where(opens, np.int8(1), np.int8(-1)), dtype=np.int32).max(initial=0)
+    if depth > limits.json_depth:
+        text = f"lists and objects are nested {depth} deep in the request; at most {limits.json_depth} are read"
+        raise InvalidArgumentError(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidArgumentError(f"the request has an object with the key {twice[:60]!r} twice")
+    return made
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise InvalidArgumentError(f"the request has an integer of {len(digits)} digits; {_MOST_DIGITS} are the most")
+    return int(digits)
+
+
+def _constant(name: str) -> Any:
+    raise InvalidArgumentError(f'the request has {name} in it, which is not JSON; write it as a string, "{name}"')
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
+
+
+# -- Bodies of requests, read within bounds ---------------------------------------------------------------------------
+
+# Bodies of requests, read within bounds: of one, of all together, and of time.
+
+
+class Held:
+    """Bytes that requests hold. Only the event loop changes it, so it needs no lock."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.now = most, 0
+
+    def take(self, size: int) -> None:
+        """Hold so many more, or refuse."""
+        if self.now + size > self.most:
+            raise RefusedError(503, "Busy", "other large requests are being answered; try again", retry_after="1")
+        self.now += size
+
+    def give_back(self, size: int) -> None:
+        """Hold so many less."""
+        self.now -= size
+
+
+class Body:
+    """The bytes of one request, and what they count for; `release` once nothing refers to them."""
+
+    def __init__(self, held: Held, limit: int, weight: int) -> None:
+        self._held, self._limit, self._weight = held, limit, weight
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    async def read(self, headers: Mapping[str, str], stream: AsyncIterator[bytes], limits: Limits) -> bytes:
+        """All of it."""
+        if headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise RefusedError(415, "Compressed", "bodies are not decompressed; send it as it is")
+        length = headers.get("content-length")
+        if length is not None and int(length) > self._limit:  # digits only: h11 has seen to it
+            raise self._too_large(f"{int(length)} bytes")
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                async for part in stream:
+                    self._add(part)
+        except TimeoutError:
+            text = f"the request's body was not there after {limits.body_seconds:g} seconds"
+            raise RefusedError(408, "TooSlow", text, connection="close") from None
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        return whole
+
+    def _add(self, part: bytes) -> None:
+        size = self._size + len(part)
+        if size > self._limit:
+            raise self._too_large("more")
+        self._held.take(len(part) * self._weight)
+        self._size = size
+        self._parts.append(part)
+
+    def release(self) -> None:
+        """The bytes are needed no more."""
+        self._parts.clear()
+        self._held.give_back(self._size * self._weight)
+        self._size = 0
+
+    def _too_large(self, got: str) -> RefusedError:
+        most = f"{self._limit / MEBIBYTE:g} MiB" if self._limit >= MEBIBYTE else f"{self._limit} bytes"
+        return RefusedError(413, "TooLarge", f"a request of this kind may have {most}; got {got}")
+
+
+# -- Who may ask ------------------------------------------------------------------------------------------------------
+
+# Who may ask: judged from a request's head alone, before anything of its body is read.
+#
+# A studio listens on the user's own machine, where every page of the internet that is open in the same browser can
+# send requests, too. What keeps them out: the Host must be ours (or a name that an attacker points at 127.0.0.1 would
+# do), the Origin must be ours, and every request but those for the page's own files must carry the session of a
+# window or the token of a program (`access`).
+
+TOKEN_HEADER = "X-Rowgrad-Token"
+PAGE_HEADER = "X-Rowgrad-Page"
+LAUNCH_HEADER = "X-Rowgrad-Launch"
+CONTROL_HEADER = "X-Rowgrad-Control"
+ENTER, LINK = "/api/enter", "/api/link"
+_NO_ACCESS = "this window has no access to the studio: run `rowgrad studio --link` and open the address that it prints"
+_NO_LAUNCH = (
+    "this address was used before or has expired: run `rowgrad studio --link` and open the address that it prints"
+)
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Hosts:
+    """The names this server goes by, as a Host header writes them."""
+
+    def __init__(self, port: int, names: Iterable[str] = (), any_address: bool = False) -> None:
+        self._port, self._any_address = port, any_address
+        self._names = {name.lower() for name in (*LOCAL_NAMES, *names)}
+
+    def __contains__(self, host: str) -> bool:
+        name, colon, port = host.lower().rpartition(":")
+        if not colon or host.endswith("]"):  # without a port, which is 80 then
+            name, port = host.lower(), "80"
+        if port != str(self._port):
+            return False
+        return name in self._names or (self._any_address and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an address: nobody but its owner can make a browser connect to it under that name."""
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return False
+    return True
+
+
+class Guard:
+    """Stands before the application: judges heads, counts requests, and puts its headers on every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, access: Access, limits: Limits) -> None:
+        self._app, self._hosts, self._access, self._limits = app, hosts, access, limits
+        self._requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request in, or answer it here."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return  # uvicorn is told to speak no other protocol
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            await send(message)
+
+        try:
+            heads = self._judge(scope)
+            if heads.path in (ENTER, LINK):
+                await self._answer_access(heads, send_with_headers)
+                return
+        except RefusedError as refused:
+            await answer_refused(refused, send_with_headers)
+            return
+        self._requests += 1
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            self._requests -= 1
+
+    def _judge(self, scope: Scope) -> _Heads:
+        heads = _Heads(scope)
+        if heads.size > self._limits.head_bytes:  # uvicorn lets pass what comes in one piece
+            text = f"the head is longer than {self._limits.head_bytes} bytes"
+            raise RefusedError(431, "TooLarge", text, connection="close")
+        path = heads.path
+        host = heads.single("host") or ""
+        if host not in self._hosts:
+            raise RefusedError(403, "HostRefused", f"this studio is not called {host[:80]!r}")
+        origin = heads.single("origin")
+        if origin is not None and origin.lower() != f"http://{host.lower()}":
+            raise RefusedError(403, "OriginRefused", f"pages of {origin[:80]!r} may not ask this studio")
+        self._judge_site(heads, path)
+        # What is judged here must be what is routed behind: /api%2Fevents would be routed as /api/events.
+        if not path.startswith("/") or path != scope["path"]:
+            raise RefusedError(404, "NotFound", f"there is no {path[:80]!r}")
+        allowed = ("GET", "HEAD") if not path.startswith("/api/") else ("GET",) if path == "/api/events" else ("POST",)
+        if scope["method"] not in allowed:
+            text = f"{path[:80]} takes {' and '.join(allowed)} only"
+            raise RefusedError(405, "MethodRefused", text, allow=", ".join(allowed))
+        if path.startswith("/api/") and path not in (ENTER, LINK) and not self._has_access(heads):
+            raise RefusedError(401, "AccessRefused", _NO_ACCESS, www_authenticate=TOKEN_HEADER)
+        if len(scope["query_string"]) > self._limits.query_bytes:
+            raise RefusedError(414, "TooLarge", f"the query is longer than {self._limits.query_bytes} bytes")
+        if path.startswith("/api/") and self._requests >= self._limits.requests:
+            text = f"{self._limits.requests} requests are being answered already; try again"
+            raise RefusedError(503, "Busy", text, retry_after="1")
+        return heads
+
+    def _has_access(self, heads: _Heads) -> bool:
+        cookies, key = heads.sent("Cookie"), heads.sent(PAGE_HEADER)
+        return self._access.is_token(heads.sent(TOKEN_HEADER)) or self._access.is_session(cookies, key)
+
+    async def _answer_access(self, heads: _Heads, send: Send) -> None:
+        """A session for the window that has a launch secret; a launch secret for `rowgrad studio --link`."""
+        access = self._access
+        if heads.path == ENTER:
+            if not access.use_launch(heads.sent(LAUNCH_HEADER)):
+                raise RefusedError(401, "LaunchRefused", _NO_LAUNCH, www_authenticate=LAUNCH_HEADER)
+            await _answer(200, {"key": access.page_key}, {"set-cookie": access.cookie}, send)
+            return
+        if not access.is_control(heads.sent(CONTROL_HEADER)):
+            raise RefusedError(401, "AccessRefused", _NO_ACCESS, www_authenticate=CONTROL_HEADER)
+        await _answer(200, {"launch": access.new_launch(), "token": access.token}, {}, send)
+
+    def _judge_site(self, heads: _Heads, path: str) -> None:
+        """What the browser says of who asks. Another port of this machine is the same site, not the same origin.
+
+        The page itself, which holds nothing secret, may be opened in a window of its own from anywhere: browsers say
+        "cross-site" of the file that opens it. Later requests of that page get the usual checks.
+        """
+        site = heads.single("sec-fetch-site")
+        if site in (None, "same-origin", "none"):
+            return
+        opens = heads.single("sec-fetch-mode") == "navigate" and heads.single("sec-fetch-dest") == "document"
+        if path != "/" or site not in ("same-site", "cross-site") or not opens:
+            raise RefusedError(403, "OriginRefused", "pages of other origins may not ask this studio")
+
+
+class _Heads:
+    """Headers by name; one that must stand once is refused where it stands twice."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._pairs: list[tuple[bytes, bytes]] = scope["headers"]
+        self.path = scope["raw_path"].decode("latin-1")
+
+    @property
+    def size(self) -> int:
+        """Bytes of names and values, and of the path."""
+        return len(self.path) + sum(len(name) + len(value) for name, value in self._pairs)
+
+    def single(self, name: str) -> str | None:
+        found = [value for key, value in self._pairs if key == name.encode()]
+        if len(found) > 1:
+            raise RefusedError(400, "HeaderRefused", f"the header {name} stands {len(found)} times")
+        return found[0].decode("latin-1") if found else None
+
+    def sent(self, name: str) -> str:
+        """The header's value; an empty text where it was not sent."""
+        return self.single(name.lower()) or ""
+
+
+async def answer_refused(refused: RefusedError, send: Send) -> None:
+    """Send a refusal."""
+    await _answer(refused.status, {"error": refused.facts}, refused.headers, send)
+
+
+async def _answer(status: int, document: dict[str, Any], more: dict[str, str], send: Send) -> None:
+    body = json.dumps(document).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), "cache-control": "no-store"} | more
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

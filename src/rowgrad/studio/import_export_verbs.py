@@ -1,0 +1,169 @@
+"""Verbs that import and export pages."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ResourceExhaustedError
+from ..graph import Page, PageError, Project, build, dumps
+from ..graph.enuspace import Imported, read_enuspace
+from ..graph.export import to_dot, to_python, to_svg
+from ..graph.io import files, strict_json
+from . import array_pool, page_names
+from .limits import MOST_EXPORTED, MOST_IMPORTED
+from .verbs import Asked, Json, verb
+
+# -- Drawings of enuSpace-TensorFlow that came as bytes ---------------------------------------------------------------
+
+# Drawings of enuSpace-TensorFlow that came as bytes; their reader wants a file, with the `.dat` file beside it.
+
+_KEPT = 86400.0  # seconds a .dat file waits for its drawing
+
+
+def keep_data(root: Path, stem: str, raw: bytes) -> None:
+    """Put a `.dat` file where the drawing of the same name will find it."""
+    folder = _folder(root)
+    array_pool.make_folder(folder)
+    _sweep(folder)
+    files.write_atomically(folder / f"{stem}.dat", raw)
+
+
+def read(root: Path, stem: str, ending: str, raw: bytes) -> Imported:
+    """The page a drawing shows."""
+    data = _folder(root) / f"{stem}.dat"
+    with tempfile.TemporaryDirectory(prefix="rowgrad-import-") as made:
+        drawing = Path(made) / f"{stem}{ending if ending in ('.svg', '.json') else ''}"
+        drawing.write_bytes(raw)
+        if data.is_file() and not data.is_symlink():
+            # Named as the reader looks for it, which takes what is behind the last dot for an ending.
+            os.symlink(data, drawing.with_suffix(".dat"))
+        return read_enuspace(drawing, follow_links=True)  # the link made here
+
+
+def _folder(root: Path) -> Path:
+    folder = root / array_pool.OWN / "imports"
+    array_pool.refuse_link(folder.parent, folder)
+    return folder
+
+
+def _sweep(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.dat"):
+            if path.lstat().st_mtime < time.time() - _KEPT:
+                files.remove(path)
+
+
+# -- What kind a file that came in is of, told by what is in it -------------------------------------------------------
+
+if TYPE_CHECKING:
+    from .studio import Studio
+
+_HEAD = 400  # bytes in which a file of ours says what it is
+
+
+def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[Page], list[dict[str, str]]]:
+    """The pages of a file, and remarks on what was left out or changed."""
+    tree = _ours(raw)
+    if tree is None:
+        imported = read(studio.folder.root, stem, ending, raw)
+        report = [{"level": r.level, "place": r.place, "message": r.text} for r in imported.report]
+        return [imported.page], report
+    try:
+        found = studio.pool.read_any(tree)
+    except PageError as error:
+        if not error.place.endswith(".file"):
+            raise
+        told = "this array is in a file beside the page, which did not come with it"
+        raise PageError(error.place, f"{told}; copy page and folder of arrays into the project's folder") from error
+    return (found.pages if isinstance(found, Project) else [found]), []
+
+
+def _ours(raw: bytes) -> object | None:
+    """The data of a page or project of rowgrad; None where the file is another tool's."""
+    try:
+        tree = strict_json.parse_bytes(raw)
+    except PageError:
+        if b'"rowgrad-' in raw[:_HEAD]:
+            raise  # one of ours that is damaged
+        return None
+    return tree if isinstance(tree, dict) and "format" in tree else None
+
+
+# -- Verbs for what leaves a studio and what comes into it ------------------------------------------------------------
+
+# Verbs for what leaves a studio and what comes into it: pages as other things, and files dropped on the window.
+
+if TYPE_CHECKING:
+    from .studio import Studio
+
+_FORMS: dict[str, tuple[str, Callable[[Page], str]]] = {
+    "python": (".py", to_python),
+    "json": (".json", dumps),
+    "svg": (".svg", to_svg),
+    "dot": (".dot", to_dot),
+}
+_WITH_ARRAYS = ("python", "json")
+
+
+@verb("export")
+def export(studio: Studio, given: Asked) -> Json:
+    """A page as one text with everything in it."""
+    page, form = given.page(), given.text("as")
+    if form not in _FORMS:
+        raise given.refuse("as", f"one of {', '.join(_FORMS)}", form)
+    size = sum(_bytes(value) for block in page.blocks for value in block.values.values())
+    if form in _WITH_ARRAYS and size > MOST_EXPORTED:
+        told = f"the page's arrays have {size} bytes, and one text takes at most {MOST_EXPORTED}"
+        raise ResourceExhaustedError(f"{told}; `rowgrad export` puts them into files beside it", argument="page")
+    if form == "python":
+        build(page)  # a script of a page that does not hold would only fail later; a drawing of one may help
+    ending, written = _FORMS[form]
+    return {"name": page_names.fitted(page.name) + ending, "text": written(page)}
+
+
+@verb("import", takes_file=True)
+def import_file(studio: Studio, given: Asked) -> Json:
+    """The page or pages in a file: rowgrad's own, or those of enuSpace-TensorFlow.
+
+    `page` is the first and `pages` are all. A `.dat` file is kept for the drawing of the same name that comes next.
+    Without a body, `name` is a file of the project's folder: a whole project there is taken apart in this way.
+    """
+    file = PurePosixPath(given.text("name", most=1000).replace("\\", "/")).name
+    if len(given.body) > MOST_IMPORTED:
+        raise given.refuse("the file", f"at most {MOST_IMPORTED} bytes", len(given.body))
+    stem, ending = page_names.fitted(PurePosixPath(file).stem), PurePosixPath(file).suffix.lower()
+    report: list[dict[str, str]] = []
+    if not given.body:
+        pages = studio.folder.pages_of(page_names.checked(file.removesuffix(".json")))
+    elif ending == ".dat":
+        keep_data(studio.folder.root, stem, given.body)
+        told = f"kept for a page {stem}.svg or {stem}.json, which is to be dropped next"
+        return {"page": None, "pages": [], "report": [{"level": "note", "place": file, "message": told}]}
+    else:
+        pages, report = pages_of(studio, stem, ending, given.body)
+    if not pages:
+        raise given.refuse("the file", "a page, or a project with pages", "a project without any")
+    if len(pages) > 1:
+        told = f"this project has {len(pages)} pages: {', '.join(page.name for page in pages)}"
+        report.append({"level": "note", "place": file, "message": told})
+    written = [studio.pool.write_page(page) for page in pages]
+    return {"page": written[0], "pages": written, "report": report}
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        strings = sum(map(len, value.reshape(-1).tolist())) if value.dtype == object else 0
+        # An array without elements is a brace for every row where it is written out.
+        return (int(value.nbytes) or math.prod(max(size, 1) for size in value.shape)) + strings
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes, value))
+    return len(value) if isinstance(value, str | bytes) else 8

@@ -1,0 +1,557 @@
+"""The session of one page: its graph, its variables, and the thread that runs its steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._catalog.spec import find_op
+from .._runtime.arrays import Array
+from ..errors import InvalidArgumentError, OpError
+from ..graph.engine import open_engine
+from ..graph.loop import Loop
+from ..graph.nodes import Output
+from ..graph.page import Block, End, Page
+from ..graph.page_builder import Checked, check
+from ..graph.session import ClientSession
+from ..graph.summary import pin_of, recipes
+from .charts import Trends, Watched
+from .throttle import Clock, Gate, Teller
+from .value_text import info_of, preview
+from .verbs import error_json
+
+# -- A page made ready to run -----------------------------------------------------------------------------------------
+
+# A page made ready to run: judged once a revision, and the sessions that are wanted found in it.
+
+# What each block computes, and the blocks its wires begin at: two of these may compute the same and yet be two.
+Logic = dict[str, tuple[str, dict[str, list[End]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A page of one revision with its graph, what each block computes, and the blocks that run it."""
+
+    page: Page
+    revision: str
+    checked: Checked
+    recipes: dict[str, str]
+    logic: Logic
+    sessions: list[str]
+
+    def wanted(self, named: Sequence[str] = ()) -> list[str]:
+        """The sessions to run, in the page's order: those named, or all. What is wrong before one of them is raised."""
+        for name in named:
+            if name not in self.sessions:
+                near = get_close_matches(name, self.sessions, 1)
+                meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.sessions) or 'none'}"
+                message = f"sessions: {name!r} is no block of this page that runs it; {meant}"
+                raise InvalidArgumentError(message, argument="sessions")
+        found = [s for s in self.sessions if s in named or not named]
+        if not found:
+            message = "there is no block on this page that runs it"
+            raise InvalidArgumentError(message, argument="sessions")
+        for session in found:
+            self._refuse_faults(session)
+        return found
+
+    def _refuse_faults(self, session: str) -> None:
+        """The first error among all that a session needs."""
+        errors = self.checked.errors
+        if session not in errors and session not in self.checked.waiting:
+            return
+        blocks = {b.id: b for b in self.page.blocks}
+        needed, todo = {session}, [session]
+        while todo:
+            for ends in blocks[todo.pop()].wires.values():
+                new = {end.block for end in ends if end.block in blocks} - needed
+                needed |= new
+                todo += new
+        for block, error in errors.items():
+            if block in needed:
+                raise _named(error, blocks[block])
+
+
+def logic_of(page: Page, known: Mapping[str, str] | None = None) -> Logic:
+    """What a page computes; its looks have no part in it. `known` are its recipes, where they were worked out."""
+    found = recipes(page) if known is None else known
+    return {b.id: (found[b.id], {pin: list(ends) for pin, ends in b.wires.items()}) for b in page.blocks}
+
+
+def prepare(page: Page, revision: str) -> Prepared:
+    """Judge a page."""
+    found = recipes(page)
+    sessions = [b.id for b in page.blocks if (op := find_op(b.op)) is not None and op.runs]
+    return Prepared(page, revision, check(page), found, logic_of(page, found), sessions)
+
+
+def _named(error: OpError, block: Block) -> OpError:
+    """The error, with the block and pin it belongs to where it does not say them itself."""
+    error.name = error.name or block.id
+    error.argument = error.argument or pin_of(block, error)
+    return error
+
+
+# -- A page's session as it was opened, and one start of it -----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Opened:
+    """A session that was opened for a page, and how its runs are counted as steps."""
+
+    prepared: Prepared
+    session: ClientSession
+    engine: str
+    gate: Gate = field(default_factory=Gate)
+    # (runs of the session, steps of the page) where a start began, and how many runs make a step from there
+    starts: list[tuple[int, int, int]] = field(default_factory=list)
+    _shown: tuple[tuple[int, int], dict[str, Any]] | None = None
+
+    @classmethod
+    def new(cls, prepared: Prepared, engine: str) -> Opened:
+        """A session with Variables at their beginning."""
+        session = ClientSession(prepared.checked.scope, open_engine(engine), watch_costs=True)
+        return cls(prepared, session, engine)
+
+    def carry_on(self, old: Opened, timeout: float) -> list[str]:
+        """Take over Variables whose blocks are what they were; their names. A step in progress is waited for."""
+        before = old.prepared.recipes
+        changed = {block for block, recipe in self.prepared.recipes.items() if before.get(block) != recipe}
+        with old.gate.between(timeout):
+            return self.session.adopt(old.session, unless=changed)
+
+    def step_of(self, run: int, most: int) -> int:
+        """The step in which the session did its run of this number, of so many that were done."""
+        at = bisect_left(self.starts, run, key=lambda start: start[0]) - 1
+        if at < 0:
+            return 0
+        runs, steps, each = self.starts[at]
+        return min(steps + -(-(run - runs) // each), most)
+
+    def run_of(self, block: str, pin: str, most: int) -> int | None:
+        """The step that computed a pin's value last."""
+        number = self.session.run_of(block, pin)
+        return None if number is None else self.step_of(number, most)
+
+    def facts(self, run: int) -> dict[str, Any]:
+        """What RunState says of it after so many steps; results and costs are made once a run."""
+        key, shown = (self.session.runs, run), self._shown
+        if shown is None or shown[0] != key:
+            results = results_json(self.session, lambda number: self.step_of(number, run))
+            shown = self._shown = key, {"costs": costs_json(self.session), "results": results}
+        told = {"engine": self.engine, "revision": self.prepared.revision, "recipes": self.prepared.recipes}
+        return told | shown[1]
+
+
+class Work:
+    """One start: what a step runs, and how often."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        blocks: list[str],
+        mode: str,
+        steps: int | None,
+        rate: float | None,
+        step: Callable[[Work], None],
+    ) -> None:
+        self.opened = opened
+        self.blocks = blocks
+        self.mode = mode
+        self.steps = steps
+        self.rate = rate
+        self.at = blocks[0]  # the session that is run, or was run last
+        self.loop = Loop(lambda feeds: step(self), rate=rate)
+
+    def facts(self) -> dict[str, Any]:
+        """What RunState says of it."""
+        return {"mode": self.mode, "steps": self.steps, "rate": self.rate}
+
+    def step(self) -> dict[str, Array]:
+        """Every session once; a step that fails changes nothing."""
+        session = self.opened.session
+        state = session.state
+        before = dict(state.values), dict(state.counters)
+        found: dict[str, Array] = {}
+        try:
+            for block in self.blocks:
+                self.at = block
+                found |= session.run_block(block)
+        except BaseException:
+            state.values, state.counters = before
+            raise
+        return found
+
+
+# -- What a session has computed and what it took, ready for JSON -----------------------------------------------------
+
+# What a session has computed and what it took, ready for JSON: for hundreds of blocks, many times a second.
+
+Json = dict[str, Any]
+
+
+def results_json(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
+    """Every pin that some run has computed, by block; `step_of` numbers a session's run as the page counts."""
+    with np.errstate(all="ignore"):  # a NaN of any kind may be looked at
+        return _results(session, step_of)
+
+
+def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for name, placed in session.graph.blocks.items():
+        told: Json = {}
+        for pin, value in placed.pins.items():
+            if not isinstance(value, Output | list):
+                continue
+            result = session.result(name, pin)
+            number = None if result is None else session.run_of(name, pin)
+            if result is None or number is None:
+                continue
+            run, steady = step_of(number), is_steady(session, name, pin)
+            told[pin] = (
+                [_one(r, run, steady) for r in result] if isinstance(result, list) else _one(result, run, steady)
+            )
+        if told:
+            found[name] = told
+    return found
+
+
+def is_steady(session: ClientSession, block: str, pin: str) -> bool:
+    """Whether every run gives a pin the same value, so that one of an earlier run is as good as new."""
+    value = session.graph.blocks[block].pins[pin]
+    outputs = value if isinstance(value, list) else [value]
+    return all(isinstance(output, Output) and output.node.steady for output in outputs)
+
+
+def costs_json(session: ClientSession) -> dict[str, Json]:
+    """What each block took."""
+    return {block: {"seconds": cost.seconds, "bytes": cost.bytes} for block, cost in session.costs.items()}
+
+
+def failure_json(error: BaseException, block: str) -> Json:
+    """An error of a run: it belongs to the block it names, or else to the session that was run."""
+    told = error_json(error)
+    if not isinstance(error, OpError):
+        told["message"] = str(error) or type(error).__name__
+    return told | {"block": told["block"] or block}
+
+
+def _one(array: Array, run: int, steady: bool) -> Json:
+    return {"info": info_of(array), "run": run, "steady": steady, "preview": preview(array)}
+
+
+# -- The run of one page ----------------------------------------------------------------------------------------------
+
+# The run of one page: its session, the loop that repeats it, and what is told of it.
+#
+# Nothing here waits for another page. Calls from outside take turns; a step in progress holds none of them up for
+# long.
+
+MODES = ("once", "steps", "rate", "flat")
+_ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
+_RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
+_ENDS_WITHIN = 0.25  # or stopped: what is told then is the last there is, unless a step takes long
+SAVES_WITHIN = 30.0
+EDITED = "the page was edited"
+_NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
+_NOT_OPENED: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
+
+
+class PageRun:
+    """See `Runs`, whose calls come here by the page's name."""
+
+    def __init__(self, name: str, tell: Callable[[dict[str, Any], object], None]) -> None:
+        self.name = name
+        self.trends = Trends()
+        self.phase = "idle"
+        self.run = 0
+        self.done = 0  # steps of this start
+        self.restored: str | None = None
+        self.opened: Opened | None = None
+        self.latest: dict[str, str] | None = None  # recipes of the page as it was saved last, where that is another
+        self._work: Work | None = None
+        self._prepared: Prepared | None = None
+        self._closed = False
+        self._control = threading.Lock()  # one call from outside at a time
+        self._lock = threading.RLock()  # guards the fields; never held while a step is at work
+        self._change = threading.Condition(self._lock)
+        self._error: dict[str, Any] | None = None
+        self._message: str | None = None
+        self._carried: list[str] = []
+        self._clock = Clock()
+        self._tell = tell
+        self._teller = Teller(self._send)
+
+    # -- from outside --------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        page: Page,
+        revision: str,
+        sessions: Sequence[str] = (),
+        mode: str = "once",
+        steps: int | None = None,
+        rate: float | None = None,
+        engine: str = "numpy",
+    ) -> None:
+        """Run the page, on from where its Variables are."""
+        with self._control:
+            if self._closed:  # nobody could stop what begins now
+                message = f"name: page {self.name!r} is no longer in this project"
+                raise InvalidArgumentError(message, argument="name")
+            prepared = self._prepare(page, revision)
+            blocks = prepared.wanted(sessions)
+            opened, carried = self._open(prepared, engine)
+            budget = 1 if mode == "once" else steps
+            work = Work(opened, blocks, mode, budget, rate, self._step)
+            with self._lock:
+                if opened is not self.opened:
+                    self._carried, self.restored = carried, None
+                self.opened, self._work = opened, work
+                opened.starts.append((opened.session.runs, self.run, len(blocks)))
+                self._begin(self.run, self._carried)
+                opened.gate.allow(work, budget)
+                self._go("running")
+            if budget is not None:
+                work.loop.step_on(budget)
+            work.loop.start()
+        self._teller.soon(urgent=True)
+        self._settle({"once": _ANSWERS_WITHIN, "steps": 0.25}.get(mode, 0.0))
+
+    def pause(self) -> None:
+        """Stop after the step in progress, keep everything. A single run ends by itself."""
+        with self._control:
+            work = self._work
+            if work is None or work.mode == "once" or self.phase != "running":
+                return
+            work.opened.gate.allow(work, 0)
+            work.loop.pause()
+            work.opened.gate.rest(_RESTS_WITHIN)
+            with self._lock:
+                if self._work is work and self.phase == "running":
+                    self._go("paused")
+        self._teller.soon(urgent=True)
+
+    def resume(self) -> None:
+        """Go on after a pause. A run that was to do so many steps goes on without end."""
+        with self._control:
+            work = self._alive()
+            if work.mode == "once":
+                return
+            with self._lock:
+                if work.mode == "steps":
+                    work.mode, work.steps = "flat", None
+                work.opened.gate.allow(work, None)
+                self._go("running")
+            work.loop.resume()
+        self._teller.soon(urgent=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a run to go on with."""
+        return self._work is not None and self.phase in ("running", "paused")
+
+    def step(self, steps: int) -> None:
+        """So many steps more, then pause."""
+        with self._control:
+            work = self._alive()
+            with self._lock:
+                if work.mode in ("once", "steps"):
+                    work.mode, work.steps = "steps", steps
+                work.opened.gate.allow(work, steps)
+                self._go("running")
+            work.loop.pause()
+            work.loop.step_on(steps)
+        self._settle(0.25)
+        self._teller.soon(urgent=True)
+
+    def stop(self, message: str | None = None) -> None:
+        """End; what was computed stays to be looked at."""
+        with self._control:
+            work = self._work
+            self._cancel()
+            if work is not None:
+                work.opened.gate.rest(_ENDS_WITHIN)
+            self._stop(message)
+        self._teller.soon(urgent=True)
+
+    def reset(self) -> None:
+        """Variables begin anew, results and trends are forgotten."""
+        with self._control:
+            self._cancel()
+            with self._lock:
+                self.opened, self._work, self.restored = None, None, None
+                self._begin(0, [])
+                self._go("idle")
+                self.trends.clear()
+        self._teller.soon(urgent=True)
+
+    def restore(self, page: Page, revision: str, path: Path, run: int, snapshot: str) -> None:
+        """Go back to a state that was kept; the run in progress ends."""
+        with self._control:
+            prepared = self._prepare(page, revision)
+            engine = "numpy" if self.opened is None else self.opened.engine
+            opened = Opened.new(prepared, engine)  # in which a step that is still at work changes nothing
+            opened.session.restore(path, other_page=True)  # it was kept for this page, which may have been edited
+            opened.starts.append((opened.session.runs, run, 1))
+            self._cancel()
+            with self._lock:
+                self.opened, self._work = opened, None
+                self.restored = snapshot
+                self._begin(run, [])
+                self._go("stopped")
+                self.trends.go_back(run)
+        self._teller.soon(urgent=True)
+
+    def edited(self, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
+        """The page was saved; where it computes something else, a run in progress ends."""
+        opened, self.latest = self.opened, None
+        if opened is None or revision == opened.prepared.revision:
+            return
+        logic = logic_of(page, recipes)
+        self.latest = {block: recipe for block, (recipe, _) in logic.items()}
+        if logic != opened.prepared.logic and self.is_alive:
+            self.stop(EDITED)
+
+    def close(self) -> None:
+        """End, and tell nothing more."""
+        self._teller.close()
+        with self._control:
+            self._closed = True
+            self._stop(None)
+
+    def state(self) -> dict[str, Any]:
+        """RunState, ready for JSON."""
+        with self._lock:
+            opened, run = self.opened, self.run
+            told: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
+            told |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
+            told |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
+            # Replies and events overtake each other on their way; this tells which was made later.
+            told["serial"] = time.monotonic_ns() // 1000
+            told |= _NO_WORK if self._work is None else self._work.facts()
+        return told | (_NOT_OPENED if opened is None else opened.facts(run))
+
+    def age(self, block: str, pin: str) -> dict[str, Any]:
+        """The run that computed a pin's value last, and whether the page as it is now would give another."""
+        opened = self.opened
+        run = None if opened is None else opened.run_of(block, pin, self.run)
+        if opened is None or run is None or (run < self.run and not is_steady(opened.session, block, pin)):
+            return {"run": run, "stale": True}
+        latest = self.latest
+        edited = latest is not None and latest.get(block) != opened.prepared.recipes.get(block)
+        return {"run": run, "stale": edited}
+
+    def _alive(self) -> Work:
+        if self._work is None or not self.is_alive:
+            message = f"name: page {self.name!r} is {self.phase}: there is nothing to go on with"
+            raise InvalidArgumentError(message, argument="name")
+        return self._work
+
+    def watch(self, watched: list[Watched] | None) -> list[dict[str, Any]]:
+        """Record these from now on, beginning with what they are now; None: every number that a session fetches."""
+        with self._lock:
+            self.trends.watch(watched)
+            if self.opened is not None and self.run:
+                self.trends.begin(self.run, self.opened.session)
+        return self.trends.series()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, page: Page, revision: str) -> Prepared:
+        if self._prepared is None or self._prepared.revision != revision:
+            self._prepared = prepare(page, revision)
+        return self._prepared
+
+    def _open(self, prepared: Prepared, engine: str) -> tuple[Opened, list[str]]:
+        """The session there is, where the page computes the same; or one that goes on with its Variables.
+
+        The run in progress ends.
+        """
+        old = self.opened
+        if old is not None and old.engine == engine and old.prepared.logic == prepared.logic:
+            self._stop(None)
+            old.prepared = prepared  # only its looks may be others, which the revision tells of
+            return old, []
+        opened = Opened.new(prepared, engine)
+        self._stop(None)
+        return opened, [] if old is None else opened.carry_on(old, SAVES_WITHIN)
+
+    def _step(self, work: Work) -> None:
+        """In the loop's thread: every session once."""
+        opened = work.opened
+        if not opened.gate.enter(work):
+            return
+        try:
+            found = work.step()
+            with self._lock:
+                if self.opened is opened:
+                    self.run += 1
+                    self.done += self._work is work
+                    self.trends.record(self.run, opened.session, found)
+        except BaseException as error:
+            self._failed(work, error)
+        finally:
+            opened.gate.leave()
+        self._stepped(work)
+
+    def _stepped(self, work: Work) -> None:
+        """After a step: the run may be over, or paused; windows hear of it."""
+        with self._lock:
+            over = self._work is work and self.phase == "running" and work.opened.gate.is_spent(work)
+            if over:
+                self._go("done" if work.mode == "once" else "paused")
+                if work.mode == "once":
+                    work.loop.cancel()
+        self._teller.soon(urgent=over)
+
+    def _failed(self, work: Work, error: BaseException) -> None:
+        work.loop.cancel()  # it would fail again
+        with self._lock:
+            if self._work is not work:
+                return
+            self._error = failure_json(error, work.at)
+            self._go("failed")
+        self._teller.soon(urgent=True)
+
+    def _begin(self, run: int, carried: list[str]) -> None:
+        """From so many steps on, with nothing to complain of."""
+        self.run, self.done, self.latest, self._carried = run, 0, None, carried
+        self._error, self._message, self._clock = None, None, Clock()
+
+    def _stop(self, message: str | None) -> None:
+        was_alive = self.is_alive
+        self._cancel()
+        with self._lock:
+            if was_alive:
+                self._message = message
+                self._go("stopped")
+
+    def _cancel(self) -> None:
+        """No step of the run there is begins any more."""
+        work = self._work
+        if work is not None:
+            work.opened.gate.allow(None, 0)
+            work.loop.cancel()
+
+    def _settle(self, seconds: float) -> None:
+        """Wait a little for steps that are soon done."""
+        with self._change:
+            self._change.wait_for(lambda: self.phase != "running", seconds)
+
+    def _go(self, phase: str) -> None:
+        """Take a phase; time is counted while steps are done."""
+        self._clock.go(phase == "running", self.run)
+        self.phase = phase
+        self._change.notify_all()
+
+    def _send(self) -> None:
+        self._tell({"event": "run", "name": self.name, "state": self.state()}, ("run", self.name))

@@ -1,0 +1,434 @@
+"""Start a studio: bind an address, announce it to other programs, accept connections, open the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import html
+import http.client
+import ipaddress
+import json
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import stat
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from urllib.parse import urlencode
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ..graph import PageError
+from ..graph.io import files
+from . import array_pool, verbs
+from .access import Access
+from .http import make_app
+from .http_requests import CONTROL_HEADER, HEADERS, LINK, Hosts, RefusedError, error_bytes
+from .limits import LIMITS, Limits
+
+# -- Connections within bounds of number and time ---------------------------------------------------------------------
+
+# Connections within bounds of number and time: uvicorn waits for ever for a head that does not come.
+
+_STALLED = 2.0  # seconds without reading, after which a connection makes room where others wait
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1, with a watch on every connection.
+
+    Closed are connections that have asked nothing for too long, whether they are idle or send a head byte by byte, and
+    those whose client reads nothing of its answer. Where there are too many, the one that has done so for longest makes
+    room for a new one; so half-sent heads and answers nobody reads, however many, keep nobody out.
+    """
+
+    limits: ClassVar[Limits] = LIMITS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Make room, then begin to watch."""
+        self._quiet_since = self.loop.time()  # no request has come since then
+        self._written = (0, self._quiet_since)  # bytes that wait to be read by the client, and since when so many
+        self._watch: asyncio.TimerHandle | None = None
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            others = [c for c in self.connections if isinstance(c, BoundedProtocol) and c.may_go and c is not self]
+            leaves = min(others, key=lambda c: c._quiet_since, default=self)
+            self.connections.discard(leaves)
+            leaves.transport.abort()
+        self._look()
+
+    @property
+    def may_go(self) -> bool:
+        """Whether nothing is lost but a client's patience: it asks nothing, or does not read what it asked for."""
+        stalls = self.transport.get_write_buffer_size() > 0 and self.loop.time() - self._written[1] > _STALLED
+        return self.is_quiet or stalls
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Watch no longer."""
+        if self._watch is not None:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Time runs for the next request."""
+        self._quiet_since = self.loop.time()
+        super().on_response_complete()
+
+    def _look(self) -> None:
+        """Every now and then: is the client still doing its part?"""
+        if self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
+            return
+        now, limits = self.loop.time(), self.limits
+        left = self.transport.get_write_buffer_size()
+        if left == 0 or left != self._written[0]:
+            self._written = (left, now)
+        is_late = self.is_quiet and left == 0 and now - self._quiet_since > limits.head_seconds
+        if is_late or now - self._written[1] > limits.write_seconds:
+            self.transport.abort()
+            return
+        self._watch = self.loop.call_later(min(limits.head_seconds, limits.write_seconds) / 5, self._look)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets an answer like others, where one can still be given."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        body = error_bytes(RefusedError(400, "HeaderRefused", "this is no HTTP request that can be read").facts)
+        headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        answer = h11.Response(status_code=400, headers=[*headers, (b"connection", b"close"), *HEADERS])
+        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def protocol_with(limits: Limits) -> type[BoundedProtocol]:
+    """The protocol with other limits."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
+
+
+# -- Files in `.rowgrad` of a project ---------------------------------------------------------------------------------
+
+# Files in `.rowgrad` of a project: its port, the token where it is kept, and how to reach a studio that runs.
+#
+# A studio that is started again on a project has the port that it had. `token` is written with `--keep-token` only.
+# `studio-<port>` exists while a studio runs, for `rowgrad studio --link`. Only the owner may read these two. A
+# project that was copied or unpacked brings them along, and its author would know the secrets in them: so each file
+# records the inode it was written to, and is ignored anywhere else.
+
+TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_MOST = 400  # bytes of such a file
+_LEAST_PORT = 1024
+
+
+class Running(NamedTuple):
+    """Where a studio listens, and the secret it gives launch addresses for."""
+
+    host: str
+    port: int
+    control: str
+
+
+def kept_token(folder: Path) -> str:
+    """The token of the studio before; a new one, which is kept, where there was none."""
+    path = folder / array_pool.OWN / "token"
+    found = _read_private(path)
+    if found is None or not TOKEN.fullmatch(found):
+        found = secrets.token_urlsafe(32)
+        with contextlib.suppress(OSError, PageError):  # a disk that is full makes no studio impossible
+            _write_private(path, found)
+    return found
+
+
+@contextlib.contextmanager
+def running_file(folder: Path, running: Running) -> Iterator[None]:
+    """Have the file of a studio while it runs."""
+    path = folder / array_pool.OWN / f"studio-{running.port}"
+    with contextlib.suppress(OSError, PageError):  # then there is no --link
+        _write_private(path, f"{running.control} {running.host}")
+    try:
+        yield
+    finally:
+        if _read_private(path) == f"{running.control} {running.host}":
+            files.remove(path)
+
+
+def running_studios(folder: Path) -> list[Running]:
+    """Studios that have not removed their files, the latest first. Some may have been killed."""
+    found = []
+    for path in (folder / array_pool.OWN).glob("studio-*"):
+        port, text = path.name.removeprefix("studio-"), _read_private(path)
+        control, _, host = (text or "").partition(" ")
+        if re.fullmatch(r"[0-9]{1,5}", port) and TOKEN.fullmatch(control) and host:
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime_ns, Running(host, int(port), control)))
+    return [running for _, running in sorted(found, reverse=True)]
+
+
+def redirect_path(folder: Path, port: int) -> Path:
+    """Where the file is that leads a browser to the studio on this port."""
+    return folder / array_pool.OWN / f"open-{port}.html"
+
+
+def write_redirect(path: Path, address: str) -> str | None:
+    """Write that file; its own address, or None where it cannot be written.
+
+    Other users can read a browser's command line, but not this file.
+    """
+    written = html.escape(address)
+    text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={written}">'
+    try:
+        array_pool.make_folder(path.parent)
+        files.remove(path)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f'{text}<title>rowgrad Studio</title><a href="{written}">Open the studio</a>\n')
+    except (OSError, PageError):
+        return None
+    return path.absolute().as_uri()
+
+
+def kept_port(folder: Path) -> int | None:
+    """The port of the studio before."""
+    raw = _plain(folder / array_pool.OWN / "port")
+    if raw is None or not re.fullmatch(rb"\d{4,5}\n?", raw):
+        return None
+    return int(raw) if _LEAST_PORT <= int(raw) <= 65535 else None
+
+
+def keep_port(folder: Path, port: int) -> None:
+    """For the studio after this one."""
+    path = folder / array_pool.OWN / "port"
+    with contextlib.suppress(OSError, PageError):
+        array_pool.make_folder(path.parent)
+        array_pool.refuse_link(path)
+        if _plain(path) != f"{port}\n".encode():
+            files.write_atomically(path, f"{port}\n".encode())
+
+
+def _read_private(path: Path) -> str | None:
+    """What `_write_private` wrote; None where the file is another's, a copy, or open to others."""
+    raw = _plain(path, private=True)
+    if raw is None:
+        return None
+    text, _, place = raw.decode("latin-1").strip().rpartition(" ")
+    with contextlib.suppress(OSError):
+        if place == _place(os.lstat(path)):
+            return text
+    return None
+
+
+def _write_private(path: Path, text: str) -> None:
+    array_pool.make_folder(path.parent)
+    array_pool.refuse_link(path)
+    made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{text} {_place(os.fstat(file.fileno()))}\n")
+        os.replace(made, path)
+    except BaseException:
+        files.remove(made)
+        raise
+
+
+def _plain(path: Path, private: bool = False) -> bytes | None:
+    """What is in a plain, short file of ours; None where it is not there, or is something else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if path.parent.is_symlink() or not stat.S_ISREG(status.st_mode) or status.st_size > _MOST:
+            return None
+        if private and os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
+            return None
+        return file.read(_MOST)
+
+
+def _place(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+# -- From a studio to an address in a browser -------------------------------------------------------------------------
+
+# From a studio to an address in a browser: a socket, a server on it until a signal comes, a clean end.
+
+if TYPE_CHECKING:
+    from .studio import Studio
+
+FIRST_PORT = 8765
+_TRIED = 100  # ports from there on
+_LINK_SECONDS, _LINK_BYTES = 20.0, 4096  # for the answer to `--link`
+
+
+def listen(host: str, port: int, before: int | None = None) -> socket.socket:
+    """A socket on this port; with 0 on that of `before`, or the first free from 8765. OSError where there is none."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    ports = [port] if port else [*([before] if before else []), *range(FIRST_PORT, FIRST_PORT + _TRIED), 0]
+    for tried in ports:
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((address[0], tried, *address[2:]))
+            # Two servers may bind one port, but only one may listen; so that it is known here who does.
+            made.listen(128)
+            return made
+        except OSError as error:
+            made.close()
+            if error.errno != errno.EADDRINUSE or tried == ports[-1]:
+                raise
+    raise AssertionError("the last port is tried")
+
+
+def is_local(host: str) -> bool:
+    """Whether only programs of this machine can connect to it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def hosts_of(host: str, port: int) -> Hosts:
+    """The names under which a server on this host is asked."""
+    if _is_every(host):
+        return Hosts(port, [socket.gethostname()], any_address=True)
+    return Hosts(port, [_written(host)])
+
+
+def address_of(host: str, port: int, launch: str, **shown: str) -> str:
+    """What to open in a browser. The secret is in the fragment, which browsers send to nobody."""
+    query = f"?{urlencode(shown)}" if shown else ""
+    return f"http://{_written(reached_at(host))}:{port}/{query}#launch={launch}"
+
+
+def reached_at(host: str) -> str:
+    """Where this machine itself reaches a server on this host."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def new_launch(running: Running) -> tuple[str, str] | None:
+    """A launch secret of a studio that runs, and its token; None where it does not answer, or is another one."""
+    connection = http.client.HTTPConnection(reached_at(running.host), running.port, timeout=_LINK_SECONDS)
+    try:
+        connection.request("POST", LINK, b"", {CONTROL_HEADER: running.control})
+        answer = connection.getresponse()
+        found = json.loads(answer.read(_LINK_BYTES)) if answer.status == 200 else {}
+        return str(found["launch"]), str(found["token"])
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def _is_every(host: str) -> bool:
+    return host in ("0.0.0.0", "::")
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def serve(
+    studio: Studio,
+    listening: socket.socket,
+    hosts: Hosts,
+    access: Access,
+    started: Callable[[], None],
+    limits: Limits = LIMITS,
+    **settings: Any,
+) -> int | None:
+    """Answer until a signal comes; its number. `started` is called once requests are answered. Closes the studio."""
+    with contextlib.suppress(verbs.UnknownVerbError):
+        verbs.find("hello")  # what verbs need is loaded now, not while the first window waits
+    app = make_app(studio, hosts, access, limits, **settings)
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what it has to say is told by `server`
+    config = uvicorn.Config(
+        app,
+        http=protocol_with(limits),
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=128,
+        h11_max_incomplete_event_size=limits.head_bytes,
+        timeout_graceful_shutdown=limits.stop_seconds,
+    )
+    server = StudioServer(config, studio, started)
+    try:
+        server.run([listening])
+    finally:
+        listening.close()
+        access.close()
+        studio.close()
+    return server.signal_number
+
+
+class StudioServer(uvicorn.Server):
+    """uvicorn's server that says when it has started, ends streams when it stops, and keeps signals to itself."""
+
+    def __init__(self, config: uvicorn.Config, studio: Studio, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._studio, self._tell_started = studio, started
+        self.signal_number: int | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self._tell_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wake the streams of events first, or they would be waited for."""
+        self._studio.hub.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals stop the server; its caller ends the process. uvicorn would raise them again."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops, a second does not wait for requests."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.signal_number = self.signal_number or sig
+
+
+def open_browser(address: str) -> bool:
+    """Open a window, if there is a browser that has one; whether there is."""
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    # Browsers of the terminal, which would take it over, have this very class; what BROWSER names has it, too.
+    if type(browser) is webbrowser.GenericBrowser and not os.environ.get("BROWSER"):
+        return False
+    threading.Thread(target=browser.open, args=(address,), daemon=True).start()
+    return True

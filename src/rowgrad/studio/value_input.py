@@ -1,0 +1,361 @@
+"""Values that users type, paste or upload, parsed into arrays."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import threading
+import zipfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from .._catalog.spec import QUANTIZED
+from .._runtime.arrays import NUMPY_DTYPE, Array
+from ..errors import InvalidArgumentError, OpError
+from ..graph.io.arrays import admitted, npy_header
+from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_literal, parse_words, shown
+from ..graph.page import PageError
+
+# -- Values as people type and paste them -----------------------------------------------------------------------------
+
+# Values as people type and paste them: braces, brackets, and rows of a table.
+#
+# What has no dtype of its own stays without one: `{1, 2}` is a list that takes the dtype of what it stands beside. A
+# `f` at the end says float32. Long ones become arrays, of the dtype they would have alone.
+
+MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every answer
+_TRUTHS = re.compile(r"[\s{},]*+(?:(?:true|false)[\s{},]*+)++;?\s*", re.IGNORECASE)
+_BRACKETED = re.compile(rf"[\[\](),]|{QUOTED.pattern}|'[^'\\]*(?:\\.[^'\\]*)*'|[^\[\](),\"'\s]+|[\"'].*", re.DOTALL)
+
+
+def parse_value(text: str, dtype: str = "", shape: list[int] | None = None) -> Any:
+    """The value a text stands for: an array of `dtype`, or without one what the text itself says."""
+    try:
+        kind = parse_dtype(dtype) if dtype else None
+    except PageError as error:
+        raise InvalidArgumentError(f"dtype: {error.message}", argument="dtype") from None
+    try:
+        found, is_truth = _parsed(text, kind)
+    except PageError as error:
+        raise InvalidArgumentError(f"text: {error.message}", argument="text") from None
+    if shape is not None:
+        found = _in_shape(found, shape)
+    return found if kind else _weak(found, is_truth)
+
+
+def value_of_words(words: list[str], dtype: str, shape: list[int], argument: str = "cells") -> Any:
+    """The value of a grid, given as one text per cell in the order of rows."""
+    try:
+        kind = parse_dtype(dtype) if dtype else None
+    except PageError as error:
+        raise InvalidArgumentError(f"dtype: {error.message}", argument="dtype") from None
+    if math.prod(shape) != len(words):
+        message = f"{argument} must be {math.prod(shape)} texts, as shape {shape} asks for; got {len(words)}"
+        raise InvalidArgumentError(message, argument=argument)
+    array = array_of_words(words, kind, lambda k: f" in cell {[*map(int, np.unravel_index(k, shape))]}", argument)
+    return array.reshape(shape) if kind else _weak(array.reshape(shape), _all_truths(words))
+
+
+def array_of_words(words: list[str], dtype: str | None, where: Callable[[int], str], argument: str) -> Array:
+    """A vector of elements, one text each; an error says where the text stood."""
+    if dtype != "string":
+        words = [word.strip() for word in words]
+        if "" in words:
+            k = words.index("")
+            raise InvalidArgumentError(f"{argument}: there is nothing{where(k)}", argument=argument)
+    try:
+        return parse_words(words, dtype, where)
+    except PageError as error:
+        raise InvalidArgumentError(f"{argument}: {error.message}", argument=argument) from None
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _parsed(text: str, dtype: str | None) -> tuple[Array, bool]:
+    """The array of a text, and whether it is all true and false."""
+    bare = text.strip()
+    if bare.startswith(("[", "(")):
+        bare = _braced(bare)
+    elif not bare.startswith("{") and not QUOTED.fullmatch(bare):
+        table = _table(text.strip(" \r\n"), dtype)  # an empty cell at either end is one
+        if table is not None:
+            return table
+    return parse_literal(bare, dtype), _TRUTHS.fullmatch(bare) is not None
+
+
+def _braced(text: str) -> str:
+    """`[[1, 2], [3, 4]]`, as JSON, Python and NumPy write it, with braces; NumPy leaves out the commas."""
+    made: list[str] = []
+    before = ""
+    opened: list[str] = []
+    for token in _BRACKETED.findall(text):
+        if token in "[(":
+            opened.append(token)
+            if len(opened) > MAX_DEPTH:
+                raise PageError("", f"more than {MAX_DEPTH} brackets inside one another")
+        elif token in "])":
+            if opened and opened.pop() + token not in ("[]", "()"):
+                raise PageError("", f"{token!r} closes a bracket of another kind")
+        elif token[0] not in "\"'" and ("{" in token or "}" in token):
+            raise PageError("", f"write brackets or braces, not both: {shown(token)}")
+        if token not in ")]," and before not in ("", "[", "(", ","):
+            made.append(",")
+        if token[0] == "'" and token[-1] == "'" and len(token) > 1:
+            token = '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+        made.append({"[": "{", "(": "{", "]": "}", ")": "}"}.get(token, token))
+        before = token
+    return "".join(made)
+
+
+def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
+    """Pasted cells: rows in lines, cells apart by tabs, commas, semicolons or spaces. One row or column is a vector."""
+    lines = text.splitlines()
+    if dtype == "string" and len(lines) < 2 and "\t" not in text:
+        return None
+    if len(lines) < 2 and not re.search(r"[\t,]|\S\s+\S", text.rstrip(";")):
+        return None
+    rows = rows_of(text)
+    width = len(rows[0])
+    for k, row in enumerate(rows):
+        if len(row) != width:
+            raise PageError("", f"row {k} has {len(row)} cells where row 0 has {width}")
+    words = [cell for row in rows for cell in row]
+
+    def where(k: int) -> str:
+        return f" in row {k // width}, cell {k % width}"
+
+    for k, word in enumerate(words):
+        if not word and dtype != "string":
+            raise PageError("", f"there is nothing{where(k)}")
+    vector = parse_words(words, dtype, where)
+    flat = len(rows) == 1 or width == 1
+    return (vector if flat else vector.reshape(len(rows), width)), _all_truths(words)
+
+
+def rows_of(text: str, separator: str | None = None) -> list[list[str]]:
+    """The cells of a table, by row; the separator is the first of tab, semicolon and comma that is there."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    separator = separator or next((s for s in "\t;," if any(s in line.rstrip(s) for line in lines)), None)
+    if separator is None and len(lines) > 1:  # one column, every line of which ends in a separator
+        separator = next((s for s in ";," if all(line.rstrip().endswith(s) for line in lines)), None)
+    if separator is None:
+        return [line.split() for line in lines]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if any(c.strip() for c in row)]
+    except csv.Error as error:
+        raise PageError("", f"this is no table: {error}") from None
+    rows = [[cell.strip() for cell in row] for row in rows]
+    if all(len(row) > 1 and row[-1] == "" for row in rows):
+        rows = [row[:-1] for row in rows]  # lines that end in a separator
+    return rows
+
+
+def _all_truths(words: list[str]) -> bool:
+    return bool(words) and all(word.lower() in ("true", "false") for word in words)
+
+
+def _weak(array: Array, is_truth: bool) -> Any:
+    """What the text said without a dtype, as Python has it; float32 only where an `f` said so."""
+    if is_truth:
+        array = array.astype(bool)
+    if array.dtype == np.float32:
+        return array
+    if 0 in array.shape[:-1]:  # a list would lose the sizes behind the 0
+        return array.astype(np.float32)
+    if array.size > MOST_WEAK:
+        return _narrowed(array) if array.dtype == np.float64 else array
+    return array.tolist()
+
+
+def _narrowed(array: Array) -> Array:
+    try:
+        return as_float32(array, lambda k: f" at element {k}")
+    except PageError as error:
+        raise InvalidArgumentError(f"text: {error.message}", argument="text") from None
+
+
+def as_float32(array: Array, where: Callable[[int], str]) -> Array:
+    """Numbers as float32, which they become where nothing says more; one that it does not reach is an error."""
+    with np.errstate(over="ignore"):
+        made = array.astype(np.float32)
+    lost = np.isinf(made) & np.isfinite(array)
+    if lost.any():
+        k = int(lost.argmax())
+        raise PageError("", f"{array.reshape(-1)[k]}{where(k)} is too large for float32; name a dtype")
+    return made
+
+
+def _in_shape(array: Array, shape: list[int]) -> Array:
+    if array.size == math.prod(shape):
+        return array.reshape(shape)
+    if array.size == 1:
+        return np.full(shape, array.reshape(-1)[0], dtype=array.dtype)
+    message = f"shape {shape} has {math.prod(shape)} elements, and the text {array.size}"
+    raise InvalidArgumentError(message, argument="shape")
+
+
+# -- Files of numbers and strings that a window sends -----------------------------------------------------------------
+
+# Files of numbers and strings that a window sends: .npy, .npz, .csv, .tsv. Nothing is ever unpickled.
+
+ENDINGS = (".npy", ".npz", ".csv", ".tsv")
+MOST_BYTES = 1 << 28  # of all arrays of one file, unpacked: as much as all requests may hold
+MOST_MEMBERS = 1000
+MOST_CELLS = 4_000_000  # of a table; each takes many times its length in memory
+_MEMBER = b"PK\x01\x02"  # what a member's entry in an archive's directory begins with
+unpacking = threading.Lock()  # files are unpacked one at a time, so that MOST_BYTES bounds all of them together
+
+
+def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Array]:
+    """The arrays in a file, by name; `dtype` is that of a table's cells, where they alone do not say it."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise InvalidArgumentError(f"name must end in {', '.join(ENDINGS)}; got {name!r}", argument="name")
+    if len(body) > MOST_BYTES:
+        raise InvalidArgumentError(f"{path.name}: it has {len(body)} bytes; allowed are {MOST_BYTES}", argument="body")
+    try:
+        if ending == ".npy":
+            return {path.stem: _npy(body)}
+        if ending == ".npz":
+            return _npz(body)
+        return {path.stem: _table_file(body, "\t" if ending == ".tsv" else None, dtype)}
+    except OpError as error:
+        raise InvalidArgumentError(f"{path.name}: {error.message.strip()}", argument="body") from None
+    except (TypeError, ValueError, OverflowError) as error:  # NumPy's, of shapes that no array has
+        raise InvalidArgumentError(f"{path.name}: it is no array that can be: {error}", argument="body") from None
+
+
+def _npy(raw: bytes, told: str | None = None) -> Array:
+    """The array of a .npy file; its header is compared with its size before anything is made."""
+    stream = io.BytesIO(raw)
+    try:
+        shape, fortran, dtype = npy_header(stream)
+    except ValueError as error:
+        raise PageError("", f"this is no .npy file: {error}") from None
+    if dtype.hasobject:
+        raise PageError("", "it holds Python objects, which are not read; save strings as fixed-width text")
+    size = math.prod(shape) * dtype.itemsize
+    if stream.tell() + size != len(raw):
+        raise PageError("", f"its header tells of {size} bytes, and there are {len(raw) - stream.tell()}")
+    flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
+    made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+    if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
+        made = made.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
+    if told in QUANTIZED or told == "bfloat16":
+        stored = np.dtype(np.uint16) if told == "bfloat16" else NUMPY_DTYPE[told][0]
+        if dtype.newbyteorder("=") == stored:
+            made = made.astype(stored).view(NUMPY_DTYPE[told])
+    return admitted(made, "")
+
+
+def _npz(raw: bytes) -> dict[str, Array]:
+    if raw.count(_MEMBER) > MOST_MEMBERS:  # before the directory is read into memory
+        raise PageError("", f"it has more than {MOST_MEMBERS} members")
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+        infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+    except Exception:  # zipfile lets many kinds through: BadZipFile, struct.error, NotImplementedError…
+        raise PageError("", "this is no .npz file") from None
+    if not infos:
+        raise PageError("", "there is no .npy member in it")
+    names = [info.filename for info in infos]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PageError("", f"{shown(twice)}: two members have this name")
+    for info in infos:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack beyond what is read
+            raise PageError(
+                "", f"{shown(info.filename)}: it is packed by method {info.compress_type}; NumPy has 0 and 8"
+            )
+    if sum(info.file_size for info in infos) > MOST_BYTES:
+        raise PageError("", f"its members unpack to more than {MOST_BYTES} bytes")
+    members: dict[str, bytes] = {}
+    for info in infos:
+        try:
+            with archive.open(info) as member:
+                members[info.filename.removesuffix(".npy")] = member.read(info.file_size + 1)
+        except Exception as error:
+            raise PageError("", f"{shown(info.filename)}: damaged: {error}") from None
+    found: dict[str, Array] = {}
+    for name, data in members.items():
+        if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
+            continue  # it says what another member stands for
+        try:
+            told = str(_npy(members[f"{name}.dtype"])) if f"{name}.dtype" in members else None
+            found[name] = _npy(data, told)
+            if f"{name}.offsets" in members and f"{name}.shape" in members:
+                found[name] = _strings(found[name], *(_npy(members[f"{name}.{p}"]) for p in ("offsets", "shape")))
+        except PageError as error:
+            raise PageError("", f"{name}: {error.message}") from None
+    return found
+
+
+def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
+    """Strings that end in NUL: all their bytes, and where each begins."""
+    sizes, ends = shape.tolist(), offsets.tolist()
+    fits = joined.dtype == np.uint8 and all(a.ndim == 1 and a.dtype.kind in "iu" for a in (offsets, shape))
+    fits = fits and all(size >= 0 for size in sizes) and len(ends) == math.prod(sizes) + 1 and sorted(ends) == ends
+    if not fits or ends[0] < 0 or ends[-1] > joined.size:
+        raise PageError("", "its offsets do not fit its bytes")
+    data = joined.tobytes()
+    made = np.empty(len(ends) - 1, dtype=object)
+    made[:] = [data[a:b] for a, b in pairwise(ends)]
+    return made.reshape(sizes)
+
+
+def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
+    """The cells of a table as a matrix, of one column a vector; a first row of names is left out."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PageError("", f"it is no UTF-8 text: byte {error.start}") from None
+    cells = text.count("\n") + sum(text.count(c) for c in ((separator,) if separator else ",;\t "))
+    if cells > MOST_CELLS:
+        raise PageError("", f"it has about {cells} cells, allowed are {MOST_CELLS}; save it as a .npy file")
+    rows = rows_of(text, separator)
+    if not rows:
+        raise PageError("", "there are no cells in it")
+    head = 1 if len(rows) > 1 and not _numeric(rows[0]) and _numeric(rows[1]) and dtype != "string" else 0
+    body = rows[head:]
+    width = len(body[0])
+    for k, row in enumerate(body):
+        if len(row) != width:
+            raise PageError("", f"row {head + k} has {len(row)} cells where row {head} has {width}")
+    words = [cell for row in body for cell in row]
+    kind = dtype or (None if _numeric(body[0]) else "string")
+
+    def where(k: int) -> str:
+        return f" in row {head + k // width}, cell {k % width}"
+
+    if kind != "string" and "" in words:
+        raise PageError("", f"there is nothing{where(words.index(''))}")
+    made = parse_words(words, kind, where)
+    if kind is None and made.dtype == np.float64:
+        made = as_float32(made, where)
+    return made if width == 1 else made.reshape(len(body), width)
+
+
+def _numeric(row: list[str]) -> bool:
+    """Whether what is in the cells are numbers; all at once, since a row may have millions."""
+    cells = [cell for cell in row if cell]
+    try:
+        parse_words(cells, "complex128")
+    except PageError:
+        return all(map(_is_number, cells))  # one may be too large, which is an error and no text
+    return bool(cells)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        complex(cell)
+    except ValueError:
+        return False
+    return cell.isascii() and "_" not in cell

@@ -1,0 +1,333 @@
+"""Arrays as text and colours: short forms, windows of cells, heat maps, grids of sparse tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .._catalog.spec import COMPLEX, QUANTIZED
+from .._runtime.arrays import Array, as_array, aval_of
+from ..errors import InvalidArgumentError
+from ..graph.io.arrays import to_plain
+from ..graph.literal import write_word
+from ..graph.nodes import describe
+from ..graph.values import in_dtype
+from .value_input import array_of_words
+
+# -- Values as short texts --------------------------------------------------------------------------------------------
+
+# Values as short texts: a literal that is cut where it is long, and a preview that costs next to nothing.
+
+
+def array_of(value: Any, argument: str = "value") -> Array:
+    """A value as the array it is, or would be alone."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    return as_array(value, argument)
+
+
+def is_weak(value: Any) -> bool:
+    """Whether a value has no dtype of its own."""
+    return not isinstance(value, np.ndarray | np.generic)
+
+
+def short_text(value: Any, most: int = 200) -> str:
+    """The value as a literal, cut with … where it is longer than `most`."""
+    return literal_text(as_written(value), most)
+
+
+def as_written(value: Any) -> Array:
+    """A value as the array whose texts are what was typed: Python's digits, not those of the float32 it would be."""
+    array = array_of(value)
+    return np.array(value, dtype=np.float64) if is_weak(value) and array.dtype == np.float32 else array
+
+
+def literal_text(array: Array, most: int) -> str:
+    """What `format_literal` gives, of which no more is written than is shown."""
+    dtype = aval_of(array).dtype
+    if array.size == 0:
+        return _cut(_empty(array.shape, most), most)
+    flat = _first(array, most // 2 + 1)
+    words = [write_word(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
+    inner: list[str] = []
+    length = 0
+    for k, word in enumerate(words):
+        opened = sum(1 for size in _strides(array.shape) if k % size == 0)
+        inner.append(("," if k else "") + "{" * opened + word)
+        closing = sum(1 for size in _strides(array.shape) if (k + 1) % size == 0)
+        inner.append("}" * closing)
+        length += len(inner[-2]) + closing
+        if length > most:
+            break
+    text = "".join(inner)
+    return text if len(text) <= most and len(words) == array.size else text[: most - 1] + "…"
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    """How many elements the braces at each depth hold."""
+    return [math.prod(shape[k:]) for k in range(len(shape))]
+
+
+def _empty(shape: tuple[int, ...], most: int) -> str:
+    """Braces without an element. What is cut anyway is not written: every axis would make it many times as long."""
+    text = "{}"
+    for size in reversed(shape[: shape.index(0)]):
+        text = ("{" + ",".join([text] * min(size, most // len(text) + 1)))[: most + len(shape)] + "}"
+    return text
+
+
+def _first(array: Array, count: int) -> Array:
+    """The first elements, whatever the layout, with nothing else copied; NumPy walks along 32 dimensions at most."""
+    return array.flat[:count] if array.ndim <= 32 else array.reshape(-1)[:count]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def preview(array: Array, most: int = 120) -> str:
+    """The first elements, quickly and to six digits: for many blocks at once, many times a second."""
+    kind = array.dtype.kind  # that of bfloat16 is V, as that of structures is
+    flat = _first(array, 16)
+    if array.dtype.names is not None:
+        flat = flat.view(array.dtype[0])
+    elif kind == "V":
+        kind = "f"
+    if kind == "f":
+        words = [f"{x:.6g}" for x in flat.astype(np.float64, copy=False).tolist()]
+    elif kind == "O":
+        words = [write_word(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
+    elif kind == "b":
+        words = ["true" if x else "false" for x in flat.tolist()]
+    else:
+        words = [str(x).strip("()") for x in flat.tolist()]
+    if array.ndim == 0:
+        return _cut(words[0], most)
+    row = array.shape[-1] if array.ndim > 1 and array.size else len(words) or 1
+    text = "; ".join([", ".join(words[k : k + row]) for k in range(0, len(words), row)])
+    return _cut(text + (" …" if flat.size < array.size else ""), most)
+
+
+# -- A part of an array as a grid of texts ----------------------------------------------------------------------------
+
+# A part of an array as a grid of texts: arrays of any rank are seen as matrices, and every cell is exact.
+#
+# The text of a cell is what the `cells` verb reads as the same element, if it is told the dtype.
+
+MOST_CELLS = 10_000
+_SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
+
+def info_of(array: Array) -> dict[str, Any]:
+    """What an array is, in the form of a pin's `Value`."""
+    dtype = aval_of(array).dtype
+    shape = array.shape
+    return {"text": _text(dtype, shape), "kind": "tensor", "dtype": dtype, "shape": [*shape], "ref": False}
+
+
+_text = lru_cache(4096)(describe)
+
+
+def matrix_of(array: Array, at: Sequence[int]) -> Array:
+    """The array as a matrix: `at` picks the axes before the last two; a vector is one column, a number one cell."""
+    leading = max(array.ndim - 2, 0)
+    if len(at) != leading:
+        raise _refuse("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
+    for axis, index in enumerate(at):
+        if not 0 <= index < max(array.shape[axis], 1):
+            raise _refuse(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
+    if 0 in array.shape[:leading]:  # there is no matrix to pick, and none of its rows
+        return array.reshape(0, array.shape[-1])
+    if array.ndim < 2:
+        return array.reshape(-1, 1)
+    picked: Array = array[tuple(at)]
+    return picked
+
+
+def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> dict[str, Any]:
+    """The cells in rows [a, b) and columns [c, d) of the matrix that `at` picks, clipped to what there is.
+
+    `of` says how large that matrix is.
+    """
+    matrix = matrix_of(array, at)
+    (a, b), (c, d) = (clipped(pair, size) for pair, size in zip((rows, columns), matrix.shape, strict=True))
+    check_cells(b - a, d - c)
+    flat = texts_of(np.ascontiguousarray(matrix[a:b, c:d]).reshape(-1))
+    width = d - c
+    cells = [flat[k * width : (k + 1) * width] for k in range(b - a)]
+    return {
+        "info": info_of(array),
+        "at": [*at],
+        "rows": [a, b],
+        "columns": [c, d],
+        "of": [*matrix.shape],
+        "cells": cells,
+    }
+
+
+def texts_of(flat: Array) -> list[str]:
+    """Every element of a flat array as text, in the fewest digits that give its bits back."""
+    dtype = aval_of(flat).dtype
+    if dtype == "bfloat16":
+        return [_SPECIAL.get(x, str(x)) for x in to_plain(dtype, flat)]
+    if dtype == "string":
+        return [string_text(item) for item in flat.tolist()]
+    if dtype in QUANTIZED:
+        flat = flat.view(flat.dtype[0])
+    if flat.dtype.kind in "iu" or dtype == "float64":
+        return [str(x) for x in flat.tolist()]
+    if flat.dtype.kind == "f":
+        return [str(x) for x in flat]  # NumPy's text of a narrow number is the shortest that gives it back
+    return [write_word(x, dtype) for x in flat]
+
+
+def string_text(item: Any) -> str:
+    """A string as it is, or in quotes where something in it would not be seen or would be read otherwise."""
+    if isinstance(item, str) and item and item.isprintable() and item[0] != '"' and item == item.strip():
+        return item
+    return write_word(item, "string")
+
+
+def check_cells(rows: int, columns: int) -> None:
+    """Refuse a grid that is too large; rows without a cell are lists in the answer, too."""
+    if max(rows, 1) * max(columns, 1) > MOST_CELLS:
+        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
+
+
+def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
+    """The part of [first, beyond) that is inside of [0, size)."""
+    first = min(max(pair[0], 0), size)
+    return first, min(max(pair[1], first), size)
+
+
+def _refuse(name: str, bound: str, value: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{name} must be {bound}; got {value}", argument=name)
+
+
+# -- A matrix as numbers to paint -------------------------------------------------------------------------------------
+
+# A matrix as numbers to paint: thinned to what a screen shows, with the bounds of all of it.
+
+
+def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
+    """At most `most` rows and columns, picked evenly: cell [i][j] is element [i * step[0], j * step[1]].
+
+    `low` and `high` are those of the whole array; what is no finite number is null. Complex numbers show their size.
+    """
+    dtype = aval_of(array).dtype
+    if dtype == "string":
+        raise InvalidArgumentError("a heat map shows numbers; got string", argument="pin")
+    if dtype in QUANTIZED:
+        array = array.view(array.dtype[0])
+    matrix = matrix_of(array, at)
+    rows, columns = matrix.shape
+    steps = [max(-(-size // most), 1) for size in (rows, columns)]
+    picked = _floats(matrix[:: steps[0], :: steps[1]], dtype)
+    low, high = _bounds(array, dtype)
+    cells = picked.astype(object)
+    cells[~np.isfinite(picked)] = None
+    told = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
+    if dtype in QUANTIZED:
+        told["info"] |= {"dtype": dtype, "text": told["info"]["text"].replace(aval_of(array).dtype, dtype)}
+    return told | {"step": steps, "cells": cells.tolist()}
+
+
+def _floats(array: Array, dtype: str) -> Array:
+    with np.errstate(all="ignore"):
+        return (np.abs(array) if dtype in COMPLEX else array).astype(np.float64)
+
+
+def _bounds(array: Array, dtype: str) -> tuple[float | None, float | None]:
+    """The least and the greatest finite number; in pieces, so that no copy of a large array is made."""
+    least, most = np.inf, -np.inf
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, 1 << 20):
+        piece = _floats(flat[start : start + (1 << 20)], dtype)
+        piece = piece[np.isfinite(piece)]
+        if piece.size:
+            least, most = min(least, float(piece.min())), max(most, float(piece.max()))
+    return (None, None) if least > most else (least, most)
+
+
+# -- A sparse matrix as a grid, in which most cells are empty, and back -----------------------------------------------
+
+
+def sparse_window(
+    indices: Any, values: Any, dense_shape: Any, rows: Sequence[int], columns: Sequence[int]
+) -> dict[str, Any]:
+    """The cells in rows [a, b) and columns [c, d): a text where there is an entry, None where there is none.
+
+    Of entries at one place the last is shown.
+    """
+    places, found, shape = _matrix(indices, values, dense_shape)
+    (a, b), (c, d) = (clipped(pair, int(size)) for pair, size in zip((rows, columns), shape, strict=True))
+    check_cells(b - a, d - c)
+    cells: list[list[str | None]] = [[None] * (d - c) for _ in range(b - a)]
+    seen = np.flatnonzero(((places >= (a, c)) & (places < (b, d))).all(axis=1))
+    for (row, column), text in zip(places[seen].tolist(), texts_of(found[seen]), strict=True):
+        cells[row - a][column - c] = text
+    info = _info(found, shape)
+    return {"info": info, "rows": [a, b], "columns": [c, d], "of": shape.tolist(), "cells": cells}
+
+
+def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequence[int]) -> dict[str, Any]:
+    """Entries [first, beyond) in the order they stand in, as [row, column, text]; `total` says how many there are."""
+    places, found, shape = _matrix(indices, values, dense_shape)
+    first, beyond = clipped(entries, len(found))
+    if beyond - first > MOST_CELLS:
+        raise _refuse("entries", f"at most {MOST_CELLS} entries", beyond - first)
+    texts = texts_of(np.ascontiguousarray(found[first:beyond]))
+    listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
+    told = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
+    return told | {"of": shape.tolist(), "entries": listed}
+
+
+def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) -> tuple[Array, Array, Array]:
+    """Indices, values and dense shape of the entries of a grid, in the order of rows."""
+    places: dict[tuple[int, int], int] = {}
+    for k, entry in enumerate(entries):
+        if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[2], str):
+            raise _refuse(f"entries[{k}]", "[row, column, text]", entry)
+        for axis, (index, size) in enumerate(zip(entry[:2], shape, strict=True)):
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
+                raise _refuse(f"entries[{k}][{axis}]", f"a whole number in [0, {size})", index)
+        place = (entry[0], entry[1])
+        if place in places:
+            raise _refuse(f"entries[{k}]", f"at a place of its own; entries[{places[place]}] is there too", [*place])
+        places[place] = k
+    order = sorted(places)
+    words = [entries[places[place]][2] for place in order]
+    values = array_of_words(words, dtype, lambda k: f" at row {order[k][0]}, column {order[k][1]}", "entries")
+    return np.array(order, np.int64).reshape(-1, 2), values, np.array(shape, np.int64)
+
+
+def _matrix(indices: Any, values: Any, dense_shape: Any) -> tuple[Array, Array, Array]:
+    """The places, values and shape of a sparse matrix, found to fit one another."""
+    places, shape = _placed(indices, "indices"), _placed(dense_shape, "dense_shape")
+    found = array_of(values, "values")
+    if shape.shape != (2,) or (shape < 0).any():
+        raise _refuse("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
+    if found.ndim != 1:
+        raise _refuse("values", "a vector", info_of(found)["text"])
+    if places.size == 0:
+        places = places.reshape(0, 2)
+    if places.shape != (len(found), 2):
+        raise _refuse("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
+    bad = np.flatnonzero(((places < 0) | (places >= shape)).any(axis=1))
+    if len(bad):
+        k = int(bad[0])
+        raise _refuse(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
+    return places, found, shape
+
+
+def _info(found: Array, shape: Array) -> dict[str, Any]:
+    info = info_of(found) | {"kind": "sparse", "shape": shape.tolist()}
+    return info | {"text": f"{info['dtype']}[{','.join(map(str, info['shape']))}]"}
+
+
+def _placed(value: Any, argument: str) -> Array:
+    return in_dtype(value, argument, "int64")

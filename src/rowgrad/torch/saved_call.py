@@ -1,0 +1,162 @@
+"""What the backward pass keeps of a call, and how it asks the record for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType, get_interpreter_stack, is_batchedtensor
+from torch.autograd import forward_ad
+
+from .._catalog.rows import IndexedRows
+from .._catalog.spec import CATALOG, Call, Op
+from ..errors import refuse
+from .tensors import check_storage, is_plain
+
+
+class Like:
+    """The shape and dtype of a tensor whose values no adjoint will ask for."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+
+    def zeros(self, beside: Iterable[Any]) -> Tensor:
+        """Such a tensor, for an op that takes it to know a shape, or for a cotangent nobody gave."""
+        device = next(v.device for v in beside if isinstance(v, Tensor))
+        return torch.zeros(self.shape, dtype=self.dtype, device=device)
+
+
+@cache
+def wanted(names: tuple[str, ...], asked: tuple[bool, ...]) -> frozenset[str]:
+    """The arguments whose gradient is asked for."""
+    return frozenset(n for n, a in zip(names, asked, strict=True) if a)
+
+
+class _Facts(NamedTuple):
+    """What becomes of an op's arguments in the backward pass, for a set of wanted gradients."""
+
+    unseen: tuple[str, ...]  # whose shape alone is kept
+    saved: tuple[str, ...]
+    sizes: tuple[str, ...]
+    single: bool  # no output is looked at: a linear op's adjoint knows its one result's size from its cotangent
+
+
+@cache
+def _facts(op_name: str, wanted: frozenset[str]) -> _Facts:
+    op = CATALOG[op_name]
+    unseen = op.linear if wanted.issubset(op.linear) else ()
+    return _Facts(
+        unseen,
+        tuple(a.name for a in op.inputs if not a.host and a.name not in unseen),
+        tuple(a.name for a in op.inputs if a.host),
+        len(op.outputs) == 1 and op.linear == op.differentiable,
+    )
+
+
+class Kept:
+    """A call as the backward pass will see it: what autograd keeps apart from tensors, and which tensors it saves."""
+
+    __slots__ = ("attrs", "facts", "likes", "op", "outputs", "sizes", "wanted")
+
+    def __init__(self, op: Op, attrs: Mapping[str, Any], wanted: frozenset[str]) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.wanted = wanted
+
+    def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """Take note of the call; gives the tensors to save: arguments, then outputs."""
+        self.facts = facts = _facts(self.op.name, self.wanted)
+        self.likes = [Like(arguments[name]) for name in facts.unseen]
+        self.sizes = [arguments[name] for name in facts.sizes]
+        saved = [arguments[name] for name in facts.saved]
+        self.outputs: tuple[Like | None, ...] = ()  # None: saved
+        if not facts.single:
+            # adjoints ask for ids and maps, never for results
+            self.outputs = tuple(Like(o) if is_float(o) else None for o in outputs)
+            saved += [o for o in outputs if not is_float(o)]
+        return saved
+
+    def backward(
+        self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...], rows: bool
+    ) -> tuple[Any, ...]:
+        """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
+        facts = self.facts
+        arguments: dict[str, Any] = dict(zip(facts.saved, saved, strict=False))
+        arguments.update(zip(facts.unseen, self.likes, strict=True))
+        arguments.update(zip(facts.sizes, self.sizes, strict=True))
+        outputs: tuple[Any, ...] = self.outputs
+        if None in outputs:
+            rest = iter(saved[len(facts.saved) :])
+            outputs = tuple([next(rest) if o is None else o for o in outputs])
+        attrs = {**self.attrs, **_DENSE} if _is_batching() else self.attrs
+        call = Call(arguments, attrs, outputs, self.wanted)
+        cotangents: Iterable[Any] = ys
+        if outputs and any(y is None for y in ys):
+            cotangents = [o.zeros(ys) if y is None and type(o) is Like else y for y, o in zip(ys, outputs, strict=True)]
+        assert self.op.adjoint is not None
+        gradients = self.op.adjoint(table, call, *cotangents)
+        if len(gradients) == 1 and type(gradients[0]) is Tensor:
+            return gradients
+        return tuple(
+            _as_torch(table, g, rows) if name in self.wanted else None
+            for name, g in zip(self.op.differentiable, gradients, strict=True)
+        )
+
+
+_DENSE = {"sparse_gradient": False, "gradient": "dense"}
+
+
+def _is_batching() -> bool:
+    """Whether torch.func.vmap is at work: it has no sparse tensors, and no rows whose number differs."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Whether a tensor can have a gradient."""
+    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
+
+
+def is_traced(values: Iterable[Any]) -> bool:
+    """Whether torch only pretends to run: a mode is on, or a tensor is of a kind that has no memory."""
+    if torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+        return True
+    return any(isinstance(v, Tensor) and (not is_plain(type(v)) or v.is_meta) for v in values)
+
+
+def refuse_tangents(values: Iterable[Any]) -> None:
+    """Forward-mode differentiation would go on without tangents, and nobody would know.
+
+    What a batched tensor holds comes here again by itself.
+    """
+    if forward_ad._current_level >= 0:
+        seen = (v for v in values if isinstance(v, Tensor) and not is_batchedtensor(v))
+        if any(forward_ad.unpack_dual(v).tangent is not None for v in seen):
+            raise refuse("forward_mode")
+
+
+def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
+    """Rows become a sparse tensor, but for numbers and where torch traces: it has no sparse gradients there."""
+    if not isinstance(gradient, IndexedRows):
+        return gradient
+    values, indices = gradient.values, gradient.indices
+    if not rows or values.ndim == 1 or is_traced((values, indices)):
+        return table["ScatterRows"](values, indices, gradient.num_rows)
+    return sparse_rows(values, indices, gradient.num_rows, gradient.is_unique)
+
+
+def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool) -> Tensor:
+    """A sparse COO tensor with these rows; `unique` ones are coalesced already."""
+    check_storage(values, "values")
+    check_storage(indices, "indices")
+    return torch.sparse_coo_tensor(
+        indices.unsqueeze(0).to(torch.int64), values, (num_rows, *values.shape[1:]), is_coalesced=unique,
+        check_invariants=False,
+    )  # fmt: skip

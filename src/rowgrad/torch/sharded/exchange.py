@@ -1,0 +1,572 @@
+"""What ranks exchange: packed buffers, agreement on a call, failures of other ranks, moved rows."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ...errors import OpError, refuse
+from ...raw_ops import OPS
+from ...sharding.partition import weighted_scales
+from ..bags import Bags
+from ..tensors import check_storage
+from .layout import Part, Stack
+
+# -- Several tensors in one exchange ----------------------------------------------------------------------------------
+
+# Several tensors in one exchange: bytes, rank by rank, and inside a rank's share tensor by tensor.
+
+
+class Section(NamedTuple):
+    """A tensor whose rows are for rank 0 first, then for rank 1, …, and how many come back, of the same kind."""
+
+    rows: Tensor
+    out: Sequence[int]
+    back: Sequence[int]
+
+
+class Parcel:
+    """Sections on their way; `arrived` gives one tensor for each, rank by rank."""
+
+    def __init__(self, ranks: Ranks, phase: str, sections: Sequence[Section]) -> None:
+        self._kinds = [(s.rows.dtype, (sum(s.back), *s.rows.shape[1:])) for s in sections]
+        self._backs = [[n * _row_bytes(s.rows) for n in s.back] for s in sections]
+        flat = [_bytes(s.rows) for s in sections]
+        outs = [[n * _row_bytes(s.rows) for n in s.out] for s in sections]
+        out = [sum(o[r] for o in outs) for r in range(ranks.size)]
+        back = [sum(b[r] for b in self._backs) for r in range(ranks.size)]
+        setattr(ranks.traffic, phase, getattr(ranks.traffic, phase) + sum(out) - out[ranks.rank])
+        if len(flat) == 1:
+            data = flat[0]
+        else:
+            shares = [f.split(o) for f, o in zip(flat, outs, strict=True)]
+            data = torch.cat([share[r] for r in range(ranks.size) for share in shares])
+        self._sent: Sent = ranks.send(phase, data, out, back)
+
+    def arrived(self) -> list[Tensor]:
+        """Wait, and unpack."""
+        data = self._sent.arrived()
+        if len(self._kinds) == 1:
+            found = [data]
+        else:
+            ends = list(accumulate(b[r] for r in range(len(self._backs[0])) for b in self._backs))
+            pieces = [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+            found = [torch.cat(pieces[k :: len(self._kinds)]) for k in range(len(self._kinds))]
+        return [_typed(f, *kind) for f, kind in zip(found, self._kinds, strict=True)]
+
+
+def _row_bytes(rows: Tensor) -> int:
+    return rows.element_size() * math.prod(rows.shape[1:])
+
+
+def _bytes(rows: Tensor) -> Tensor:
+    return rows.contiguous().view(-1).view(torch.uint8)
+
+
+def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    result: Any = data.view(dtype).view(shape)
+    return result
+
+
+# -- The processes that share a table, and what travels between them --------------------------------------------------
+
+TIMEOUT = 30.0
+_MADE: dict[str, int] = {}  # how many modules each group has: on all its ranks the same
+_ALIVE: weakref.WeakSet[Ranks] = weakref.WeakSet()
+
+
+@atexit.register
+def _let_go() -> None:
+    """A group must be gone before the interpreter takes itself apart: gloo's threads do not survive that."""
+    for ranks in list(_ALIVE):
+        ranks.group = None
+
+
+@dataclass
+class Traffic:
+    """Bytes this rank has sent to others, by what they were; its own rows are not counted."""
+
+    sizes: int = 0
+    ids: int = 0
+    pairs: int = 0
+    rows: int = 0
+    gradients: int = 0
+    calls: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(getattr(self, f.name) for f in fields(self))
+
+    def reset(self) -> None:
+        """Count anew."""
+        for field in fields(self):
+            setattr(self, field.name, 0)
+
+
+class Sent:
+    """Something on its way: `arrived` waits for what the others have sent."""
+
+    def __init__(self, ranks: Ranks, phase: str, work: Any, buffer: Tensor, kept: Any) -> None:
+        self._ranks, self._phase, self._work, self._buffer, self._kept = ranks, phase, work, buffer, kept
+
+    def arrived(self) -> Tensor:
+        """The bytes or elements of all ranks, rank by rank."""
+        if self._work is not None:
+            self._ranks._wait(self._work, self._phase)
+            self._work = self._kept = None
+        return self._buffer
+
+
+class Ranks:
+    """A process group, and how long this module waits for it."""
+
+    def __init__(self, process_group: Any, device_mesh: Any, timeout: float) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise RuntimeError("call torch.distributed.init_process_group before a sharded module is made")
+        if device_mesh is not None:
+            if process_group is not None:
+                raise refuse(
+                    "bags_unfit", argument="device_mesh", value="given beside process_group", bound="one of them"
+                )
+            if device_mesh.ndim != 1:
+                raise refuse("bags_unfit", argument="device_mesh", value=f"{device_mesh.ndim} dimensions", bound="1")
+            process_group = device_mesh.get_group()
+        if not 0.001 <= timeout <= 1e9:  # torch counts in milliseconds, and waits forever for none of them
+            raise refuse("value_unfit", argument="timeout", value=timeout, bound="0.001 to 1e9 seconds")
+        self.group = process_group if process_group is not None else dist.group.WORLD
+        self.mesh, self.timeout = device_mesh, float(timeout)
+        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        if self.rank < 0:
+            raise refuse("bags_unfit", argument="process_group", value="a group without this process", bound="its own")
+        self.traffic = Traffic()
+        self.number = _MADE[self.group.group_name] = _MADE.get(self.group.group_name, 0) + 1
+        forget(self.group)
+        _ALIVE.add(self)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the backend of the group wants its tensors."""
+        if dist.get_backend(self.group) == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cpu")
+
+    def names(self, ranks: Sequence[int]) -> list[int]:
+        """What ranks of this group are called in the world, which errors speak of."""
+        return [dist.get_global_rank(self.group, r) for r in ranks]
+
+    def send(self, phase: str, data: Tensor, out: Sequence[int], back: Sequence[int]) -> Sent:
+        """Start an exchange: the first `out[0]` elements of `data` go to rank 0, …; `back[r]` come from rank r."""
+        if self.size == 1:
+            return Sent(self, phase, None, data, None)
+        result = data.new_empty(sum(back))
+        try:
+            work = dist.all_to_all_single(result, data, list(back), list(out), group=self.group, async_op=True)
+        except RuntimeError as error:
+            raise lost(error, self.group, phase, self.timeout) from error
+        return Sent(self, phase, work, result, data)
+
+    def _wait(self, work: Any, phase: str) -> None:
+        try:
+            if dist.get_backend(self.group) == "nccl":
+                work.wait()  # which only queues; NCCL's watchdog keeps the time, the group's own
+            else:
+                work.wait(timedelta(seconds=self.timeout))
+        except RuntimeError as error:
+            raise lost(error, self.group, phase, self.timeout) from error
+
+
+# -- A rank's own bags, sorted by whom their rows belong to -----------------------------------------------------------
+
+# A rank's own bags, sorted by whom their rows belong to: what is to be sent to whom.
+
+Counts = list[int]
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class Route(NamedTuple):
+    """What this rank asks of the others for one lookup. Everything is ordered by owner first."""
+
+    rows: Tensor  # distinct rows, as their owners number them
+    inverse: Tensor  # for each id of the bags, in their order, which of `rows` it is
+    pair_rows: Tensor  # for each id by owner, then in the bags' order: which of the rows asked of that owner
+    pair_bags: Tensor  # and which of the bags that owner is told of
+    pair_ids: Tensor  # and where among the ids of the bags it stands
+    bags: Tensor  # the bags each owner is told of: those with an id there
+    scales: Tensor | None  # of every bag: 1/n, 1/√n; or with weights Σw, √Σw²; None for sums
+    num_rows: Counts  # how many of each are for each rank
+    num_pairs: Counts
+    num_bags: Counts
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type sums of a dtype are held in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
+    """Refuse what an owner would have to refuse, before anything is sent."""
+    ids, segments = bags.indices, bags.segment_ids
+    if ids.device != device:
+        raise refuse("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
+    if ids.shape != segments.shape:
+        raise refuse("segments_match_indices")
+    if bags.weights is not None:
+        _check_weights(bags.weights, ids)
+    if ids.numel() == 0:
+        return
+    bad = (ids < 0) | (ids >= rows)
+    loose = segments[1:] < segments[:-1]
+    outside = (segments < 0) | (segments >= bags.num_bags)
+    found = torch.stack([bad.any(), loose.any(), outside.any()]).tolist()
+    if found[0]:
+        at = int(torch.nonzero(bad)[0])
+        raise refuse("index_not_in_data", argument="ids", position=at, value=int(ids[at]), bound=rows)
+    if found[1]:
+        raise refuse("segments_not_increasing", argument="segment_ids", position=int(torch.nonzero(loose)[0]) + 1)
+    if found[2]:
+        at = int(torch.nonzero(outside)[0])
+        raise refuse(
+            "segment_not_in_output", argument="segment_ids", position=at, value=int(segments[at]), bound=bags.num_bags
+        )
+
+
+def _check_weights(weights: Tensor, ids: Tensor) -> None:
+    facts: dict[str, Any] = {"argument": "per_sample_weights"}
+    if weights.dtype not in _FLOATS:
+        raise refuse("dtype_not_allowed", **facts, value=weights.dtype, bound=", ".join(map(str, _FLOATS)))
+    if weights.device != ids.device:
+        raise refuse("not_here", **facts, value=f"a tensor on {weights.device}", bound=f"on {ids.device}")
+    if weights.shape != ids.shape:
+        raise refuse("same_shape", **facts, value=tuple(weights.shape), bound=tuple(ids.shape))
+
+
+def route(bags: Bags, stack: Stack, kind: str, dtype: torch.dtype) -> Route:
+    """Sort bags that are in order: ids in range, bags ascending. Ids of several tables are numbered through."""
+    ids, device = bags.indices, bags.indices.device
+    places, segments = stack.places(ids), bags.segment_ids.to(torch.int64)
+    unique, starts, _, positions, counts = OPS["RowPlan"](places, segments, stack.rows, bags.num_bags)
+    inverse = torch.empty_like(positions).scatter_(0, positions, _run_numbers(starts, ids.shape[0]))
+    firsts = torch.tensor(stack.firsts, device=device)
+    owners = torch.searchsorted(firsts[1:], places, right=True)
+    row_counts = torch.searchsorted(unique, firsts).diff()
+    num_rows, num_pairs = torch.stack([row_counts, torch.bincount(owners, minlength=stack.ranks)]).tolist()
+    _, _, pair_bags, pair_ids, _ = OPS["RowPlan"](owners, segments, stack.ranks, bags.num_bags)
+    by_owner = spread(num_pairs, range(stack.ranks), device)
+    fresh = torch.ones_like(by_owner, dtype=torch.bool)  # a pair that is the first of its bag with its owner
+    fresh[1:] = (pair_bags[1:] != pair_bags[:-1]) | (by_owner[1:] != by_owner[:-1])
+    where = torch.nonzero(fresh).squeeze(1)
+    begin_bags = torch.searchsorted(where, torch.tensor([*starts_of(num_pairs), ids.shape[0]], device=device)).tolist()
+    return Route(
+        rows=unique - spread(num_rows, stack.firsts[:-1], device),
+        inverse=inverse,
+        pair_rows=(inverse.index_select(0, pair_ids) - spread(num_pairs, starts_of(num_rows), device)).to(torch.int32),
+        pair_bags=(fresh.cumsum(0) - 1 - spread(num_pairs, begin_bags[:-1], device)).to(torch.int32),
+        pair_ids=pair_ids,
+        bags=pair_bags.index_select(0, where),
+        scales=_scales(bags, counts, kind, wide_dtype(dtype)),
+        num_rows=num_rows,
+        num_pairs=num_pairs,
+        num_bags=[end - begin for begin, end in pairwise(begin_bags)],
+    )
+
+
+def spread(counts: Counts, values: Sequence[int], device: torch.device) -> Tensor:
+    """values[0] counts[0] times, then values[1] counts[1] times, …"""
+    repeats = torch.tensor(counts, device=device)
+    return torch.tensor(values, device=device).repeat_interleave(repeats, output_size=sum(counts))
+
+
+def starts_of(counts: Counts) -> list[int]:
+    """Where each of several runs begins."""
+    return [0, *accumulate(counts)][:-1]
+
+
+def _run_numbers(starts: Tensor, size: int) -> Tensor:
+    """0, 0, 1, 1, 1, 2, … for runs that begin at `starts`."""
+    marks = torch.zeros(size, dtype=torch.int64, device=starts.device)
+    marks[starts] = 1
+    return marks.cumsum(0) - 1
+
+
+def _scales(bags: Bags, counts: Tensor, kind: str, wide: torch.dtype) -> Tensor | None:
+    if kind == "Sum":
+        return None
+    if bags.weights is not None:
+        scales: Tensor = weighted_scales(
+            OPS, kind, bags.segment_ids, bags.weights.detach().to(wide), int(bags.num_bags)
+        )
+        return scales
+    number = counts.clamp(min=1).to(torch.float64)  # the kernels' rounding: in double, then once
+    return (1.0 / (number if kind == "Mean" else number.sqrt())).to(wide)
+
+
+# -- What the other ranks are told when one of them refuses its ids, dies or hangs ------------------------------------
+
+GRACE = 5.0  # seconds in which a rank that lives is expected to report that it failed too
+_PREFIX = "rowgrad/failed"
+_POLL = 0.05
+
+
+class RankError(RuntimeError):
+    """A call that other ranks take part in has failed.
+
+    `phase` says in which exchange; `ranks` are those at fault where that could be found out, else empty.
+    """
+
+    def __init__(self, message: str, phase: str, ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.ranks = tuple(ranks)
+
+
+class RankRefusedError(RankError, ValueError):
+    """Another rank refused what it was given, and raises that error itself; or it does something else than this one.
+
+    Nothing has been sent, and all ranks may go on.
+    """
+
+
+class RankLostError(RankError):
+    """A rank died, or did not answer in time."""
+
+
+def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
+    """The error to raise for a collective that failed: with the ranks that do not report a failure of their own.
+
+    Every rank whose collective fails says so in the group's store and waits a moment for the others to do the same.
+    Who is silent is dead or hangs. Nothing of this costs anything while all is well.
+    """
+    missing, note = _silent(group, phase)
+    if missing:
+        who = "rank " + ", ".join(map(str, missing)) + (" does" if len(missing) == 1 else " do") + " not answer"
+    else:
+        who = note or "every rank has reported a failure, so none is known to be lost"
+    cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = f"exchange of {phase} failed: {who} (timeout {timeout:g} s); {cause[:200]}"
+    return RankLostError(text, phase, missing)
+
+
+def forget(group: Any) -> None:
+    """Take back what a process of this rank said before it was started again: some stores outlive their processes."""
+    with suppress(RuntimeError):  # not every store can
+        dist.distributed_c10d._get_default_store().delete_key(_key(group, dist.get_rank(group)))
+
+
+def _key(group: Any, rank: int) -> str:
+    return f"{_PREFIX}/{group.group_name}/{rank}"
+
+
+def _silent(group: Any, phase: str) -> tuple[list[int], str]:
+    """Ranks that did not report within `GRACE`, and what there is to say where nobody can be asked."""
+    found: list[int] | None = None
+
+    def ask() -> None:
+        nonlocal found
+        with suppress(RuntimeError, ValueError):  # torch's DistStoreError is one
+            found = _unreported(dist.distributed_c10d._get_default_store(), group, phase)
+
+    # In a thread of its own: a store whose keeper hangs does not answer for as long as its own timeout says.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(GRACE + 1.0)
+    if found is None:
+        return [], "the store of the process group does not answer: whoever keeps it, most often rank 0, may be lost"
+    return [dist.get_global_rank(group, r) for r in found], ""
+
+
+def _unreported(store: Any, group: Any, phase: str) -> list[int]:
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    store.set(_key(group, rank), phase)
+    deadline = time.monotonic() + GRACE
+    while True:
+        missing = [r for r in range(size) if r != rank and not store.check([_key(group, r)])]
+        if not missing or time.monotonic() > deadline:
+            return missing
+        time.sleep(_POLL)
+
+
+# -- What ranks tell each other before anything travels ---------------------------------------------------------------
+
+# What ranks tell each other before anything travels: how much is to come, whether all do the same, or one refuses.
+
+WEIGHTED, PLAIN, EITHER = 1, 0, 2  # EITHER: a rank without ids
+_FINE, _BAD_ID, _OTHER = 0, 1, 2
+_HEAD = 5  # call, status, position, value, bound
+_EACH = 6  # trains, weighted, wants the gradient of weights, rows, pairs, bags
+_LINE = _HEAD + _EACH
+# The first exchange of whatever a rank is about to do has one line of this length for every other. Ranks that disagree
+# about what it is then find that out: from a rank that sends more than is expected gloo does not recover, it ends the
+# process.
+
+
+class Asked(NamedTuple):
+    """What this rank wants of one lookup: its route, or None where it has refused its ids; and how."""
+
+    route: Route | None
+    trains: bool
+    weighted: int
+    weights_gradient: bool
+
+
+class Told(NamedTuple):
+    """What the others have said about one lookup: how much comes from each rank, and what holds for all."""
+
+    num_rows: Counts
+    num_pairs: Counts
+    num_bags: Counts
+    trains: bool
+    weighted: bool
+    weights_gradient: bool
+
+
+def call_number(*facts: object) -> int:
+    """What tells a call from every other: the same on all ranks that are in it."""
+    return zlib.crc32(repr(facts).encode())
+
+
+def agree(ranks: Ranks, call: int, asked: Sequence[Asked], refusal: Exception | None) -> list[Told]:
+    """Exchange sizes. Where one rank refuses, all raise and nothing else has been sent."""
+    lines = []
+    for r in range(ranks.size):
+        line = [call, *_status(refusal)]
+        for a in asked:
+            sizes = (0, 0, 0) if a.route is None else (a.route.num_rows[r], a.route.num_pairs[r], a.route.num_bags[r])
+            line += [int(a.trains), a.weighted, int(a.weights_gradient), *sizes]
+        lines.append(line)
+    said = _exchanged(ranks, "sizes", [line[:_LINE] for line in lines])
+    _judge(ranks, "exchange of sizes", said, refusal)
+    if len(asked) > 1:
+        rest = _exchanged(ranks, "sizes", [line[_LINE:] for line in lines])
+        said = [first + more for first, more in zip(said, rest, strict=True)]
+    _check_alike(said, ranks)
+    return [_told(said, _HEAD + k * _EACH) for k in range(len(asked))]
+
+
+def meet(ranks: Ranks, what: str, call: int, refusal: Exception | None = None, value: int = 0) -> list[int]:
+    """Make sure that all ranks are about to do the same; gives every rank's `value`."""
+    line = [call, *_status(refusal), value]
+    said = _exchanged(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
+    _judge(ranks, what, said, refusal)
+    return [line[_HEAD] for line in said]
+
+
+def _exchanged(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[list[int]]:
+    each = [1] * ranks.size
+    sent = torch.tensor(lines, dtype=torch.int64).to(ranks.device)
+    (found,) = Parcel(ranks, phase, [Section(sent, each, each)]).arrived()
+    said: list[list[int]] = found.tolist()
+    return said
+
+
+def _status(refusal: Exception | None) -> tuple[int, int, int, int]:
+    if refusal is None:
+        return _FINE, 0, 0, 0
+    facts = [getattr(refusal, name, None) for name in ("position", "value", "bound")]
+    if getattr(refusal, "argument", None) in ("ids", "indices") and all(isinstance(f, int) for f in facts):
+        return _BAD_ID, *(int(f) for f in facts if isinstance(f, int))  # type: ignore[return-value]
+    return _OTHER, 0, 0, 0
+
+
+def _judge(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
+    """Raise where a rank refuses, or is in another call of this module or of another."""
+    if refusal is not None:
+        raise refusal
+    bad = [r for r, line in enumerate(said) if line[1] != _FINE]
+    if bad:
+        _, status, position, value, bound = said[bad[0]][:_HEAD]
+        fact = f": ids[{position}] = {value} is not in [0, {bound})" if status == _BAD_ID else ""
+        raise _refused(ranks, bad, what, f"refused what it was given{fact}; nothing was done")
+    others = [r for r, line in enumerate(said) if line[0] != said[ranks.rank][0]]
+    if others:
+        raise _refused(ranks, others, what, "is in another call than this one, or of a module made otherwise")
+
+
+def _refused(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
+    names = ranks.names(bad)
+    phase = "sizes" if what == "exchange of sizes" else "calls"
+    return RankRefusedError(f"{what}: rank {', '.join(map(str, names))} {why}", phase, names)
+
+
+def _check_alike(said: list[list[int]], ranks: Ranks) -> None:
+    """All ranks look up with gradients or all without, and so for weights."""
+    own, what = said[ranks.rank], "exchange of sizes"
+    for k in range(_HEAD, len(own), _EACH):
+        odd = [r for r, line in enumerate(said) if line[k] != own[k]]
+        if odd:
+            ways = ("without", "with")
+            raise _refused(ranks, odd, what, f"looks up {ways[1 - own[k]]} gradients, this one {ways[own[k]]} them")
+        if {line[k + 1] for line in said} >= {WEIGHTED, PLAIN}:
+            plain = [r for r, line in enumerate(said) if line[k + 1] == PLAIN]
+            raise _refused(ranks, plain, what, "has no per_sample_weights, others have")
+
+
+def _told(said: list[list[int]], first: int) -> Told:
+    trains, weighted, weights_gradient, *sizes = list(zip(*said, strict=True))[first : first + _EACH]
+    rows, pairs, bags = (list(s) for s in sizes)
+    return Told(rows, pairs, bags, bool(trains[0]), WEIGHTED in weighted, any(weights_gradient))
+
+
+# -- Rows taken from one way of splitting a table to another ----------------------------------------------------------
+
+
+def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
+    """This rank's rows by the rule `want`, where all ranks hold theirs by `have`. All ranks call it together."""
+    if have.is_like(want):
+        return rows
+    _meet(ranks, "to_dtensor or a checkpoint", rows, have, want)
+    mine = have.ids_of(ranks.rank, rows.device)
+    goes, _ = want.locate(mine)
+    order = torch.argsort(goes, stable=True)
+    wanted = want.ids_of(ranks.rank, rows.device)
+    comes, _ = have.locate(wanted)
+    place = torch.argsort(comes, stable=True)  # from each rank they come in the order of their ids
+    out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (goes, comes))
+    (found,) = Parcel(ranks, "rows", [Section(rows[order], out, back)]).arrived()
+    result = torch.empty_like(found)
+    result[place] = found
+    return result
+
+
+def gathered(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
+    """All rows, on every rank. All ranks call it together."""
+    _meet(ranks, "full_weight", rows, have, have)
+    out = [rows.shape[0]] * ranks.size
+    (found,) = Parcel(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).arrived()
+    result = torch.empty_like(found)
+    result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
+    return result
+
+
+def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
+    """Copy rows out of a whole table, which has to be that: copy_ would repeat what is too small."""
+    wanted = (num_rows, *mine.shape[1:])
+    if tuple(table.shape) != wanted:
+        raise refuse("same_shape", argument="table", value=tuple(table.shape), bound=wanted)
+    check_storage(table, "table")
+    check_storage(mine, "weight")
+    mine.copy_(table[ids.to(table.device)])
+
+
+def _meet(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
+    kind = str(rows.dtype), *rows.shape[1:]
+    refusal: Exception | None = None
+    try:
+        check_storage(rows, "weight")
+    except OpError as error:  # all ranks have to know
+        refusal = error
+    meet(ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), refusal)
