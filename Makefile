@@ -102,6 +102,7 @@ lint: $(VENV)/.ready   ## style, types, direction of imports, generated files up
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/gen_headers.py --check
 	$(BIN)/python tools/gen_stubs.py --check
 	$(BIN)/python tools/gen_docs.py --check
 
@@ -110,6 +111,7 @@ format: $(VENV)/.ready   ## make the source look as `lint` wants it
 	$(BIN)/ruff format .
 
 generate: $(VENV)/.ready   ## write the stubs, the reference pages with their pictures, and the generated parts of pages
+	$(BIN)/python tools/gen_headers.py
 	$(BIN)/python tools/gen_stubs.py
 	$(BIN)/python tools/gen_docs.py
 

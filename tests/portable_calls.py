@@ -45,7 +45,7 @@ def prepare_sample(name: str, dtype: Any = np.float32, **attrs: Any) -> Prepared
 
 def sized_ops() -> list[str]:
     """The kernel ops that can be compiled."""
-    return [op.name for op in rg._catalog.spec.CATALOG.values() if op.kernel and not portable.needs_data(op)]
+    return [op.name for op in rg._catalog.spec.CATALOG.values() if op.kernel and not op.is_data_sized]
 
 
 def reference(call: Prepared) -> tuple[np.ndarray, ...]:

@@ -150,7 +150,9 @@ class Job {
   Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::object shapes)
       : attrs_(std::move(attrs)) {
     const auto number = static_cast<std::size_t>(kernel), ops = kernels().size();
-    kernel_ = (number < ops ? kernels()[number] : update_kernels().at(number - ops)).make();
+    const KernelEntry& entry = number < ops ? kernels()[number] : update_kernels().at(number - ops);
+    if (const std::string error = entry.parameter_error(attrs_); !error.empty()) throw std::runtime_error(error);
+    kernel_ = entry.make();
     inputs_.take(arrays, codes, false, shapes);
     kernel_->in = inputs_.views;
     kernel_->attr = attrs_;

@@ -312,9 +312,11 @@ std::string text(const XLA_FFI_CallFrame* frame, std::string_view name) {
 void run(const XLA_FFI_CallFrame* frame) {
   Script script(*static_cast<const XLA_FFI_Array*>(attribute(frame, "call", XLA_FFI_AttrType_ARRAY)));
   check_call(frame, script);
-  const auto kernel = kernels().at(static_cast<std::size_t>(script.next())).make();
+  const KernelEntry& entry = kernels().at(static_cast<std::size_t>(script.next()));
+  const auto kernel = entry.make();
   const std::int64_t constants = script.next();
   kernel->attr = {script.take(constants), static_cast<std::size_t>(constants)};
+  if (const std::string error = entry.parameter_error(kernel->attr); !error.empty()) fail("rowgrad: " + error);
   Views views;
   const ArrayList inputs(script.next()), outputs(frame->rets.size);
   const std::span<Array> in = inputs, out = outputs;

@@ -50,7 +50,7 @@ void one(Input& in) {
   }
 
   const DType dtype = in.pick(Floats::list());
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const auto order = Order(in.below(2));
   const auto rounding = Rounding(in.below(2));
   const std::int64_t way = in.below(3), found = plan.out[0].size(), grad_rows = segments + in.below(3) - 1;

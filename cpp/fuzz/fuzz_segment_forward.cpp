@@ -8,7 +8,7 @@ using test::table_of;
 namespace {
 
 // Rows of every segment below `rows`, in input order.
-Tensor expected_bags(const Tensor& data, const BagIds& b, Reduce kind, std::int64_t rows, const Tensor* weights) {
+Tensor expected_bags(const Tensor& data, const BagIds& b, Reduction kind, std::int64_t rows, const Tensor* weights) {
   const std::int64_t cols = data.cols();
   Tensor out(data.dtype, {rows, cols});
   std::map<std::int64_t, Numbers64> members;
@@ -48,7 +48,7 @@ std::int64_t forward_rows(const BagIds& b, bool wide_indices, const std::int64_t
 void forward(Input& in) {
   const DType dtype = in.pick(Reals::list());
   const std::int64_t rows = in.below(40), cols = in.columns(), n = in.length();
-  const Reduce kind = dtype <= DType::float64 ? Reduce(in.below(3)) : Reduce::sum;
+  const Reduction kind = dtype <= DType::float64 ? Reduction(in.below(3)) : Reduction::sum;
   const BagIds b(in, n, rows, 1 + in.below(60), in.byte() % 8 != 7);
   const Tensor data = in.values(dtype, {rows, cols});
   std::vector<Tensor> inputs{data, b.index_tensor(), b.segment_tensor()};
@@ -72,7 +72,7 @@ void forward(Input& in) {
 void transpose(Input& in) {
   const DType dtype = in.pick(Floats::list());
   const std::int64_t rows = in.below(40), cols = in.columns(), n = in.length(), segments = in.below(60);
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const BagIds b(in, n, rows, segments, in.flag());
   const Tensor data = in.values(dtype, {rows, cols});
   const Result r = test::run("sparse_segment_grad_grad", {std::int64_t(kind)},
@@ -87,7 +87,7 @@ void transpose(Input& in) {
 void weighted(Input& in) {
   const DType dtype = in.pick(Floats::list());
   const std::int64_t rows = in.below(40), cols = in.columns(), n = in.length(), segments = in.below(60);
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const bool is_transpose = in.flag();
   const BagIds b(in, n, rows, segments, !is_transpose);
   const Tensor data = in.values(dtype, {rows, cols}), weights = in.values(in.pick(Floats::list()), {n});

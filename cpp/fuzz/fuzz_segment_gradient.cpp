@@ -21,7 +21,7 @@ void plain(Input& in) {
   const DType dtype = in.pick(Floats::list());
   const std::int64_t way = in.below(3), grad_rows = in.below(50), cols = in.columns(), n = in.length();
   const bool unique = way > 0, padded = way > 1;
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const auto order = Order(in.below(2));
   // Rows by their ids alone may come from any table that output_dim0 can tell of.
   std::int64_t out_rows = in.below(200);
@@ -66,7 +66,7 @@ void plain(Input& in) {
 void weighted(Input& in) {
   const DType dtype = in.pick(Floats::list());
   const std::int64_t out_rows = in.below(60), grad_rows = in.below(50), cols = in.columns(), n = in.length();
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const auto order = Order(in.below(2));
   const auto rounding = Rounding(in.below(2));
   const BagIds b(in, n, out_rows, grad_rows, in.flag());
@@ -85,7 +85,7 @@ void weighted(Input& in) {
 void weighted_rows(Input& in) {
   const DType dtype = in.pick(Floats::list());
   const std::int64_t grad_rows = in.below(50), cols = in.columns(), n = in.length();
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const BagIds b(in, n, 1, grad_rows, in.flag());
   const Tensor grad = in.values(dtype, {grad_rows, cols}), weights = in.values(in.pick(Floats::list()), {n});
   const Result r = test::run("weighted_segment_grad_rows", {std::int64_t(kind)}, {grad, b.segment_tensor(), weights},

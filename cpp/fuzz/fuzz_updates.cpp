@@ -67,7 +67,7 @@ void rows(Input& in, const Step& step, DType dtype, std::int64_t table_rows, std
 
 void bags(Input& in, const Step& step, DType dtype, std::int64_t table_rows, std::int64_t cols) {
   const std::int64_t n = in.length(), segments = in.below(40);
-  const auto kind = Reduce(in.below(3));
+  const auto kind = Reduction(in.below(3));
   const auto order = Order(in.below(2));
   const auto rounding = Rounding(in.below(2));
   const bool weighted = in.flag(), planned = in.flag();

@@ -34,16 +34,16 @@ template <class A>
 struct NaiveWeights {
   std::vector<A> values, totals;
 
-  NaiveWeights(const Tensor& weights, const Numbers64& segments, std::int64_t bound, Reduce kind)
-      : totals(static_cast<std::size_t>(kind == Reduce::sum ? 0 : bound)) {
+  NaiveWeights(const Tensor& weights, const Numbers64& segments, std::int64_t bound, Reduction kind)
+      : totals(static_cast<std::size_t>(kind == Reduction::sum ? 0 : bound)) {
     visit(Floats{}, weights.dtype, [&]<class W>(std::type_identity<W>) {
       for (std::int64_t i = 0; i < weights.size(); ++i) values.push_back(A(load(weights.as<W>()[i])));
     });
-    if (kind == Reduce::sum) return;
+    if (kind == Reduction::sum) return;
     for (std::size_t i = 0; i < segments.size(); ++i)
-      totals[segments[i]] += kind == Reduce::mean ? values[i] : values[i] * values[i];
+      totals[segments[i]] += kind == Reduction::mean ? values[i] : values[i] * values[i];
     for (A& t : totals)
-      if (kind == Reduce::sqrtn) t = std::sqrt(t);
+      if (kind == Reduction::sqrtn) t = std::sqrt(t);
   }
   const A* total_or_null() const { return totals.empty() ? nullptr : totals.data(); }
 };
@@ -53,7 +53,7 @@ struct NaiveGradient {
   Numbers64 rows;
   Tensor values;
 
-  NaiveGradient(const Tensor& grad, const BagIds& b, Reduce kind, Order order, const Tensor* weights, Rounding rounding)
+  NaiveGradient(const Tensor& grad, const BagIds& b, Reduction kind, Order order, const Tensor* weights, Rounding rounding)
       : values(grad.dtype, {0, grad.cols()}) {
     const auto named = b.by_row();
     const std::int64_t cols = grad.cols();
@@ -64,7 +64,7 @@ struct NaiveGradient {
       using A = Accumulator<T>;
       std::vector<A> scale;
       for (std::int64_t n : count)
-        scale.push_back(A(1.0 / (kind == Reduce::mean ? double(std::max<std::int64_t>(n, 1))
+        scale.push_back(A(1.0 / (kind == Reduction::mean ? double(std::max<std::int64_t>(n, 1))
                                                       : std::sqrt(double(std::max<std::int64_t>(n, 1))))));
       T* row = values.as<T>();
       for (const auto& [id, at] : named) {
@@ -76,7 +76,7 @@ struct NaiveGradient {
         } else {
           Numbers64 from;
           for (std::int64_t i : at) from.push_back(b.segments[i]);
-          naive::accumulate(row, grad.as<T>(), cols, from, kind == Reduce::sum ? nullptr : scale.data(), order);
+          naive::accumulate(row, grad.as<T>(), cols, from, kind == Reduction::sum ? nullptr : scale.data(), order);
         }
         row += cols;
       }

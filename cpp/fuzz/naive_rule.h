@@ -84,7 +84,7 @@ inline std::vector<Tensor> naive_step(const Step& step, std::vector<Tensor> stat
     std::size_t k = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
       const bool named = k < ids.size() && ids[k] == row;
-      if (!named && (step.lazy || !has_moments(step.rule))) continue;
+      if (!named && (step.lazy || !fades(step.rule))) continue;
       auto slot = [&](std::size_t s) {
         return s < state.size() ? state[s].as<Accumulator<T>>() + row * size : nullptr;
       };

@@ -78,7 +78,7 @@ struct WeightedTerms {
 
   std::int64_t row(std::int64_t j) const { return id_at(ids.segments, at(j)); }
   // For 32 and 64 bits the two ways are one: nothing is narrower than the accumulator.
-  bool rounds() const { return is_16bit_float<T> && ids.rounding == Rounding::each_add; }
+  bool rounds() const { return is_16bit_float<T> && rounds_each_add(ids.rounding); }
   template <class Rows, class Row>
   void add(Rows& total, std::int64_t begin, std::int64_t end, Row row_of) const {
     for (std::int64_t j = begin; j < end; ++j) {
@@ -156,7 +156,7 @@ template <class T, class Terms>
         prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + kAhead) * cols + c0);
       return grad + terms.row(j) * cols + c0;
     };
-    if (order == Order::blocked && n > kRun) return sum_in_runs<Rows>(n, terms, row_of).store(out + c0);
+    if (is_blocked(order) && n > kRun) return sum_in_runs<Rows>(n, terms, row_of).store(out + c0);
     Rows total;
     total.clear();
     terms.add(total, 0, n, row_of);

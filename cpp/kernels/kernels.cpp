@@ -1,6 +1,10 @@
 // The list of kernels: one line each.
 #include "kernels.h"
 
+#include <stdexcept>
+#include <string_view>
+
+#include "kernel_parameters.h"
 #include "rowgrad/bag_ids.h"
 #include "rowgrad/dispatch.h"
 #include "rowgrad/elementwise.h"
@@ -33,10 +37,20 @@ std::vector<DType> any() {
   return all;
 }
 
+std::vector<KernelEntry> with_parameters(std::vector<KernelEntry> list) {
+  for (KernelEntry& entry : list) {
+    for (const KernelParameters& k : kKernelParameters)
+      if (std::string_view(k.kernel) == entry.name) entry.parameters = &k;
+    if (!entry.parameters)
+      throw std::logic_error(std::string(entry.name) + " has no KernelSpec in src/rowgrad/_catalog: declare it beside its ops");
+  }
+  return list;
+}
+
 }  // namespace
 
 const std::vector<KernelEntry>& kernels() {
-  static const std::vector<KernelEntry> list = {
+  static const std::vector<KernelEntry> list = with_parameters({
       {"sparse_segment", make<SparseSegment>, Reals::list()},
       {"sparse_segment_grad", make<SparseSegmentGrad>, Floats::list()},
       {"sparse_segment_grad_padded", make<PaddedSegmentGrad>, Floats::list()},
@@ -66,18 +80,32 @@ const std::vector<KernelEntry>& kernels() {
       {"sparse_add", make<SparseAdd>, Numbers::list()},
       {"sparse_add_grad", make<SparseAddGrad>, any()},
       {"sparse_add_grad_grad", make<SparseAddGradGrad>, Numbers::list()},
-  };
+  });
   return list;
 }
 
 const std::vector<KernelEntry>& update_kernels() {
-  static const std::vector<KernelEntry> list = {
+  static const std::vector<KernelEntry> list = with_parameters({
       {"apply_rows", make<ApplyRows>, Floats::list()},
       {"apply_all", make<ApplyAll>, Floats::list()},
       {"apply_bags", make<ApplyBags>, Floats::list()},
       {"apply_planned", make<ApplyPlanned>, Floats::list()},
-  };
+  });
   return list;
+}
+
+std::string KernelEntry::parameter_error(std::span<const std::int64_t> attr) const {
+  const auto& list = parameters->list;
+  if (attr.size() != list.size())
+    return std::string(name) + " reads " + std::to_string(list.size()) + " numbers, got " + std::to_string(attr.size());
+  const std::int64_t* value = attr.data();
+  for (const Parameter& p : list) {
+    if (p.count > 0 && (*value < 0 || *value >= p.count))
+      return std::string(name) + ": " + p.name + " must be in [0, " + std::to_string(p.count) + "), got " +
+             std::to_string(*value);
+    ++value;
+  }
+  return {};
 }
 
 std::int64_t memory_limit() {

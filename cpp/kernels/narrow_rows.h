@@ -88,20 +88,23 @@ inline void scaled_rows(Accumulator<T>* terms, const T* grad, std::int64_t cols,
 }
 
 template <class T>
-void scale_terms(Accumulator<T>* terms, const T* grad, std::int64_t cols, const std::int64_t* count, Reduce kind,
+void scale_terms(Accumulator<T>* terms, const T* grad, std::int64_t cols, const std::int64_t* count, Reduction kind,
                  std::int64_t begin, std::int64_t end) {
   using A = Accumulator<T>;
-  auto scaled = [=](Reduce constant) {
+  auto scaled = [=](Reduction constant) {
     scaled_rows(terms, grad, cols, begin, end, [=](std::int64_t s) {
       return gradient_scale<A>(constant, count[s] > 1 ? count[s] : 1);
     });
   };
-  if (kind == Reduce::mean)
-    scaled(Reduce::mean);
-  else if (kind == Reduce::sqrtn)
-    scaled(Reduce::sqrtn);
-  else
-    for (std::int64_t i = begin * cols; i < end * cols; ++i) terms[i] = load(grad[i]);
+  switch (kind) {
+    case Reduction::sum:
+      for (std::int64_t i = begin * cols; i < end * cols; ++i) terms[i] = load(grad[i]);
+      return;
+    case Reduction::mean:
+      return scaled(Reduction::mean);
+    case Reduction::sqrtn:
+      return scaled(Reduction::sqrtn);
+  }
 }
 
 // Ids of a thread's own rows, with their segments: of both there are at most 2^31 (choose_way).

@@ -31,7 +31,7 @@ inline void add(A* acc, std::int64_t width, Row row) {
 // each summed on its own and added to the total. Fewer than ten rows are scaled by the reciprocal.
 template <class T, class I>
 [[gnu::noinline]] void reduce_bag(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n,
-                                  std::int64_t beyond, Reduce kind) {
+                                  std::int64_t beyond, Reduction kind) {
   using A = Accumulator<T>;
   const std::int64_t limit = n + beyond - kAhead;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
@@ -52,7 +52,7 @@ template <class T, class I>
       total.add(block);
     }
     if constexpr (std::is_floating_point_v<A>) {
-      if (kind != Reduce::sum) {
+      if (has_divisor(kind)) {
         const A d = divisor<A>(kind, n), s = A(1) / d;
         for (int k = 0; k < K; ++k) total.lane[k] = n < 10 ? total.lane[k] * s : total.lane[k] / d;
       }
@@ -63,7 +63,7 @@ template <class T, class I>
 
 template <class T, class I>
 inline void reduce_or_copy(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, std::int64_t beyond,
-                           Reduce kind) {
+                           Reduction kind) {
   if (n > 1) return reduce_bag(out, data, cols, ids, n, beyond, kind);
   // A copy of the bits: nothing is rounded or flushed.
   if (beyond > kAhead) prefetch<256>(data + std::int64_t(ids[kAhead]) * cols);
@@ -71,14 +71,14 @@ inline void reduce_or_copy(T* out, const T* data, std::int64_t cols, const I* id
 }
 
 template <class T, class I>
-void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, Reduce kind) {
+void reduce(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, Reduction kind) {
   reduce_or_copy(out, data, cols, ids, n, 0, kind);
 }
 
 // Calls reduce(out row, first id, number of ids, ids beyond them, segment) for the bags that begin in [begin, end), and
 // clears the rows between them. Segments may be the caller's array: see bounded_id.
-template <class B, class S, class Reduce>
-inline void each_bag(const B& b, const S* segments, std::int64_t begin, std::int64_t end, Reduce reduce) {
+template <class B, class S, class Fn>
+inline void each_bag(const B& b, const S* segments, std::int64_t begin, std::int64_t end, Fn reduce) {
   const std::int64_t size = b.ids.size;
   const bool near = b.data_rows * b.cols * std::int64_t(sizeof(*b.data)) <= kNear;
   const auto last = last_id<S>(b.rows);

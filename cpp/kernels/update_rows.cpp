@@ -1,4 +1,4 @@
-// Optimizers' rules by the vector. Compiled once per instruction-set level, as rows.cpp is and under the same law:
+// Optimizer rules by the vector. Compiled once per instruction-set level, as rows.cpp is, and under the same constraint:
 // nothing here may instantiate a function that another level could also define.
 #include <cstdint>
 
@@ -47,7 +47,7 @@ inline Vector<A, N> root(Vector<A, N> v) {
 template <class T, Rule rule, int N>
 inline Lane<T, N> gradient(const RowUpdate<T>& u, const T* grad, Lane<T, N> w) {
   const Lane<T, N> g = load_lane<T, N>(grad);
-  if (rule == Rule::adamw || u.weight_decay == 0) return g;  // not added as 0·w: w may be infinite
+  if (!decays_in_gradient(rule) || u.weight_decay == 0) return g;  // not added as 0·w: w may be infinite
   return g + w * u.weight_decay;
 }
 
@@ -73,6 +73,9 @@ inline Accumulator<T> squares(const RowUpdate<T>& u, const T* grad, const T* w) 
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
+template <Rule>
+constexpr bool has_no_arithmetic = false;
+
 // Some columns of a row. `graded`: whether the row has a gradient; `factor`: RowWiseAdagrad's step for the whole row.
 template <class T, Rule rule, bool graded, int N>
 inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>* slot0, Accumulator<T>* slot1,
@@ -87,7 +90,7 @@ inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>
     const Lane<T, N> g = gradient<T, rule, N>(u, grad, w), a = load_lane<A, N>(slot0) + g * g;
     store_lane<A, N>(slot0, a);
     return w - g * u.lr / (root<A, N>(a) + u.eps);
-  } else {
+  } else if constexpr (rule == Rule::adam || rule == Rule::adamw) {
     Lane<T, N> m = load_lane<A, N>(slot0) * u.beta1, v = load_lane<A, N>(slot1) * u.beta2;
     if constexpr (graded) {
       const Lane<T, N> g = gradient<T, rule, N>(u, grad, w);
@@ -98,6 +101,8 @@ inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>
     store_lane<A, N>(slot1, v);
     if (rule == Rule::adamw && u.weight_decay != 0) w -= w * (u.lr * u.weight_decay);
     return w - m * u.rate / (root<A, N>(v) + u.eps);
+  } else {
+    static_assert(has_no_arithmetic<rule>, "cpp/kernels/update_rows.cpp: write this rule's step here");
   }
 }
 
@@ -106,13 +111,13 @@ inline void update_row(const RowUpdate<T>& u, std::int64_t row, const T* grad) {
   using A = Accumulator<T>;
   T* w = u.table + row * u.cols;
   A factor{};
-  if constexpr (rule == Rule::row_wise_adagrad) {
+  if constexpr (is_per_row(rule)) {
     A& sum = u.slots[0][row];
     sum += squares<T, rule>(u, grad, w) / A(u.cols);
     factor = u.lr / (root<A, 1>(sum) + u.eps);
   }
   auto slot = [&]([[maybe_unused]] std::int64_t c, int s) -> A* {
-    return s < slots_of(rule) ? u.slots[s] + row * u.cols + c : nullptr;
+    return !is_per_row(rule) && s < slots_of(rule) ? u.slots[s] + row * u.cols + c : nullptr;
   };
   const RowChance chance(random ? u.key : 0, row);
   for_blocks<T>(u.cols, [&, w, factor, grad]<int N, int K>(std::int64_t c0) {
@@ -137,16 +142,11 @@ inline void by_rule(const RowUpdate<T>& u, Fn&& fn) {
     fn.template operator()<rule, false>();
   };
   switch (u.rule) {
-    case Rule::sgd:
-      return with.template operator()<Rule::sgd>();
-    case Rule::adagrad:
-      return with.template operator()<Rule::adagrad>();
-    case Rule::row_wise_adagrad:
-      return with.template operator()<Rule::row_wise_adagrad>();
-    case Rule::adam:
-      return with.template operator()<Rule::adam>();
-    default:
-      return with.template operator()<Rule::adamw>();
+#define ROWGRAD_RULE(name) \
+  case Rule::name:         \
+    return with.template operator()<Rule::name>();
+    ROWGRAD_RULES(ROWGRAD_RULE)
+#undef ROWGRAD_RULE
   }
 }
 
@@ -179,7 +179,7 @@ template <class T>
 void fade_rows(const RowUpdate<T>& update, std::int64_t first, std::int64_t last) {
   const RowUpdate<T> u = update;
   by_rule(u, [&]<Rule rule, bool random>() {
-    if constexpr (has_moments(rule))
+    if constexpr (fades(rule))
       for (std::int64_t row = first; row < last; ++row) update_row<T, rule, false, random>(u, row, nullptr);
   });
 }

@@ -51,15 +51,15 @@ A fold_like_segment_sum(const A* x, int64_t n, int64_t c, int64_t cols, int64_t 
 }
 
 template <class T, class I>
-void reduce(T* out, const T* data, int64_t cols, const I* ids, int64_t n, Reduce kind) {
+void reduce(T* out, const T* data, int64_t cols, const I* ids, int64_t n, Reduction kind) {
   using A = Accumulator<T>;
   std::vector<A> x(static_cast<std::size_t>(n));
   for (int64_t c = 0; c < cols; ++c) {
     for (int64_t j = 0; j < n; ++j) x[j] = load(data[ids[j] * cols + c]);
     A sum = fold_in_eights(x.data(), n);
     if constexpr (std::is_floating_point_v<A>) {
-      const A d = kind == Reduce::mean ? A(n) : A(std::sqrt(double(n)));
-      if (kind != Reduce::sum) sum = n < 10 ? sum * (A(1) / d) : sum / d;
+      const A d = kind == Reduction::mean ? A(n) : A(std::sqrt(double(n)));
+      if (kind != Reduction::sum) sum = n < 10 ? sum * (A(1) / d) : sum / d;
     }
     out[c] = n == 1 ? data[ids[0] * cols + c] : store<T>(sum);  // one row is a copy of the bits
   }

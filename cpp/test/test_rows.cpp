@@ -124,8 +124,8 @@ void test_sums(DType dtype, const Case& x) {
   });
   if constexpr (std::is_arithmetic_v<Accumulator<T>>) {
     const std::vector<std::int32_t> narrow(x.ids.begin(), x.ids.end());
-    for (Reduce kind : {Reduce::sum, Reduce::mean, Reduce::sqrtn}) {
-      if (kind != Reduce::sum && std::is_integral_v<T>) break;
+    for (Reduction kind : {Reduction::sum, Reduction::mean, Reduction::sqrtn}) {
+      if (kind != Reduction::sum && std::is_integral_v<T>) break;
       const Where where("reduce", {{"kind", std::int64_t(kind)}});
       check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
         const auto& ops = std::get<SumOps<T>>(table.sum);
@@ -265,8 +265,8 @@ struct ManyBags {
 };
 
 // reduce(out, first id, ids) makes the row of one bag; run(table, out, data_rows, begin, end) those that begin there.
-template <class Reduce, class Run>
-void check_bags(const ManyBags& b, DType dtype, const Reduce& reduce, const Run& run) {
+template <class Fn, class Run>
+void check_bags(const ManyBags& b, DType dtype, const Fn& reduce, const Run& run) {
   const std::int64_t n = b.ids.size();
   Tensor expected(dtype, {b.rows, b.cols});
   for (std::int64_t s = 0; s < b.rows; ++s)
@@ -286,7 +286,7 @@ void check_bags(const ManyBags& b, DType dtype) {
   const auto *ids = b.ids.as<const std::int64_t>(), *at = b.groups.at.data();
   EXPECT(std::is_sorted(at, at + b.ids.size()));
   visit(Reals{}, dtype, [&]<class T>(std::type_identity<T>) {
-    const auto kind = std::is_integral_v<T> || b.cols % 2 ? Reduce::sum : Reduce::mean;
+    const auto kind = std::is_integral_v<T> || b.cols % 2 ? Reduction::sum : Reduction::mean;
     check_bags(
         b, dtype,
         [&](void* out, std::int64_t, std::int64_t first, std::int64_t n) {

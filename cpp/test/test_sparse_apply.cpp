@@ -169,7 +169,7 @@ std::vector<Tensor> expected(const Step& step, std::vector<Tensor> state, const 
     std::size_t k = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
       const bool named = k < ids.size() && ids[k] == row;
-      if (!named && (step.lazy || !has_moments(step.rule))) continue;
+      if (!named && (step.lazy || !fades(step.rule))) continue;
       auto slot = [&](std::size_t s) -> A* {
         return s < state.size() ? state[s].as<A>() + row * slot_size(step.rule, cols) : nullptr;
       };
@@ -236,7 +236,7 @@ void check_bags(Rng& rng, DType dtype, std::int64_t n, std::int64_t rows, std::i
   const Tensor segment_ids = ids_of(random_ids(rng, n, segments), rng.chance(2));
   const Tensor weights = random_tensor(rng, rng.chance(2) ? dtype : DType::float32, {n});
   const auto state = random_state(rng, rule, dtype, rows, cols);
-  for (Reduce kind : {Reduce::sum, Reduce::mean, Reduce::sqrtn})
+  for (Reduction kind : {Reduction::sum, Reduction::mean, Reduction::sqrtn})
     for (bool weighted : {false, true}) {
       Step step{rule};
       step.lazy = rng.chance(2);

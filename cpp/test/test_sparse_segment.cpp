@@ -8,7 +8,7 @@ using namespace test;
 
 namespace {
 
-constexpr Reduce kKinds[] = {Reduce::sum, Reduce::mean, Reduce::sqrtn};
+constexpr Reduction kKinds[] = {Reduction::sum, Reduction::mean, Reduction::sqrtn};
 
 // Ids of one call, each kept as int32 or as int64.
 struct Batch {
@@ -31,13 +31,13 @@ struct Batch {
 };
 
 // attr is {reduce, whether num_segments is given}; num_segments < 0 leaves it out.
-Result forward(const Tensor& data, const Batch& b, Reduce kind, std::int64_t num_segments = -1) {
+Result forward(const Tensor& data, const Batch& b, Reduction kind, std::int64_t num_segments = -1) {
   auto in = b.with(data);
   if (num_segments >= 0) in.push_back(scalar_of(num_segments));
   return run_same("sparse_segment", {std::int64_t(kind), num_segments >= 0}, in, table_of(data.dtype, -1, data.cols()));
 }
 
-Result gradient(const Tensor& grad, const Batch& b, Reduce kind, bool unique, std::int64_t out_rows,
+Result gradient(const Tensor& grad, const Batch& b, Reduction kind, bool unique, std::int64_t out_rows,
                 Order order = Order::sequential) {
   auto in = b.with(grad);
   in.push_back(scalar_of(out_rows, false));
@@ -48,7 +48,7 @@ Result gradient(const Tensor& grad, const Batch& b, Reduce kind, bool unique, st
   });
 }
 
-Result padded(const Tensor& grad, const Batch& b, Reduce kind, std::int64_t out_rows, std::int64_t size,
+Result padded(const Tensor& grad, const Batch& b, Reduction kind, std::int64_t out_rows, std::int64_t size,
               std::int64_t fill) {
   auto in = b.with(grad);
   in.push_back(scalar_of(out_rows, false));
@@ -61,14 +61,14 @@ Result padded(const Tensor& grad, const Batch& b, Reduce kind, std::int64_t out_
                   });
 }
 
-Result transpose(const Tensor& data, const Batch& b, Reduce kind, std::int64_t num_segments) {
+Result transpose(const Tensor& data, const Batch& b, Reduction kind, std::int64_t num_segments) {
   auto in = b.with(data);
   in.push_back(scalar_of(num_segments));
   return run_same("sparse_segment_grad_grad", {std::int64_t(kind)}, in,
                   table_of(data.dtype, num_segments, data.cols()));
 }
 
-Tensor expected_forward(const Tensor& data, const Batch& b, Reduce kind, std::int64_t rows) {
+Tensor expected_forward(const Tensor& data, const Batch& b, Reduction kind, std::int64_t rows) {
   const std::int64_t cols = data.cols();
   Tensor out(data.dtype, {rows, cols});
   const naive::Groups groups(b.segment_ids, rows);
@@ -82,26 +82,26 @@ Tensor expected_forward(const Tensor& data, const Batch& b, Reduce kind, std::in
   return out;
 }
 
-Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, Order order) {
+Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduction kind, Order order) {
   const std::int64_t cols = grad.cols();
   Tensor out(grad.dtype, {b.data_rows, cols});
   const naive::Groups members(b.segment_ids, grad.rows()), groups(b.indices, b.data_rows);
   std::vector<double> scale;
   for (std::int64_t s = 0; s < grad.rows(); ++s)
-    scale.push_back(1.0 / (kind == Reduce::mean ? double(members.size(s)) : std::sqrt(double(members.size(s)))));
+    scale.push_back(1.0 / (kind == Reduction::mean ? double(members.size(s)) : std::sqrt(double(members.size(s)))));
   visit(Floats{}, grad.dtype, [&]<class T>(std::type_identity<T>) {
     const std::vector<Accumulator<T>> rounded(scale.begin(), scale.end());
     for (std::int64_t r = 0; r < b.data_rows; ++r) {
       Numbers64 from;
       for (std::int64_t i : groups.of(r)) from.push_back(b.segment_ids[i]);
-      const auto* scale_of = kind == Reduce::sum ? nullptr : rounded.data();
+      const auto* scale_of = kind == Reduction::sum ? nullptr : rounded.data();
       naive::accumulate(out.as<T>() + r * cols, grad.as<T>(), cols, from, scale_of, order);
     }
   });
   return out;
 }
 
-void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
+void check_gradient(const Tensor& grad, const Batch& b, Reduction kind) {
   const Tensor expected = expected_gradient(grad, b, kind, Order::sequential);
   EXPECT_OUTPUT(gradient(grad, b, kind, false, b.data_rows), 0, expected);
   EXPECT_OUTPUT(gradient(grad, b, kind, false, b.data_rows, Order::blocked), 0,
@@ -118,7 +118,7 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
   const Result unique = gradient(grad, b, kind, true, b.data_rows);
   EXPECT_OUTPUT(unique, 0, rows);
   EXPECT_OUTPUT(unique, 1, ids_of(named, b.wide_indices));
-  if (b.indices.empty() || kind != Reduce::mean) return;
+  if (b.indices.empty() || kind != Reduction::mean) return;
 
   // The same with three rows after them that are none of the table's, and with one row too few.
   const auto count = std::int64_t(named.size());
@@ -137,11 +137,11 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduce kind) {
 
 void check_batch(Rng& rng, DType dtype, std::int64_t n, std::int64_t data_rows, std::int64_t segments,
                  std::int64_t cols) {
-  for (Reduce kind : kKinds) {
+  for (Reduction kind : kKinds) {
     const Where where("batch", {{"dtype", int(dtype)}, {"n", n}, {"cols", cols}, {"kind", std::int64_t(kind)}});
     const bool is_float = dtype <= DType::float64;
-    if (kind != Reduce::sum && !is_float) break;  // integers have no mean
-    if (kSanitized && n == kLarge && kind != Reduce::mean) continue;
+    if (kind != Reduction::sum && !is_float) break;  // integers have no mean
+    if (kSanitized && n == kLarge && kind != Reduction::mean) continue;
     const Tensor data = random_tensor(rng, dtype, {data_rows, cols});
     const Batch sorted(rng, n, data_rows, segments, true);
     const std::int64_t rows = n ? sorted.segment_ids.back() + 1 : 0;
@@ -172,10 +172,10 @@ void test_large(Rng& rng) {
 void test_narrow(Rng& rng) {
   for (DType dtype : Floats::list())
     for (std::int64_t cols = 1; cols <= kNarrow; ++cols)
-      for (Reduce kind : {Reduce::sum, Reduce::sqrtn}) {
+      for (Reduction kind : {Reduction::sum, Reduction::sqrtn}) {
         const Where where("narrow", {{"dtype", int(dtype)}, {"cols", cols}, {"kind", std::int64_t(kind)}});
         if (kSanitized && cols % 3 != 1) continue;
-        Batch b(rng, 35000 + rng.below(100), 9000, 3000, kind == Reduce::sum);
+        Batch b(rng, 35000 + rng.below(100), 9000, 3000, kind == Reduction::sum);
         for (std::int64_t& id : b.indices) id = rng.chance(8) ? id : id / 2000 * 7;
         check_gradient(random_tensor(rng, dtype, {b.segments, cols}), b, kind);
       }
@@ -256,7 +256,7 @@ void test_rows_of_zeros(Rng& rng) {
       if (s % 4 / 2) grad.at(s)[0] = std::byte(1);
       if (s % 2) grad.at(s)[width - 1] = std::byte(0x80);
     }
-    for (Reduce kind : kKinds) check_gradient(grad, b, kind);
+    for (Reduction kind : kKinds) check_gradient(grad, b, kind);
   }
 }
 
@@ -268,38 +268,38 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
     Batch b = good;
     b.indices[late] = 50;  // the first is told, whichever thread finds which
     b.indices[middle] = bad;
-    EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::index_not_in_data, middle, bad, 50);
+    EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::index_not_in_data, middle, bad, 50);
   }
   Batch b = good;
   b.segment_ids[middle] = -3;
-  EXPECT_FAULT(forward(data, b, Reduce::mean), Fault::segments_not_increasing, middle, -3, b.segment_ids[middle - 1]);
+  EXPECT_FAULT(forward(data, b, Reduction::mean), Fault::segments_not_increasing, middle, -3, b.segment_ids[middle - 1]);
   // A step back by one, where one of two or three threads takes over from another.
   for (std::int64_t at : {n / 2, n / 3, 2 * n / 3}) {
     b = good;
     const std::int64_t before = b.segment_ids[at - 1];
     if (before == 0) continue;
     b.segment_ids[at] = before - 1;
-    EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::segments_not_increasing, at, before - 1, before);
+    EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::segments_not_increasing, at, before - 1, before);
   }
   b = good;
   b.segment_ids[0] = -1;
-  EXPECT_FAULT(forward(data, b, Reduce::mean), Fault::segment_not_in_output, 0, -1, rows);
+  EXPECT_FAULT(forward(data, b, Reduction::mean), Fault::segment_not_in_output, 0, -1, rows);
   b = good;
   b.segment_ids[late] = -1;
-  EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::segment_negative, late, -1, 0);
+  EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::segment_negative, late, -1, 0);
   b.segment_ids[late] = INT32_MAX;
   b.wide_indices = false;
-  EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::last_segment_too_big, late, INT32_MAX, INT32_MAX);
+  EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::last_segment_too_big, late, INT32_MAX, INT32_MAX);
   b.wide_indices = b.wide_segments = true;
   b.segment_ids[late] = INT64_MAX;
-  EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::last_segment_too_big, late, INT64_MAX, INT64_MAX);
+  EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::last_segment_too_big, late, INT64_MAX, INT64_MAX);
   b.wide_indices = false;
   b.segment_ids = {-(std::int64_t{1} << 32) + 1};  // + 1, in 32 bits: two rows
   b.indices = {0};
-  EXPECT_FAULT(forward(data, b, Reduce::sum), Fault::segment_not_in_output, 0, b.segment_ids[0], 2);
-  EXPECT_FAULT(forward(data, good, Reduce::sum, rows - 1), Fault::num_segments_too_small, late, rows - 1, rows - 1);
+  EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::segment_not_in_output, 0, b.segment_ids[0], 2);
+  EXPECT_FAULT(forward(data, good, Reduction::sum, rows - 1), Fault::num_segments_too_small, late, rows - 1, rows - 1);
   const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is refused
-  EXPECT_FAULT(forward(data, good, Reduce::sum, high), Fault::num_segments_too_big, -1, high, INT32_MAX);
+  EXPECT_FAULT(forward(data, good, Reduction::sum, high), Fault::num_segments_too_big, -1, high, INT32_MAX);
 }
 
 void test_gradient_faults(Rng& rng, std::int64_t n) {
@@ -307,7 +307,7 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
   const Tensor grad = random_tensor(rng, DType::float64, {segments, 2});
   const Batch good(rng, n, rows, segments, false);
   for (bool unique : {false, true})
-    for (Reduce kind : kKinds) {
+    for (Reduction kind : kKinds) {
       if (kSanitized && n == kLarge && unique) continue;
       const Where where("gradient fault", {{"n", n}, {"unique", unique}, {"kind", std::int64_t(kind)}});
       Batch b = good;
@@ -315,7 +315,7 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), Fault::index_not_in_output, middle, rows, rows);
       // An index, then a segment: dense Mean and SqrtN look at all segments first, as TensorFlow does.
       b.segment_ids[late - 1] = -7;
-      const bool segments_first = !unique && kind != Reduce::sum;
+      const bool segments_first = !unique && kind != Reduction::sum;
       const Status told = segments_first ? Status{Fault::segment_not_in_grad, late - 1, -7, segments}
                                          : Status{Fault::index_not_in_output, middle, rows, rows};
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), told);
@@ -326,17 +326,17 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
   const Tensor data = random_tensor(rng, DType::float64, {rows, 2});
   Batch b = good;
   b.segment_ids[late] = segments;
-  EXPECT_FAULT(transpose(data, b, Reduce::sum, segments), Fault::segment_not_in_grad, late, segments, segments);
+  EXPECT_FAULT(transpose(data, b, Reduction::sum, segments), Fault::segment_not_in_grad, late, segments, segments);
   b.indices[middle] = -1;
-  EXPECT_FAULT(transpose(data, b, Reduce::sum, segments), Fault::index_not_in_data, middle, -1, rows);
-  EXPECT_FAULT(transpose(Tensor(DType::float64, {0, 2}), b, Reduce::sum, segments), Fault::none);
+  EXPECT_FAULT(transpose(data, b, Reduction::sum, segments), Fault::index_not_in_data, middle, -1, rows);
+  EXPECT_FAULT(transpose(Tensor(DType::float64, {0, 2}), b, Reduction::sum, segments), Fault::none);
 }
 
 // Sorted ids give the forward's bits.
 void test_transpose_is_forward(Rng& rng) {
   const Tensor data = random_tensor(rng, DType::bfloat16, {100, 7});
   const Batch b(rng, 3000, 100, 200, true);
-  for (Reduce kind : kKinds) EXPECT_OUTPUT(transpose(data, b, kind, 200), 0, forward(data, b, kind, 200).out.at(0));
+  for (Reduction kind : kKinds) EXPECT_OUTPUT(transpose(data, b, kind, 200), 0, forward(data, b, kind, 200).out.at(0));
 }
 
 }  // namespace

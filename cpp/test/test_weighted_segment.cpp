@@ -8,7 +8,7 @@ using namespace test;
 
 namespace {
 
-constexpr Reduce kKinds[] = {Reduce::sum, Reduce::mean, Reduce::sqrtn};
+constexpr Reduction kKinds[] = {Reduction::sum, Reduction::mean, Reduction::sqrtn};
 
 struct Batch {
   std::int64_t table_rows, segments;  // both above every id
@@ -33,25 +33,25 @@ struct Batch {
   Tensor segment_tensor() const { return ids_of(segment_ids, wide_segments); }
 };
 
-Result forward(const Tensor& data, const Batch& b, Reduce kind) {
+Result forward(const Tensor& data, const Batch& b, Reduction kind) {
   return run_same("weighted_segment", {std::int64_t(kind), 0},
                   {data, b.index_tensor(), b.segment_tensor(), b.weights}, table_of(data.dtype, -1, data.cols()));
 }
 
-Result transpose(const Tensor& data, const Batch& b, Reduce kind) {
+Result transpose(const Tensor& data, const Batch& b, Reduction kind) {
   return run_same("weighted_segment", {std::int64_t(kind), 1},
                   {data, b.index_tensor(), b.segment_tensor(), b.weights, scalar_of(b.segments)},
                   table_of(data.dtype, b.segments, data.cols()));
 }
 
-Result gradient(const Tensor& grad, const Batch& b, Reduce kind, Rounding rounding, std::int64_t rows,
+Result gradient(const Tensor& grad, const Batch& b, Reduction kind, Rounding rounding, std::int64_t rows,
                 Order order = Order::sequential) {
   return run_same("weighted_segment_grad", {std::int64_t(kind), std::int64_t(rounding), std::int64_t(order)},
                   {grad, b.index_tensor(), b.segment_tensor(), b.weights, scalar_of(rows, false)},
                   table_of(grad.dtype, rows, grad.cols()));
 }
 
-Result gradient_rows(const Tensor& grad, const Batch& b, Reduce kind) {
+Result gradient_rows(const Tensor& grad, const Batch& b, Reduction kind) {
   return run_same("weighted_segment_grad_rows", {std::int64_t(kind)}, {grad, b.segment_tensor(), b.weights},
                   table_of(grad.dtype, b.weights.size(), grad.cols()));
 }
@@ -68,16 +68,16 @@ std::vector<A> as_accumulators(const Tensor& weights) {
 
 // Σw or √Σw² of every segment.
 template <class A>
-std::vector<A> totals_of(const Batch& b, const std::vector<A>& weights, Reduce kind) {
+std::vector<A> totals_of(const Batch& b, const std::vector<A>& weights, Reduction kind) {
   std::vector<A> total(static_cast<std::size_t>(b.segments));
   for (std::size_t i = 0; i < weights.size(); ++i)
-    total[b.segment_ids[i]] += kind == Reduce::mean ? weights[i] : weights[i] * weights[i];
+    total[b.segment_ids[i]] += kind == Reduction::mean ? weights[i] : weights[i] * weights[i];
   for (A& t : total)
-    if (kind == Reduce::sqrtn) t = std::sqrt(t);
+    if (kind == Reduction::sqrtn) t = std::sqrt(t);
   return total;
 }
 
-Tensor expected_forward(const Tensor& data, const Batch& b, Reduce kind, std::int64_t rows) {
+Tensor expected_forward(const Tensor& data, const Batch& b, Reduction kind, std::int64_t rows) {
   const std::int64_t cols = data.cols();
   Tensor out(data.dtype, {rows, cols});
   const naive::Groups groups(b.segment_ids, rows);
@@ -92,13 +92,13 @@ Tensor expected_forward(const Tensor& data, const Batch& b, Reduce kind, std::in
       if (groups.size(s))
         naive::weighted_reduce(out.as<T>() + s * cols, data.as<T>(), cols, ids.data() + groups.start[s],
                                ordered.data() + groups.start[s], groups.size(s),
-                               kind == Reduce::sum ? nullptr : &totals[s]);
+                               kind == Reduction::sum ? nullptr : &totals[s]);
   });
   return out;
 }
 
 // With each id's own row where `rounding` is null.
-Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, const Rounding* rounding,
+Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduction kind, const Rounding* rounding,
                          Order order = Order::sequential) {
   const std::int64_t cols = grad.cols(), rows = rounding ? b.table_rows : b.weights.size();
   Tensor out(grad.dtype, {rows, cols});
@@ -106,7 +106,7 @@ Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, const 
   visit(Floats{}, grad.dtype, [&]<class T>(std::type_identity<T>) {
     const auto weights = as_accumulators<Accumulator<T>>(b.weights);
     const auto totals = totals_of(b, weights, kind);
-    const auto* total = kind == Reduce::sum ? nullptr : totals.data();
+    const auto* total = kind == Reduction::sum ? nullptr : totals.data();
     for (std::int64_t r = 0; r < rows; ++r) {
       T* row = out.as<T>() + r * cols;
       if (rounding) {
@@ -124,8 +124,8 @@ Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduce kind, const 
 void check_batch(Rng& rng, DType dtype, DType weights, std::int64_t n, std::int64_t table_rows, std::int64_t segments,
                  std::int64_t cols) {
   const Tensor data = random_tensor(rng, dtype, {table_rows, cols}), grad = random_tensor(rng, dtype, {segments, cols});
-  for (Reduce kind : kKinds) {
-    if (kSanitized && n == kLarge && kind != Reduce::mean) continue;
+  for (Reduction kind : kKinds) {
+    if (kSanitized && n == kLarge && kind != Reduction::mean) continue;
     const Where where("batch", {{"dtype", int(dtype)}, {"weights", int(weights)}, {"n", n}, {"cols", cols},
                                 {"kind", std::int64_t(kind)}});
     const Batch sorted(rng, weights, n, table_rows, segments, true), any(rng, weights, n, table_rows, segments, false);
@@ -163,7 +163,7 @@ void test_one_segment(Rng& rng) {
     b.segment_ids[i] = i >= alone;
     b.weights.as<double>()[i] = double(1 + i % 3);  // numbers, so that none is added twice unseen
   }
-  EXPECT_OUTPUT(forward(data, b, Reduce::mean), 0, expected_forward(data, b, Reduce::mean, 2));
+  EXPECT_OUTPUT(forward(data, b, Reduction::mean), 0, expected_forward(data, b, Reduction::mean, 2));
 }
 
 void test_faults(Rng& rng, std::int64_t n) {
@@ -171,8 +171,8 @@ void test_faults(Rng& rng, std::int64_t n) {
   const Tensor data = random_tensor(rng, DType::float32, {rows, 2});
   const Tensor grad = random_tensor(rng, DType::float32, {segments, 2});
   const Batch sorted(rng, DType::float32, n, rows, segments, true), any(rng, DType::float32, n, rows, segments, false);
-  for (Reduce kind : kKinds) {
-    if (kSanitized && n == kLarge && kind != Reduce::mean) continue;
+  for (Reduction kind : kKinds) {
+    if (kSanitized && n == kLarge && kind != Reduction::mean) continue;
     const Where where("faults", {{"n", n}, {"kind", std::int64_t(kind)}});
     const std::int64_t out_rows = sorted.segment_ids.back() + 1;
     Batch b = sorted;

@@ -155,7 +155,7 @@ def test_memory_that_is_not_aligned(emulated: Emulated, rule: str, off: tuple[in
     with emulated as device:
         state.update(apply_all, there, grad, step=PLAIN)
         wide = off == (0, 1, 0) and not state.slots
-        assert device.launched == [f"step_rows<float, {cuda_updates.RULE[rule]}, {4 if wide else 1}>"]
+        assert device.launched == [f"step_rows<float, {RULES[rule].class_name}, {4 if wide else 1}>"]
     assert all(map(same_bits, there, here))
 
 

@@ -19,10 +19,9 @@ import rowgrad as rg
 from golden_cases import same_bits
 from jax_arrays import split
 from rowgrad._catalog.spec import CATALOG
-from rowgrad.jax.portable import needs_data
 from rowgrad.raw_ops import OPS
 
-SIZED = [op for op in CATALOG.values() if op.kernel is not None and not needs_data(op)]
+SIZED = [op for op in CATALOG.values() if op.kernel is not None and not op.is_data_sized]
 
 
 # What JAX makes of an XLA error: the second where a compiled function is called again, past its Python.

@@ -34,8 +34,8 @@ def test_every_kernel_has_a_form_or_needs_data() -> None:
             continue
         call = prepare(op, sample(op.name, np.random.default_rng(5)))
         unknown = any(None in output.shape for output in call.outputs)
-        assert portable.needs_data(op) == unknown, op.name
-        assert op.kernel in (portable.NEEDS_DATA if unknown else portable.KERNELS), op.name
+        assert op.is_data_sized == unknown, op.name
+        assert unknown or op.kernel in portable.KERNELS, op.name
 
 
 def test_what_needs_data_is_refused() -> None:
@@ -48,7 +48,7 @@ def test_what_needs_data_is_refused() -> None:
 
 
 def recorded() -> list[Case]:
-    return [case for case in cases("valid") if not portable.needs_data(CATALOG[case.op])]
+    return [case for case in cases("valid") if not CATALOG[case.op].is_data_sized]
 
 
 def check_recorded(found: list[Case]) -> None:

@@ -15,6 +15,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -52,10 +53,17 @@ class Kernel {
   virtual bool wrote_all() const { return false; }
 };
 
+struct KernelParameters;
+
 struct KernelEntry {
   const char* name;
   std::unique_ptr<Kernel> (*make)();
   std::vector<DType> dtypes;  // those of the op's T it was compiled for
+
+  const KernelParameters* parameters = nullptr;  // the numbers it reads
+
+  // What is wrong with the numbers of a call; empty where they are what the kernel reads. Kernels switch over them.
+  std::string parameter_error(std::span<const std::int64_t> attr) const;
 };
 
 // Raised when a workspace would not fit the machine's memory; the binding turns it into a Status.

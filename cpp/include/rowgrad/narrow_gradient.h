@@ -17,7 +17,7 @@ namespace rowgrad {
 struct NarrowBatch {
   Ids indices, segments;
   bool sorted;  // whether segments never fall
-  Reduce kind;
+  Reduction kind;
   std::int64_t table_rows;
 };
 
@@ -45,10 +45,10 @@ class NarrowTerms {
   NarrowTerms(const Mat<T>& grad, const NarrowBatch& batch) {
     if constexpr (std::is_same_v<T, A>) {
       terms_ = grad.data;
-      if (batch.kind == Reduce::sum) return;
+      if (!has_divisor(batch.kind)) return;
     }
     Scratch<std::int64_t> count;
-    if (batch.kind != Reduce::sum) count = segment_counts(batch.segments, batch.sorted, grad.rows);
+    if (has_divisor(batch.kind)) count = segment_counts(batch.segments, batch.sorted, grad.rows);
     made_ = Scratch<A>(grad.rows * grad.cols);
     parallel_ranges(grad.rows, 1 << 13, [&](std::int64_t begin, std::int64_t end) {
       grad_ops<T>().scale_terms(made_.data(), grad.data, grad.cols, count.data(), batch.kind, begin, end);

@@ -238,7 +238,7 @@ class PlannedSegmentGrad : public PlannedGradient {
     const bool unique = attr[1] != 0;
     if (plan.segments.size == 0) return clear_unless(holds_zeros, out[0]);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, Reduce(attr[0]));
+      const auto scales = gradient_scales<Accumulator<T>>(plan.counts.data, plan.counts.size, Reduction(attr[0]));
       const auto* scale = scales.empty() ? nullptr : scales.data();
       plan.segments.typed([&](auto* from) {
         auto batch = planned_rows<T>(plan, in[0], from, scale, unique, Order(attr[2]), out[0].as<T>());
@@ -267,7 +267,7 @@ class PlannedWeightedGrad : public PlannedGradient {
     const auto segment_of = segments_in_input_order(plan);
     const Ids segments(segment_of);
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
-      const Weights<Accumulator<T>> weights(in[1], segments, in[0].rows(), Reduce(attr[0]));
+      const Weights<Accumulator<T>> weights(in[1], segments, in[0].rows(), Reduction(attr[0]));
       const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
       auto batch = planned_rows<T>(plan, in[0], plan.positions.data, nullptr, false, Order(attr[2]), out[0].as<T>());
       batch.clears = clears(false);

@@ -1,4 +1,4 @@
-// Optimizers' rules, as what one row of a table and its state become. docs/optimizers.md has the formulas.
+// Optimizer rules: what becomes of one row of a table and its state. docs/optimizers.md has the formulas.
 //
 // The arithmetic is compiled once per instruction-set level (update_rows.cpp), column by column as in rows.h, so all
 // levels give the same bits; `update_ops<T>()` is the table of this machine.
@@ -6,20 +6,13 @@
 #include <cstdint>
 
 #include "rowgrad/dtype.h"
+#include "rowgrad/enums.h"
 #include "rowgrad/rows.h"
 
 namespace rowgrad {
 
-enum class Rule : std::int64_t { sgd = 0, adagrad = 1, row_wise_adagrad = 2, adam = 3, adamw = 4 };
-constexpr int kMostSlots = 2;
-
-// Functions are `static`, as in dtype.h: some who include them are compiled for newer processors than others.
-static constexpr int slots_of(Rule rule) { return rule == Rule::sgd ? 0 : rule >= Rule::adam ? 2 : 1; }
-static constexpr bool has_moments(Rule rule) { return rule >= Rule::adam; }
 // How many numbers of a slot belong to one row.
-static constexpr std::int64_t slot_size(Rule rule, std::int64_t cols) {
-  return rule == Rule::row_wise_adagrad ? 1 : cols;
-}
+static constexpr std::int64_t slot_size(Rule rule, std::int64_t cols) { return is_per_row(rule) ? 1 : cols; }
 
 // One step of one table. Numbers are in the accumulator's type, and so is all arithmetic.
 template <class T>
@@ -29,8 +22,9 @@ struct RowUpdate {
   T* table;
   A* slots[kMostSlots];  // as many as the rule has
   std::int64_t rows, cols;
-  A lr, eps, weight_decay, beta1, beta2;
-  A rate;       // Adam's learning rate of this step, its bias corrected
+#define ROWGRAD_NUMBER(name) A name;
+  ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
+#undef ROWGRAD_NUMBER
   bool random;  // whether 16-bit weights are rounded up or down by chance
   std::uint64_t key;  // of that chance
 };

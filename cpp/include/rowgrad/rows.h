@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "rowgrad/dtype.h"
-#include "rowgrad/reduce.h"
+#include "rowgrad/reduction.h"
 
 namespace rowgrad {
 
@@ -19,13 +19,28 @@ struct Entry {
   P from;
 };
 
-// How a weighted gradient adds up: every sum rounded to T (as TensorFlow does), or once at the end.
-enum class Rounding : std::int64_t { each_add = 0, at_end = 1 };
-
-// The order in which a gradient's contributions to one row are added. Rows of at most kRun ids give the same bits
-// under both; docs/orders.md has the law.
-enum class Order : std::int64_t { sequential = 0, blocked = 1 };
+// Rows of at most kRun ids give the same bits under both orders of addition; docs/orders.md defines them.
 constexpr std::int64_t kRun = 64;
+
+static constexpr bool is_blocked(Order order) {
+  switch (order) {
+    case Order::sequential:
+      return false;
+    case Order::blocked:
+      return true;
+  }
+  __builtin_unreachable();  // kernels reject other numbers
+}
+
+static constexpr bool rounds_each_add(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::each_add:
+      return true;
+    case Rounding::at_end:
+      return false;
+  }
+  __builtin_unreachable();
+}
 
 // Ids as they came, int32 or int64.
 struct IdList {
@@ -61,7 +76,7 @@ struct Bags {
   const T* data;
   std::int64_t data_rows, cols;
   IdList ids, segments;
-  Reduce kind;
+  Reduction kind;
 };
 
 // The same with a weight for every id; segments are sorted.
@@ -146,8 +161,8 @@ struct ScanOps {
 template <class T>
 struct SumOps {
   // out = rows of `data` named by ids, combined in the order of SparseSegment*.
-  void (*reduce_i32)(T* out, const T* data, std::int64_t cols, const std::int32_t* ids, std::int64_t n, Reduce);
-  void (*reduce_i64)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, std::int64_t n, Reduce);
+  void (*reduce_i32)(T* out, const T* data, std::int64_t cols, const std::int32_t* ids, std::int64_t n, Reduction);
+  void (*reduce_i64)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, std::int64_t n, Reduction);
   // The same for every bag that begins in [begin, end).
   void (*reduce_runs)(const Bags<T>&, std::int64_t begin, std::int64_t end);
 };
@@ -175,7 +190,7 @@ struct GradOps {
   void (*accumulate_planned_i32)(const PlannedRows<T, std::int32_t>&, std::int64_t first, std::int64_t last);
   void (*accumulate_planned_i64)(const PlannedRows<T, std::int64_t>&, std::int64_t first, std::int64_t last);
   // terms[s] = grad[s] · the scale of count[s] ids, for segments [begin, end); sums have no scale.
-  void (*scale_terms)(A* terms, const T* grad, std::int64_t cols, const std::int64_t* count, Reduce, std::int64_t begin,
+  void (*scale_terms)(A* terms, const T* grad, std::int64_t cols, const std::int64_t* count, Reduction, std::int64_t begin,
                       std::int64_t end);
   // sums[ids[i]] += terms[segments[i]] for all i, in order.
   void (*accumulate_narrow)(const NarrowTable<A>&);

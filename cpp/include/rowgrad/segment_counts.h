@@ -4,7 +4,7 @@
 
 #include "rowgrad/ids.h"
 #include "rowgrad/plan.h"
-#include "rowgrad/reduce.h"
+#include "rowgrad/reduction.h"
 
 namespace rowgrad {
 
@@ -26,8 +26,8 @@ inline Scratch<std::int64_t> segment_counts(const Ids& segments, bool sorted, st
 
 // 1, 1/n or 1/√n for every segment; empty for sums.
 template <class A>
-Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduce kind) {
-  if (kind == Reduce::sum) return {};
+Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduction kind) {
+  if (!has_divisor(kind)) return {};
   Scratch<A> scale(segments);
   parallel_ranges(segments, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s)
@@ -37,8 +37,8 @@ Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Red
 }
 
 template <class A>
-Scratch<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduce kind) {
-  if (kind == Reduce::sum) return {};
+Scratch<A> gradient_scales(const Ids& segments, bool sorted, std::int64_t grad_rows, Reduction kind) {
+  if (!has_divisor(kind)) return {};
   return gradient_scales<A>(segment_counts(segments, sorted, grad_rows).data(), grad_rows, kind);
 }
 

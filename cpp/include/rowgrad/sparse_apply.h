@@ -1,9 +1,10 @@
 // Optimizer steps on the rows of a table: with a gradient row by row, or with the gradient of bags, whose rows are summed
 // some at a time and applied at once, so that the table's gradient is never stored.
 //
-// These kernels update: nothing is written before all ids are checked and all memory is there. `out` is the table and the rule's slots, which hold the state before the step and then the state
-// after it. The last input is the rule's numbers, float64: lr, eps, weight_decay, beta1, beta2, rate. A row's gradient is
-// rounded to the table's T before the rule sees it, stored or not: so both ways give the same bits.
+// Nothing is written before all ids are checked and all memory is allocated. `out` is the table and the rule's slots,
+// which hold the state before the step and then the state after it. The last input is the numbers of the step, float64,
+// in the order of ROWGRAD_STEP_NUMBERS. A row's gradient is rounded to the table's T before the rule reads it, stored or
+// not: so both ways give the same bits.
 #pragma once
 #include <algorithm>
 
@@ -21,7 +22,7 @@ class RowOptimizer : public Kernel {
  protected:
   static constexpr std::size_t kOwn = 6;
   std::int64_t table_rows() const { return attr[1]; }
-  bool leaves_rest() const { return attr[2] != 0 || !has_moments(Rule(attr[0])); }
+  bool leaves_rest() const { return attr[2] != 0 || !fades(Rule(attr[0])); }
 
   template <class T>
   RowUpdate<T> update(std::span<const Array> out) const {
@@ -33,12 +34,9 @@ class RowOptimizer : public Kernel {
     for (int s = 0; s < slots_of(u.rule); ++s) u.slots[s] = out[s + 1].as<A>();
     u.rows = table_rows();
     u.cols = out[0].row_size();
-    u.lr = A(number[0]);
-    u.eps = A(number[1]);
-    u.weight_decay = A(number[2]);
-    u.beta1 = A(number[3]);
-    u.beta2 = A(number[4]);
-    u.rate = A(number[5]);
+#define ROWGRAD_NUMBER(name) u.name = A(*number++);
+    ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
+#undef ROWGRAD_NUMBER
     u.random = attr[3] != 0;
     u.key = chance_key(std::uint64_t(attr[4]), std::uint64_t(attr[5]));
     return u;
@@ -181,7 +179,7 @@ void update_runs(const RowUpdate<T>& u, const Entries<P>& entries, std::int64_t 
 // attr: … reduce, whether there are weights, their rounding, order.
 class BagOptimizer : public RowOptimizer {
  protected:
-  Reduce kind() const { return Reduce(attr[kOwn]); }
+  Reduction kind() const { return Reduction(attr[kOwn]); }
   bool weighted() const { return attr[kOwn + 1] != 0; }
   Rounding rounding() const { return Rounding(attr[kOwn + 2]); }
   Order order() const { return Order(attr[kOwn + 3]); }

@@ -70,7 +70,7 @@ class SparseSegment : public Kernel {
     }
     visit(Reals{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto data = mat<T>(in[0]);
-      const Bags<T> bags{out[0].as<T>(), rows, data.data, data.rows, data.cols, indices, segments, Reduce(attr[0])};
+      const Bags<T> bags{out[0].as<T>(), rows, data.data, data.rows, data.cols, indices, segments, Reduction(attr[0])};
       const std::int64_t parts = work_parts(indices.size, data.cols);
       parallel_parts(indices.size, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t) {
         sum_ops<T>().reduce_runs(bags, begin, end);
@@ -117,7 +117,7 @@ enum class Way { sorted, narrow };
 
 inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t segments, std::int64_t cols,
                       std::int64_t bytes_per_sum) {
-  if (order == Order::blocked || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return Way::sorted;
+  if (is_blocked(order) || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return Way::sorted;
   constexpr std::int64_t cache = std::int64_t{1} << 20;  // what a core may call its own
   const bool fits = table_rows <= cache / (cols * bytes_per_sum);
   return fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
@@ -130,7 +130,7 @@ class SparseSegmentGrad : public Kernel {
   Status measure() override {
     out_rows_ = Ids(in[3])[0];
     unique_ = attr[1] != 0;
-    kind_ = Reduce(attr[0]);
+    kind_ = Reduction(attr[0]);
     order_ = Order(attr[2]);
     empty_ = in[1].size() == 0 || out_rows_ == 0;  // then nothing else is looked at
     if (!unique_) return {};
@@ -174,7 +174,7 @@ class SparseSegmentGrad : public Kernel {
 
  private:
   Status check_ids() {
-    const bool segments_first = !unique_ && kind_ != Reduce::sum;
+    const bool segments_first = !unique_ && has_divisor(kind_);
     return check_gradient_ids(Ids(in[1]), Ids(in[2]), out_rows_, in[0].rows(), segments_first, sorted_);
   }
 
@@ -225,7 +225,7 @@ class SparseSegmentGrad : public Kernel {
 
   std::int64_t out_rows_ = 0;
   bool unique_ = false, empty_ = false, sorted_ = false;
-  Reduce kind_ = Reduce::sum;
+  Reduction kind_ = Reduction::sum;
   Order order_ = Order::sequential;
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
@@ -299,7 +299,7 @@ class SparseSegmentGradGrad : public Kernel {
       parallel_groups(starts, data.cols, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t g = first; g < last; ++g)
           ops.reduce_i64(rows_out.row(entries[starts[g]].row), data.data, data.cols, ids.data() + starts[g],
-                         starts[g + 1] - starts[g], Reduce(attr[0]));
+                         starts[g + 1] - starts[g], Reduction(attr[0]));
       });
     });
   }

@@ -1,49 +1,10 @@
-// What went wrong, as facts. The words are Python's.
+// What went wrong, as facts. Python has the messages (src/rowgrad/errors.py).
 #pragma once
 #include <cstdint>
 
+#include "rowgrad/enums.h"
+
 namespace rowgrad {
-
-#define ROWGRAD_FAULTS(X)      \
-  X(none)                      \
-  X(out_of_memory)             \
-  X(last_segment_too_big)      \
-  X(segment_negative)          \
-  X(num_segments_too_small)    \
-  X(num_segments_too_big)      \
-  X(last_segment_overflows)    \
-  X(segments_not_increasing)   \
-  X(segment_not_in_output)     \
-  X(index_not_in_data)         \
-  X(index_not_in_params)       \
-  X(segment_count)             \
-  X(segment_not_in_grad)       \
-  X(index_not_in_output)       \
-  X(row_not_in_shape)          \
-  X(reverse_index_not_in_grad) \
-  X(slice_left_over)           \
-  X(id_not_listed)             \
-  X(plan_segments_not_in_grad) \
-  X(plan_rows)                 \
-  X(plan_starts)               \
-  X(plan_segments)             \
-  X(plan_positions)            \
-  X(plan_counts)               \
-  X(offsets_begin)             \
-  X(offsets_fall)              \
-  X(offsets_end)               \
-  X(feature_negative)          \
-  X(feature_too_far)           \
-  X(id_not_in_feature)         \
-  X(plan_num_rows)             \
-  X(row_ids)                   \
-  X(rows_exceed_size)
-
-enum class Fault : std::uint8_t {
-#define ROWGRAD_FAULT(name) name,
-  ROWGRAD_FAULTS(ROWGRAD_FAULT)
-#undef ROWGRAD_FAULT
-};
 
 struct [[nodiscard]] Status {
   Fault fault = Fault::none;

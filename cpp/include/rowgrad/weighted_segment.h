@@ -10,19 +10,25 @@ namespace rowgrad {
 template <class A>
 class Weights {
  public:
-  Weights(const Array& weights, const Ids& segments, std::int64_t num_segments, Reduce kind) {
+  Weights(const Array& weights, const Ids& segments, std::int64_t num_segments, Reduction kind) {
     visit(Floats{}, weights.dtype, [&]<class W>(std::type_identity<W>) {
       if constexpr (std::is_same_v<W, A>)
         value_ = weights.as<A>();
       else
         convert(weights.as<const W>(), weights.size());
     });
-    if (kind == Reduce::sum || segments.size == 0) return;
+    if (!has_divisor(kind) || segments.size == 0) return;
     total_ = Scratch<A>(num_segments);
     total_.clear();
     segments.typed([&](auto* p) { add_up(p, segments.size, num_segments, kind, non_decreasing(segments)); });
-    if (kind == Reduce::sqrtn)
-      for (std::int64_t s = 0; s < num_segments; ++s) total_[s] = std::sqrt(total_[s]);
+    switch (kind) {
+      case Reduction::sum:
+      case Reduction::mean:
+        break;
+      case Reduction::sqrtn:
+        for (std::int64_t s = 0; s < num_segments; ++s) total_[s] = std::sqrt(total_[s]);
+        break;
+    }
   }
 
   const A* values() const { return value_; }
@@ -42,7 +48,7 @@ class Weights {
 
   // In input order. Where segments are sorted, parts that begin with a segment share none.
   template <class S>
-  void add_up(const S* segment, std::int64_t n, std::int64_t num_segments, Reduce kind, bool sorted) {
+  void add_up(const S* segment, std::int64_t n, std::int64_t num_segments, Reduction kind, bool sorted) {
     const auto last = last_id<S>(num_segments);
     const A* w = value_;
     A* total = total_.data();
@@ -53,7 +59,7 @@ class Weights {
         const std::int64_t s = bounded_id(segment + i, last);
         A sum = total[s];
         do {
-          sum += kind == Reduce::mean ? w[i] : w[i] * w[i];
+          sum += weight_term(kind, w[i]);
         } while (++i < end && segment[i] == S(s));
         total[s] = sum;
       }
@@ -93,7 +99,7 @@ class WeightedSegment : public Kernel {
     if (n == 0) return;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
-      const Weights<A> weights(in[3], segments, rows, Reduce(attr[0]));
+      const Weights<A> weights(in[3], segments, rows, Reduction(attr[0]));
       if (non_decreasing(segments))  // most batches come that way
         return reduce<T>(out[0], indices, segments, weights.values(), weights.totals());
       Scratch<std::int64_t> sorted_indices(n), sorted_segments(n);
@@ -147,7 +153,7 @@ class WeightedSegmentGrad : public Kernel {
     batch_.visit([&]<class P>(const Entries<P>& entries) {
       rowgrad::visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
         const auto grad = mat<T>(in[0]);
-        const Weights<Accumulator<T>> weights(in[3], segments, grad.rows, Reduce(attr[0]));
+        const Weights<Accumulator<T>> weights(in[3], segments, grad.rows, Reduction(attr[0]));
         const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
         const std::int64_t n = entries.size();
         const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, nullptr, false,
@@ -181,7 +187,7 @@ class WeightedSegmentGradRows : public Kernel {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto grad = mat<T>(in[0]);
       const auto result = mat<T>(out[0]);
-      const Weights<Accumulator<T>> weights(in[2], segments, grad.rows, Reduce(attr[0]));
+      const Weights<Accumulator<T>> weights(in[2], segments, grad.rows, Reduction(attr[0]));
       const auto& ops = grad_ops<T>();
       parallel_ranges(segments.size, 1 + (1 << 14) / (grad.cols + 1), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from ..errors import refuse
+from .kernels import kernel
 from .shapes import size, vectors
 from .spec import INDEX, Known, Shape, declare, no_rows
 
 CATEGORY = "Bags"
+
+kernel("segment_ids_from_offsets", parameters=("include_last_offset",), vmap="offsets", fuzz="rows")
+kernel("stack_bags", parameters=("positions",), fuzz="rows")
 
 
 def _segment_ids(x: Known) -> tuple[Shape, ...]:

@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 from ..errors import refuse
+from .kernels import kernel
 from .shapes import broadcast, check_broadcasts_to, check_same, same, scalar, vector
 from .spec import ALL_DTYPES, EVERYTHING, FLOATS, NUMBERS, REALS, Call, Known, Op, Shape, declare, value_text
 
@@ -400,6 +401,7 @@ _unary(
 )
 _unary("Sign", None, "−1, 0 or 1, by the sign of x; flat.", (*FLOATS, *SIGNED), _SOME)
 _unary("Square", _times(lambda ops, x, z: ops["Add"](x, x)), "x², elementwise.", REALS)
+kernel("sqrt", vmap="elements", fuzz="rows")
 _unary("Sqrt", _sqrt, "The square root, elementwise; its gradient at 0 is 0.", kernel="sqrt")
 _unary("Rsqrt", _times(_rsqrt_slope), "1 / √x, elementwise.")
 _unary(

@@ -6,10 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import refuse
+from .kernels import kernel
 from .shapes import differ, rank
 from .spec import EVERYTHING, NUMBERS, Known, Shape, declare
 
 CATEGORY = "Empty rows"
+
+kernel("fill_empty_rows", parameters=("ragged",), vmap="moved", data_sized=True, fuzz="fill_empty_rows")
+kernel("fill_empty_rows_grad", vmap="fill_grad", fuzz="fill_empty_rows")
+kernel(
+    "fill_empty_rows_grad_grad",
+    vmap="fill_grad_grad",
+    layout="reverse_index_map: n>M, dd_values: n, dd_default_value: ., grad_values: M -> M",
+    fuzz="fill_empty_rows",
+)
 
 
 def _fill(x: Known, ragged: bool) -> tuple[Shape, ...]:

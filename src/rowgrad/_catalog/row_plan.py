@@ -7,14 +7,39 @@ from typing import Any
 
 from ..errors import refuse
 from . import sparse_segment, weighted_segment
+from .enums import Reduction
+from .kernels import kernel
 from .rows import IndexedRows
 from .shapes import check_elements, differ, rows_shape, same_lengths, size, vectors
-from .sparse_segment import IN_ORDER, ORDER, REDUCE, TYPES
+from .sparse_segment import GRADIENT_MESH, IN_ORDER, ORDER, TYPES
 from .spec import INDEX, PLAN, Call, Known, Shape, declare, no_rows
 
 CATEGORY = "Plan"
 _PLAN = "rows: Tidx, starts: int64, segments: Tsegmentids, positions: int64, counts: int64, num_rows: host Tnumrows"
 _IDS = {"Tidx": INDEX, "Tsegmentids": INDEX, "Tnumrows": INDEX}
+
+kernel("row_plan", no_vmap="it decides how many rows a plan has", data_sized=True, fuzz="plan")
+kernel("planned_ids", fuzz="plan")
+kernel(
+    "planned_segment_grad",
+    parameters=("reduction", "unique", "order"),
+    vmap="rows",
+    columnwise=True,
+    writes_named_rows=True,
+    mesh=GRADIENT_MESH,
+    fuzz="plan",
+)
+kernel(
+    "planned_weighted_grad",
+    parameters=("reduction", "accumulate", "order"),
+    vmap="rows",
+    # counts come first: a gradient may have rows beyond the plan's segments, which no kernel reads
+    layout="counts: S, grad: S, weights: n, rows: R>V, starts: R>n, segments: n>S, positions: n>n, num_rows: V -> V",
+    columnwise=True,
+    writes_named_rows=True,
+    mesh=GRADIENT_MESH,
+    fuzz="plan",
+)
 
 
 def _row_plan(x: Known) -> tuple[Shape, ...]:
@@ -178,7 +203,8 @@ plan = rg.Plan(indices=[3, 0, 3], segment_ids=[0, 0, 1], num_rows=4)
 rg.raw_ops.{name}(table, [3, 0, 3], [0, 0, 1]{weights}, num_segments=2, plan=plan)
 """
 
-for _kind, _reduce in REDUCE.items():
+for _reduce in Reduction:
+    _kind = _reduce.op_suffix
     _name = f"SparseSegment{_kind}Grad"
     declare(
         f"Planned{_name}",
@@ -249,6 +275,7 @@ for _kind, _reduce in REDUCE.items():
             types={**(weighted_segment.TYPES if _weighted else TYPES), **_IDS, "Tnumsegments": INDEX},
             kernel="weighted_segment" if _weighted else "sparse_segment",
             constants=(_reduce, 1),
+            without_plan=f"{_name}WithNumSegments",
             attrs={"sparse_gradient": False, **({"accumulate": "float32"} if _weighted else {})},
             choices={"sparse_gradient": (False, True), **(weighted_segment.ROUNDING if _weighted else {})},
             shape=_forward,

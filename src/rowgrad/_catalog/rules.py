@@ -1,16 +1,28 @@
-"""Optimizers' rules as data: the state each keeps beside a table, and the numbers of one step."""
+"""What an optimizer rule is: one record each. Kernels, runners, torch's classes, JAX's factories and docs read these.
+
+A new rule is a record here, its arithmetic in `cpp/kernels/update_rows.cpp`, in `cuda/source/update_rules.cuh` and in
+`jax/update_rules.py`; `tests/test_completeness.py` names what is missing. CONTRIBUTING.md has the recipe.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from ..errors import refuse
 
-_MOST = 2**63 - 1
-_NUMBERS = ("lr", "eps", "weight_decay", "betas", "betas", "rate")  # as `Step.numbers` returns them
+_INT64_MAX = 2**63 - 1
+# The numbers of a step in the order in which kernels read them, each with the hyperparameter it comes from.
+NUMBERS = {
+    "lr": "lr",
+    "eps": "eps",
+    "weight_decay": "weight_decay",
+    "beta1": "betas",
+    "beta2": "betas",
+    "rate": "betas",  # Adam's learning rate with its bias corrected
+}
 # From which doubles on rounding gives infinity, and 1.
 _ROUNDED_AWAY = {"float32": (2.0**128 - 2.0**103, 1 - 2.0**-25), "float64": (math.inf, 1.0)}
 
@@ -22,30 +34,62 @@ class Slot(NamedTuple):
     per_row: bool = False
 
 
-class Rule(NamedTuple):
-    """What an optimizer does to a row: its number among the kernels' rules, its slots, its usual numbers."""
+@dataclass(frozen=True, slots=True)
+class RuleSpec:
+    """What an optimizer does to a row.
 
+    Args:
+        name: As functions take it; the enumerator in C++.
+        class_name: torch's class, and the CUDA struct.
+        number: Its place in the record table, which kernels read.
+        slots: The state beside a table.
+        defaults: Its hyperparameters, in the order of signatures, with the defaults of torch's class.
+        state_defaults: Options of the state at the start, likewise.
+        decay: What weight_decay is: added to the gradient ("coupled"), apart from it ("decoupled"), or not there.
+        fades: Whether `lazy=False` exists: moments of rows without a gradient fade, and move the weights still.
+        formula: The step, as docs/optimizers.md shows it.
+        doc: The first line of the torch class's and the JAX factory's docstring.
+    """
+
+    name: str
+    class_name: str
     number: int
     slots: tuple[Slot, ...]
     defaults: Mapping[str, Any]
+    formula: str
+    doc: str
+    decay: Literal["coupled", "decoupled", "none"] = "coupled"
+    fades: bool = False
+    state_defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def per_row(self) -> bool:
+        """Whether its slot is one number for a row, so that the step of a weight depends on its whole row."""
+        return any(slot.per_row for slot in self.slots)
+
+    def reads(self, number: str) -> bool:
+        """Whether the rule reads a number of the step."""
+        return NUMBERS[number] in self.defaults
 
 
-RULES: dict[str, Rule] = {
-    "sgd": Rule(0, (), {"lr": 1e-3, "weight_decay": 0.0}),
-    "adagrad": Rule(1, (Slot("sum"),), {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.0}),
-    "row_wise_adagrad": Rule(2, (Slot("sum", per_row=True),), {"lr": 1e-2, "eps": 1e-8, "weight_decay": 0.0}),
-    "adam": Rule(
-        3, (Slot("exp_avg"), Slot("exp_avg_sq")), {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
-    ),
-    "adamw": Rule(
-        4, (Slot("exp_avg"), Slot("exp_avg_sq")), {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2}
-    ),
-}
+RULES: dict[str, RuleSpec] = {}
+
+
+def rule(name: str, class_name: str, *slots: Slot, **fields: Any) -> RuleSpec:
+    """Declare a rule."""
+    if name in RULES:
+        raise ValueError(f"rule {name} is declared twice")
+    spec = RuleSpec(name=name, class_name=class_name, number=len(RULES), slots=slots, **fields)
+    unknown = [h for h in spec.defaults if h not in Step.__dataclass_fields__]
+    if unknown:
+        raise ValueError(f"rule {name}: Step has no hyperparameter {', '.join(unknown)}")
+    RULES[name] = spec
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The numbers of one step. A rule looks at those it has; `docs/optimizers.md` says what each is.
+    """The numbers of one step. A rule reads its own; `docs/optimizers.md` says what each is.
 
     `rate` is Adam's learning rate with its bias corrected; without one it follows from `lr`, `betas` and `step`. `step`
     counts from 1. `seed` and `step` decide the chance of stochastic rounding.
@@ -83,7 +127,9 @@ class Step:
 
     def numbers(self) -> list[float]:
         """What kernels read, in their order."""
-        return [float(self.lr), float(self.eps), float(self.weight_decay), *self.betas, self.corrected()]
+        values = {**{name: getattr(self, name, 0.0) for name in NUMBERS}, "rate": self.corrected()}
+        values["beta1"], values["beta2"] = self.betas
+        return [float(value) for value in values.values()]
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> None:
@@ -106,18 +152,21 @@ def check_betas(betas: Any) -> None:
 def check_count(name: str, value: Any, least: int = 0) -> None:
     """An int from `least` to what an int64 holds."""
     good = isinstance(value, int) and not isinstance(value, bool)
-    if not good or not least <= value <= _MOST:
+    if not good or not least <= value <= _INT64_MAX:
         raise refuse("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
 
 
 def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
     """The numbers of a step that a rule reads stay finite, and betas below 1, in the type it computes in."""
-    used = rule_named(rule).defaults
+    spec = rule_named(rule)
     most, one = _ROUNDED_AWAY[dtype]
-    for name, value in zip(_NUMBERS, numbers, strict=True):
-        if name == "betas" and value >= one and name in used:
+    for number, value in zip(NUMBERS, numbers, strict=True):
+        if not spec.reads(number):
+            continue
+        name = number if number == "rate" else NUMBERS[number]
+        if name == "betas" and value >= one:
             raise refuse("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
-        if not abs(value) < most and (name in used or (name == "rate" and "betas" in used)):
+        if not abs(value) < most:
             raise refuse("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
 
 
@@ -128,8 +177,8 @@ def _range_text(least: float) -> str:
 # -- state ------------------------------------------------------------------------------------------------------------
 
 
-def rule_named(name: str) -> Rule:
-    """A rule of the table."""
+def rule_named(name: str) -> RuleSpec:
+    """The record of a rule."""
     if not isinstance(name, str) or name not in RULES:
         raise refuse("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
     return RULES[name]
@@ -143,3 +192,55 @@ def slot_dtype(table_dtype: str) -> str:
 def slot_shapes(rule: str, table_shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The shape of every slot of a table."""
     return tuple((table_shape[0],) if slot.per_row else tuple(map(int, table_shape)) for slot in rule_named(rule).slots)
+
+
+# -- the rules --------------------------------------------------------------------------------------------------------
+
+_ACCUMULATOR = {"initial_accumulator_value": 0.0}
+_MOMENTS = (Slot("exp_avg"), Slot("exp_avg_sq"))
+_ADAM = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
+
+rule(
+    "sgd",
+    "SGD",
+    defaults={"lr": 1e-3, "weight_decay": 0.0},
+    formula="w ← w − lr·g",
+    doc="w ← w − lr·g, with g ← g + weight_decay·w first.",
+)
+rule(
+    "adagrad",
+    "Adagrad",
+    Slot("sum"),
+    defaults={"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.0},
+    state_defaults=_ACCUMULATOR,
+    formula="a ← a + g·g; w ← w − (lr·g) / (√a + eps)",
+    doc="a ← a + g²; w ← w − lr·g / (√a + eps). TensorFlow's rule.",
+)
+rule(
+    "row_wise_adagrad",
+    "RowWiseAdagrad",
+    Slot("sum", per_row=True),
+    defaults={"lr": 1e-2, "eps": 1e-8, "weight_decay": 0.0},
+    state_defaults=_ACCUMULATOR,
+    formula="a ← a + (Σg²)/D; w ← w − (lr / (√a + eps))·g",
+    doc="a ← a + mean(g²), one number for every row; w ← w − (lr / (√a + eps))·g.",
+)
+rule(
+    "adam",
+    "Adam",
+    *_MOMENTS,
+    defaults={**_ADAM, "weight_decay": 0.0},
+    fades=True,
+    formula="m ← m·β₁ + g·(1 − β₁); v ← v·β₂ + (g·g)·(1 − β₂); w ← w − (rate·m) / (√v + eps)",
+    doc="TensorFlow's sparse rule of Adam; rows without a gradient stay as they are, and so do their moments.",
+)
+rule(
+    "adamw",
+    "AdamW",
+    *_MOMENTS,
+    defaults={**_ADAM, "weight_decay": 1e-2},
+    decay="decoupled",
+    fades=True,
+    formula="w ← w − (lr·weight_decay)·w, then Adam",
+    doc="Adam after w ← w − lr·weight_decay·w: the decay is not part of the gradient.",
+)

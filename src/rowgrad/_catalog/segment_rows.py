@@ -6,11 +6,40 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import refuse, shape_text
+from .kernels import MeshDims, kernel
 from .rows import IndexedRows
 from .shapes import check_elements, differ, rows_shape, same_lengths, size, vectors
 from .spec import ACCUMULATOR_OF, ALL_DTYPES, FLOATS, INDEX, NUMBERS, Call, Known, Shape, declare, no_rows
 
 CATEGORY = "Rows"
+
+kernel("segment_sum", vmap="rows", layout="data: n, segment_ids: n>S -> S", data_sized=True, fuzz="segment_forward")
+kernel(
+    "gather_rows",
+    vmap="rows",
+    layout="params: V?, indices: n>V -> n",
+    columnwise=True,
+    mesh=MeshDims({"params": "rows"}, "ids", splits_ids=True),
+    fuzz="rows",
+)
+kernel(
+    "scatter_rows",
+    vmap="rows",
+    layout="grad: n, indices: n>V, num_rows: V -> V",
+    columnwise=True,
+    writes_named_rows=True,
+    mesh=MeshDims({"grad": "ids"}, "output"),
+    fuzz="rows",
+)
+kernel("row_positions", vmap="rows", layout="sorted_ids: V?, ids: n -> n", fuzz="rows")
+kernel(
+    "sparse_segment_dot",
+    vmap="rows",
+    layout="grad: S?, data: V?, indices: n>V, segment_ids: n>S -> n",
+    mesh=MeshDims({"grad": "bags", "data": "rows"}, "ids"),
+    fuzz="rows",
+)
+kernel("row_dot", vmap="rows", layout="x: n, y: n -> n", fuzz="rows")
 
 
 def _segment_sum(x: Known) -> tuple[Shape, ...]:

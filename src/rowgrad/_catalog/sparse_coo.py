@@ -6,10 +6,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import refuse, shape_text
+from .kernels import kernel
 from .shapes import check_dimensions, check_replaced, differ, rank, wrap_int64
 from .spec import EVERYTHING, NUMBERS, QUANTIZED, REAL_OF, Known, Shape, declare
 
 CATEGORY = "Sparse tensor"
+
+_SLICED = "input_indices: n>#, input_start: .>#, output_indices: k>#"
+_ADDED = "a_indices: a>#, b_indices: b>#, sum_indices: k>#"
+kernel("sparse_slice", vmap="moved", data_sized=True, fuzz="slice")
+kernel("sparse_slice_grad", vmap="rows", layout=f"backprop_val_grad: k, {_SLICED} -> n", fuzz="slice")
+kernel("sparse_slice_grad_grad", vmap="rows", layout=f"grad: n, {_SLICED} -> k", fuzz="slice")
+kernel(
+    "sparse_add",
+    no_vmap="which sums reach thresh, and so are kept, depends on the values",
+    data_sized=True,
+    fuzz="add",
+)
+kernel("sparse_add_grad", vmap="rows", layout=f"backprop_val_grad: k, {_ADDED} -> a, b", fuzz="add")
+kernel("sparse_add_grad_grad", vmap="rows", layout=f"da: a, db: b, {_ADDED} -> k", fuzz="add")
 
 
 def _slice(x: Known) -> tuple[Shape, ...]:

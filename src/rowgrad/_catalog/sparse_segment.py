@@ -6,19 +6,69 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import refuse
+from .enums import Order, Reduction
+from .kernels import MeshDims, kernel
 from .rows import IndexedRows
 from .shapes import check_elements, differ, rank
 from .spec import FLOATS, INDEX, REALS, Call, Known, Shape, declare
 
 CATEGORY = "Sparse segment"
-REDUCE = {"Sum": 0, "Mean": 1, "SqrtN": 2}
-RULE = {"Sum": "sum", "Mean": "mean", "SqrtN": "sum divided by √n"}
 _COUNT = ", n being the number of ids in that segment"
-SCALE = {"Sum": "`", "Mean": f" * 1/n`{_COUNT}", "SqrtN": f" * 1/√n`{_COUNT}"}
-ORDER = {"order": ("sequential", "blocked")}
+# What the reference says of a reduction: the rows of a bag, and their gradient.
+TEXTS = {
+    Reduction.sum: ("sum", "`"),
+    Reduction.mean: ("mean", f" * 1/n`{_COUNT}"),
+    Reduction.sqrtn: ("sum divided by √n", f" * 1/√n`{_COUNT}"),
+}
+ORDER = {"order": tuple(order.name for order in Order)}
 IN_ORDER: dict[str, Any] = {"attrs": {"order": "sequential"}, "choices": ORDER, "passed": ("order",)}
 _INT32_MAX = (1 << 31) - 1
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX}
+
+BAGS = "data: V?, indices: n>V, segment_ids: n>S, weights: n, num_segments: S -> S"
+GRADIENT = "grad: S, indices: n>V, segment_ids: n>S, weights: n, output_dim0: V -> V"
+LOOKUP_MESH = MeshDims({"data": "rows"}, "bags", gathers_ids=True)
+GRADIENT_MESH = MeshDims({"grad": "bags"}, "output")
+
+kernel(
+    "sparse_segment",
+    parameters=("reduction", "sized"),
+    vmap="rows",
+    layout=BAGS,
+    columnwise=True,
+    data_sized={"sized": 0},
+    mesh=LOOKUP_MESH,
+    fuzz="segment_forward",
+)
+kernel(
+    "sparse_segment_grad",
+    parameters=("reduction", "unique", "order"),
+    vmap="rows",
+    layout=GRADIENT,
+    columnwise=True,
+    data_sized={"unique": 1},
+    writes_named_rows=True,
+    mesh=GRADIENT_MESH,
+    fuzz="segment_gradient",
+)
+kernel(
+    "sparse_segment_grad_padded",
+    parameters=("reduction", "unique", "order"),
+    vmap="rows",
+    shared_ids="use jax.lax.map, or the dense gradient",  # ids that differ would give each item other rows
+    columnwise=True,
+    mesh=GRADIENT_MESH,
+    fuzz="segment_gradient",
+)
+kernel(
+    "sparse_segment_grad_grad",
+    parameters=("reduction",),
+    vmap="rows",
+    layout=BAGS,
+    columnwise=True,
+    mesh=LOOKUP_MESH,
+    fuzz="segment_forward",
+)
 
 
 def _ids(x: Known) -> None:
@@ -156,7 +206,8 @@ grad = np.array([[1., 2.], [6., 8.]], np.float32)
 rg.raw_ops.SparseSegment{kind}{suffix}(grad, indices=[0, 2, 2], segment_ids=[0, 0, 1], {size}=4)
 """
 
-for _kind, _reduce in REDUCE.items():
+for _reduce in Reduction:
+    _kind, (_rule, _scale) = _reduce.op_suffix, TEXTS[_reduce]
     _forward_types = {**TYPES, "T": REALS if _kind == "Sum" else FLOATS}
     _common: dict[str, Any] = {
         "category": CATEGORY,
@@ -173,8 +224,9 @@ for _kind, _reduce in REDUCE.items():
         types=_forward_types,
         kernel="sparse_segment",
         constants=(_reduce, 0),
+        sized=f"SparseSegment{_kind}WithNumSegments",
         shape=_forward,
-        doc=f"""Row s of the output is the {RULE[_kind]} of the rows of `data` whose ids belong to segment s.
+        doc=f"""Row s of the output is the {_rule} of the rows of `data` whose ids belong to segment s.
 
 `indices[i]` names a row of `data`, `segment_ids[i]` the output row it belongs to; segment ids are sorted and may
 skip numbers, which gives rows of zeros. The output has `segment_ids[-1] + 1` rows. 16-bit floats are summed in
@@ -212,7 +264,7 @@ Use it where trailing empty bags must not be lost, and wherever the output's sha
         rows=gradient_pairs,
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, as a dense table of `output_dim0` rows.
 
-`output[indices[i]] += grad[segment_ids[i]]{SCALE[_kind]}, in the order of i; rows never named are
+`output[indices[i]] += grad[segment_ids[i]]{_scale}, in the order of i; rows never named are
 zero. Segment ids need not be sorted. An empty batch gives zeros. `order="blocked"` adds up a row's ids as a tree of
 runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids and the size.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="Grad", size="output_dim0"),
@@ -227,6 +279,7 @@ runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids 
         **IN_ORDER,
         planned=f"PlannedSparseSegment{_kind}GradV2",
         padded=f"PaddedSparseSegment{_kind}GradV2",
+        dense=f"SparseSegment{_kind}Grad",
         shape=_grad_v2,
         category=CATEGORY,
         differentiable=("grad",),

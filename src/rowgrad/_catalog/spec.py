@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import refuse
+from .kernels import KERNELS
 
 Shape = tuple[int | None, ...]  # None: not known yet
 
@@ -164,8 +165,12 @@ class Op:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     passed: tuple[str, ...] = ()  # attributes the kernel is told, after the constants
-    planned: str = ""  # the op that takes a Plan in place of this one's ids
-    padded: str = ""  # the op that gives as many rows as it is told, where data decides how many this one gives
+    # Other forms of the same computation, by name.
+    planned: str = ""  # takes a Plan in place of the ids
+    without_plan: str = ""  # takes ids alone, where this one takes a Plan as well
+    padded: str = ""  # returns as many rows as an argument says, where data decides how many this one returns
+    sized: str = ""  # takes the number of output rows, where data decides it here
+    dense: str = ""  # returns all rows of the table, where this one returns those that ids name
     differentiable: tuple[str, ...] = ()
     linear: tuple[str, ...] = ()
     adjoint: Adjoint | None = None
@@ -180,6 +185,7 @@ class Op:
     has_lists: bool = field(init=False)  # whether an input is a list of arrays
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", tuple(map(int, self.constants)))
         object.__setattr__(self, "input_names", tuple(a.name for a in self.inputs))
         object.__setattr__(self, "has_lists", any(a.many for a in self.inputs))
 
@@ -187,6 +193,11 @@ class Op:
     def snake_name(self) -> str:
         """SparseSegmentSqrtNGrad -> sparse_segment_sqrt_n_grad."""
         return snake(self.name)
+
+    @property
+    def is_data_sized(self) -> bool:
+        """Whether only data can tell how large the outputs of this kernel op are."""
+        return self.kernel is not None and KERNELS[self.kernel].is_data_sized(self.constants)
 
     @property
     def traced(self) -> bool:
@@ -264,9 +275,20 @@ def declare(name: str, signature: str, **fields: Any) -> Op:
         if new in CATALOG or new in _ALIASES:
             raise ValueError(f"{new} is declared twice")
     op = Op(name=name, inputs=tuple(_parse_args(inputs)), outputs=tuple(_parse_args(outputs)), **fields)
+    if op.kernel is not None:
+        _check_parameters(op)
     CATALOG[name] = op
     _ALIASES.update(dict.fromkeys(aliases, name))
     return op
+
+
+def _check_parameters(op: Op) -> None:
+    """An op's constants and passed attributes are its kernel's parameters, in their order."""
+    if op.kernel not in KERNELS:
+        raise ValueError(f"{op.name}: declare its kernel {op.kernel!r} with kernel(...) beside it")
+    names = KERNELS[op.kernel].parameters
+    if len(op.constants) + len(op.passed) != len(names) or names[len(op.constants) :] != op.passed:
+        raise ValueError(f"{op.name}: kernel {op.kernel} reads {names}; got {op.constants} and then {op.passed}")
 
 
 def catalog() -> list[dict[str, Any]]:

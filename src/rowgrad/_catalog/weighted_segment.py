@@ -5,15 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .enums import Reduction
+from .kernels import MeshDims, kernel
 from .rows import IndexedRows
 from .shapes import check_elements, rows_shape, same_lengths, size, vectors
-from .sparse_segment import ORDER, REDUCE, forward_pairs, gradient_pairs
+from .sparse_segment import BAGS, GRADIENT, GRADIENT_MESH, LOOKUP_MESH, ORDER, forward_pairs, gradient_pairs
 from .spec import FLOATS, INDEX, Call, Known, Shape, declare
 
 CATEGORY = "Weighted segment"
-TOTAL = {"Sum": "Σwx", "Mean": "Σwx / Σw", "SqrtN": "Σwx / √Σw²"}
+TOTAL = {Reduction.sum: "Σwx", Reduction.mean: "Σwx / Σw", Reduction.sqrtn: "Σwx / √Σw²"}
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX, "Tweights": FLOATS}
-ROUNDING = {"accumulate": ("T", "float32")}
+ROUNDING = {"accumulate": ("T", "float32")}  # in the order of Rounding
+
+# Columns of a whole packet add up in another order than those after the last one (docs/orders.md): not columnwise.
+kernel(
+    "weighted_segment",
+    parameters=("reduction", "sized"),
+    vmap="rows",
+    layout=BAGS,
+    data_sized={"sized": 0},
+    mesh=LOOKUP_MESH,
+    fuzz="segment_forward",
+)
+kernel(
+    "weighted_segment_grad",
+    parameters=("reduction", "accumulate", "order"),
+    vmap="rows",
+    layout=GRADIENT,
+    columnwise=True,
+    writes_named_rows=True,
+    mesh=GRADIENT_MESH,
+    fuzz="segment_gradient",
+)
+kernel(
+    "weighted_segment_grad_rows",
+    parameters=("reduction",),
+    vmap="rows",
+    layout="grad: S, segment_ids: n>S, weights: n -> n",
+    columnwise=True,
+    mesh=MeshDims({"grad": "bags"}, "ids"),
+    fuzz="segment_gradient",
+)
 
 
 def _forward(x: Known) -> tuple[Shape, ...]:
@@ -142,13 +174,15 @@ weights = np.array([1., 3., 2.])
 rg.raw_ops.WeightedSparseSegment{kind}{suffix}({args})
 """
 
-for _kind, _reduce in REDUCE.items():
+for _reduce in Reduction:
+    _kind = _reduce.op_suffix
     declare(
         f"WeightedSparseSegment{_kind}",
         "data: T, indices: Tidx, segment_ids: Tsegmentids, weights: Tweights -> output: T",
         types=TYPES,
         kernel="weighted_segment",
         constants=(_reduce, 0),
+        sized=f"WeightedSparseSegment{_kind}WithNumSegments",
         shape=_forward,
         category=CATEGORY,
         attrs={"sparse_gradient": False, "accumulate": "float32"},
@@ -158,7 +192,7 @@ for _kind, _reduce in REDUCE.items():
         adjoint=_forward_adjoint(_kind),
         rows=forward_pairs,
         tensorflow=False,
-        doc=f"""Row s of the output is {TOTAL[_kind]} over the ids of segment s, as TensorFlow's weighted lookups do it.
+        doc=f"""Row s of the output is {TOTAL[_reduce]} over the ids of segment s, as in TensorFlow's weighted lookups.
 
 Segment ids are sorted; a divisor of 0 gives 0. Weights of any float dtype are brought to the accumulator's.
 `sparse_gradient=True` gives the gradient for `data` as one row per id; `accumulate` says how a dense gradient in

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._catalog.kernels import KERNELS
 from .._catalog.spec import QUANTIZED, Aval, Op
 from .._core import Job, dtypes, kernels
 from .._core import num_threads as _num_threads
@@ -20,14 +21,6 @@ from .results import buffers_of, check_size, into, outputs_given, too_large
 from .validation import infer
 
 KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
-# Kernels that write the rows their ids name, and no others.
-_KEEPS = (
-    "sparse_segment_grad",
-    "weighted_segment_grad",
-    "planned_segment_grad",
-    "planned_weighted_grad",
-    "scatter_rows",
-)
 _NOTHING: tuple[tuple[Array, ...], bytes] = ((), b"")
 CODE_NAME = dtypes()
 CODE = {name: i for i, name in enumerate(CODE_NAME)}
@@ -81,7 +74,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
     outputs = infer(op, avals, host, attrs)
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
-    if kept is not None and (texts or op.kernel not in _KEEPS):
+    if kept is not None and (texts or not KERNELS[op.kernel].writes_named_rows):
         raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
     if texts:
         return into(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)

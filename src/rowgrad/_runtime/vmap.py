@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from .._catalog.kernels import KERNELS, Stacking
 from .._catalog.spec import CATALOG, PLAN, Aval, Op
 from ..errors import OpError, ResourceExhaustedError, UnimplementedError, refuse
 from .validation import infer
@@ -98,84 +98,6 @@ class Batch:
 # and so does everything inside them: additions are the same, bit for bit.
 
 
-class _Form(NamedTuple):
-    """How an argument or output is stacked; letters are kinds of rows, such as V for those of a table."""
-
-    rows: str  # what its first dimension counts, or for a size: what it is the number of
-    into: str  # what its values are numbers of; "#": they are coordinates, and the item's number comes before them
-    shared: bool  # looked up only, so one that all items share need not be repeated
-
-
-class _Layout(NamedTuple):
-    arguments: dict[str, _Form]
-    outputs: tuple[_Form, ...]
-
-
-_FORM = re.compile(r"([\w.]+)(\??)(?:>([\w#]+))?")
-
-
-def _form(text: str) -> _Form:
-    match = _FORM.fullmatch(text.strip())
-    assert match is not None, text
-    return _Form(match[1], match[3] or "", bool(match[2]))
-
-
-def _layout(text: str) -> _Layout:
-    arguments, outputs = text.split("->")
-    pairs = (part.split(":") for part in arguments.split(","))
-    return _Layout({name.strip(): _form(form) for name, form in pairs}, tuple(map(_form, outputs.split(","))))
-
-
-_BAGS = "data: V?, indices: n>V, segment_ids: n>S, weights: n, num_segments: S -> S"
-_GRADIENT = "grad: S, indices: n>V, segment_ids: n>S, weights: n, output_dim0: V -> V"
-_SLICED = "input_indices: n>#, input_start: .>#, output_indices: k>#"
-_ADDED = "a_indices: a>#, b_indices: b>#, sum_indices: k>#"
-# By kernel; an op has those of the arguments it has. "." stays as it is.
-_LAYOUTS = {
-    kernel: _layout(text)
-    for kernel, text in {
-        "sparse_segment": _BAGS,
-        "sparse_segment_grad_grad": _BAGS,
-        "weighted_segment": _BAGS,
-        "sparse_segment_grad": _GRADIENT,
-        "weighted_segment_grad": _GRADIENT,
-        "weighted_segment_grad_rows": "grad: S, segment_ids: n>S, weights: n -> n",
-        # counts come first: a gradient may have rows beyond the plan's segments, which nobody reads
-        "planned_weighted_grad": "counts: S, grad: S, weights: n, rows: R>V, starts: R>n, segments: n>S,"
-        " positions: n>n, num_rows: V -> V",
-        "segment_sum": "data: n, segment_ids: n>S -> S",
-        "gather_rows": "params: V?, indices: n>V -> n",
-        "scatter_rows": "grad: n, indices: n>V, num_rows: V -> V",
-        "row_positions": "sorted_ids: V?, ids: n -> n",
-        "sparse_segment_dot": "grad: S?, data: V?, indices: n>V, segment_ids: n>S -> n",
-        "row_dot": "x: n, y: n -> n",
-        "fill_empty_rows_grad_grad": "reverse_index_map: n>M, dd_values: n, dd_default_value: ., grad_values: M -> M",
-        "sparse_slice_grad": f"backprop_val_grad: k, {_SLICED} -> n",
-        "sparse_slice_grad_grad": f"grad: n, {_SLICED} -> k",
-        "sparse_add_grad": f"backprop_val_grad: k, {_ADDED} -> a, b",
-        "sparse_add_grad_grad": f"da: a, db: b, {_ADDED} -> k",
-    }.items()
-}
-# Kernels whose columns do not know of each other. Weighted bags and SegmentSum add up columns of a whole packet in
-# another order than those after the last one (docs/orders.md), so more columns would change bits.
-_COLUMNWISE = frozenset(
-    (
-        "sparse_segment",
-        "sparse_segment_grad",
-        "sparse_segment_grad_grad",
-        "weighted_segment_grad",
-        "weighted_segment_grad_rows",
-        "planned_segment_grad",
-        "planned_weighted_grad",
-        "sparse_segment_grad_padded",
-        "gather_rows",
-        "scatter_rows",
-    )
-)
-
-ROW_KERNELS = _COLUMNWISE | _LAYOUTS.keys()
-
-
 def batch_rows(batch: Batch) -> Outputs:
     """An op on rows for all items in one call."""
     return _wide(batch) if _is_wide(batch) else _stacked(batch)
@@ -183,7 +105,7 @@ def batch_rows(batch: Batch) -> Outputs:
 
 def _is_wide(batch: Batch) -> bool:
     """Whether to put items beside each other: where that is right, and turns round no more rows than ids name."""
-    if batch.op.kernel not in _COLUMNWISE or batch.batched != set(batch.op.linear):
+    if not KERNELS[str(batch.op.kernel)].columnwise or batch.batched != set(batch.op.linear):
         return False
     (name,) = batch.batched
     if name == "grad" or batch.in_dims[name] == 1:
@@ -200,7 +122,8 @@ def _wide(batch: Batch) -> Outputs:
 
 
 def _stacked(batch: Batch) -> Outputs:
-    layout = _LAYOUTS[str(batch.op.kernel)]
+    layout = KERNELS[str(batch.op.kernel)].layout
+    assert layout is not None, batch.op.kernel
     forms = {name: form for name, form in layout.arguments.items() if name in batch.arguments}
     sizes = _sizes(batch, forms)
     alone = {f.rows for name, f in forms.items() if f.shared and name not in batch.batched}
@@ -210,7 +133,7 @@ def _stacked(batch: Batch) -> Outputs:
     return tuple(parted), (0,) * len(outputs)
 
 
-def _sizes(batch: Batch, forms: dict[str, _Form]) -> dict[str, Any]:
+def _sizes(batch: Batch, forms: dict[str, Stacking]) -> dict[str, Any]:
     """How many rows of each kind an item has."""
     sizes: dict[str, Any] = {}
     for name, form in forms.items():
@@ -222,7 +145,7 @@ def _sizes(batch: Batch, forms: dict[str, _Form]) -> dict[str, Any]:
     return sizes
 
 
-def _stack(batch: Batch, name: str, form: _Form, sizes: dict[str, Any], alone: set[str]) -> Any:
+def _stack(batch: Batch, name: str, form: Stacking, sizes: dict[str, Any], alone: set[str]) -> Any:
     xp, value = batch.xp, batch.arguments[name]
     if not xp.is_array(value):
         return value * batch.size
@@ -380,11 +303,11 @@ def batched(
     """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
     dims = {n: d if isinstance(d, int) else None for n, d in zip(op.input_names, in_dims, strict=True)}
     _refuse_fixed(op, dims)
-    if op.name.endswith("WithPlan"):  # the plan of one item's ids is not that of all items'
-        without = CATALOG[op.name.replace("WithPlan", "WithNumSegments")]
+    if op.without_plan:  # the plan of one item's ids is not that of all items'
+        without = CATALOG[op.without_plan]
         values = [v for n, v in zip(op.input_names, values, strict=True) if n in without.input_names]
         return batched(xp, without, attrs, batch_size, values, [dims[n] for n in without.input_names], run)
-    rule = _RULES[str(op.kernel)]
+    rule = RULES[KERNELS[str(op.kernel)].vmap]
     admitted = xp.admit(op, dict(zip(op.input_names, values, strict=True)))
     batch = _batch(xp, op, attrs, batch_size, admitted, dims, run)
     _refuse_deciding(batch)
@@ -440,22 +363,16 @@ _FIXED = {
     "sorted_ids": "it is the list all items share",
     "input_start": "subtract it from input_indices, and give zeros",
 }
-_WITHOUT_RULE = {
-    "sparse_add": "which sums reach thresh, and so are kept, depends on the values",
-    "row_plan": "it decides how many rows a plan has",
-}
-# Kernels that give rows by id: ids that differ would give each item other rows.
-_SHARED_IDS = {"sparse_segment_grad_padded": "use jax.lax.map, or the dense gradient"}
 
 
 def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
     """Arguments that are one for all items whatever the rest, and ops that have no rule at all."""
-    kernel = str(op.kernel)
-    general = None if kernel in _RULES else _WITHOUT_RULE.get(kernel, "call it before vmap")
+    kernel = KERNELS[str(op.kernel)]
+    general = None if kernel.vmap else kernel.no_vmap
     for arg in op.inputs:
         reason = "it decides a shape" if arg.host else _FIXED.get(arg.name, general)
         if arg.role == "ids":
-            reason = reason or _SHARED_IDS.get(kernel)
+            reason = reason or kernel.shared_ids or None
         if dims[arg.name] is not None and reason is not None:
             raise refuse("batch_unfit", argument=arg.name, bound=reason)
 
@@ -469,20 +386,19 @@ def _refuse_deciding(batch: Batch) -> None:
 
 
 def _advice(op: Op) -> str:
-    for name in (f"{op.name}WithNumSegments", f"{op.name}GradGrad"):
-        if name in CATALOG and "num_segments" in CATALOG[name].input_names:
-            return f"use {name}, whose number of output rows is given"
-    if op.name.endswith("V2"):
-        return f"use {op.name.removesuffix('V2')}, which gives all rows"
+    if op.sized:
+        return f"use {op.sized}, whose number of output rows is given"
+    if op.dense:
+        return f"use {op.dense}, which gives all rows"
     return "it decides how many rows come out"
 
 
-_RULES: dict[str, Callable[[Batch], Outputs]] = {
-    **dict.fromkeys(ROW_KERNELS, batch_rows),
-    "fill_empty_rows": batch_moved,
-    "fill_empty_rows_grad": batch_fill_grad,
-    "fill_empty_rows_grad_grad": batch_fill_grad_grad,
-    "segment_ids_from_offsets": batch_offsets,
-    "sparse_slice": batch_moved,
-    "sqrt": batch_elements,
+# By the name a KernelSpec has for it.
+RULES: dict[str, Callable[[Batch], Outputs]] = {
+    "rows": batch_rows,
+    "elements": batch_elements,
+    "offsets": batch_offsets,
+    "moved": batch_moved,
+    "fill_grad": batch_fill_grad,
+    "fill_grad_grad": batch_fill_grad_grad,
 }

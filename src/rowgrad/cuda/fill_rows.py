@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .call import TYPE, Call, runs
-from .kernel import COMPLEX, FLOATS, INTEGERS, NUMBERS, Kernel
+from .kernel import ALL_NUMBERS, COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import BY_WIDTH, THREADS, counts_of, grid_of, parts_of, scan, sort, unit_of
 
 _FILE = "fill_rows.cuh"
@@ -19,7 +19,7 @@ _SPLIT = Kernel(_FILE, "split_grad", THREADS, BY_WIDTH)
 _ADD_REST = Kernel(_FILE, "add_rest", 256, [(t,) for t in (*FLOATS, *COMPLEX)])
 _ADD_REST_INTEGERS = Kernel(_FILE, "add_rest_integers", 512, [(t,) for t in INTEGERS])
 _FILL_NAMED = Kernel(_FILE, "fill_named", THREADS, BY_WIDTH)
-_ADD_NAMED = Kernel(_FILE, "add_named", 256, [(t,) for t in NUMBERS])
+_ADD_NAMED = Kernel(_FILE, "add_named", 256, [(t,) for t in ALL_NUMBERS])
 
 
 @runs("fill_empty_rows")

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from .._catalog.enums import Fault, Order, Reduction, Rounding
+from .._catalog.rules import NUMBERS, RULES
+
 if TYPE_CHECKING:
     from .device import Device
 
 SOURCE = Path(__file__).with_name("source")
+ENUMS = "enums.cuh"
 FLOATS = ("half", "bfloat16", "float", "double")
 INTEGERS = ("int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t")
 COMPLEX = ("complex<float>", "complex<double>")
-NUMBERS = (*FLOATS, *INTEGERS, *COMPLEX)
-# What faults the checks of kernels may report: keys of the table of messages. Their codes are positions here.
-FAULTS = (
-    "none", "last_segment_too_big", "segment_negative", "num_segments_too_small", "num_segments_too_big",
-    "last_segment_overflows", "segments_not_increasing", "segment_not_in_output", "index_not_in_data",
-    "index_not_in_params", "segment_count", "segment_not_in_grad", "index_not_in_output", "row_not_in_shape",
-    "reverse_index_not_in_grad", "slice_left_over", "id_not_listed", "plan_segments_not_in_grad", "plan_rows",
-    "plan_starts", "plan_segments", "plan_positions", "plan_counts", "offsets_begin", "offsets_fall", "offsets_end",
-    "feature_negative", "feature_too_far", "id_not_in_feature", "plan_num_rows", "row_ids",
-    "rows_exceed_size",
-)  # fmt: skip
-
+ALL_NUMBERS = (*FLOATS, *INTEGERS, *COMPLEX)
 KERNELS: dict[str, Kernel] = {}
 Blocks = int | Mapping[tuple[str, ...], int]
 
@@ -76,17 +70,42 @@ class Kernel:
 
 @cache
 def text_of(file: str) -> str:
-    """A file of `source/`; `faults.cuh` is made here."""
-    if file == "faults.cuh":
-        codes = ", ".join(f"fault_{key}" for key in FAULTS)
-        return f"#pragma once\nnamespace rowgrad {{\nenum FaultCode {{ {codes} }};\n}}\n"
-    return (SOURCE / file).read_text(encoding="utf-8")
+    """A file of `source/`, with `STEP_NUMBERS;` replaced by a field for each; `enums.cuh` is made from the records."""
+    if file == ENUMS:
+        return _enums()
+    fields = "\n".join(f"  double {name};" for name in NUMBERS)
+    return (SOURCE / file).read_text(encoding="utf-8").replace("  STEP_NUMBERS;", fields)
 
 
 @cache
 def headers() -> dict[str, str]:
     """Everything a kernel's text may include, by name."""
-    return {name: text_of(name) for name in (*sorted(p.name for p in SOURCE.glob("*.cuh")), "faults.cuh")}
+    return {name: text_of(name) for name in (*sorted(p.name for p in SOURCE.glob("*.cuh")), ENUMS)}
+
+
+def _enums() -> str:
+    """The enums that kernels switch over, the facts of every rule, and the numbers of a step."""
+
+    def enum(cls: type[IntEnum]) -> str:
+        return f"enum class {cls.__name__} : int64_t {{ {', '.join(f'{m.name} = {int(m)}' for m in cls)} }};\n"
+
+    facts = "".join(
+        f"struct {rule.class_name}Facts {{\n"
+        f"  static constexpr int slots = {0 if rule.per_row else len(rule.slots)};  // of columns\n"
+        f"  static constexpr bool per_row = {_truth(rule.per_row)}, fades = {_truth(rule.fades)};\n"
+        f"  static constexpr bool decays_in_gradient = {_truth(rule.decay == 'coupled')};\n}};\n"
+        for rule in RULES.values()
+    )
+    codes = ", ".join(f"fault_{fault.name} = {int(fault)}" for fault in Fault)
+    numbers = " ".join(f"X({name})" for name in NUMBERS)
+    return (
+        f"#pragma once\n#define EACH_STEP_NUMBER(X) {numbers}\nnamespace rowgrad {{\n"
+        f"{enum(Reduction)}{enum(Order)}{enum(Rounding)}enum FaultCode {{ {codes} }};\n{facts}}}\n"
+    )
+
+
+def _truth(value: bool) -> str:
+    return str(value).lower()
 
 
 _STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)

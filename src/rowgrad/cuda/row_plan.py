@@ -14,7 +14,7 @@ from .chains import Chain, key_of, queue_again, record
 from .device import Device
 from .kernel import Kernel
 from .sorting import CHUNK, Carving, SortedIds, check_limits, padded
-from .sparse_segment import SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
+from .sparse_segment import HAS_DIVISOR, SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
 from .weighted_segment import Reserve, Weighting, weigh
 
 # -- RowPlan ----------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class PlanEntries:
         zeros.add("zeroed", reserve.zeroed)
         rest.add("ids", 0 if unique else self.room * 4)
         rest.add("values", self.room * 4)
-        rest.add("scales", self.room * self.total.itemsize if reduce and not weighted else 0)
+        rest.add("scales", self.room * self.total.itemsize if HAS_DIVISOR[reduce] and not weighted else 0)
         rest.add("heads", self.room // 8)
         rest.add("firsts", self.room // CHUNK * 4)
         rest.add("begins", self.room // CHUNK * 4)
@@ -138,7 +138,7 @@ def plan_entries(
     )  # fmt: skip
     planned.run(call.device)
     if weights is None or plan.size == 0:
-        return planned, SCALE if how.reduce else 0
+        return planned, SCALE if HAS_DIVISOR[how.reduce] else 0
     segments = _segments_in_input_order(call, plan, planned.at["checks"])
     return weigh(call, planned, grad, segments, weights, how.reduce), how.mode(grad.dtype)
 
@@ -193,7 +193,7 @@ def _launches(
 
     def add_up(device: Device) -> None:
         if plan.size:
-            mode = SCALE if how.reduce else 0
+            mode = SCALE if HAS_DIVISOR[how.reduce] else 0
             sum_sorted(device, entries, grad, outputs[0], shape, mode, run_shift, unique=unique)
 
     return entries.memory, expand, add_up

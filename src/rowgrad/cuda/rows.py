@@ -6,8 +6,9 @@ from math import gcd
 
 from torch import Tensor
 
+from .._catalog.enums import Fault
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
-from .kernel import FAULTS, FLOATS, Kernel
+from .kernel import FLOATS, Kernel
 from .sorting import SortedIds
 from .sparse_segment import Shape, cleared, run_shift_of, sum_sorted
 
@@ -83,7 +84,7 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
     told = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK_GATHER.launch(
         call.device, min(blocks_for(size, 256), most), bound=params.shape[0],
-        code=FAULTS.index("index_not_in_params"), **told, **call.told(),
+        code=Fault.index_not_in_params, **told, **call.told(),
     )  # fmt: skip
     row_bytes = row_size(params) * params.element_size()
     unit = gcd(row_bytes, params.data_ptr(), out.data_ptr(), 16)

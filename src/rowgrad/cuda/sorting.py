@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._catalog.enums import Fault
 from ..errors import ResourceExhaustedError
 from .call import Call, blocks_for, is_wide
 from .device import Device
-from .kernel import FAULTS, Kernel
+from .kernel import Kernel
 
 # -- Prefix sums over the parts of a list, a stable sort, and what else kernels on lists of entries share -------------
 
@@ -219,7 +220,7 @@ class SortedIds:
             device, min(blocks_for(self.size, 2048), device.processors * _LOOKERS), (), digits.passes * bins * 16,
             **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
-            counts=at["counts"], order=order, id_code=FAULTS.index(codes[0]), segment_code=FAULTS.index(codes[1]),
+            counts=at["counts"], order=order, id_code=Fault[codes[0]], segment_code=Fault[codes[1]],
             checks=at["checks"], **told,
         )  # fmt: skip
         shared = 34 * 8 + _TILE_THREADS * self._items * 8 + bins * 8 + _TILE_THREADS // 32 * bins * 2

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._catalog.shapes import wrap_int64
 from .call import TYPE, Call, runs
-from .kernel import NUMBERS, Kernel
+from .kernel import ALL_NUMBERS, Kernel
 from .sorting import BY_WIDTH, THREADS, counts_of, grid_of, parts_of, put, scan, unit_of
 
 # -- SparseSlice, its gradient, and the gradient's transpose ----------------------------------------------------------
@@ -110,7 +110,7 @@ def sparse_slice_grad_grad(call: Call) -> tuple[Tensor, ...]:
 # -- SparseAdd, its gradient, and the gradient's transpose ------------------------------------------------------------
 
 _ADD_FILE = "sparse_add.cuh"
-_BY_TYPE = [(t,) for t in NUMBERS]
+_BY_TYPE = [(t,) for t in ALL_NUMBERS]
 _ORDER = Kernel(_ADD_FILE, "check_order", THREADS)
 _STEPS = Kernel(_ADD_FILE, "add_steps", THREADS, _BY_TYPE)
 _ADD_COUNT = Kernel(_ADD_FILE, "add_count", THREADS)

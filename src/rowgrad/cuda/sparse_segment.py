@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from .._catalog.enums import Order, Reduction
 from ..errors import ResourceExhaustedError, refuse
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .chains import Chain, key_of, queue_again, record
@@ -26,7 +27,8 @@ WIDE = ("4", "4", "4", "2")  # neighbouring columns of a lane, by the dtypes of 
 _MOST = 4  # of those, at most
 _ROW_BYTES = 1 << 32
 _ASIDE = 16 << 20  # bytes of an output from which its zeros are written beside the sort
-_RUN_SHIFT = {0: 30, 1: 6}  # by order: sequential, blocked
+_RUN_SHIFT: dict[int, int] = {Order.sequential: 30, Order.blocked: 6}
+HAS_DIVISOR: dict[int, bool] = {Reduction.sum: False, Reduction.mean: True, Reduction.sqrtn: True}
 BLOCK = 128
 _SUMS = [
     *((t, w, str(m)) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
@@ -165,10 +167,10 @@ class Gradient:
         size, run_shift = self.indices.numel(), _RUN_SHIFT[self.order]
         joins = Joins(size, shape, total, run_shift)
         entries = SortedIds(
-            self.device, size, self.num_rows, self.grad.shape[0], counted=self.reduce != 0,
-            scales=total if self.reduce else None, zeroed=joins.zeroed, kept=joins.kept,
+            self.device, size, self.num_rows, self.grad.shape[0], counted=HAS_DIVISOR[self.reduce],
+            scales=total if HAS_DIVISOR[self.reduce] else None, zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
-        segments_first = not self.unique and self.reduce != 0
+        segments_first = not self.unique and HAS_DIVISOR[self.reduce]
 
         def sort(device: Device) -> None:
             entries.device = device
@@ -178,7 +180,7 @@ class Gradient:
             )  # fmt: skip
 
         def add_up(device: Device) -> None:
-            mode = SCALE if self.reduce else 0
+            mode = SCALE if HAS_DIVISOR[self.reduce] else 0
             sum_sorted(device, entries, self.grad, self.out, shape, mode, run_shift, unique=self.unique)
 
         self._memory = entries.memory

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
-from .._catalog.rules import RULES, Step
+from .._catalog.enums import Fault
+from .._catalog.rules import NUMBERS, RULES, RuleSpec, Step
 from .._catalog.spec import PLAN, Op
 from ..errors import refuse
 from .call import TYPE, Call, blocks_for, is_wide, row_size
 from .faults import mode
-from .kernel import FAULTS, FLOATS, Kernel
+from .kernel import FLOATS, Kernel
 from .row_plan import PlanArrays, plan_entries
 from .sorting import SortedIds
-from .sparse_segment import BLOCK, SCALE, SEVERAL, WIDE, Entries, Joins, Shape, accumulator, run_shift_of, sum_sorted
+from .sparse_segment import (
+    BLOCK,
+    HAS_DIVISOR,
+    SCALE,
+    SEVERAL,
+    WIDE,
+    Entries,
+    Joins,
+    Shape,
+    accumulator,
+    run_shift_of,
+    sum_sorted,
+)
 from .weighted_segment import Weighting, weighted_entries
 
 # -- Optimizer steps on rows of tables that lie on a device -----------------------------------------------------------
@@ -26,30 +39,26 @@ if TYPE_CHECKING:
     from ..optim import Memory, UpdateCall
 
 _WIDEST = {"half": 8, "bfloat16": 8, "float": 4, "double": 2}  # columns in sixteen bytes
-RULE = {
-    "sgd": "Sgd", "adagrad": "Adagrad", "row_wise_adagrad": "RowWiseAdagrad", "adam": "Adam", "adamw": "AdamW",
-}  # fmt: skip
-_MOMENTS = ("adam", "adamw")
 _HOST = ("num_rows",)  # inputs that are numbers of the host
 THREADS = 256
 _LANES_OF_SUM = 8  # a sum over columns has eight lanes
 
 
-def forms_of(rules: Sequence[str]) -> list[tuple[str, ...]]:
+def forms_of(rules: Iterable[RuleSpec]) -> list[tuple[str, ...]]:
     """A kernel's forms for these rules: every dtype, columns one by one and by sixteen bytes."""
-    return [(t, RULE[rule], str(width)) for t in FLOATS for rule in rules for width in (1, _WIDEST[t])]
+    return [(t, rule.class_name, str(width)) for rule in rules for t in FLOATS for width in (1, _WIDEST[t])]
 
 
 _CHECK = Kernel("updates.cuh", "check_row_ids", THREADS)
-_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(("row_wise_adagrad",)))
+_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(r for r in RULES.values() if r.per_row))
 _RESIDENT = 4  # blocks of a multiprocessor: each goes on with other rows, which it asks for ahead
 _STEP = Kernel(
     "row_steps.cuh", "step_rows", BLOCK,
-    [(t, RULE[rule], w) for t, wide in zip(FLOATS, WIDE, strict=True) for rule in RULES for w in ("1", wide)],
+    [(t, r.class_name, w) for t, wide in zip(FLOATS, WIDE, strict=True) for r in RULES.values() for w in ("1", wide)],
     _RESIDENT,
 )  # fmt: skip
 _MARK = Kernel("updates.cuh", "mark_rows", THREADS)
-_FADE = Kernel("updates.cuh", "fade_rows", THREADS, forms_of(_MOMENTS))
+_FADE = Kernel("updates.cuh", "fade_rows", THREADS, forms_of(r for r in RULES.values() if r.fades))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +94,12 @@ class Update:
     @property
     def looks_at_rows(self) -> bool:
         """Whether the step of a weight depends on its whole row."""
-        return self.rule == "row_wise_adagrad"
+        return RULES[self.rule].per_row
 
     @property
     def leaves_rest(self) -> bool:
         """Whether rows without a gradient stay as they are."""
-        return self.step.lazy or self.rule not in _MOMENTS
+        return self.step.lazy or not RULES[self.rule].fades
 
     def shape(self, *read: Tensor) -> Shape:
         """How rows are spread over lanes by a kernel that also reads these."""
@@ -108,7 +117,7 @@ class Update:
 
     def form(self, width: int) -> tuple[str, ...]:
         """The template arguments."""
-        return TYPE[self.table.dtype], RULE[self.rule], str(width)
+        return TYPE[self.table.dtype], RULES[self.rule].class_name, str(width)
 
     def lanes(self, width: int) -> int:
         """How many lanes share a row: many, but not so many that a quarter of them would have nothing to do."""
@@ -129,7 +138,7 @@ class Update:
         """What every kernel that updates rows is told."""
         step = self.step
         slots = [slot.data_ptr() for slot in self.slots] + [0, 0]
-        numbers = dict(zip(("lr", "eps", "weight_decay", "beta1", "beta2", "rate"), step.numbers(), strict=True))
+        numbers = dict(zip(NUMBERS, step.numbers(), strict=True))
         return {
             "table": self.table.data_ptr(), "slot0": slots[0], "slot1": slots[1], "cols": self.cols, "lanes": lanes,
             "random": int(step.stochastic_rounding), "seed": step.seed, "step": step.step, **numbers,
@@ -177,7 +186,7 @@ def apply_rows(update: Update) -> None:
     checks = call.checks()
     _CHECK.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), ids=ids.data_ptr(), wide=is_wide(ids),
-        size=size, bound=update.rows, code=FAULTS.index("row_ids"), checks=checks.data_ptr(), **call.told(),
+        size=size, bound=update.rows, code=Fault.row_ids, checks=checks.data_ptr(), **call.told(),
     )  # fmt: skip
     update_listed(update, grad, ids, size, checks.data_ptr())
     update.fade_rest(ids, checks.data_ptr())
@@ -289,11 +298,11 @@ def apply_bags(update: Update) -> None:
     rows, starts = call.empty(size, dtype=indices.dtype), call.empty(size, dtype=torch.int64)
     if weights is None:
         entries = SortedIds(
-            call.device, size, update.rows, grad.shape[0], counted=reduce != 0,
-            scales=accumulator(grad.dtype) if reduce else None, zeroed=joins.zeroed, kept=joins.kept,
+            call.device, size, update.rows, grad.shape[0], counted=HAS_DIVISOR[reduce],
+            scales=accumulator(grad.dtype) if HAS_DIVISOR[reduce] else None, zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
         entries.run(indices, segment_ids, call.told(), reduce=reduce, rows_out=rows, starts_out=starts)
-        _step(update, entries, SCALE if reduce else 0, order, rows, starts, entries.at["total"])
+        _step(update, entries, SCALE if HAS_DIVISOR[reduce] else 0, order, rows, starts, entries.at["total"])
     else:
         weighted = weighted_entries(
             call, grad, indices, segment_ids, weights, update.rows, how, joins, rows, starts

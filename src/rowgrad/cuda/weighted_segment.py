@@ -8,11 +8,24 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from .._catalog.enums import Reduction, Rounding
 from ..errors import refuse
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import COMPLEX, FLOATS, Kernel
 from .sorting import SortedIds, padded
-from .sparse_segment import DIVIDE, ROUND, SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
+from .sparse_segment import (
+    DIVIDE,
+    HAS_DIVISOR,
+    ROUND,
+    SCALE,
+    Entries,
+    Joins,
+    Shape,
+    accumulator,
+    cleared,
+    run_shift_of,
+    sum_sorted,
+)
 
 # -- SegmentSum, and what weighted bags share with it -----------------------------------------------------------------
 
@@ -130,7 +143,8 @@ def segment_sum(call: Call) -> tuple[Tensor, ...]:
 
 # WeightedSparseSegment*: weighted bags, and the gradient of each id's own row.
 
-_SUM_weighted_segment, _SQRTN = 0, 2
+_IS_SQUARED: dict[int, int] = {Reduction.mean: 0, Reduction.sqrtn: 1}  # whether totals are √Σw² or Σw
+_ROUNDS: dict[int, bool] = {Rounding.each_add: True, Rounding.at_end: False}
 _FILE = "weighted_segment.cuh"
 _CHECK_WEIGHTED = Kernel(_FILE, "check_weighted", THREADS)
 _BRING = Kernel(_FILE, "bring_weights", THREADS, [(w, a) for w in FLOATS for a in ("float", "double")])
@@ -198,7 +212,7 @@ def weighted_segment_grad_rows(call: Call) -> tuple[Tensor, ...]:
     values, _ = _brought(call, weights, _accumulator(grad), None, segments, checks)
     totals = (
         None
-        if kind == _SUM_weighted_segment
+        if not HAS_DIVISOR[kind]
         else _totals_in_order(call, checked, segments, weights, values, grad.shape[0], kind)
     )
     form, log_lanes, blocks = column_form(TYPE[grad.dtype], grad, out)
@@ -215,7 +229,7 @@ def segment_totals(
     call: Call, segments: Tensor, weights: Tensor, dtype: torch.dtype, rows: int, kind: int
 ) -> Tensor | None:
     """Σw or √Σw² of every segment in this dtype; None for sums. That segments are in range was told before."""
-    if kind == _SUM_weighted_segment:
+    if not HAS_DIVISOR[kind]:
         return None
     checked = _check(call, None, 0, segments, rows, _unheard(call))
     values, _ = _brought(call, weights, dtype, None, segments, checked.data_ptr())
@@ -316,12 +330,12 @@ def _brought(
 
 def _totals(call: Call, weights: Tensor, bounds: int, rows: int, kind: int, checks: int) -> Tensor | None:
     """What every segment is divided by; None for sums."""
-    if kind == _SUM_weighted_segment:
+    if not HAS_DIVISOR[kind]:
         return None
     totals = call.empty(rows, dtype=weights.dtype)
     _TOTAL.launch(
         call.device, min(blocks_for(rows, THREADS), call.device.processors * 8), (TYPE[weights.dtype],),
-        weights=weights.data_ptr(), bounds=bounds, rows=rows, is_squared=int(kind == _SQRTN), totals=totals.data_ptr(),
+        weights=weights.data_ptr(), bounds=bounds, rows=rows, is_squared=_IS_SQUARED[kind], totals=totals.data_ptr(),
         checks=checks,
     )  # fmt: skip
     return totals
@@ -345,8 +359,8 @@ class Weighting:
 
     def mode(self, dtype: torch.dtype) -> int:
         """What sums do with every row: 16-bit floats may be rounded after every step."""
-        rounds = self.rounding == 0 and dtype in (torch.float16, torch.bfloat16)
-        return SCALE | (DIVIDE if self.reduce else 0) | (ROUND if rounds else 0)
+        rounds = _ROUNDS[self.rounding] and dtype in (torch.float16, torch.bfloat16)
+        return SCALE | (DIVIDE if HAS_DIVISOR[self.reduce] else 0) | (ROUND if rounds else 0)
 
 
 class Reserve(Protocol):
@@ -374,8 +388,8 @@ def weigh(
     """
     size, total, room = entries.size, accumulator(grad.dtype), padded(entries.size)
     totals = segment_totals(call, segments, weights, total, grad.shape[0], reduce)
-    scales = call.empty(2 if reduce else 1, room, dtype=total)
-    divisors = scales[1].data_ptr() if reduce else 0
+    scales = call.empty(2 if HAS_DIVISOR[reduce] else 1, room, dtype=total)
+    divisors = scales[1].data_ptr() if HAS_DIVISOR[reduce] else 0
     at = {**entries.at, "scales": scales.data_ptr(), "divisors": divisors}
     _WEIGH.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 16),

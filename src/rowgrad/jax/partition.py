@@ -22,6 +22,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from .._catalog.kernels import KERNELS
 from .._catalog.spec import Op
 from ..errors import refuse
 
@@ -55,29 +56,23 @@ def columns(rank: int) -> Dims:
 
 def rule_of(op: Op, names: Sequence[str], operands: Sequence[Any], results: Sequence[Any]) -> Rule | None:
     """The rule of a kernel op on operands of these shapes; None for ops whose operands are small."""
-    known = op.name == "ScatterRows" or op.name == "GatherRows" or "SparseSegment" in op.name
-    if not known or any(0 in x.shape for x in (*operands, *results)):
+    mesh = None if op.kernel is None else KERNELS[op.kernel].mesh
+    if mesh is None or any(0 in x.shape for x in (*operands, *results)):
         return None
-    table, grad = ("params" if op.name == "GatherRows" else "data"), "grad"
-    inner = columns(max(len(x.shape) for n, x in zip(names, operands, strict=True) if n in (table, grad)))
+    inner = columns(max(len(x.shape) for n, x in zip(names, operands, strict=True) if n in mesh.arguments))
     dims: list[Dims] = []
     for name, x in zip(names, operands, strict=True):
-        if name in (table, grad):
-            first = ROWS if name == table else IDS if op.name == "ScatterRows" else "bags"
-            if op.name == "GatherRows" and (len(x.shape) == 1 or x.shape[0] <= operands[1].shape[0]):
+        if name in mesh.arguments:
+            first = mesh.arguments[name]
+            if mesh.splits_ids and (len(x.shape) == 1 or x.shape[0] <= operands[1].shape[0]):
                 first = name  # not larger than what comes out: weights, or numbers of bags
             dims.append((first, *inner))
         else:
             same = name in ("indices", "segment_ids", "weights")
             dims.append(tuple((IDS if same else name) + (str(i) if i else "") for i in range(len(x.shape))))
-    if op.name in ("GatherRows", "SparseSegmentDot") or op.name.endswith("GradRows"):
-        first = IDS
-    else:
-        first = "bags" if table in names else "output"
-    results_dims = [(first, *(inner if len(x.shape) > 1 else ())) for x in results]
-    is_lookup = table in names and op.name not in ("GatherRows", "SparseSegmentDot")
-    kept = (*inner, IDS) if op.name == "GatherRows" else inner
-    return Rule(op.name, tuple(dims), tuple(results_dims), kept, is_lookup)
+    results_dims = [(mesh.result, *(inner if len(x.shape) > 1 else ())) for x in results]
+    kept = (*inner, IDS) if mesh.splits_ids else inner
+    return Rule(op.name, tuple(dims), tuple(results_dims), kept, mesh.gathers_ids)
 
 
 # -- which axes go where ----------------------------------------------------------------------------------------------

@@ -24,9 +24,33 @@ typedef unsigned long long uint64_t;
 #define DEVICE_CALL inline
 #define SHARED unsigned char* shared_memory = emulated::shared()
 #endif
-#include "faults.cuh"
+#include "enums.cuh"
 
 namespace rowgrad {
+
+// Whether sums of rows are divided, and by what, in double. Both list every reduction (tests/test_completeness.py).
+DEVICE constexpr bool has_divisor(Reduction kind) {
+  switch (kind) {
+    case Reduction::sum:
+      return false;
+    case Reduction::mean:
+    case Reduction::sqrtn:
+      return true;
+  }
+  return false;
+}
+
+DEVICE double exact_divisor(Reduction kind, double n) {
+  switch (kind) {
+    case Reduction::sum:
+      return 1.0;
+    case Reduction::mean:
+      return n;
+    case Reduction::sqrtn:
+      return sqrt(n);
+  }
+  return 1.0;
+}
 
 template <class T, class U>
 struct Same {

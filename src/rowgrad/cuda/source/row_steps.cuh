@@ -12,12 +12,7 @@ struct StepRows {
   void* slot0;
   void* slot1;
   int64_t cols;
-  double lr;
-  double eps;
-  double weight_decay;
-  double beta1;
-  double beta2;
-  double rate;
+  STEP_NUMBERS;
   int64_t random;
   int64_t seed;
   int64_t step;

@@ -144,7 +144,7 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
 // Sums of n rows become means. Fewer than ten are multiplied by the reciprocal, as TensorFlow does.
 template <class A, int W>
 DEVICE_CALL Pack<A, W> divided(Pack<A, W> sum, int n, int reduce) {
-  const A divisor = reduce == 1 ? A(n) : A(sqrt(double(n)));
+  const A divisor = A(exact_divisor(Reduction(reduce), double(n)));
   if (n < 10) {
     const A factor = over(A(1), divisor);
 #pragma unroll
@@ -215,7 +215,7 @@ struct BagLane {
 #pragma unroll
     for (int w = 0; w < W; ++w) total.at[w] = sum[w];
     if constexpr (IsFloat<A>::value)
-      if (reduce != 0) total = divided<A, W>(total, n, reduce);
+      if (has_divisor(Reduction(reduce))) total = divided<A, W>(total, n, reduce);
     if (is_column) put_pack<W>(out, packed<T, W>(total.at));
   }
 };

@@ -127,8 +127,7 @@ DEVICE void look_at_ids(const LookAtIds& p) {
 // What a gradient row is multiplied by, where its segment has so many ids: 1/n or 1/√n, in double, rounded once.
 template <class A>
 DEVICE A gradient_scale(int64_t reduce, int64_t count) {
-  const double n = double(count < 1 ? 1 : count);
-  return A(1.0 / (reduce == 1 ? n : sqrt(n)));
+  return A(1.0 / exact_divisor(Reduction(reduce), double(count < 1 ? 1 : count)));
 }
 
 struct SortPass {

@@ -20,8 +20,9 @@ struct RowUpdate {
   A* slot0;
   A* slot1;
   int64_t cols;
-  A lr, eps, weight_decay, beta1, beta2;
-  A rate;        // Adam's learning rate of this step, its bias corrected
+#define NUMBER(name) A name;
+  EACH_STEP_NUMBER(NUMBER)
+#undef NUMBER
   bool decays;   // whether weight_decay is anything but zero: else it is not added as 0·w, for w may be infinite
   bool random;   // whether 16-bit weights are rounded up or down by chance
   uint64_t key;  // of that chance
@@ -43,12 +44,9 @@ DEVICE RowUpdate<T> row_update_of(const P& p) {
   u.slot0 = static_cast<A*>(p.slot0);
   u.slot1 = static_cast<A*>(p.slot1);
   u.cols = p.cols;
-  u.lr = flushed(A(p.lr));
-  u.eps = flushed(A(p.eps));
-  u.weight_decay = flushed(A(p.weight_decay));
-  u.beta1 = flushed(A(p.beta1));
-  u.beta2 = flushed(A(p.beta2));
-  u.rate = flushed(A(p.rate));
+#define NUMBER(name) u.name = flushed(A(p.name));
+  EACH_STEP_NUMBER(NUMBER)
+#undef NUMBER
   u.decays = u.weight_decay != A(0);
   u.random = p.random != 0;
   u.key = mixed(mixed(uint64_t(p.seed)) ^ uint64_t(p.step));
@@ -57,23 +55,17 @@ DEVICE RowUpdate<T> row_update_of(const P& p) {
 
 // -- rules: one weight `w` with its gradient `g` and its slots; given back is the new weight ---------------------------
 
-// per_row: its slot is a number for the whole row, which makes the `factor` of that row's step. moments: rows without a
-// gradient move too, by what is left of earlier ones. decays_apart: decay is no part of the gradient.
+// What the record says of a rule is in its Facts (enums.cuh). per_row: its slot is a number for the whole row, which makes
+// the `factor` of that row's step. fades: rows without a gradient move too, by what is left of earlier ones.
 
-struct Sgd {
-  static constexpr int slots = 0;
-  static constexpr bool per_row = false, moments = false, decays_apart = false;
-
+struct SGD : SGDFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U& u, A w, A g, A&, A&, A) {
     return minus(w, times(g, u.lr));
   }
 };
 
-struct Adagrad {
-  static constexpr int slots = 1;
-  static constexpr bool per_row = false, moments = false, decays_apart = false;
-
+struct Adagrad : AdagradFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U& u, A w, A g, A& sum, A&, A) {
     sum = plus(sum, times(g, g));
@@ -81,20 +73,14 @@ struct Adagrad {
   }
 };
 
-struct RowWiseAdagrad {
-  static constexpr int slots = 0;  // of columns
-  static constexpr bool per_row = true, moments = false, decays_apart = false;
-
+struct RowWiseAdagrad : RowWiseAdagradFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U&, A w, A g, A&, A&, A factor) {
     return minus(w, times(g, factor));
   }
 };
 
-struct Adam {
-  static constexpr int slots = 2;
-  static constexpr bool per_row = false, moments = true, decays_apart = false;
-
+struct Adam : AdamFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U& u, A w, A g, A& m, A& v, A) {
     m = times(m, u.beta1);
@@ -107,10 +93,7 @@ struct Adam {
   }
 };
 
-struct AdamW {
-  static constexpr int slots = 2;
-  static constexpr bool per_row = false, moments = true, decays_apart = true;
-
+struct AdamW : AdamWFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U& u, A w, A g, A& m, A& v, A factor) {
     if (u.decays) w = minus(w, times(w, times(u.lr, u.weight_decay)));
@@ -121,7 +104,7 @@ struct AdamW {
 // The gradient with the weights' decay in it, where decay is a part of the gradient.
 template <class Rule, class T, class A>
 DEVICE A decayed(const RowUpdate<T>& u, A g, A w) {
-  return Rule::decays_apart || !u.decays ? g : plus(g, times(w, u.weight_decay));
+  return !Rule::decays_in_gradient || !u.decays ? g : plus(g, times(w, u.weight_decay));
 }
 
 // -- weights rounded by chance -----------------------------------------------------------------------------------------

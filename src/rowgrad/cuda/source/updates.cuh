@@ -37,12 +37,7 @@ struct UpdateRows {
   void* slot0;
   void* slot1;
   int64_t cols;
-  double lr;
-  double eps;
-  double weight_decay;
-  double beta1;
-  double beta2;
-  double rate;
+  STEP_NUMBERS;
   int64_t random;
   int64_t seed;
   int64_t step;
@@ -105,12 +100,7 @@ struct FadeRows {
   void* slot0;
   void* slot1;
   int64_t cols;
-  double lr;
-  double eps;
-  double weight_decay;
-  double beta1;
-  double beta2;
-  double rate;
+  STEP_NUMBERS;
   int64_t random;
   int64_t seed;
   int64_t step;

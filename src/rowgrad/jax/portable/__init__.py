@@ -35,26 +35,6 @@ KERNELS: dict[str, Kernel] = {
     **rows.COORDINATES_KERNELS,
 }
 
-# Kernels some or all of whose ops have as many output rows as the data says, and what their second constant has to be
-# for an op to be of known size (None: it never is). No program of fixed shapes can hold the others.
-SIZED_IF: dict[str, int | None] = {
-    "sparse_segment": 1,
-    "weighted_segment": 1,
-    "sparse_segment_grad": 0,
-    "segment_sum": None,
-    "row_plan": None,
-    "fill_empty_rows": None,
-    "sparse_slice": None,
-    "sparse_add": None,
-}
-NEEDS_DATA = frozenset(SIZED_IF)
-
-
-def needs_data(op: Op) -> bool:
-    """Whether only data can tell how large this op's outputs are, so that it has no form here."""
-    sized_if = SIZED_IF.get(str(op.kernel), -1)
-    return sized_if is None or (sized_if >= 0 and op.constants[1] != sized_if)
-
 
 def run(
     op: Op,
@@ -67,7 +47,7 @@ def run(
 
     The shapes of `outputs` are known; where JAX has no int64 and float64, it gives its own types in their place.
     """
-    if needs_data(op):
+    if op.is_data_sized:
         raise ValueError(f"{op.name} has as many output rows as its data says: it cannot be compiled")
     call = Call(op, arrays, host, attrs, outputs)
     return finish(call, *KERNELS[str(op.kernel)](call))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
 from jax import Array as Array
 
+from ..._catalog.enums import Reduction
+from ..._catalog.kernels import KERNELS
 from ..._catalog.spec import Aval, Op
 
 # -- A call as its kernel sees it, and what becomes of its results ----------------------------------------------------
@@ -39,9 +41,14 @@ class Call:
         return value
 
     @property
-    def reduce(self) -> int:
-        """How the rows of a bag are combined: SUM, MEAN or SQRTN of `sums`."""
-        return self.op.constants[0]
+    def reduction(self) -> Reduction:
+        """How the rows of a bag are combined."""
+        return Reduction(self.parameter("reduction"))
+
+    def parameter(self, name: str) -> int:
+        """A number that the op's kernel reads."""
+        names = KERNELS[str(self.op.kernel)].parameters
+        return self.op.constants[names.index(name)]
 
 
 Kernel = Callable[[Call], Results]
@@ -107,8 +114,6 @@ def run_of_each(starts: Array, count: int) -> Array:
 
 # Rows that are added up: in which type, by which scale.
 
-SUM, MEAN, SQRTN = 0, 1, 2
-
 
 def matrix(values: Array) -> Array:
     """Rows of any rank as rows of a matrix."""
@@ -135,23 +140,29 @@ def ids_per_segment(segments: Array, rows: int, sorted_ids: bool = False) -> Arr
     return add_up(jnp.ones(segments.shape[0], jnp.int32), segments, rows, sorted_ids)
 
 
-def combine(totals: Array, counts: Array, reduce: int) -> Array:
-    """The sums of bags of so many rows, divided by what the way to combine them asks for."""
-    if reduce == SUM:
-        return totals
-    return totals / _divisors(counts, reduce, totals)
+def combine(totals: Array, counts: Array, reduction: Reduction) -> Array:
+    """The sums of bags of so many rows, divided by what the reduction asks for."""
+    divisors = _divisors(counts, reduction, totals)
+    return totals if divisors is None else totals / divisors
 
 
-def scaled(grad: Array, counts: Array, reduce: int) -> Array:
+def scaled(grad: Array, counts: Array, reduction: Reduction) -> Array:
     """Gradient rows, each times 1/n or 1/√n of its segment; for sums, as they are."""
-    if reduce == SUM:
-        return grad
-    return grad * (1 / _divisors(counts, reduce, grad))
+    divisors = _divisors(counts, reduction, grad)
+    return grad if divisors is None else grad * (1 / divisors)
 
 
-def _divisors(counts: Array, reduce: int, like: Array) -> Array:
+def _divisors(counts: Array, reduction: Reduction, like: Array) -> Array | None:
     n = jnp.maximum(counts, 1).astype(like.dtype)[:, None]
-    return jnp.sqrt(n) if reduce == SQRTN else n
+    match reduction:
+        case Reduction.sum:
+            return None
+        case Reduction.mean:
+            return n
+        case Reduction.sqrtn:
+            return jnp.sqrt(n)
+        case _:
+            assert_never(reduction)
 
 
 def divide_or_zero(values: Array, by: Array) -> Array:

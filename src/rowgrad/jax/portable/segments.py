@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import jax.numpy as jnp
 
+from ..._catalog.enums import Reduction
 from .call import (
-    MEAN,
-    SUM,
     Array,
     Call,
     Kernel,
@@ -34,7 +35,7 @@ INT32_MAX = 2**31 - 1
 def _bags(call: Call, rows: int, sorted_ids: bool) -> Array:
     segments = call["segment_ids"]
     totals = add_up(widened(rows_at(matrix(call["data"]), call["indices"])), segments, rows, sorted_ids)
-    return combine(totals, ids_per_segment(segments, rows, sorted_ids), call.reduce)
+    return combine(totals, ids_per_segment(segments, rows, sorted_ids), call.reduction)
 
 
 def sparse_segment(call: Call) -> Results:
@@ -56,7 +57,7 @@ def sparse_segment_grad_grad(call: Call) -> Results:
 def _terms(call: Call) -> Array:
     """What every id adds to its row."""
     grad, segments = widened(matrix(call["grad"])), call["segment_ids"]
-    return rows_at(scaled(grad, ids_per_segment(segments, grad.shape[0]), call.reduce), segments)
+    return rows_at(scaled(grad, ids_per_segment(segments, grad.shape[0]), call.reduction), segments)
 
 
 def sparse_segment_grad(call: Call) -> Results:
@@ -99,11 +100,19 @@ KERNELS: dict[str, Kernel] = {
 # Weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², and their gradients for data.
 
 
-def _divisors(weights: Array, segments: Array, rows: int, reduce: int) -> Array:
-    """Σw or √Σw² of every segment, as a column."""
-    if reduce == MEAN:
-        return add_up(weights, segments, rows)[:, None]
-    return jnp.sqrt(add_up(weights * weights, segments, rows))[:, None]
+def _divided(values: Array, weights: Array, segments: Array, reduction: Reduction) -> Array:
+    """Rows of segments divided by Σw or √Σw² of their segment, 0 where that is 0; for sums, as they are."""
+    rows = values.shape[0]
+    match reduction:
+        case Reduction.sum:
+            return values
+        case Reduction.mean:
+            divisors = add_up(weights, segments, rows)
+        case Reduction.sqrtn:
+            divisors = jnp.sqrt(add_up(weights * weights, segments, rows))
+        case _:
+            assert_never(reduction)
+    return divide_or_zero(values, divisors[:, None])
 
 
 def weighted_segment(call: Call) -> Results:
@@ -112,8 +121,7 @@ def weighted_segment(call: Call) -> Results:
     rows, table = call.size("num_segments"), widened(matrix(data))
     weights = call["weights"].astype(table.dtype)
     totals = add_up(rows_at(table, indices) * weights[:, None], segments, rows)
-    if call.reduce != SUM:
-        totals = divide_or_zero(totals, _divisors(weights, segments, rows, call.reduce))
+    totals = _divided(totals, weights, segments, call.reduction)
     return all_below(indices, data.shape[0]) & all_below(segments, rows), (totals,)
 
 
@@ -121,8 +129,7 @@ def terms_of_ids(call: Call, segments: Array) -> Array:
     """What every id adds to its row: its segment's row of `grad`, divided, times the id's weight."""
     grad = widened(matrix(call["grad"]))
     weights = call["weights"].astype(grad.dtype)
-    if call.reduce != SUM:
-        grad = divide_or_zero(grad, _divisors(weights, segments, grad.shape[0], call.reduce))
+    grad = _divided(grad, weights, segments, call.reduction)
     return rows_at(grad, segments) * weights[:, None]
 
 
@@ -198,8 +205,8 @@ def planned_segment_grad(call: Call) -> Results:
     grad, segments = widened(matrix(call["grad"])), call["segments"]
     ok = _can_be_used(call, grad.shape[0])
     counts = call["counts"][: grad.shape[0]]
-    terms = rows_at(scaled(grad[: counts.shape[0]], counts, call.reduce), segments)
-    if not call.op.constants[1]:
+    terms = rows_at(scaled(grad[: counts.shape[0]], counts, call.reduction), segments)
+    if not call.parameter("unique"):
         return ok, (add_up(terms, _row_of_each(call), call.size("num_rows"), sorted_ids=True),)
     run, rows = run_of_each(call["starts"], segments.shape[0]), call["rows"]
     return ok, (add_up(terms, run, rows.shape[0], sorted_ids=True), rows)

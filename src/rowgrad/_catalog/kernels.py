@@ -1,0 +1,139 @@
+"""What a kernel is: one record each, declared beside the ops that use it. Every runner reads these records.
+
+`tests/test_completeness.py` walks them and names the file where a piece is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from .enums import Order, Reduction, Rounding
+
+# The numbers a kernel reads besides its arrays, by name: members of an enum, or flags (None).
+PARAMETERS: dict[str, type[IntEnum] | None] = {
+    "reduction": Reduction,
+    "order": Order,
+    "accumulate": Rounding,
+    "sized": None,  # the number of output rows is an argument; segment ids may come in any order then, where it says so
+    "unique": None,  # the output has only the rows that ids name
+    "ragged": None,
+    "include_last_offset": None,
+    "positions": None,
+}
+
+
+class Stacking(NamedTuple):
+    """How vmap stacks an argument or output of a batch of calls. Letters are kinds of rows: V for those of a table."""
+
+    rows: str  # what its first dimension counts, or for a size: what it is the number of
+    into: str  # what its values are numbers of; "#": coordinates, which the item's number precedes
+    shared: bool  # only looked up, so that one shared by all items need not be repeated
+
+
+class Layout(NamedTuple):
+    """The stacking of every argument and output of a kernel; an op has those of the arguments it has."""
+
+    arguments: Mapping[str, Stacking]
+    outputs: tuple[Stacking, ...]
+
+
+class MeshDims(NamedTuple):
+    """The first dimensions of a kernel's large arrays, by which JAX splits a call over a mesh."""
+
+    arguments: Mapping[str, str]
+    result: str
+    splits_ids: bool = False  # ids may stay split, and their results with them
+    gathers_ids: bool = False  # split ids are gathered, which deserves a warning
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """One kernel of the compiled core.
+
+    Args:
+        name: Its name in C++ (`cpp/kernels/kernels.cpp`) and in every runner's table.
+        parameters: The numbers it reads, in its order: names of `PARAMETERS`.
+        vmap: Its rule in `rowgrad._runtime.vmap`; empty where a batch of calls cannot be one call.
+        no_vmap: What to do instead, where it has no rule.
+        shared_ids: Why all items of a batch have to share their ids; empty where they need not.
+        layout: How rows of arguments and outputs are stacked; see `parse_layout`.
+        columnwise: Whether columns do not depend on each other, not even in the order of their sums.
+        data_sized: Whether data decides how many rows come out: always, or where a parameter has a value.
+        writes_named_rows: Whether only the rows that ids name are written, so that a GradBuffer may hold the output.
+        mesh: How JAX splits it over a mesh; None for kernels whose operands are small.
+        devices: Where it runs.
+        fuzz: Its target in `cpp/fuzz`.
+    """
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    vmap: str = ""
+    no_vmap: str = "call it before vmap"
+    shared_ids: str = ""
+    layout: Layout | None = None
+    columnwise: bool = False
+    data_sized: bool | Mapping[str, int] = False
+    writes_named_rows: bool = False
+    mesh: MeshDims | None = None
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    fuzz: str = ""
+
+    def is_data_sized(self, constants: tuple[int, ...]) -> bool:
+        """Whether only data can tell how large the outputs of an op with these constants are."""
+        if isinstance(self.data_sized, bool):
+            return self.data_sized
+        values = dict(zip(self.parameters, constants, strict=False))
+        return all(values[name] == value for name, value in self.data_sized.items())
+
+
+KERNELS: dict[str, KernelSpec] = {}
+
+# Kernels that change tables in place (`rowgrad.optim`), and the numbers they read besides those of a step.
+_STEP = ("rule", "rows", "lazy", "stochastic_rounding", "seed", "step")
+_BAGS = ("reduction", "weighted", "accumulate", "order")
+UPDATE_KERNELS = {
+    "apply_rows": _STEP,
+    "apply_all": _STEP,
+    "apply_bags": (*_STEP, *_BAGS),
+    "apply_planned": (*_STEP, *_BAGS),
+}
+
+
+def kernel(name: str, *, layout: str = "", **fields: object) -> KernelSpec:
+    """Declare a kernel.
+
+    Raises:
+        ValueError: If it is declared twice, or names a parameter that `PARAMETERS` does not have.
+    """
+    if name in KERNELS:
+        raise ValueError(f"kernel {name} is declared twice")
+    spec = KernelSpec(name, layout=parse_layout(layout) if layout else None, **fields)  # type: ignore[arg-type]
+    unknown = [p for p in spec.parameters if p not in PARAMETERS]
+    if unknown:
+        raise ValueError(f"kernel {name}: unknown parameters {unknown}; add them to PARAMETERS")
+    KERNELS[name] = spec
+    return spec
+
+
+_STACKING = re.compile(r"([\w.]+)(\??)(?:>([\w#]+))?")
+
+
+def parse_layout(text: str) -> Layout:
+    """`data: V?, indices: n>V -> S`: rows of data are V (`?`: shared if it is one for all), ids are n numbers of V.
+
+    A dot stands for an argument that stays as it is.
+    """
+
+    def stacking(part: str) -> Stacking:
+        match = _STACKING.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"not a stacking: {part!r}")
+        return Stacking(match[1], match[3] or "", bool(match[2]))
+
+    arguments, outputs = text.split("->")
+    pairs = (part.split(":") for part in arguments.split(","))
+    return Layout({name.strip(): stacking(s) for name, s in pairs}, tuple(map(stacking, outputs.split(","))))
