@@ -29,6 +29,7 @@ from docs_formulas import formula
 from docs_pictures import picture
 
 import rowgrad as rg
+from rowgrad._catalog.rules import RULES, RuleSpec
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG, Arg, Call, Derived, Op
 from rowgrad._runtime.arrays import admit, aval_of
 from rowgrad.raw_ops import OPS
@@ -426,10 +427,36 @@ def readme_parts() -> dict[str, str]:
     return {"dtypes": dtype_table(), "example output": example_output((ROOT / "README.md").read_text(encoding="utf-8"))}
 
 
+def rule_parts() -> dict[str, str]:
+    """The tables of docs/optimizers.md: formulas and defaults, from the rule records."""
+
+    def slots(spec: RuleSpec) -> str:
+        return ", ".join(f"`{s.name}`{', one number a row' if s.per_row else ''}" for s in spec.slots)
+
+    def cell(value: object) -> str:
+        return (
+            ", ".join(map(cell, value))
+            if isinstance(value, tuple)
+            else f"{value:g}"
+            if type(value) is float
+            else str(value)
+        )
+
+    rules = "".join(f"| `{s.name}` | {slots(s)} | {s.formula} |\n" for s in RULES.values())
+    names = list(dict.fromkeys(name for s in RULES.values() for name in (*s.defaults, *s.state_defaults)))
+    defaults = ""
+    for spec in RULES.values():
+        own = {**spec.defaults, **spec.state_defaults}
+        defaults += f"| {spec.class_name} | {' | '.join(cell(own[n]) if n in own else '' for n in names)} |\n"
+    head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
+    return {"rules": f"| rule | slots | step |\n|---|---|---|\n{rules}", "defaults": head + defaults}
+
+
 PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
     "README.md": readme_parts,
     "docs/exact.md": docs_counted.parts,
     "docs/gallery.md": docs_gallery.parts,
+    "docs/optimizers.md": rule_parts,
     "docs/performance.md": docs_measured.parts,
 }
 

@@ -1,7 +1,7 @@
 """Record what TensorFlow's optimizers do to tables, into tests/golden/updates.npz. Needs TensorFlow.
 
-Adagrad is the raw op ResourceSparseApplyAdagradV2; Adam the sparse rule of tf.compat.v1.train.AdamOptimizer, with the
-learning rate each step had after TensorFlow's own correction of its bias.
+Adagrad, FTRL and momentum are the raw ops ResourceSparseApply{AdagradV2,FtrlV2,Momentum}; Adam is the sparse rule of
+tf.compat.v1.train.AdamOptimizer, with the learning rate each step had after TensorFlow's own correction of its bias.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 OUT = Path(__file__).parent.parent / "tests" / "golden" / "updates.npz"
 STEPS = 3
-WIDTHS = (1, 3, 20)
+WIDTHS = (1, 3, 20)  # TensorFlow computes FTRL of a single column in another order
 DTYPES = (np.float32, np.float64)
 
 
@@ -65,10 +65,52 @@ def adam(rng: np.random.Generator, table: np.ndarray) -> tuple[dict, dict]:
     return {"rule": "adam", "lr": lr, "eps": eps, "betas": [b1, b2]}, arrays
 
 
+def ftrl(rng: np.random.Generator, table: np.ndarray, lr_power: float = -0.5) -> tuple[dict, dict]:
+    numbers = {"lr": 0.05, "l1": 0.01, "l2": 0.02, "l2_shrinkage": 0.03, "lr_power": lr_power}
+    initial = 0.1
+    var, accum, linear = (
+        tf.Variable(table),
+        tf.Variable(np.full_like(table, initial)),
+        tf.Variable(np.zeros_like(table)),
+    )
+    arrays = {}
+    for t in range(STEPS):
+        ids, grad = batch(rng, *table.shape, table.dtype.type)
+        tf.raw_ops.ResourceSparseApplyFtrlV2(
+            var=var.handle, accum=accum.handle, linear=linear.handle, grad=grad, indices=ids,
+            **{name: tf.constant(x, table.dtype) for name, x in numbers.items()},
+        )  # fmt: skip
+        arrays |= {f"{t}/ids": ids, f"{t}/grad": grad, f"{t}/table": var.numpy()}
+        arrays |= {f"{t}/accumulator": accum.numpy(), f"{t}/linear": linear.numpy()}
+    return {"rule": "ftrl", **numbers, "initial": initial}, arrays
+
+
+def ftrl_power(rng: np.random.Generator, table: np.ndarray) -> tuple[dict, dict]:
+    return ftrl(rng, table, lr_power=-0.7)
+
+
+def momentum(rng: np.random.Generator, table: np.ndarray, nesterov: bool = False) -> tuple[dict, dict]:
+    lr, mu = 0.05, 0.9
+    var, accum = tf.Variable(table), tf.Variable(np.zeros_like(table))
+    arrays = {}
+    for t in range(STEPS):
+        ids, grad = batch(rng, *table.shape, table.dtype.type)
+        tf.raw_ops.ResourceSparseApplyMomentum(
+            var=var.handle, accum=accum.handle, lr=tf.constant(lr, table.dtype), grad=grad, indices=ids,
+            momentum=tf.constant(mu, table.dtype), use_nesterov=nesterov,
+        )  # fmt: skip
+        arrays |= {f"{t}/ids": ids, f"{t}/grad": grad, f"{t}/table": var.numpy(), f"{t}/momentum_buffer": accum.numpy()}
+    return {"rule": "momentum", "lr": lr, "momentum": mu, "nesterov": nesterov, "initial": 0.0}, arrays
+
+
+def nesterov(rng: np.random.Generator, table: np.ndarray) -> tuple[dict, dict]:
+    return momentum(rng, table, nesterov=True)
+
+
 def main() -> None:
     blob: dict[str, np.ndarray] = {}
     cases = []
-    for make in (adagrad, adam):
+    for make in (adagrad, adam, ftrl, ftrl_power, momentum, nesterov):
         for dtype in DTYPES:
             for cols in WIDTHS:
                 rng = np.random.default_rng(len(cases))

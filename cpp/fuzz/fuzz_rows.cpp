@@ -139,8 +139,21 @@ void dot(Input& in) {
   EXPECT(same_numbers(r.out[0], expected));
 }
 
+void roots(Input& in) {
+  const DType dtype = in.pick(Floats::list());
+  const std::int64_t n = in.length();
+  const Tensor x = in.values(dtype, {n});
+  const Result r = test::run("sqrt", {}, {x}, [&](std::int64_t) { return std::vector<Tensor>{Tensor(dtype, {n})}; });
+  if (!accepted(r, true)) return;
+  Tensor expected(dtype, {n});
+  visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) {
+    for (std::int64_t i = 0; i < n; ++i) expected.as<T>()[i] = store<T>(std::sqrt(load(x.as<T>()[i])));
+  });
+  EXPECT(same_numbers(r.out[0], expected));
+}
+
 void one(Input& in) {
-  static constexpr void (*calls[])(Input&) = {gather, scatter, positions, offsets, stack, dot};
+  static constexpr void (*calls[])(Input&) = {gather, scatter, positions, offsets, stack, dot, roots};
   calls[in.below(std::int64_t(std::size(calls)))](in);
 }
 

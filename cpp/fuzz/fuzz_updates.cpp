@@ -1,12 +1,43 @@
 // Optimizer steps: rows, whole tables, bags and plans. What is refused has changed nothing.
 #include "naive_plan.h"
-#include "naive_rule.h"
+#include "../test/naive_rule.h"
 
 using namespace fuzz;
 using test::ids_of;
 using test::scalar_of;
 
 namespace {
+
+// One step's numbers and choices, as a kernel gets them.
+struct Step {
+  Rule rule;
+  bool lazy, random;
+  test::StepNumbers numbers;
+  std::int64_t seed = 7, number = 3;
+
+  explicit Step(Input& in)
+      : rule(test::kRules[in.below(std::size(test::kRules))]), lazy(in.flag()), random(in.flag()) {
+    if (in.flag()) numbers.weight_decay = 0.1;
+    if (in.flag()) seed = std::int64_t(in.bits());
+    if (rule == Rule::momentum) numbers.nesterov = in.flag();
+    if (rule == Rule::ftrl && in.flag()) {
+      numbers.l2_shrinkage = 0.03;
+      numbers.lr_power = in.flag() ? -0.7 : 0;
+    }
+  }
+  Numbers64 attrs(std::int64_t rows, const Numbers64& own = {}) const {
+    Numbers64 all = {std::int64_t(rule), rows, lazy, random, seed, number};
+    all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
+  Tensor tensor() const { return numbers.tensor(); }
+};
+
+// Without rounding by chance, which is tested by comparing the kernels that do it with one another.
+std::vector<Tensor> naive_step(const Step& step, std::vector<Tensor> state, const Tensor& grad, const Numbers64& ids) {
+  return test::naive_step(step.rule, step.numbers, step.lazy, std::move(state), grad, ids,
+                          []<class T>(std::int64_t, std::int64_t, T* w, Accumulator<T> to) { *w = store<T>(to); });
+}
 
 struct Updated {
   Status status;

@@ -44,10 +44,10 @@ inline const KernelParameters kKernelParameters[] = {
     {"segment_ids_from_offsets", {{"include_last_offset", 2}}},
     {"stack_bags", {{"positions", 2}}},
     {"sqrt", {}},
-    {"apply_rows", {{"rule", 5}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}}},
-    {"apply_all", {{"rule", 5}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}}},
-    {"apply_bags", {{"rule", 5}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}, {"reduction", 3}, {"weighted", 2}, {"accumulate", 2}, {"order", 2}}},
-    {"apply_planned", {{"rule", 5}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}, {"reduction", 3}, {"weighted", 2}, {"accumulate", 2}, {"order", 2}}},
+    {"apply_rows", {{"rule", 8}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}}},
+    {"apply_all", {{"rule", 8}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}}},
+    {"apply_bags", {{"rule", 8}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}, {"reduction", 3}, {"weighted", 2}, {"accumulate", 2}, {"order", 2}}},
+    {"apply_planned", {{"rule", 8}, {"rows", 0}, {"lazy", 2}, {"stochastic_rounding", 2}, {"seed", 0}, {"step", 0}, {"reduction", 3}, {"weighted", 2}, {"accumulate", 2}, {"order", 2}}},
 };
 
 }  // namespace rowgrad

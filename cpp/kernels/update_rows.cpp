@@ -76,6 +76,39 @@ inline Accumulator<T> squares(const RowUpdate<T>& u, const T* grad, const T* w) 
 template <Rule>
 constexpr bool has_no_arithmetic = false;
 
+// x to a power, by the system's math library in the accumulator's type: what TensorFlow calls for single columns.
+template <class A, int N>
+inline Vector<A, N> power(Vector<A, N> x, A exponent) {
+  if constexpr (N == 1) {
+    if constexpr (sizeof(A) == 4) return __builtin_powf(x, exponent);
+    return __builtin_pow(x, exponent);
+  } else {
+    for (int i = 0; i < N; ++i) x[i] = power<A, 1>(x[i], exponent);
+    return x;
+  }
+}
+
+// −1, 0 or 1; a NaN stays one.
+template <class A, int N>
+inline Vector<A, N> sign(Vector<A, N> x) {
+  if constexpr (N == 1) {
+    return x > 0 ? A(1) : x < 0 ? A(-1) : x;
+  } else {
+    for (int i = 0; i < N; ++i) x[i] = sign<A, 1>(x[i]);
+    return x;
+  }
+}
+
+template <class A, int N>
+inline Vector<A, N> bounded(Vector<A, N> x, A bound) {
+  if constexpr (N == 1) {
+    return x > bound ? bound : x < -bound ? -bound : x;
+  } else {
+    for (int i = 0; i < N; ++i) x[i] = bounded<A, 1>(x[i], bound);
+    return x;
+  }
+}
+
 // Some columns of a row. `graded`: whether the row has a gradient; `factor`: RowWiseAdagrad's step for the whole row.
 template <class T, Rule rule, bool graded, int N>
 inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>* slot0, Accumulator<T>* slot1,
@@ -101,6 +134,31 @@ inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>
     store_lane<A, N>(slot1, v);
     if (rule == Rule::adamw && u.weight_decay != 0) w -= w * (u.lr * u.weight_decay);
     return w - m * u.rate / (root<A, N>(v) + u.eps);
+  } else if constexpr (rule == Rule::momentum) {
+    const Lane<T, N> g = gradient<T, rule, N>(u, grad, w), a = load_lane<A, N>(slot0) * u.momentum + g;
+    store_lane<A, N>(slot0, a);
+    if (u.nesterov == 0) return w - a * u.lr;
+    return w - (g * u.lr + a * (u.momentum * u.lr));
+  } else if constexpr (rule == Rule::lion) {
+    const Lane<T, N> g = gradient<T, rule, N>(u, grad, w), m = load_lane<A, N>(slot0);
+    const Lane<T, N> towards = sign<A, N>(m * u.beta1 + g * (A(1) - u.beta1));
+    store_lane<A, N>(slot0, m * u.beta2 + g * (A(1) - u.beta2));
+    if (u.weight_decay != 0) w -= w * (u.lr * u.weight_decay);
+    return w - towards * u.lr;
+  } else if constexpr (rule == Rule::ftrl) {
+    // TensorFlow's order of operations, which differs for tables of one column: there it also takes pow(x, 0.5).
+    const bool one_column = u.cols == 1, by_root = u.lr_power == A(-0.5);
+    auto powered = [&](Lane<T, N> x) { return by_root ? root<A, N>(x) : power<A, N>(x, -u.lr_power); };
+    const Lane<T, N> g = load_lane<T, N>(grad), before = load_lane<A, N>(slot0), sum = before + g * g;
+    const Lane<T, N> s = u.l2_shrinkage == 0 ? g : g + w * (A(2) * u.l2_shrinkage);
+    const Lane<T, N> of_sum = powered(sum);
+    Lane<T, N> grown = of_sum - powered(before);
+    if (one_column && by_root) grown = power<A, N>(sum, A(0.5)) - power<A, N>(before, A(0.5));
+    const Lane<T, N> sigma = grown / u.lr, l = load_lane<A, N>(slot1);
+    const Lane<T, N> linear = one_column ? (l + s) - sigma * w : l + (s - sigma * w);
+    store_lane<A, N>(slot0, sum);
+    store_lane<A, N>(slot1, linear);
+    return (bounded<A, N>(linear, u.l1) - linear) / (of_sum / u.lr + A(2) * u.l2);
   } else {
     static_assert(has_no_arithmetic<rule>, "cpp/kernels/update_rows.cpp: write this rule's step here");
   }

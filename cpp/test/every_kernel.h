@@ -5,6 +5,7 @@
 #include <string>
 
 #include "call.h"
+#include "naive_rule.h"
 #include "rowgrad/row_update.h"
 
 namespace test {
@@ -188,14 +189,13 @@ class EveryKernel {
   }
 
   void update_kernels_() {
-    Tensor numbers(DType::float64, {6});
-    for (int i = 0; i < 6; ++i) numbers.as<double>()[i] = 0.1 * (i + 1);
+    const Tensor numbers = StepNumbers().tensor();
     const Tensor grad = floats({kBags, kCols}), ids = below(kRows), bags = below(kBags);
     const Tensor weights = random_tensor(rng_, DType::float16, {n_});
-    for (std::int64_t rule : {0, 3}) {
+    for (Rule rule : kRules) {
       std::vector<Tensor> state{floats({kRows, kCols})};
-      for (int s = 0; s < slots_of(Rule(rule)); ++s) state.push_back(Tensor(kF, {kRows, kCols}));
-      const Numbers64 own{rule, kRows, 0, 0, 0, 1};
+      for (int s = 0; s < slots_of(rule); ++s) state.push_back(Tensor(kF, {kRows, slot_size(rule, kCols)}));
+      const Numbers64 own{std::int64_t(rule), kRows, 0, 0, 0, 1};
       auto with = [&own](const Numbers64& more) {
         Numbers64 all = own;
         all.insert(all.end(), more.begin(), more.end());

@@ -3,19 +3,18 @@
 
 #include "call.h"
 #include "naive.h"
+#include "naive_rule.h"
 
 using namespace test;
 
 namespace {
-
-constexpr Rule kRules[] = {Rule::sgd, Rule::adagrad, Rule::row_wise_adagrad, Rule::adam, Rule::adamw};
 
 DType accumulator_of(DType dtype) { return dtype == DType::float64 ? dtype : DType::float32; }
 
 // One step's numbers and choices, as a kernel gets them.
 struct Step {
   Rule rule;
-  double numbers[6] = {0.05, 1e-6, 0, 0.8, 0.95, 0.03};
+  StepNumbers numbers = {};
   bool lazy = true, random = false;
   std::int64_t seed = 7, number = 3;
 
@@ -24,11 +23,7 @@ struct Step {
     all.insert(all.end(), own.begin(), own.end());
     return all;
   }
-  Tensor tensor() const {
-    Tensor t(DType::float64, {6});
-    std::copy_n(numbers, 6, t.as<double>());
-    return t;
-  }
+  Tensor tensor() const { return numbers.tensor(); }
 };
 
 // A table and its slots. Slots are as squares are, not negative; of NaN there is only the processor's own (random.h).
@@ -115,69 +110,14 @@ T naive_by_chance(float x, std::uint32_t chance) {
   return store<T>(float(std::copysign(std::floor(parts / double(1 << below)) * unit, double(x))));
 }
 
-template <class T>
-void naive_row(const Step& step, std::int64_t row, std::int64_t cols, T* w, Accumulator<T>* slot0,
-               Accumulator<T>* slot1, const T* grad) {
-  using A = Accumulator<T>;
-  A number[6];
-  for (int i = 0; i < 6; ++i) number[i] = A(step.numbers[i]);
-  const A lr = number[0], eps = number[1], decay = number[2], beta1 = number[3], beta2 = number[4], rate = number[5];
-  auto gradient = [&](std::int64_t c) {
-    const A g = load(grad[c]);
-    return step.rule == Rule::adamw || decay == A(0) ? g : A(g + A(load(w[c]) * decay));
-  };
-  A factor = 0;
-  if (step.rule == Rule::row_wise_adagrad) {
-    A lane[8] = {};
-    for (std::int64_t c = 0; c < cols; ++c) lane[c % 8] += gradient(c) * gradient(c);
-    const A sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-    slot0[0] += sum / A(cols);
-    factor = lr / (std::sqrt(slot0[0]) + eps);
-  }
-  for (std::int64_t c = 0; c < cols; ++c) {
-    A to = load(w[c]);
-    if (step.rule == Rule::sgd) {
-      to -= lr * gradient(c);
-    } else if (step.rule == Rule::row_wise_adagrad) {
-      to -= factor * gradient(c);
-    } else if (step.rule == Rule::adagrad) {
-      const A g = gradient(c);
-      slot0[c] += g * g;
-      to -= lr * g / (std::sqrt(slot0[c]) + eps);
-    } else {
-      slot0[c] *= beta1;
-      slot1[c] *= beta2;
-      if (grad) {
-        const A g = gradient(c);
-        slot0[c] += g * (A(1) - beta1);
-        slot1[c] += g * g * (A(1) - beta2);
-      }
-      if (step.rule == Rule::adamw && decay != A(0)) to -= lr * decay * to;
-      to -= rate * slot0[c] / (std::sqrt(slot1[c]) + eps);
-    }
-    if constexpr (is_16bit_float<T>)
-      w[c] = step.random ? naive_by_chance<T>(to, naive_chance(step, row, c)) : store<T>(to);
-    else
-      w[c] = to;
-  }
-}
-
 std::vector<Tensor> expected(const Step& step, std::vector<Tensor> state, const Tensor& grad, const Numbers64& ids) {
-  const std::int64_t rows = state[0].rows(), cols = state[0].cols();
-  visit(Floats{}, state[0].dtype, [&]<class T>(std::type_identity<T>) {
-    using A = Accumulator<T>;
-    std::size_t k = 0;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const bool named = k < ids.size() && ids[k] == row;
-      if (!named && (step.lazy || !fades(step.rule))) continue;
-      auto slot = [&](std::size_t s) -> A* {
-        return s < state.size() ? state[s].as<A>() + row * slot_size(step.rule, cols) : nullptr;
-      };
-      const T* g = named ? grad.as<T>() + std::int64_t(k++) * cols : nullptr;
-      naive_row(step, row, cols, state[0].as<T>() + row * cols, slot(1), slot(2), g);
-    }
-  });
-  return state;
+  return naive_step(step.rule, step.numbers, step.lazy, std::move(state), grad, ids,
+                    [&]<class T>(std::int64_t row, std::int64_t c, T* w, Accumulator<T> to) {
+                      if constexpr (is_16bit_float<T>)
+                        *w = step.random ? naive_by_chance<T>(to, naive_chance(step, row, c)) : store<T>(to);
+                      else
+                        *w = to;
+                    });
 }
 
 Numbers64 some_rows(Rng& rng, std::int64_t rows, std::int64_t one_in) {
@@ -205,7 +145,10 @@ void check_rules(Rng& rng, DType dtype, std::int64_t rows, std::int64_t cols) {
   for (Rule rule : kRules)
     for (int way = 0; way < 4; ++way) {
       Step step{rule};
-      step.numbers[2] = way % 2 ? 0.1 : 0;
+      step.numbers.weight_decay = way % 2 ? 0.1 : 0;
+      step.numbers.nesterov = way % 2;
+      step.numbers.l2_shrinkage = way % 2 ? 0.03 : 0;
+      if (way == 3) step.numbers.lr_power = -0.7;
       step.lazy = way < 2;
       step.random = way > 0;
       const Where where("rule", {{"rule", std::int64_t(rule)}, {"dtype", int(dtype)}, {"cols", cols}, {"way", way}});

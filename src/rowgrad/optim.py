@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._catalog.enums import COMBINERS as _COMBINERS
+from ._catalog.enums import Order
 from ._catalog.rows import IndexedRows
 from ._catalog.rules import (
+    NUMBERS,
     RULES,
     Step,
     check_betas,
@@ -45,7 +48,6 @@ _KERNEL = {name: len(kernels()) + i for i, (name, _) in enumerate(update_kernels
 _CODE = {name: i for i, name in enumerate(dtypes())}
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int32", "int64")
-_NUMBERS = 6  # of a step, as kernels read them
 _GOOD = "a writable, contiguous, aligned array"
 
 
@@ -179,8 +181,10 @@ class UpdateCall:
         numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
         attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
         scalars = np.array(step.numbers(), np.float64)
-        if scalars.shape != (_NUMBERS,):
-            raise refuse("number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{_NUMBERS} numbers")
+        if scalars.shape != (len(NUMBERS),):
+            raise refuse(
+                "number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{len(NUMBERS)} numbers"
+            )
         check_range(rule, scalars.tolist(), slot_dtype(self.table.dtype))
         # From here on no code of the caller's runs: arrays are read now, and must be what was checked.
         state, self.inputs = _taken_again(state, written=True), _taken_again(self.inputs)
@@ -322,13 +326,16 @@ __all__ = [
     "check_betas", "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
 ]  # fmt: skip
 
-COMBINERS = ("sum", "mean", "sqrtn")
-_ACCUMULATE = ("T", "float32")
-_ORDERS = ("sequential", "blocked")
+COMBINERS = tuple(_COMBINERS)
+_ACCUMULATE = ("T", "float32")  # in the order of Rounding
+_ORDERS = tuple(order.name for order in Order)
 
 
 def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[Array, ...]:
-    """Slots of a table at the start: zeros, or `initial` everywhere."""
+    """Slots of a table at the start: `initial` everywhere, or zeros in slots that always begin with zeros.
+
+    FTRL divides by the root of its accumulator: pass `initial=0.1`, TensorFlow's default, or another number above 0.
+    """
     with UpdateCall("new_slots", table=table, initial=initial) as call:
         dtype, shape = call.table_of(table)
         check_number("initial", initial, least=0.0)  # roots of sums are taken
@@ -340,7 +347,8 @@ def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[A
         shapes = slot_shapes(rule, shape)
         for aval in (Aval(slot_dtype(dtype), shape) for shape in shapes):
             check_size(aval)
-        return tuple(np.full(shape, start, slot) for shape in shapes)
+        named = zip(rule_named(rule).slots, shapes, strict=True)
+        return tuple(np.full(shape, 0 if s.zeros else start, slot) for s, shape in named)
 
 
 def apply_rows(

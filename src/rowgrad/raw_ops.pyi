@@ -642,7 +642,7 @@ def WeightedSparseSegmentSum(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Row s of the output is Σwx over the ids of segment s, as TensorFlow's weighted lookups do it."""
+    """Row s of the output is Σwx over the ids of segment s, as in TensorFlow's weighted lookups."""
 
 weighted_sparse_segment_sum = WeightedSparseSegmentSum
 
@@ -749,7 +749,7 @@ def WeightedSparseSegmentMean(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Row s of the output is Σwx / Σw over the ids of segment s, as TensorFlow's weighted lookups do it."""
+    """Row s of the output is Σwx / Σw over the ids of segment s, as in TensorFlow's weighted lookups."""
 
 weighted_sparse_segment_mean = WeightedSparseSegmentMean
 
@@ -856,7 +856,7 @@ def WeightedSparseSegmentSqrtN(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Row s of the output is Σwx / √Σw² over the ids of segment s, as TensorFlow's weighted lookups do it."""
+    """Row s of the output is Σwx / √Σw² over the ids of segment s, as in TensorFlow's weighted lookups."""
 
 weighted_sparse_segment_sqrt_n = WeightedSparseSegmentSqrtN
 

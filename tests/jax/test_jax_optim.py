@@ -24,7 +24,11 @@ RULES = {
     "row_wise_adagrad": {"eps": 1e-7},
     "adam": {"eps": 1e-6, "betas": (0.8, 0.99)},
     "adamw": {"eps": 1e-6},
+    "momentum": {"momentum": 0.8, "nesterov": True},
+    "lion": {"betas": (0.8, 0.95)},
+    "ftrl": {"l1": 0.01, "l2": 0.02, "l2_shrinkage": 0.03},
 }
+assert RULES.keys() == updates.RULES.keys()
 ROWS, COLUMNS, STEPS = 9, 4, 4
 random = np.random.default_rng(5)
 START = random.standard_normal((ROWS, COLUMNS))
@@ -76,9 +80,13 @@ def test_steps_are_those_of_updates(rule: str, weight_decay: float) -> None:
         compare_steps(rule, weight_decay, WIDE if weight_decay else DTYPES)
 
 
+def decay(rule: str, weight_decay: float) -> dict[str, float]:
+    return {"weight_decay": weight_decay} if "weight_decay" in updates.RULES[rule].defaults else {}
+
+
 def compare_steps(rule: str, weight_decay: float, dtypes: dict[str, Any]) -> None:
-    numbers = {"lr": 0.1, "weight_decay": weight_decay, **RULES[rule]}
-    start = {"initial_accumulator_value": 0.25} if "adagrad" in rule else {}
+    numbers = {"lr": 0.1, **decay(rule, weight_decay), **RULES[rule]}
+    start = {"initial_accumulator_value": 0.25} if updates.RULES[rule].state_defaults else {}
     params, grads, expected = {}, [{} for _ in range(STEPS)], {}
     for name, dtype in dtypes.items():
         table, whole = START.astype(dtype), START.astype(dtype)
@@ -269,7 +277,7 @@ def test_numbers_are_judged_and_decay_needs_parameters() -> None:
 
 def test_state_made_in_the_same_program_changes_no_bit() -> None:
     """A compiler that knows the step number must not compute anything otherwise."""
-    optimizers = [getattr(optim, rule)(0.1, weight_decay=0.05, **numbers) for rule, numbers in RULES.items()]
+    optimizers = [getattr(optim, rule)(0.1, **decay(rule, 0.05), **numbers) for rule, numbers in RULES.items()]
     table, grad = (jnp.asarray(random.standard_normal((33, 5)), jnp.float32) for _ in range(2))
     grads = grad, rg.IndexedRows(grad, jnp.arange(33), 33, is_unique=True)
 
@@ -356,7 +364,7 @@ def test_state_keeps_its_dtype_whatever_the_gradient_has(rule: str) -> None:
         assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
 
 
-@pytest.mark.parametrize("name", ["adagrad", "row_wise_adagrad", "adam", "adamw"])
+@pytest.mark.parametrize("name", [rule for rule in RULES if updates.RULES[rule].slots])
 def test_state_and_parameters_that_do_not_fit_are_rejected(name: str) -> None:
     optimizer = getattr(optim, name)(0.1)
     floats, integers = {"a": jnp.ones(3)}, {"a": jnp.arange(3)}

@@ -12,9 +12,10 @@ import pytest
 
 import rowgrad as rg
 from jax_arrays import x64
+from rowgrad import optim as updates
 from rowgrad.jax import Table, optim, value_and_rows
 
-RULES = ["sgd", "adagrad", "row_wise_adagrad", "adam", "adamw"]
+RULES = list(updates.RULES)
 ROWS, COLUMNS = 4, 3
 random = np.random.default_rng(8)
 START = random.standard_normal((ROWS, COLUMNS))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 from typing import Any
 
 import numpy as np
 
-from rowgrad.optim import Step
+from rowgrad.optim import RULES, Step
 
 Array = np.ndarray[Any, Any]
 _MASK = (1 << 64) - 1
@@ -25,7 +27,9 @@ def update_row(rule: str, w: Array, slots: tuple[Array, ...], g: Array | None, s
     A = w.dtype.type
     lr, eps, wd, rate = A(step.lr), A(step.eps), A(step.weight_decay), A(step.corrected())
     b1, b2 = map(A, step.betas)
-    if g is not None and wd != 0 and rule != "adamw":
+    if rule == "ftrl":
+        return _ftrl(w, *slots, g, step)
+    if g is not None and wd != 0 and rule not in ("adamw", "lion"):
         g = g + w * wd
     if rule == "sgd":
         return w - g * lr
@@ -35,12 +39,48 @@ def update_row(rule: str, w: Array, slots: tuple[Array, ...], g: Array | None, s
     if rule == "row_wise_adagrad":
         slots[0][...] += sum_of_squares(g) / A(len(g))
         return w - g * (lr / (np.sqrt(slots[0]) + eps))
+    if rule == "momentum":
+        momentum = A(step.momentum)
+        slots[0][...] = slots[0] * momentum + g
+        return w - (g * lr + slots[0] * (momentum * lr) if step.nesterov else slots[0] * lr)
+    if rule == "lion":
+        towards = np.sign(slots[0] * b1 + g * (A(1) - b1))
+        slots[0][...] = slots[0] * b2 + g * (A(1) - b2)
+        return (w - w * (lr * wd) if wd != 0 else w) - towards * lr
+    assert rule in ("adam", "adamw"), f"tests/reference/updates.py has no rule {rule}"
     m, v = slots
     m[...] = m * b1 if g is None else m * b1 + g * (A(1) - b1)
     v[...] = v * b2 if g is None else v * b2 + g * g * (A(1) - b2)
     if rule == "adamw" and wd != 0:
         w = w - w * (lr * wd)
     return w - m * rate / (np.sqrt(v) + eps)
+
+
+def _ftrl(w: Array, a: Array, linear: Array, g: Array | None, step: Step) -> Array:
+    """In TensorFlow's order of operations, which for one column is another, and has pow(x, 0.5) for the root."""
+    A, one_column = w.dtype.type, w.size == 1
+    lr, power, l1, l2 = A(step.lr), A(-step.lr_power), A(step.l1), A(step.l2)
+
+    def powered(x: Array) -> Array:
+        return np.sqrt(x) if power == A(0.5) else _power(x, power)
+
+    after = a + g * g
+    grown = _power(after, power) - _power(a, power) if one_column else powered(after) - powered(a)
+    shrunk = g + w * (A(2) * A(step.l2_shrinkage)) if step.l2_shrinkage else g
+    moved = grown / lr * w
+    linear[...] = (linear + shrunk) - moved if one_column else linear + (shrunk - moved)
+    a[...] = after
+    return (np.clip(linear, -l1, l1) - linear) / (powered(after) / lr + A(2) * l2)
+
+
+_LIBM = ctypes.CDLL(ctypes.util.find_library("m"))
+
+
+def _power(x: Array, exponent: Any) -> Array:
+    """C's powf or pow: NumPy's own may differ in the last bit."""
+    function, kind = (_LIBM.powf, ctypes.c_float) if x.dtype == np.float32 else (_LIBM.pow, ctypes.c_double)
+    function.restype, function.argtypes = kind, (kind, kind)
+    return np.array([function(float(v), float(exponent)) for v in x], x.dtype)
 
 
 def mixed(x: int) -> int:
@@ -87,10 +127,10 @@ def apply_rows(rule: str, table: Array, slots: tuple[Array, ...], grad: Array, i
     flat = table.reshape(len(table), -1)
     grads = grad.reshape(len(grad), flat.shape[1])
     for row in range(len(table)):
-        if row not in at and (step.lazy or not rule.startswith("adam")):
+        if row not in at and (step.lazy or not RULES[rule].fades):
             continue
         g = grads[at[row]].astype(A) if row in at else None
-        own = tuple(s[row : row + 1] if rule == "row_wise_adagrad" else s.reshape(flat.shape)[row] for s in slots)
+        own = tuple(s[row : row + 1] if RULES[rule].per_row else s.reshape(flat.shape)[row] for s in slots)
         w = update_row(rule, flat[row].astype(A), own, g, step)
         if step.stochastic_rounding and table.dtype.itemsize == 2:
             flat[row] = rounded_by_chance(w, table.dtype, chances(step.seed, step.step, row, len(w)))

@@ -19,10 +19,10 @@ torch = pytest.importorskip("torch")
 import rowgrad as rg  # noqa: E402
 import rowgrad.torch as rgt  # noqa: E402
 from reference import updates as reference  # noqa: E402
-from rowgrad.optim import Step  # noqa: E402
+from rowgrad.optim import RULES, Step  # noqa: E402
 from rowgrad.torch import optim  # noqa: E402
 
-CLASSES = [optim.SGD, optim.Adagrad, optim.RowWiseAdagrad, optim.Adam, optim.AdamW]
+CLASSES = [getattr(optim, spec.class_name) for spec in RULES.values()]
 Make = Callable[..., Any]
 
 
@@ -56,6 +56,14 @@ def train(param: Any, optimizer: Any, grads: list[Any]) -> Any:
     [
         (lambda p: optim.SGD(p, 0.1), lambda p: torch.optim.SGD(p, 0.1)),
         (lambda p: optim.SGD(p, 0.1, weight_decay=0.2), lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.2)),
+        (
+            lambda p: optim.Momentum(p, 0.1, weight_decay=0.2),
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.2),
+        ),
+        (
+            lambda p: optim.Momentum(p, 0.1, momentum=0.7, nesterov=True),
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.7, nesterov=True),
+        ),
         (
             lambda p: optim.Adagrad(p, 0.1, initial_accumulator_value=0.3, weight_decay=0.1),
             lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.3, weight_decay=0.1),

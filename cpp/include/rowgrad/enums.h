@@ -87,14 +87,26 @@ enum class Fault : std::uint8_t {
   X(rows_exceed_size)
 
 // What an optimizer does to a row (src/rowgrad/_catalog/rules.py).
-enum class Rule : std::int64_t { sgd = 0, adagrad = 1, row_wise_adagrad = 2, adam = 3, adamw = 4 };
+enum class Rule : std::int64_t {
+  sgd = 0,
+  adagrad = 1,
+  row_wise_adagrad = 2,
+  adam = 3,
+  adamw = 4,
+  momentum = 5,
+  lion = 6,
+  ftrl = 7,
+};
 
 #define ROWGRAD_RULES(X) \
   X(sgd) \
   X(adagrad) \
   X(row_wise_adagrad) \
   X(adam) \
-  X(adamw)
+  X(adamw) \
+  X(momentum) \
+  X(lion) \
+  X(ftrl)
 
 constexpr int kMostSlots = 2;
 
@@ -113,6 +125,12 @@ static constexpr int slots_of(Rule rule) {
       return 2;
     case Rule::adamw:
       return 2;
+    case Rule::momentum:
+      return 1;
+    case Rule::lion:
+      return 1;
+    case Rule::ftrl:
+      return 2;
   }
   __builtin_unreachable();  // kernels reject other numbers
 }
@@ -129,6 +147,12 @@ static constexpr bool is_per_row(Rule rule) {
     case Rule::adam:
       return false;
     case Rule::adamw:
+      return false;
+    case Rule::momentum:
+      return false;
+    case Rule::lion:
+      return false;
+    case Rule::ftrl:
       return false;
   }
   __builtin_unreachable();  // kernels reject other numbers
@@ -147,6 +171,12 @@ static constexpr bool fades(Rule rule) {
       return true;
     case Rule::adamw:
       return true;
+    case Rule::momentum:
+      return false;
+    case Rule::lion:
+      return false;
+    case Rule::ftrl:
+      return false;
   }
   __builtin_unreachable();  // kernels reject other numbers
 }
@@ -164,6 +194,12 @@ static constexpr bool decays_in_gradient(Rule rule) {
       return true;
     case Rule::adamw:
       return false;
+    case Rule::momentum:
+      return true;
+    case Rule::lion:
+      return false;
+    case Rule::ftrl:
+      return false;
   }
   __builtin_unreachable();  // kernels reject other numbers
 }
@@ -175,6 +211,12 @@ static constexpr bool decays_in_gradient(Rule rule) {
   X(weight_decay) \
   X(beta1) \
   X(beta2) \
-  X(rate)
+  X(rate) \
+  X(momentum) \
+  X(nesterov) \
+  X(lr_power) \
+  X(l1) \
+  X(l2) \
+  X(l2_shrinkage)
 
 }  // namespace rowgrad

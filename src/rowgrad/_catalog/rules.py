@@ -22,6 +22,12 @@ NUMBERS = {
     "beta1": "betas",
     "beta2": "betas",
     "rate": "betas",  # Adam's learning rate with its bias corrected
+    "momentum": "momentum",
+    "nesterov": "nesterov",
+    "lr_power": "lr_power",
+    "l1": "l1",
+    "l2": "l2",
+    "l2_shrinkage": "l2_shrinkage",
 }
 # From which doubles on rounding gives infinity, and 1.
 _ROUNDED_AWAY = {"float32": (2.0**128 - 2.0**103, 1 - 2.0**-25), "float64": (math.inf, 1.0)}
@@ -32,6 +38,7 @@ class Slot(NamedTuple):
 
     name: str
     per_row: bool = False
+    zeros: bool = False  # it begins with zeros, whatever the others begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class RuleSpec:
         state_defaults: Options of the state at the start, likewise.
         decay: What weight_decay is: added to the gradient ("coupled"), apart from it ("decoupled"), or not there.
         fades: Whether `lazy=False` exists: moments of rows without a gradient fade, and move the weights still.
+        positive: Hyperparameters that have to be above 0.
+        needs_weights: Whether the step is not a function of gradient and slots alone, even without decay.
         formula: The step, as docs/optimizers.md shows it.
         doc: The first line of the torch class's and the JAX factory's docstring.
     """
@@ -60,12 +69,19 @@ class RuleSpec:
     doc: str
     decay: Literal["coupled", "decoupled", "none"] = "coupled"
     fades: bool = False
+    positive: tuple[str, ...] = ()
+    needs_weights: bool = False
     state_defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def per_row(self) -> bool:
         """Whether its slot is one number for a row, so that the step of a weight depends on its whole row."""
         return any(slot.per_row for slot in self.slots)
+
+    def annotation(self, option: str) -> str:
+        """The type of an option, as signatures and stubs have it."""
+        value = {**self.defaults, **self.state_defaults}[option]
+        return "tuple[float, float]" if isinstance(value, tuple) else type(value).__name__
 
     def reads(self, number: str) -> bool:
         """Whether the rule reads a number of the step."""
@@ -100,6 +116,12 @@ class Step:
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     rate: float | None = None
+    momentum: float = 0.9
+    nesterov: bool = False
+    lr_power: float = -0.5
+    l1: float = 0.0
+    l2: float = 0.0
+    l2_shrinkage: float = 0.0
     lazy: bool = True
     stochastic_rounding: bool = False
     seed: int = 0
@@ -107,14 +129,10 @@ class Step:
 
     def __post_init__(self) -> None:
         check_number("lr", self.lr)
-        check_number("eps", self.eps, least=0.0)
-        check_number("weight_decay", self.weight_decay, least=0.0)
-        check_betas(self.betas)
         if self.rate is not None:
             check_number("rate", self.rate)
-        for name, value in (("lazy", self.lazy), ("stochastic_rounding", self.stochastic_rounding)):
-            if not isinstance(value, bool):
-                raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
+        for name in _CHECKED:
+            check_hyperparameter(name, getattr(self, name))
         check_count("seed", self.seed)
         check_count("step", self.step, least=1)
 
@@ -132,6 +150,12 @@ class Step:
         return [float(value) for value in values.values()]
 
 
+_CHECKED = (
+    "eps", "weight_decay", "betas", "momentum", "nesterov", "lr_power", "l1", "l2", "l2_shrinkage", "lazy",
+    "stochastic_rounding",
+)  # fmt: skip
+
+
 def check_number(name: str, value: Any, least: float = -math.inf) -> None:
     """A finite number, not below `least`."""
     try:
@@ -140,6 +164,23 @@ def check_number(name: str, value: Any, least: float = -math.inf) -> None:
         good = False
     if not good:
         raise refuse("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
+
+
+def check_hyperparameter(name: str, value: Any) -> None:
+    """What every rule asks of a hyperparameter or option of this name."""
+    if name == "betas":
+        check_betas(value)
+    elif name in ("lazy", "nesterov", "stochastic_rounding"):
+        if not isinstance(value, bool):
+            raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
+    elif name == "lr_power":
+        check_number(name, value)
+        if value > 0:
+            raise refuse("number_unfit", argument=name, value=repr(value), bound="a finite number of at most 0")
+    elif name == "seed":
+        check_count(name, value)
+    else:
+        check_number(name, value, least=0.0)
 
 
 def check_betas(betas: Any) -> None:
@@ -166,6 +207,8 @@ def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
         name = number if number == "rate" else NUMBERS[number]
         if name == "betas" and value >= one:
             raise refuse("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
+        if name in spec.positive and not value > 0:
+            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"above 0 for {rule}")
         if not abs(value) < most:
             raise refuse("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
 
@@ -243,4 +286,35 @@ rule(
     fades=True,
     formula="w ← w − (lr·weight_decay)·w, then Adam",
     doc="Adam after w ← w − lr·weight_decay·w: the decay is not part of the gradient.",
+)
+rule(
+    "momentum",
+    "Momentum",
+    Slot("momentum_buffer"),
+    defaults={"lr": 1e-3, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
+    formula="a ← a·momentum + g; w ← w − lr·a; with `nesterov`: w ← w − (lr·g + (momentum·lr)·a)",
+    doc="SGD with momentum, also Nesterov's: TensorFlow's sparse rule. Rows without a gradient stay as they are.",
+)
+rule(
+    "lion",
+    "Lion",
+    Slot("exp_avg"),
+    defaults={"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0},
+    decay="decoupled",
+    formula="w ← w − (lr·weight_decay)·w; w ← w − lr·sign(m·β₁ + g·(1 − β₁)); m ← m·β₂ + g·(1 − β₂)",
+    doc="Steps of equal length in the direction of the interpolated moment; rows without a gradient stay as they are.",
+)
+rule(
+    "ftrl",
+    "Ftrl",
+    Slot("accumulator"),
+    Slot("linear", zeros=True),
+    defaults={"lr": 1e-3, "lr_power": -0.5, "l1": 0.0, "l2": 0.0, "l2_shrinkage": 0.0},
+    state_defaults={"initial_accumulator_value": 0.1},
+    decay="none",
+    positive=("lr",),
+    needs_weights=True,
+    formula="s ← g + (2·l2_shrinkage)·w; b ← a + g·g; l ← l + (s − ((b^p − a^p) / lr)·w); a ← b;"
+    " w ← (max(min(l, l1), −l1) − l) / (a^p / lr + 2·l2), with p = −lr_power",
+    doc="Follow the regularized leader, TensorFlow's rule (FTRL-Proximal): sparse weights by l1.",
 )

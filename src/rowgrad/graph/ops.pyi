@@ -375,7 +375,7 @@ def WeightedSparseSegmentSum(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """Row s of the output is Σwx over the ids of segment s, as TensorFlow's weighted lookups do it."""
+    """Row s of the output is Σwx over the ids of segment s, as in TensorFlow's weighted lookups."""
 
 def WeightedSparseSegmentSumGrad(
     scope: Scope,
@@ -429,7 +429,7 @@ def WeightedSparseSegmentMean(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """Row s of the output is Σwx / Σw over the ids of segment s, as TensorFlow's weighted lookups do it."""
+    """Row s of the output is Σwx / Σw over the ids of segment s, as in TensorFlow's weighted lookups."""
 
 def WeightedSparseSegmentMeanGrad(
     scope: Scope,
@@ -483,7 +483,7 @@ def WeightedSparseSegmentSqrtN(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """Row s of the output is Σwx / √Σw² over the ids of segment s, as TensorFlow's weighted lookups do it."""
+    """Row s of the output is Σwx / √Σw² over the ids of segment s, as in TensorFlow's weighted lookups."""
 
 def WeightedSparseSegmentSqrtNGrad(
     scope: Scope,

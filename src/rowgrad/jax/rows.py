@@ -18,7 +18,7 @@ import numpy as np
 from .._catalog.rows import IndexedRows
 from ..errors import OpError, refuse
 from .arrays import as_jax
-from .optim import RowTransformation, apply_updates, unique_rows, wider
+from .row_optimizer import RowTransformation, apply_updates, unique_rows, wider
 from .trees import is_rows
 from .varying import axes_of
 

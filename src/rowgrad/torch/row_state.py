@@ -79,7 +79,10 @@ def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
     shapes = slot_shapes(rule, tuple(param.shape) or (1,))
     dtype = _DTYPE[slot_dtype(_NAME[param.dtype])]
     named = zip(RULES[rule].slots, shapes, strict=True)
-    return {slot.name: torch.full(shape, initial, dtype=dtype, device=param.device) for slot, shape in named}
+    return {
+        slot.name: torch.full(shape, 0.0 if slot.zeros else initial, dtype=dtype, device=param.device)
+        for slot, shape in named
+    }
 
 
 def adopted(saved: Tensor, param: Tensor) -> Tensor:

@@ -101,6 +101,45 @@ struct AdamW : AdamWFacts {
   }
 };
 
+struct Momentum : MomentumFacts {
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A& a, A&, A) {
+    a = plus(times(a, u.momentum), g);
+    if (u.nesterov == A(0)) return minus(w, times(a, u.lr));
+    return minus(w, plus(times(g, u.lr), times(a, times(u.momentum, u.lr))));
+  }
+};
+
+struct Lion : LionFacts {
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A& m, A&, A) {
+    const A c = plus(times(m, u.beta1), times(g, minus(A(1), u.beta1)));
+    const A towards = c > A(0) ? A(1) : c < A(0) ? A(-1) : c;  // a NaN stays one
+    m = plus(times(m, u.beta2), times(g, minus(A(1), u.beta2)));
+    if (u.decays) w = minus(w, times(w, times(u.lr, u.weight_decay)));
+    return minus(w, times(towards, u.lr));
+  }
+};
+
+DEVICE float power(float x, float exponent) { return powf(x, exponent); }
+DEVICE double power(double x, double exponent) { return pow(x, exponent); }
+
+// TensorFlow's order of operations, which differs for tables of one column. √x is IEEE's here for those as well.
+struct Ftrl : FtrlFacts {
+  template <bool graded, class U, class A>
+  static DEVICE A step(const U& u, A w, A g, A& sum, A& linear, A) {
+    const bool by_root = u.lr_power == A(-0.5);
+    const A before = by_root ? root(sum) : power(sum, -u.lr_power);
+    sum = plus(sum, times(g, g));
+    const A after = by_root ? root(sum) : power(sum, -u.lr_power);
+    const A s = u.l2_shrinkage == A(0) ? g : plus(g, times(w, times(A(2), u.l2_shrinkage)));
+    const A moved = times(over(minus(after, before), u.lr), w);
+    linear = u.cols == 1 ? minus(plus(linear, s), moved) : plus(linear, minus(s, moved));
+    const A bounded = linear > u.l1 ? u.l1 : linear < -u.l1 ? -u.l1 : linear;
+    return over(minus(bounded, linear), plus(over(after, u.lr), times(A(2), u.l2)));
+  }
+};
+
 // The gradient with the weights' decay in it, where decay is a part of the gradient.
 template <class Rule, class T, class A>
 DEVICE A decayed(const RowUpdate<T>& u, A g, A w) {

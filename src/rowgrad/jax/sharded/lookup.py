@@ -21,7 +21,7 @@ from ...sharding.rule import check_strategy
 from .. import custom_call, masked_bags
 from ..arrays import is_jax
 from ..bags import Bags, ids_kept, read_bags, read_ignore_id, to_jax
-from ..optim import wider
+from ..row_optimizer import wider
 from ..table import Tap
 from ..varying import axes_of, shared_by, together, typed, unchecked_axes, widen
 from .layout import Layout, ShardedTable, as_axis, locate
