@@ -164,7 +164,10 @@ def test_parameters_of_any_rank(make: Make, shape: tuple[int, ...]) -> None:
     if a.numel() and make is not optim.RowWiseAdagrad:
         flat = torch.nn.Parameter(b.detach().reshape(-1))
         train(flat, make([flat], 0.1), [g.reshape(-1) for g in grads])
-        assert torch.equal(a.detach().reshape(-1), flat.detach())
+        if make is optim.Ftrl:  # TensorFlow computes single columns in another order
+            torch.testing.assert_close(a.detach().reshape(-1), flat.detach(), rtol=1e-12, atol=1e-12)
+        else:
+            assert torch.equal(a.detach().reshape(-1), flat.detach())
 
 
 @pytest.mark.parametrize("make", CLASSES)
@@ -428,12 +431,14 @@ def test_as_the_reference(make: Make) -> None:
     expected = w.detach().numpy().copy()
     optimizer = make([w], 0.1)
     group = optimizer.param_groups[0]
-    numbers = {k: group[k] for k in ("eps", "weight_decay", "betas") if k in group}
+    numbers = {k: group[k] for k in RULES[make.rule].defaults if k != "lr"}
+    start = [0.0 if s.zeros else group.get("initial_accumulator_value", 0.0) for s in RULES[make.rule].slots]
     slots: tuple[Any, ...] = ()
     for t, grad in enumerate(gradients(3, dtype=torch.float32), start=1):
         train(w, optimizer, [grad])
         if not slots:
-            slots = tuple(np.zeros(tuple(v.shape), np.float32) for k, v in optimizer.state[w].items() if k != "step")
+            shapes = [tuple(v.shape) for k, v in optimizer.state[w].items() if k != "step"]
+            slots = tuple(np.full(shape, x, np.float32) for shape, x in zip(shapes, start, strict=True))
         reference.apply_rows(make.rule, expected, slots, grad.numpy(), np.arange(12), Step(lr=0.1, step=t, **numbers))
     assert np.array_equal(w.detach().numpy(), expected)
 
