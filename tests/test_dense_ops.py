@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from dense_ways import HUGE, MEANS, RESHAPED
+from dense_op_calls import HUGE, MEANS, RESHAPED
 from rowgrad._catalog.spec import CATALOG, COMPLEX, FLOATS, REALS
 from rowgrad._runtime import numpy_dense
 from rowgrad._runtime.arrays import NUMPY_DTYPE

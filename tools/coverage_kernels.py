@@ -15,10 +15,11 @@ TESTS = ROOT / "build" / "coverage-tests"
 CORE = ROOT / "build" / "coverage-core"
 # Those that call kernels with all that is in the records; others call the same kernels by other ways.
 PYTHON_TESTS = (
-    "tests/conformance", "tests/test_bad_input.py", "tests/test_levels.py", "tests/test_orders.py",
-    "tests/test_plan.py", "tests/test_sparse.py", "tests/test_sparse_parallel.py", "tests/test_updates.py",
-    "tests/test_embedding.py", "tests/test_prepared_calls.py", "tests/test_threads.py", "tests/test_native.py",
-    "tests/hostile/test_memory.py", "tests/test_grad_buffer.py",
+    "tests/conformance", "tests/hostile/test_resource_limits.py", "tests/test_addition_orders.py",
+    "tests/test_embedding_lookup.py", "tests/test_grad_buffer.py", "tests/test_instruction_sets.py",
+    "tests/test_malformed_input.py", "tests/test_numpy_runner.py", "tests/test_plan.py",
+    "tests/test_repeated_numpy_calls.py", "tests/test_sparse.py", "tests/test_sparse_parallel.py",
+    "tests/test_threads.py", "tests/test_updates.py",
 )  # fmt: skip
 
 Place = tuple[str, int, int]  # file, line, column

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from host_device import HostDevice
+from emulated_device import HostDevice
 from torch import Tensor
 
 from rowgrad._catalog.spec import CATALOG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WIDTHS = (torch.int32, torch.int64)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 from emulated_call import emulate, on_cpu, same_bits
-from host_device import HostDevice
+from emulated_device import HostDevice
 
 from rowgrad.cuda.chains import record
 from rowgrad.cuda.sorting import Digits

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from emulated_call import same_bits
-from host_device import HostDevice
+from emulated_device import HostDevice
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from emulated_call import same_bits
-from host_device import HostDevice
+from emulated_device import HostDevice
 from torch import Tensor
 
 from conformance.test_golden_updates import CASES

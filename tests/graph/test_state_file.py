@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_makers import array_of, same
+from page_samples import array_of, same
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io.state_file import State, load_state, save_state

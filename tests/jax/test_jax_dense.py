@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from dense_ways import CALLS, inputs_of
+from dense_op_calls import CALLS, inputs_of
 from jax_arrays import placed, x64
 from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op
 from rowgrad._runtime.arrays import NUMPY_DTYPE

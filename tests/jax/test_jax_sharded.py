@@ -32,7 +32,7 @@ TABLE = np.arange(14, dtype=np.float32).reshape(7, 2)
 
 def test_four_devices_have_the_bits_of_one() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, str(Path(__file__).parent / "sharded_on_a_mesh.py")]
+    command = [sys.executable, str(Path(__file__).parent / "mesh_sharded_program.py")]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert found.returncode == 0, found.stderr[-4000:]
     assert found.stdout.splitlines() == [

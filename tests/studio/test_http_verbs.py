@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from serving import QUICK, TOKEN, Answer, Served, head, serving, wait_until
+from server_process import QUICK, TOKEN, Answer, Served, head, serving, wait_until
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_studio import FilesStudio, everything, large, small, studio_in
+from studio_without_runs import FilesStudio, everything, large, small, studio_in
 
 from rowgrad.errors import InvalidArgumentError, OpError
 from rowgrad.graph import Block, End, Page, build, save

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_studio import FilesStudio, everything, large, small, studio_in
+from studio_without_runs import FilesStudio, everything, large, small, studio_in
 
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG
 from rowgrad.errors import InvalidArgumentError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running_studio import Asking, asking, counting
+from studio_client import Asking, asking, counting
 
 from rowgrad.cli import main
 from rowgrad.errors import InvalidArgumentError

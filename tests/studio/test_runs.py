@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running_studio import Asking, asking, counting, ends
+from studio_client import Asking, asking, counting, ends
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page

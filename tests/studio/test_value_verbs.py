@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from running_studio import Asking, asking
+from studio_client import Asking, asking
 
 from rowgrad._catalog.spec import ALL_DTYPES, QUANTIZED
 from rowgrad._runtime.arrays import NUMPY_DTYPE
