@@ -23,13 +23,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cmake", type=Path, default=Path("build/tools/bin"), help="where cmake, ctest and ninja are")
     parser.add_argument("--only", choices=("python", "kernels"), help="one of the two")
-    told = parser.parse_args()
+    args = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     codes = []
-    if told.only != "kernels":
+    if args.only != "kernels":
         codes.append(python_lines())
-    if told.only != "python":
-        codes.append(coverage_kernels.branches((ROOT / told.cmake).resolve()))
+    if args.only != "python":
+        codes.append(coverage_kernels.branches((ROOT / args.cmake).resolve()))
     return max(codes)
 
 

@@ -1,7 +1,7 @@
 """Which rows go where: a drawing of a linear op on its example, as SVG.
 
-Nothing is told to the drawing. One row of an argument at a time is made larger by 1, the op is called again, and where
-the outputs change there is a line; what they change by is the factor on it.
+The drawing is derived from calls of the op: one row of an argument at a time is increased by 1, and every output that
+changes gets a line, labelled with the change.
 """
 
 from __future__ import annotations

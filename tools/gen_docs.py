@@ -328,7 +328,7 @@ def section(op: Op) -> Iterator[str]:
 
 
 def error_lines(op: Op) -> Iterator[str]:
-    """What the example's call is told with one argument made wrong."""
+    """The errors of the example's call with one argument made wrong."""
     found = refusals(op)
     if not found:
         return

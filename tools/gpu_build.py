@@ -1,11 +1,11 @@
-"""Make `PYTHONPATH=src python3` import rowgrad on a machine without a package index.
+"""Build rowgrad in place on a machine without a package index, so that `PYTHONPATH=src python3` imports it.
 
-    tools/gpu_build.py --fetch    with an index: copies nanobind's sources into build/nanobind, to be carried along
-    tools/gpu_build.py            there: builds `_core` with CMake, unless build/gpu has it for this Python already
+    tools/gpu_build.py --fetch    on a machine with an index: copy nanobind's sources into build/nanobind
+    tools/gpu_build.py            on the target machine: build `_core` with CMake, unless build/gpu has it already
 
-What was built is kept in build/gpu, so that it can be carried along the next time. Whether it is up to date is told
-by the contents of the sources: times do not survive a journey. Beside the package a `dist-info` is written, by which
-`importlib.metadata` finds the runners; it is what an installation would have written.
+The result is cached in build/gpu, which can be copied to the next machine. The cache key is a hash of the sources,
+because copying does not preserve modification times. The tool also writes a `dist-info` folder beside the package, as an
+installation would: `importlib.metadata` needs it to find the runners.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fetch", action="store_true", help="copy the installed nanobind into build/nanobind")
     parser.add_argument("--force", action="store_true", help="build even if build/gpu has what is needed")
-    parser.add_argument("--jobs", type=int, default=0, help="compilers at a time; all cores unless told")
-    told = parser.parse_args()
-    if told.fetch:
+    parser.add_argument("--jobs", type=int, default=0, help="parallel compilers (default: all cores)")
+    args = parser.parse_args()
+    if args.fetch:
         fetch()
         return
-    if told.force or not is_current():
-        build(told.jobs or os.cpu_count() or 1)
+    if args.force or not is_current():
+        build(args.jobs or os.cpu_count() or 1)
     else:
         print(f"{NAME} is up to date")
     install()

@@ -189,18 +189,18 @@ def main() -> int:
     parser.add_argument("--runner", choices=RUNNERS, default="numpy")
     parser.add_argument("--most", type=int, default=1_000_000, help="bytes of growth that are no leak")
     parser.add_argument("--each", type=int, default=0, metavar="TIMES", help="count what each call leaves behind")
-    told = parser.parse_args()
+    args = parser.parse_args()
     begun = time.perf_counter()
-    if told.each:
-        found = leavers(told.runner, told.each)
-        print("\n".join(found) or f"{told.runner}: no call leaves anything behind")
+    if args.each:
+        found = leavers(args.runner, args.each)
+        print("\n".join(found) or f"{args.runner}: no call leaves anything behind")
         return 1 if found else 0
-    looks = watch(told.runner, told.calls)
+    looks = watch(args.runner, args.calls)
     grown = growth(looks)
     megabytes = ", ".join(f"{look / 1e6:.2f}" for look in looks)
-    print(f"{told.calls} calls in {time.perf_counter() - begun:.0f} s; resident MB: {megabytes}")
-    print(f"growth: {grown} bytes, {'a leak' if grown > told.most else 'no leak'}")
-    return 1 if grown > told.most else 0
+    print(f"{args.calls} calls in {time.perf_counter() - begun:.0f} s; resident MB: {megabytes}")
+    print(f"growth: {grown} bytes, {'a leak' if grown > args.most else 'no leak'}")
+    return 1 if grown > args.most else 0
 
 
 if __name__ == "__main__":

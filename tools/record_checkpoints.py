@@ -27,7 +27,7 @@ def numbers(rows: int, columns: int, dtype: Any = np.float32) -> np.ndarray[Any,
 
 
 def parts_of(value: np.ndarray[Any, Any]) -> Any:
-    """An initializer of partitioned variables: each part is told its place."""
+    """An initializer of partitioned variables: TensorFlow passes each part its offset."""
 
     def initialize(shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         place = tuple(slice(o, o + n) for o, n in zip(partition_info.var_offset, shape, strict=True))

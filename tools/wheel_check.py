@@ -31,17 +31,17 @@ def main() -> None:
     parser.add_argument("wheel", type=Path, help="a wheel, or the folder of one")
     parser.add_argument("--pythons", default="", help="names or paths, separated by spaces")
     parser.add_argument("--every", type=int, default=1, help="one golden case of so many")
-    told = parser.parse_args()
-    wheel = told.wheel.resolve()
+    args = parser.parse_args()
+    wheel = args.wheel.resolve()
     if wheel.is_dir():
         (wheel,) = wheel.glob("*.whl")
-    pythons = told.pythons.split() or list(found_pythons())
+    pythons = args.pythons.split() or list(found_pythons())
     for number, python in enumerate(pythons):
         began, spent = time.monotonic(), spent_by_children()
         print(f"{python}: {wheel.name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="rowgrad-wheel-") as folder:
             # Types do not depend on the Python that runs mypy: one judgement is enough.
-            check(python, wheel, Path(folder), with_types=number == 0, every=told.every)
+            check(python, wheel, Path(folder), with_types=number == 0, every=args.every)
         print(f"  {time.monotonic() - began:.0f} s, {spent_by_children() - spent:.0f} of a core's", flush=True)
 
 

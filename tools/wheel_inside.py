@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--types", action="store_true", help="judge a typed program with mypy too")
     parser.add_argument("--every", type=int, default=1, help="one golden case of so many")
-    told = parser.parse_args()
+    args = parser.parse_args()
     checks: list[Callable[[], str]] = [
         no_builders,
         files,
@@ -40,9 +40,9 @@ def main() -> None:
         quiet_import,
         import_time,
         tour,
-        *(lambda level=level: golden(level, told.every) for level in levels()),
+        *(lambda level=level: golden(level, args.every) for level in levels()),
         studio,
-        *([types] if told.types else []),
+        *([types] if args.types else []),
     ]
     for check in checks:
         began = time.perf_counter()
@@ -193,27 +193,27 @@ def studio() -> str:
             size = served.page()
             cells = served.gallery_page()
             process.send_signal(signal.SIGTERM)
-            told = process.communicate(timeout=20)[1]
-            assert process.returncode == 143, f"it ended with {process.returncode}: {told}"
+            stderr = process.communicate(timeout=20)[1]
+            assert process.returncode == 143, f"it ended with {process.returncode}: {stderr}"
         finally:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-    return f"Studio serves {size // 1024} KiB, runs {PAGE} ({cells}) and ends when told"
+    return f"Studio serves {size // 1024} KiB, runs {PAGE} ({cells}) and ends on SIGTERM"
 
 
 class Asking:
     """A client of the server at an address."""
 
     def __init__(self, line: str) -> None:
-        told = json.loads(line)
-        self.host, self.port, self.token = told["host"], told["port"], told["token"]
+        address = json.loads(line)
+        self.host, self.port, self.token = address["host"], address["port"], address["token"]
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
         try:
-            told = {"X-Rowgrad-Token": self.token, "Content-Type": "application/json"}
-            connection.request(method, path, body, told)
+            headers = {"X-Rowgrad-Token": self.token, "Content-Type": "application/json"}
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             read = answer.read()
             assert answer.status == 200, f"{method} {path}: {answer.status} {read[:500]!r}"

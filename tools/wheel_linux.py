@@ -30,15 +30,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", choices=("x86_64", "aarch64"), required=True)
     parser.add_argument("--out", type=Path, required=True, help="where the wheel goes")
-    parser.add_argument("--gxx", help="the g++ whose libstdc++ is used; that of the machine unless told")
-    told = parser.parse_args()
-    tools = ROOT / "build" / f"zig-{told.arch}"
-    zig_toolchain.write(told.arch, tools, told.gxx or zig_toolchain.own_gxx(told.arch))
+    parser.add_argument("--gxx", help="use the libstdc++ of this g++ (default: this machine's)")
+    args = parser.parse_args()
+    tools = ROOT / "build" / f"zig-{args.arch}"
+    zig_toolchain.write(args.arch, tools, args.gxx or zig_toolchain.own_gxx(args.arch))
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "cmake.define.CMAKE_TOOLCHAIN_FILE": f"{tools / 'toolchain.cmake'}",
             "build-dir": f"{tools / 'objects'}",
-            "wheel.tags": f"cp311-abi3-linux_{told.arch}",  # this Python may be of another machine
+            "wheel.tags": f"cp311-abi3-linux_{args.arch}",  # this Python may be of another machine
         }
         run("build", "--wheel", "-o", folder, *(f"-C{name}={value}" for name, value in settings.items()), str(ROOT))
         (built,) = Path(folder).glob("*.whl")
@@ -50,8 +50,8 @@ def main() -> None:
         (wheel,) = repaired.glob("*.whl")
         if (found := oldest_glibc(wheel)) > tuple(int(n) for n in zig_toolchain.GLIBC.split(".")):
             raise SystemExit(f"{wheel.name} needs glibc {found[0]}.{found[1]}; {zig_toolchain.GLIBC} was wanted")
-        told.out.mkdir(parents=True, exist_ok=True)
-        print(shutil.copy(wheel, told.out))
+        args.out.mkdir(parents=True, exist_ok=True)
+        print(shutil.copy(wheel, args.out))
 
 
 def loose_symbols(wheel: Path) -> list[str]:

@@ -23,19 +23,19 @@ BEGIN, END = "<!-- generated: packages of the page -->\n", "<!-- end of packages
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    told = parser.parse_args()
+    args = parser.parse_args()
     packages = bundled()
     text = NOTICES.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     committed, _, after = rest.partition(END)
-    if told.check and not (WEB / "node_modules").is_dir():
+    if args.check and not (WEB / "node_modules").is_dir():
         is_fresh = committed.startswith(table(packages))
     else:
         made = table(packages) + licences(packages)
         is_fresh = committed == made
-        if not told.check:
+        if not args.check:
             NOTICES.write_text(before + BEGIN + made + END + after, encoding="utf-8")
-    if told.check and not is_fresh:
+    if args.check and not is_fresh:
         raise SystemExit(f"{NOTICES.name} is not of the packages of {WEB.name}/: run tools/wheel_notices.py")
 
 

@@ -27,7 +27,7 @@ OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
 HIDDEN = 0x8000  # in the number of a symbol's version: not the one that is linked with
 
-# glibc says since 2.32 whether a process has one thread, and libstdc++ asks where it is told so. Here it may have more.
+# Since 2.32 glibc exports whether a process has one thread, and libstdc++ reads it. Assume several threads.
 SINGLE_THREADED = "#pragma once\nconstexpr char __libc_single_threaded = 0;\n"
 
 YOUNG_SYMBOLS = """\
@@ -73,13 +73,11 @@ class Symbol:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=("x86_64", "aarch64"), required=True)
-    parser.add_argument(
-        "--out", type=Path, required=True, help="a folder; `toolchain.cmake` in it is what CMake is told"
-    )
-    parser.add_argument("--gxx", help="the g++ whose libstdc++ is used; that of the target unless told")
-    told = parser.parse_args()
-    gxx = told.gxx or own_gxx(told.target)
-    write(told.target, told.out.resolve(), gxx)
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write `toolchain.cmake` to")
+    parser.add_argument("--gxx", help="use the libstdc++ of this g++ (default: the target's)")
+    args = parser.parse_args()
+    gxx = args.gxx or own_gxx(args.target)
+    write(args.target, args.out.resolve(), gxx)
 
 
 def own_gxx(machine: str) -> str:

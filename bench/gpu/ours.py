@@ -68,7 +68,7 @@ def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
 
 
 def _slot(device: Any) -> dict[str, int]:
-    """Where faults are told."""
+    """The slot for faults."""
     from rowgrad._catalog.spec import CATALOG
 
     fault = device.ledger.take(CATALOG["SparseSegmentMeanGrad"], True)
@@ -97,24 +97,24 @@ def dense_call(batch: Batch) -> Work:
     """`SparseSegmentMeanGrad`."""
     import rowgrad as rg
 
-    told = (batch.grad, batch.indices, batch.segment_ids, batch.case.V)
-    return lambda: rg.raw_ops.SparseSegmentMeanGrad(*told, order="blocked")
+    args = (batch.grad, batch.indices, batch.segment_ids, batch.case.V)
+    return lambda: rg.raw_ops.SparseSegmentMeanGrad(*args, order="blocked")
 
 
 def rows_call(batch: Batch) -> Work:
     """`SparseSegmentMeanGradV2`."""
     import rowgrad as rg
 
-    told = (batch.grad, batch.indices, batch.segment_ids, batch.case.V)
-    return lambda: rg.raw_ops.SparseSegmentMeanGradV2(*told, order="blocked")
+    args = (batch.grad, batch.indices, batch.segment_ids, batch.case.V)
+    return lambda: rg.raw_ops.SparseSegmentMeanGradV2(*args, order="blocked")
 
 
 def forward_call(batch: Batch) -> Work:
     """`SparseSegmentMeanWithNumSegments`."""
     import rowgrad as rg
 
-    told = (batch.table, batch.indices, batch.segment_ids, batch.case.bags)
-    return lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(*told)
+    args = (batch.table, batch.indices, batch.segment_ids, batch.case.bags)
+    return lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(*args)
 
 
 def planned(batch: Batch, kind: str) -> Work:
@@ -132,8 +132,8 @@ def fused(batch: Batch) -> Work:
 
     weight = torch.nn.Parameter(batch.table.clone())
     optimizer = RowWiseAdagrad([weight], lr=1e-6)
-    told = (weight, batch.grad, batch.indices, batch.segment_ids, "mean")
-    return lambda: optimizer.update_from_bags(*told, order="blocked")
+    args = (weight, batch.grad, batch.indices, batch.segment_ids, "mean")
+    return lambda: optimizer.update_from_bags(*args, order="blocked")
 
 
 KERNELS: dict[str, Callable[[Batch], Work]] = {"dense": dense_grad, "rows": rows_grad, "forward": forward}

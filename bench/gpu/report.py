@@ -45,8 +45,8 @@ def machine(device: torch.device) -> dict[str, Any]:
 def _asked(field: str) -> str:
     command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-        return told.strip().splitlines()[0]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        return output.strip().splitlines()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         return "unknown"
 

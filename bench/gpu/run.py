@@ -35,9 +35,9 @@ KINDS = ("dense", "rows", "forward", "planned dense", "planned rows", "fused")
 class Run:
     """One run of the benchmark."""
 
-    def __init__(self, told: argparse.Namespace) -> None:
-        self.told = told
-        self.device = torch.device(told.device)
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.device = torch.device(args.device)
         self.is_cuda = self.device.type == "cuda"
         self.begun = time.perf_counter()
         self.failed = 0
@@ -48,7 +48,7 @@ class Run:
 
     def clock(self, name: str, work: Work, runs: int = 0) -> Timing:
         """Time by the clock of this name; without a CUDA device there is but one."""
-        runs = runs or self.told.repeat
+        runs = runs or self.args.repeat
         return CLOCKS[name](work, runs) if self.is_cuda else on_host(work, min(runs, 3))
 
     def attempt(self, what: str, do: Callable[[], Any]) -> Any:
@@ -125,28 +125,28 @@ class Run:
         """The least an update takes; Triton measures it."""
         from rewriting import rewrite
 
-        return rewrite(batch, partial(self.clock, "queued"), self.told.repeat)
+        return rewrite(batch, partial(self.clock, "queued"), self.args.repeat)
 
     def case(self, number: int, dtype: str, copy: float) -> dict[str, Any]:
         """Everything about one case in one dtype."""
         case = CASES[number - 1]
-        case = case.shrunk(self.told.shrink) if self.told.shrink > 1 else case
-        batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.told.ids))
+        case = case.shrunk(self.args.shrink) if self.args.shrink > 1 else case
+        batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.args.ids))
         moved: dict[str, Any] = floors.least_bytes(batch)
         for by in moved.values():
             by.update({f"{k} ms": v / copy / 1e6 for k, v in list(by.items())})
         found: dict[str, Any] = {
             "ids": batch.N, "unique": batch.unique, "ours": {}, "torch": {},
-            "floors": {"bytes": moved, "gather": floors.gather(batch, partial(self.clock, "queued"), self.told.repeat)},
+            "floors": {"bytes": moved, "gather": floors.gather(batch, partial(self.clock, "queued"), self.args.repeat)},
         }  # fmt: skip
-        if "fused" in self.told.kinds:
+        if "fused" in self.args.kinds:
             rewritten = self.attempt("rewriting", partial(self.rewrite, batch))
             found["floors"]["rewrite"] = rewritten
         self.say(f"{case.name}, {dtype}: {batch.N} ids, {batch.unique} distinct")
         wanted: dict[str, Any] = {}
-        for kind in self.told.kinds:
+        for kind in self.args.kinds:
             about = "forward" if kind == "forward" else "dense"
-            if self.told.check and kind != "fused" and about not in wanted:
+            if self.args.check and kind != "fused" and about not in wanted:
                 wanted[about] = answers.expected(batch, about)
             found["ours"][kind] = self.ours(batch, kind, wanted.get(about) if kind != "fused" else None)
             found["torch"][kind] = self.theirs(batch, kind)
@@ -170,7 +170,7 @@ def shown(cells: dict[str, Any]) -> str:
 def main() -> int:
     """Run what was asked for; 1 if anything failed or was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; all unless told")
+    parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
     parser.add_argument("--dtypes", default="float32", help="of the values, such as float32,bfloat16,float16")
     parser.add_argument("--ids", default="int32", choices=("int32", "int64"), help="dtype of ids and segment ids")
@@ -180,31 +180,31 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="cpu tries the script out")
     parser.add_argument("--shrink", type=int, default=1, help="cases so many times smaller, to try the script out")
     parser.add_argument("--no-check", dest="check", action="store_false", help="leave out the comparison of answers")
-    told = parser.parse_args()
-    told.kinds = told.kinds.split(",")
-    unknown = [k for k in told.kinds if k not in KINDS]
+    args = parser.parse_args()
+    args.kinds = args.kinds.split(",")
+    unknown = [k for k in args.kinds if k not in KINDS]
     if unknown:
         parser.error(f"no such kind: {', '.join(unknown)}")
-    numbers = [int(n) for n in told.only.split(",") if n] or [case.number for case in CASES]
+    numbers = [int(n) for n in args.only.split(",") if n] or [case.number for case in CASES]
     if not all(1 <= n <= len(CASES) for n in numbers):
         parser.error(f"cases are 1 to {len(CASES)}")
-    if told.device.startswith("cuda") and not torch.cuda.is_available():
+    if args.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; --device cpu --shrink 1000 tries the script out")
-    if told.repeat < 1 or told.shrink < 1:
+    if args.repeat < 1 or args.shrink < 1:
         parser.error("--repeat and --shrink are 1 or more")
     sys.path.insert(0, str(ROOT / "src"))
-    run = Run(told)
-    options = {"ids": told.ids, "repeat": told.repeat, "shrink": told.shrink, "answers compared": told.check}
-    report = Report(told.out, told.name, machine(run.device), options)
-    if told.shrink > 1:
+    run = Run(args)
+    options = {"ids": args.ids, "repeat": args.repeat, "shrink": args.shrink, "answers compared": args.check}
+    report = Report(args.out, args.name, machine(run.device), options)
+    if args.shrink > 1:
         report.data["elsewhere"] += " The cases were shrunk, so no figure here can be compared with those."
     run.say(f"{report.data['machine']}")
-    rates = floors.bandwidths(run.device, partial(run.clock, "queued"), told.repeat, (1 << 30) // told.shrink)
+    rates = floors.bandwidths(run.device, partial(run.clock, "queued"), args.repeat, (1 << 30) // args.shrink)
     report.data["bandwidth GB/s"] = rates
     run.say(f"GB/s: {rates}")
     for number in numbers:
-        for dtype in told.dtypes.split(","):
-            case = CASES[number - 1].shrunk(told.shrink) if told.shrink > 1 else CASES[number - 1]
+        for dtype in args.dtypes.split(","):
+            case = CASES[number - 1].shrunk(args.shrink) if args.shrink > 1 else CASES[number - 1]
             report.add(case, dtype, run.case(number, dtype, rates["copy"]))
     run.say(f"written: {report.path}" + (f"; {run.failed} failed or wrong" if run.failed else ""))
     return 1 if run.failed else 0

@@ -27,8 +27,8 @@ _OPTIONS = ("-std=c++20", "-Og", "-fPIC", "-shared", "-ffp-contract=off", "-w", 
 def unit_of(file: str, kernels: Sequence[Kernel]) -> str:
     """All kernels of one file in all their forms, found by name."""
     entries = "".join(
-        f'  if (!std::strcmp(name, "{kernel.signature(form)}")) return [](const void* told) '
-        f"{{ {kernel.signature(form)}(*static_cast<const {kernel.struct}*>(told)); }};\n"
+        f'  if (!std::strcmp(name, "{kernel.signature(form)}")) return [](const void* args) '
+        f"{{ {kernel.signature(form)}(*static_cast<const {kernel.struct}*>(args)); }};\n"
         for kernel in kernels
         for form in kernel.forms
     )
@@ -36,8 +36,8 @@ def unit_of(file: str, kernels: Sequence[Kernel]) -> str:
         f'#include "{file}"\nusing namespace rowgrad;\nusing Body = void (*)(const void*);\n'
         f"static Body find(const char* name) {{\n{entries}  return nullptr;\n}}\n"
         'extern "C" int run(const char* name, unsigned x, unsigned y, unsigned threads, long shared, long seed, '
-        "const void* told) {\n  const Body body = find(name);\n  if (!body) return 1;\n"
-        "  emulated::run_grid({x, y}, {threads}, shared, seed, [&] { body(told); });\n  return 0;\n}\n"
+        "const void* args) {\n  const Body body = find(name);\n  if (!body) return 1;\n"
+        "  emulated::run_grid({x, y}, {threads}, shared, seed, [&] { body(args); });\n  return 0;\n}\n"
     )
 
 

@@ -101,8 +101,8 @@ def test_forwards(size: int, columns: int) -> None:
         if dtype.is_floating_point:
             op = f"SparseSegment{reduce}GradGrad"
             shuffled = arguments | {"segment_ids": segments[torch.randperm(size, generator=drawn)]}
-            told = shuffled | {"num_segments": bags}
-            assert same_bits(emulate(op, told, seed=number)[0], on_cpu(op, told)[0]), (op, dtype)
+            given = shuffled | {"num_segments": bags}
+            assert same_bits(emulate(op, given, seed=number)[0], on_cpu(op, given)[0]), (op, dtype)
 
 
 BAD = [

@@ -463,7 +463,7 @@ def test_async_the_next_call_raises(table: Tensor) -> None:
         rg.raw_ops.GatherRows(table, BAD)
         error = refusal(rgt.synchronize)
         assert facts(error) == facts(expected)
-        rgt.synchronize()  # it is told once
+        rgt.synchronize()  # an error is raised once
         assert rg.raw_ops.GatherRows(table, [3]).tolist() == [[1.0, 1.0]]
 
 

@@ -46,7 +46,7 @@ def values(draw: random.Random, dtype: torch.dtype) -> int:
 def corrupted(op: Op, inputs: dict[str, Any], draw: random.Random) -> tuple[dict[str, Any], str]:
     """A copy with something spoilt, and what."""
     bad = {k: v.clone() if isinstance(v, Tensor) else v for k, v in inputs.items()}
-    told = []
+    changes = []
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         name = draw.choice([k for k, v in bad.items() if not (isinstance(v, Tensor) and v.dtype.is_floating_point)])
         value = bad[name]
@@ -57,22 +57,22 @@ def corrupted(op: Op, inputs: dict[str, Any], draw: random.Random) -> tuple[dict
             else:
                 at = draw.randrange(len(value))
                 bad[name] = [size if i == at else v for i, v in enumerate(value)]
-            told.append(f"{name} {bad[name]}")
+            changes.append(f"{name} {bad[name]}")
         elif value.numel() and value.dtype != torch.bool:
             way = draw.choice(("value", "value", "shuffled", "shorter"))
             if way == "value":
                 at = draw.randrange(value.numel())
                 value.view(-1)[at] = values(draw, value.dtype)
-                told.append(f"{name}[{at}] = {value.view(-1)[at].item()}")
+                changes.append(f"{name}[{at}] = {value.view(-1)[at].item()}")
             elif way == "shuffled":
                 order = list(range(value.shape[0])) if value.ndim else [0]
                 draw.shuffle(order)
                 bad[name] = value[order] if value.ndim else value
-                told.append(f"{name} shuffled")
+                changes.append(f"{name} shuffled")
             elif value.ndim:
                 bad[name] = value[: draw.randrange(value.shape[0])].clone()
-                told.append(f"{name} cut to {bad[name].shape[0]}")
-    return bad, ", ".join(told)
+                changes.append(f"{name} cut to {bad[name].shape[0]}")
+    return bad, ", ".join(changes)
 
 
 def test_corrupted_inputs_are_judged_as_on_the_cpu() -> None:

@@ -54,8 +54,8 @@ def test_steps_have_the_bits_of_the_cpu() -> None:
             results = []
             for there in (False, True):
                 given = {k: v.to(DEVICE) if there else v for k, v in inputs.items()}
-                told = how | ({"weights": given["weights"]} if weighted else {})
-                results.append(stepped(make, table.to(DEVICE) if there else table, given, told, combiner, plan))
+                options = how | ({"weights": given["weights"]} if weighted else {})
+                results.append(stepped(make, table.to(DEVICE) if there else table, given, options, combiner, plan))
             if not all(map(same_bits, *results)):
                 shapes = {k: tuple(v.shape) for k, v in inputs.items()}
                 failures.append(f"{number} {make.__name__} {dtype} {shapes} {how} {combiner}: {difference(*results)}")

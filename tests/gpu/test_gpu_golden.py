@@ -80,7 +80,7 @@ def test_errors() -> None:
         elif not about_dtype and error.message != case.error["message"]:
             failures.append(f"{case}: {error.message!r}, not {case.error['message']!r}")
         elif error.op != case.op:
-            failures.append(f"{case}: told of {error.op}")
+            failures.append(f"{case}: the error names {error.op}")
     assert len(seen) > 100 // STRIDE, f"only {len(seen)} cases were run"
     none_of(failures, len(seen))
 

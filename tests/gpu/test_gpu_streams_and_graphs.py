@@ -131,7 +131,7 @@ def test_errors_come_with_the_next_call_or_when_asked_for() -> None:
         call(op, bad, **attrs_of(op))  # it is queued
         _, error = refusal_of(synchronize)
         assert isinstance(error, InvalidArgumentError), repr(error)
-        synchronize()  # it was told once
+        synchronize()  # the error was raised once
         call(op, bad, **attrs_of(op))
         torch.cuda.synchronize()
         _, error = refusal_of(call, op, good, **attrs_of(op))

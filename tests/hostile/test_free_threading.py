@@ -80,10 +80,10 @@ def answer(k):
     from samples import sample
 
     names = [op.name for op in CATALOG.values() if op.layer != "graph"]
-    told = {{}}
+    results = {{}}
     for name in order.sample(names, len(names)):
         result = OPS[name](**sample(name, np.random.default_rng(5)))
-        told[name] = [np.asarray(r).tobytes() for r in (result if isinstance(result, tuple) else (result,))]
+        results[name] = [np.asarray(r).tobytes() for r in (result if isinstance(result, tuple) else (result,))]
         if k % 8 == 0:
             rg.set_num_threads(1 + order.randrange(4))
     root = graph.Scope.new_root_scope()
@@ -91,10 +91,10 @@ def answer(k):
     bags = graph.ops.SparseSegmentSum(root, table, [0, 3, 3], [0, 0, 1])
     grown = graph.ops.AssignAdd(root, table, np.full((4, 2), 0.5))
     session = graph.ClientSession(root)
-    told["runs"] = [session.run([bags, grown])[0].tobytes() for _ in range(3)]
-    told["table"] = session.variables["table"].tobytes()
+    results["runs"] = [session.run([bags, grown])[0].tobytes() for _ in range(3)]
+    results["table"] = session.variables["table"].tobytes()
     functions[k] = [OPS[name] for name in names] + [graph.ops.function_of(op) for op in CATALOG]
-    return hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(results.items())).encode()).hexdigest()
 
 def work(k):
     try:

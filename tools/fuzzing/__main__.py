@@ -39,8 +39,8 @@ def build(levels: str, names: list[str]) -> Path:
     if not (folder / "build.ninja").exists():
         compiler = importlib.import_module("fuzz_clang").compiler()
         given = {"ROWGRAD_FUZZ": "ON", "ROWGRAD_FUZZ_LEVELS": levels, "CMAKE_CXX_COMPILER": compiler}
-        told = [f"-D{name}={value}" for name, value in (given | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
-        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *told], log)
+        definitions = [f"-D{name}={value}" for name, value in (given | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
+        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *definitions], log)
     jobs = os.environ.get("JOBS") or str(min(2, os.cpu_count() or 1))
     if names:
         _logged([cmake, "--build", str(folder), "-j", jobs, "--target", *(f"fuzz_{n}" for n in names)], log)

@@ -212,7 +212,7 @@ def checkpoint(data: bytes) -> None:
                 dtype, shape = found.dtype(name), found.shape(name)
                 if int(np.prod([float(d) for d in shape])) <= MOST_ELEMENTS:
                     read = found.read(name)
-                    hold(read.dtype == dtype and read.shape == shape, f"{name!r} is another than was told")
+                    hold(read.dtype == dtype and read.shape == shape, f"{name!r}: not the listed dtype and shape")
 
 
 # -- Studio ----------------------------------------------------------------------------------------------------------

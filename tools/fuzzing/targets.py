@@ -68,9 +68,9 @@ class Target:
     def again(self, finding: Path) -> str:
         """The command that runs one input."""
         replay = ["--replay"] if self.kind == "reader" else []
-        told = [f"{name}={value}" for name, value in self.environment.items()]
+        settings = [f"{name}={value}" for name, value in self.environment.items()]
         words = [*self.command, *replay, str(finding)]
-        return shlex.join(told + [str(Path(w).relative_to(ROOT)) if w.startswith(f"{ROOT}/") else w for w in words])
+        return shlex.join(settings + [str(Path(w).relative_to(ROOT)) if w.startswith(f"{ROOT}/") else w for w in words])
 
 
 def levels() -> list[str]:
