@@ -17,7 +17,7 @@ from rowgrad._runtime.arrays import admit
 from rowgrad.raw_ops import OPS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-from docs_calls import bound_example
+from docs_examples import bound_example
 from docs_formulas import formula
 
 FAMILIES = ("Sparse segment", "Weighted segment", "Plan", "Rows")

@@ -20,8 +20,8 @@ from rowgrad import raw_ops
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InternalError, InvalidArgumentError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-fuzz = importlib.import_module("fuzz")
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "fuzzing"))
+fuzz = importlib.import_module("random_calls")
 
 NOT_MODELLED = ("dtype", "out-of-memory", "thresh-complex")
 
@@ -174,7 +174,7 @@ def test_fuzzer_names_the_call_a_child_died_in(capsys: pytest.CaptureFixture[str
     assert fuzz.run(options, die) == 1
     said = capsys.readouterr().out
     assert f"exit code {-signal.SIGSEGV}" in said
-    assert "tools/fuzz.py --seed 5 --only 7 --op RowDot" in said
+    assert "tools/fuzzing/random_calls.py --seed 5 --only 7 --op RowDot" in said
     assert "0 passed, 1 failed" in said
 
 

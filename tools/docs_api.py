@@ -1,7 +1,7 @@
-"""A Sphinx extension: the block `{api} rowgrad.sparse` with one name a line becomes their signatures and docstrings.
+"""A Sphinx extension: the block `{api} rowgrad.sparse` with one name per line becomes signatures and docstrings.
 
-Everything is asked of the imported module when the site is built, so there is nothing that could be stale. Docstrings
-are Markdown; sessions in them (`>>>`) are shown as code.
+They are read from the imported module when the site is built, so they cannot be stale. Docstrings are Markdown;
+sessions in them (`>>>`) are shown as code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The formula of every op, as the reference pages show it. Ops of a family share one line.
+"""The formula of every op, for the reference pages. Ops of a family share one line.
 
 n(s) is the number of ids in segment s; sums run over the positions i of a batch, in the order of docs/orders.md.
 """

@@ -1,4 +1,4 @@
-"""The list of docs/gallery.md: every page of examples/pages, what it shows, and drawings of some."""
+"""Generate the list on docs/gallery.md: every page of examples/pages, its subject, and drawings of some."""
 
 from __future__ import annotations
 

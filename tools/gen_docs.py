@@ -1,10 +1,10 @@
-"""Writes docs/ops/*.md and the pictures in docs/images/ops from the catalogue, and the generated parts of other pages.
+"""Write docs/ops/*.md and docs/images/ops from the catalogue, and the generated parts of other pages.
 
-Every example is executed, and what is shown is what came out. Gradients are found by running each op's adjoint on
-its example and watching which ops it calls, so a page cannot tell another story than the code.
+Every example is executed, and the page shows its output. Gradients are found by running each op's adjoint on its
+example and recording the ops that it calls, so that a page cannot contradict the code.
 
     python tools/gen_docs.py            write the pages
-    python tools/gen_docs.py --check    say which are stale, and exit 1 if any is
+    python tools/gen_docs.py --check    list stale pages, and exit with 1 if there are any
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import docs_counted
+import docs_benchmark_tables
+import docs_exact_counts
 import docs_gallery
-import docs_measured
 import numpy as np
-from docs_calls import bound_example, run_example, value_of
-from docs_errors import refusals
+from docs_examples import bound_example, run_example, value_of
 from docs_formulas import formula
-from docs_pictures import picture
+from docs_op_diagrams import picture
+from docs_op_errors import refusals
 
 import rowgrad as rg
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG, Arg, Call, Derived, Op
@@ -428,9 +428,9 @@ def readme_parts() -> dict[str, str]:
 
 PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
     "README.md": readme_parts,
-    "docs/exact.md": docs_counted.parts,
+    "docs/exact.md": docs_exact_counts.parts,
     "docs/gallery.md": docs_gallery.parts,
-    "docs/performance.md": docs_measured.parts,
+    "docs/performance.md": docs_benchmark_tables.parts,
 }
 
 

@@ -1,9 +1,9 @@
-"""Writes the type stubs of `rowgrad.raw_ops`, `rowgrad.dense_ops` and `rowgrad.graph.ops` from the catalogue.
+"""Write the type stubs of `rowgrad.raw_ops`, `rowgrad.dense_ops` and `rowgrad.graph.ops` from the catalogue.
 
-These modules make their functions at run time, which no type checker and no editor can see.
+These modules create their functions at run time, where type checkers and editors cannot see them.
 
     python tools/gen_stubs.py            write the stubs
-    python tools/gen_stubs.py --check    say which are stale, and exit 1 if any is
+    python tools/gen_stubs.py --check    list stale stubs, and exit with 1 if there are any
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     tools/gpu_build.py            on the target machine: build `_core` with CMake, unless build/gpu has it already
 
 The result is cached in build/gpu, which can be copied to the next machine. The cache key is a hash of the sources,
-because copying does not preserve modification times. The tool also writes a `dist-info` folder beside the package, as an
+because copying does not preserve modification times. A `dist-info` folder is written beside the package, as an
 installation would: `importlib.metadata` needs it to find the runners.
 """
 

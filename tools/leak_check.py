@@ -1,12 +1,12 @@
-"""Calls every op again and again and watches the memory of the process.
+"""Call every op repeatedly and check that the memory of the process does not grow.
 
-    tools/leak_check.py                                a million mixed calls on NumPy arrays, refusals among them
-    tools/leak_check.py --runner torch --calls 100000  the same on tensors; --runner jax on JAX's arrays
-    tools/leak_check.py --each 50                      each call fifty times, and what it leaves behind
+    tools/leak_check.py                                a million mixed calls on NumPy arrays, some of them invalid
+    tools/leak_check.py --runner torch --calls 100000  the same on torch tensors; --runner jax on JAX arrays
+    tools/leak_check.py --each 50                      each call fifty times, listing calls that leave memory behind
 
-After a warm-up the resident memory is looked at twenty times. Growth is what the last quarter of the looks has more
-than the first quarter, by their medians: more than `--most` bytes, and the exit status is 1. With `--each` the blocks
-of Python's allocator and the bytes of malloc's are counted instead: a call that leaves a block each time is named.
+After a warm-up the resident memory is sampled twenty times. Growth is the median of the last quarter of the samples
+minus the median of the first quarter; the exit status is 1 if it exceeds `--most` bytes. `--each` instead counts the
+blocks of Python's allocator and the bytes of malloc, and names every call that leaves a block behind each time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Writes tests/golden/checkpoints with TensorFlow: small checkpoints of every kind, and the values in them.
+"""Write tests/golden/checkpoints with TensorFlow: small checkpoints of every kind, and the values in them.
 
     python tools/record_checkpoints.py [folder]
 
-TensorFlow is needed here and nowhere else. `expected.npz` holds each tensor under `<checkpoint>:<name>`; bfloat16 as
-its 16 bits, strings in fixed width.
+TensorFlow is needed only here. `expected.npz` holds each tensor under `<checkpoint>:<name>`; bfloat16 as its 16 bits,
+strings with a fixed width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Record what TensorFlow's optimizers do to tables, into tests/golden/updates.npz. Needs TensorFlow.
+"""Record how TensorFlow's optimizers update tables, in tests/golden/updates.npz. Needs TensorFlow.
 
-Adagrad is the raw op ResourceSparseApplyAdagradV2; Adam the sparse rule of tf.compat.v1.train.AdamOptimizer, with the
-learning rate each step had after TensorFlow's own correction of its bias.
+Adagrad is the raw op ResourceSparseApplyAdagradV2. Adam is the sparse rule of tf.compat.v1.train.AdamOptimizer, with
+the learning rate of each step after TensorFlow's bias correction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of Studio for the documentation: `make screenshots`. No window is opened."""
+"""Take the screenshots of Studio for the documentation, headless: `make screenshots`."""
 
 from __future__ import annotations
 

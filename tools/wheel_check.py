@@ -1,10 +1,9 @@
-"""Install a wheel into clean environments, as somebody who has no compiler would, and see that it works.
+"""Install a wheel into clean environments, as a user without a compiler would, and check that it works.
 
     tools/wheel_check.py dist/rowgrad-….whl --pythons "python3.11 python3.13"
 
-Without --pythons: Python 3.11 and every newer one on the path, and those pyenv keeps. Each environment is made in a
-folder for the time being, outside the source tree, and its path holds nothing but its own programs.
-tools/wheel_inside.py says what is checked there.
+Without --pythons: Python 3.11 and every newer one on the path or installed by pyenv. Each environment is in a temporary
+folder outside the source tree, and its PATH holds only its own programs. tools/wheel_self_check.py has the checks.
 """
 
 from __future__ import annotations
@@ -80,10 +79,10 @@ def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: in
     work.mkdir()
     shutil.copytree(ROOT / "tests" / "golden", work / "golden")
     shutil.copy(ROOT / "tests" / "golden_cases.py", work)
-    shutil.copy(ROOT / "tools" / "wheel_inside.py", work)
+    shutil.copy(ROOT / "tools" / "wheel_self_check.py", work)
     shutil.copy(ROOT / "tools" / "wheel_typed_program.py", work / "typed_program.py")
     options = ["--every", str(every), *(["--types"] if with_types else [])]
-    done = subprocess.run([inside, str(work / "wheel_inside.py"), *options], cwd=work, env=environment)
+    done = subprocess.run([inside, str(work / "wheel_self_check.py"), *options], cwd=work, env=environment)
     if done.returncode:
         raise SystemExit(f"{wheel.name} does not work with {python}")
 

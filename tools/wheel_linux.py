@@ -1,10 +1,10 @@
-"""Build a Linux wheel that runs since glibc 2.28, on any Linux and without a container, and check that it is one.
+"""Build a Linux wheel for glibc 2.28 and later, on any Linux and without a container, and check it.
 
     tools/wheel_linux.py --arch x86_64 --out dist
 
-tools/zig_toolchain.py says what compiles it. An extension is linked while Python's symbols are still missing, so one
-that old libraries have not would pass as well: what is left open here and is not Python's is refused. auditwheel
-reads which versions of the others are needed, and names the wheel.
+tools/zig_toolchain.py writes the toolchain. Python's symbols are undefined when an extension is linked, so symbols that
+old libraries lack would pass unnoticed: this tool rejects undefined symbols that are not Python's. auditwheel reads
+which versions of the libraries are needed, and names the wheel.
 """
 
 from __future__ import annotations

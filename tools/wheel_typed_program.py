@@ -1,4 +1,4 @@
-"""A program as a user writes it: `mypy --strict` judges it against the types an installed rowgrad has."""
+"""A program as a user writes it; `mypy --strict` checks it against the types of an installed rowgrad."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Write a CMake toolchain that compiles for an old glibc with Zig's Clang, whatever Linux this is.
+"""Write a CMake toolchain that compiles for an old glibc with Zig's Clang, on any Linux.
 
     tools/zig_toolchain.py --target x86_64 --out build/zig-x86_64
 
-Zig brings the C library of any age. The C++ library must be libstdc++, because nanobind's backend, with which `_core`
-exchanges exceptions, uses that; Zig has only libc++. So its headers are those of g++, and what is linked is a stand-in
-with the symbols that libstdc++ had when the oldest system was new: a younger one stays open when `_core` is
-linked, which tools/wheel_linux.py sees. The few that g++'s headers need anyway are in `young_symbols.cpp`, which this
-writes too.
+Zig ships the C library of any version. The C++ library must be libstdc++, because `_core` exchanges exceptions with
+nanobind's backend, which uses it; Zig has only libc++. So the headers are those of g++, and the linked library is a
+stub with the symbols of the libstdc++ of the oldest supported system: a newer symbol stays undefined when `_core` is
+linked, and tools/wheel_linux.py reports it. This tool also writes `young_symbols.cpp`, with the few newer symbols that
+g++'s headers need anyway.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Eleven batches of bags, drawn on the device, and what others took for them on another machine of the same kind."""
+"""Eleven batches of bags, generated on the device, with times published for other libraries on a similar machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, as JSON and as a table in Markdown, with the facts of the machine."""
+"""Write the measurements as JSON and as a Markdown table, with a description of the machine."""
 
 from __future__ import annotations
 

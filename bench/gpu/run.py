@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import answers
-import floors
-import ours
-import theirs
+import accuracy
+import bandwidth
+import rowgrad_calls
 import torch
+import torch_calls
 from cases import CASES, Batch, make
 from report import Report, machine
 from timing import CLOCKS, Timing, Work, on_host
@@ -55,7 +55,7 @@ class Run:
         """What `do` gives; or a word and the reason, so that the rest is measured all the same."""
         try:
             return do()
-        except ours.MissingError as error:
+        except rowgrad_calls.MissingError as error:
             return f"missing: {error}"
         except Exception as error:
             self.failed += 1
@@ -65,11 +65,11 @@ class Run:
                 torch.cuda.synchronize()  # a device that is lost says so here, and ends the run
             return f"failed: {type(error).__name__}: {error}"
 
-    def ours(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
+    def time_rowgrad(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
         """Every way of one kind of rowgrad's."""
         found: dict[str, Any] = {}
-        if kind in ours.KERNELS:
-            work = self.attempt(f"{kind}, kernels", partial(ours.KERNELS[kind], batch))
+        if kind in rowgrad_calls.KERNELS:
+            work = self.attempt(f"{kind}, kernels", partial(rowgrad_calls.KERNELS[kind], batch))
             if callable(work):
                 found["answer"] = self.judge(work, kind, wanted, batch)
                 for name in CLOCKS:
@@ -78,7 +78,7 @@ class Run:
             else:
                 found["graph"] = work
         work = None
-        call = self.attempt(f"{kind}, call", partial(ours.CALLS[kind], batch))
+        call = self.attempt(f"{kind}, call", partial(rowgrad_calls.CALLS[kind], batch))
         if callable(call):
             found["call answer"] = self.judge(call, kind, wanted, batch)
             clocks = {"call": "eager", "call queued": "queued"}
@@ -98,24 +98,24 @@ class Run:
 
         def compare() -> float | None:
             got = work()
-            return None if got is None else answers.error_of(got, kind, wanted)
+            return None if got is None else accuracy.error_of(got, kind, wanted)
 
         error = self.attempt(f"{kind}, answer", compare)
         if error is None:
             return {"is": "not compared"}
-        if isinstance(error, float) and error <= answers.ALLOWED[batch.grad.dtype]:
+        if isinstance(error, float) and error <= accuracy.ALLOWED[batch.grad.dtype]:
             return {"is": "right", "error": error}
         if isinstance(error, float):
             self.failed += 1
             self.say(f"WRONG {kind}: differs by {error:.2e} of the largest element")
         return {"is": "wrong", "error": error}
 
-    def theirs(self, batch: Batch, kind: str) -> dict[str, Any]:
+    def time_torch(self, batch: Batch, kind: str) -> dict[str, Any]:
         """torch in this run."""
-        if kind not in theirs.WORK:
+        if kind not in torch_calls.WORK:
             return {}
         found = {}
-        work = self.attempt(f"torch {kind}", partial(theirs.WORK[kind], batch))
+        work = self.attempt(f"torch {kind}", partial(torch_calls.WORK[kind], batch))
         for name in ("queued", "eager"):
             timed = self.attempt(f"torch {kind}, {name}", partial(self.clock, name, work)) if callable(work) else work
             found[name] = timed.as_dict() if isinstance(timed, Timing) else timed
@@ -123,7 +123,7 @@ class Run:
 
     def rewrite(self, batch: Any) -> dict[str, float]:
         """The least an update takes; Triton measures it."""
-        from rewriting import rewrite
+        from row_rewrite import rewrite
 
         return rewrite(batch, partial(self.clock, "queued"), self.args.repeat)
 
@@ -132,12 +132,13 @@ class Run:
         case = CASES[number - 1]
         case = case.shrunk(self.args.shrink) if self.args.shrink > 1 else case
         batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.args.ids))
-        moved: dict[str, Any] = floors.least_bytes(batch)
+        moved: dict[str, Any] = bandwidth.least_bytes(batch)
         for by in moved.values():
             by.update({f"{k} ms": v / copy / 1e6 for k, v in list(by.items())})
+        gathered = bandwidth.gather(batch, partial(self.clock, "queued"), self.args.repeat)
         found: dict[str, Any] = {
             "ids": batch.N, "unique": batch.unique, "ours": {}, "torch": {},
-            "floors": {"bytes": moved, "gather": floors.gather(batch, partial(self.clock, "queued"), self.args.repeat)},
+            "floors": {"bytes": moved, "gather": gathered},
         }  # fmt: skip
         if "fused" in self.args.kinds:
             rewritten = self.attempt("rewriting", partial(self.rewrite, batch))
@@ -147,9 +148,9 @@ class Run:
         for kind in self.args.kinds:
             about = "forward" if kind == "forward" else "dense"
             if self.args.check and kind != "fused" and about not in wanted:
-                wanted[about] = answers.expected(batch, about)
-            found["ours"][kind] = self.ours(batch, kind, wanted.get(about) if kind != "fused" else None)
-            found["torch"][kind] = self.theirs(batch, kind)
+                wanted[about] = accuracy.expected(batch, about)
+            found["ours"][kind] = self.time_rowgrad(batch, kind, wanted.get(about) if kind != "fused" else None)
+            found["torch"][kind] = self.time_torch(batch, kind)
             self.say(f"  {kind}: {shown(found['ours'][kind])}; torch: {shown(found['torch'][kind])}")
             if self.is_cuda:
                 torch.cuda.empty_cache()
@@ -199,7 +200,7 @@ def main() -> int:
     if args.shrink > 1:
         report.data["elsewhere"] += " The cases were shrunk, so no figure here can be compared with those."
     run.say(f"{report.data['machine']}")
-    rates = floors.bandwidths(run.device, partial(run.clock, "queued"), args.repeat, (1 << 30) // args.shrink)
+    rates = bandwidth.bandwidths(run.device, partial(run.clock, "queued"), args.repeat, (1 << 30) // args.shrink)
     report.data["bandwidth GB/s"] = rates
     run.say(f"GB/s: {rates}")
     for number in numbers:

@@ -1,8 +1,8 @@
-"""Three clocks for one callable on a CUDA device.
+"""Three ways to time a callable on a CUDA device.
 
-`graph`: it is recorded into a CUDA graph, whose replays are timed; `queued`: calls are queued behind a pause, so that
-the host is ahead and only the device's time is seen; `eager`: single calls on an idle device, with everything the host
-does. Buffers are the same in every run, so what fits the device's cache is found there.
+`graph` records it into a CUDA graph and times replays. `queued` queues calls behind a pause, so that the host is ahead
+and only the device's time counts. `eager` times single calls on an idle device, including all host work. All runs use
+the same buffers, so data that fits the device's cache is read from there.
 """
 
 from __future__ import annotations

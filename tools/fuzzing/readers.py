@@ -1,7 +1,7 @@
-"""What reads files that anybody may have written, each as a function of bytes.
+"""Every reader of untrusted files, as a function of bytes.
 
-Only the library's own errors may come out of them (`OpError`, which `PageError` is one of); whatever else does is a
-finding. Several files are one input: sections, parted by lines of `--`.
+A reader may raise only the library's own errors (`OpError` and its subclass `PageError`); any other exception is a
+finding. An input with several files is split into sections by lines of `--`.
 """
 
 from __future__ import annotations

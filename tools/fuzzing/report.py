@@ -1,4 +1,4 @@
-"""What a run came to, for people and for programs."""
+"""Write the outcome of a run as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import platform
 import time
 
-from target_runs import Outcome
+from run_target import Outcome
 from targets import WORK
 
 

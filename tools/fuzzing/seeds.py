@@ -1,6 +1,6 @@
-"""First inputs of the readers, from example pages and from what the library itself writes.
+"""Write initial inputs of the readers, from the example pages and from files that the library writes.
 
-They go to build/fuzz/corpus; runs grow them, and `--merge` keeps what is worth it in tests/corpus.
+They go to build/fuzz/corpus. Runs grow them there, and `--merge` copies the useful ones to tests/corpus.
 """
 
 from __future__ import annotations

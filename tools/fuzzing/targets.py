@@ -1,4 +1,4 @@
-"""The targets: what runs one, for how long, and how a finding of it is run again."""
+"""The fuzz targets: the command of each, its share of the time, and the command that repeats a finding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "fuzz"
 FINDINGS = WORK / "findings"
-READING = Path(__file__).with_name("reading_process.py")
+READING = Path(__file__).with_name("reader_process.py")
 KERNELS = [  # of cpp/fuzz; whether the row arithmetic, which there is for several levels, has a part in it
     ("segment_forward", True),
     ("segment_gradient", True),
@@ -101,4 +101,4 @@ def reader_targets() -> list[Target]:
 
 def reference_target() -> Target:
     """Calls of every op, held against tests/reference."""
-    return Target("reference", [sys.executable, str(ROOT / "tools" / "fuzz.py")], kind="reference")
+    return Target("reference", [sys.executable, str(Path(__file__).with_name("random_calls.py"))], kind="reference")

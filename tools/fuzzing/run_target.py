@@ -1,4 +1,4 @@
-"""Runs one target for some seconds, shows how far it is, and says what came of it."""
+"""Run one target for some seconds, show its progress and return the outcome."""
 
 from __future__ import annotations
 

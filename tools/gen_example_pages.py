@@ -1,6 +1,6 @@
-"""Write examples/pages: every worked example of tests/golden/blocks_examples.json as a page, and a few of our own.
+"""Write examples/pages: every worked example of tests/golden/blocks_examples.json as a page, and a few others.
 
-The recorded outputs of an example are found on its page: as pins of the block `op`, or as a block of the output's name.
+The recorded outputs of an example are on its page: as pins of the block `op`, or as a block named after the output.
 """
 
 from __future__ import annotations

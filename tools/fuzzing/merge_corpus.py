@@ -1,4 +1,4 @@
-"""What runs have grown, as few and as small inputs as reach the same: libFuzzer's -merge, into tests/corpus."""
+"""Minimise the corpus that runs have grown into tests/corpus with libFuzzer's -merge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from target_runs import python_path
+from run_target import python_path
 from targets import ROOT, Target
 
 LARGEST = 1 << 15  # bytes of one input that is committed

@@ -1,4 +1,4 @@
-"""What the memory of a device gives, measured, and the bytes each kind of work must move."""
+"""The measured memory bandwidth of a device, and the number of bytes that each kind of work must move."""
 
 from __future__ import annotations
 

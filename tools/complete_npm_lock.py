@@ -1,7 +1,8 @@
-"""Complete web/package-lock.json: `npm ci` wants every optional package listed, those of other systems as well.
+"""Complete web/package-lock.json with the optional packages of other systems, which `npm ci` requires.
 
-npm leaves out of the lock what it cannot find for another system than its own, and then refuses the lock. Run this
-after `npm install` has changed the lock. What is added has a version and the system it is for, which its name says.
+npm leaves packages out of the lock file that it cannot find for another system, and then rejects the file. Run this
+after `npm install` has changed the lock file. Added entries have a version and the system that the package's name
+states.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of JSON that leave it JSON: bytes alone would rarely come past the parser."""
+"""Mutations of JSON that keep it valid: random bytes rarely get past the parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of docs/exact.md, counted in the repository: none of them is typed."""
+"""Count the numbers on docs/exact.md in the repository, so that none of them is typed by hand."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def filled(text: str) -> str:
 
 
 def calls(path: str) -> int:
-    found = re.search(r"fuzz\.py --calls (\d+)", (ROOT / path).read_text(encoding="utf-8"))
+    found = re.search(r"random_calls\.py --calls (\d+)", (ROOT / path).read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{path} says no longer how many random calls are made")
     return int(found[1])

@@ -1,4 +1,4 @@
-"""Which rows go where: a drawing of a linear op on its example, as SVG.
+"""Draw a linear op on its example as SVG: which input rows contribute to which output rows.
 
 The drawing is derived from calls of the op: one row of an argument at a time is increased by 1, and every output that
 changes gets a line, labelled with the change.
@@ -14,7 +14,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
-from docs_calls import bound_example
+from docs_examples import bound_example
 
 from rowgrad._catalog.spec import Op
 from rowgrad._runtime.arrays import admit

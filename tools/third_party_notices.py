@@ -1,8 +1,8 @@
-"""Write the generated part of THIRD_PARTY_NOTICES.md: what Studio's page is bundled from, with the licences' own texts.
+"""Write the generated part of THIRD_PARTY_NOTICES.md: the packages in Studio's page, with their licence texts.
 
-tools/wheel_notices.py            from web/package-lock.json and web/node_modules (`make web-ready`)
-tools/wheel_notices.py --check    is the committed file what this would write? Without web/node_modules only the
-                                  names and versions are compared, which need no Node.js
+tools/third_party_notices.py            from web/package-lock.json and web/node_modules (`make web-ready`)
+tools/third_party_notices.py --check    check that the committed file is up to date; without web/node_modules only
+                                        names and versions are compared, which needs no Node.js
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
         if not args.check:
             NOTICES.write_text(before + BEGIN + made + END + after, encoding="utf-8")
     if args.check and not is_fresh:
-        raise SystemExit(f"{NOTICES.name} is not of the packages of {WEB.name}/: run tools/wheel_notices.py")
+        raise SystemExit(f"{NOTICES.name} is not of the packages of {WEB.name}/: run tools/third_party_notices.py")
 
 
 def bundled() -> dict[str, dict[str, Any]]:

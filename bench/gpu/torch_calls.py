@@ -1,4 +1,4 @@
-"""torch's side, in the same run: `embedding_bag` of mean bags, and its dense backward."""
+"""The benchmarked calls of torch: `embedding_bag` with mode "mean", and its dense backward."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Random calls of every kernel op, held bit for bit against tests/reference.
+"""Compare random calls of every kernel op bit for bit with tests/reference.
 
-    python tools/fuzz.py --calls 1000000 --seed 1 [--op SparseAdd] [--processes 2] [--only 4711]
+    python tools/fuzzing/random_calls.py --calls 1000000 --seed 1 [--op SparseAdd] [--processes 2] [--only 4711]
 
-Call number k of a seed is always the same call, whatever the number of processes. About half of the calls are
-corrupted; then class and message of the error are compared. Work is done in child processes, so a crash or a hang is
-a result like any other: it names the call, which `--only` runs again.
+Call number k of a seed is always the same call, for any number of processes. About half of the calls are corrupted;
+then the class and message of the error are compared. Child processes make the calls, so a crash or a hang is reported
+like any other failure: the report names the call, and `--only` repeats it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from golden_cases import same_bits
 from reference import Refusal, Unmodelled, reference
@@ -501,7 +501,8 @@ def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case,
             wanted = refusal
         except Unmodelled:
             continue
-        command = f"tools/fuzz.py --seed {seed} --only {number}" + (f" --op {op_name}" if op_name else "")
+        only_op = f" --op {op_name}" if op_name else ""
+        command = f"tools/fuzzing/random_calls.py --seed {seed} --only {number}{only_op}"
         case = Case(op, command, attrs, inputs, rng.choice((1, 2, 3, 8)), rng.random() < 0.1)
         if rng.random() < 0.5:
             case.disguises = maker.disguise(inputs)

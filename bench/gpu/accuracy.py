@@ -1,4 +1,4 @@
-"""Answers are looked at before times count: how far a result is from the same sum in float64."""
+"""Check results before their times count: the error against the same sum in float64."""
 
 from __future__ import annotations
 

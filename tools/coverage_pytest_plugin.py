@@ -1,4 +1,4 @@
-"""A plugin for pytest: `rowgrad._core` is the extension named by ROWGRAD_COUNTING_CORE, which counts its branches."""
+"""A pytest plugin that loads `rowgrad._core` from ROWGRAD_COUNTING_CORE, an extension that counts its branches."""
 
 from __future__ import annotations
 

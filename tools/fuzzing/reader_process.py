@@ -1,9 +1,9 @@
-"""One reader of `readers.py` under atheris, or replayed without it.
+"""Fuzz one reader of `readers.py` with atheris, or replay inputs without it.
 
-    python tools/fuzzing/reading_process.py literal -max_total_time=60 build/fuzz/corpus/literal tests/corpus/literal
-    python tools/fuzzing/reading_process.py literal --replay FILE…
+    python tools/fuzzing/reader_process.py literal -max_total_time=60 build/fuzz/corpus/literal tests/corpus/literal
+    python tools/fuzzing/reader_process.py literal --replay FILE…
 
-The arguments are libFuzzer's. A replay needs nothing but the library.
+The arguments are libFuzzer's. A replay needs only rowgrad.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def from_its_folder() -> None:
 
 def fuzz(name: str, arguments: list[str]) -> None:
     import atheris
-    from mutating import changed
+    from json_mutations import changed
 
     from_its_folder()
     # What is not the library's has its own tests, and would slow everything by a factor.

@@ -1,6 +1,6 @@
-"""What an installed wheel must do, run by the Python it is installed for; tools/wheel_check.py brings it there.
+"""The checks of an installed wheel, run by the Python it is installed for; tools/wheel_check.py copies this there.
 
-Beside this file lie `golden_cases.py`, `golden/` and `typed_program.py`; nothing else of the source tree is in reach.
+Next to this file are `golden_cases.py`, `golden/` and `typed_program.py`; nothing else of the source tree is reachable.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def levels() -> list[str]:
 
 def golden(level: str, every: int) -> str:
     """In a process of its own: the level is chosen once."""
-    script = f"import wheel_inside; print(wheel_inside.golden_here({level!r}, {every}))"
+    script = f"import wheel_self_check; print(wheel_self_check.golden_here({level!r}, {every}))"
     return run([sys.executable, "-c", script], ROWGRAD_LEVEL=level, PYTHONPATH=str(HERE)).strip()
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from the files of bench/results: no number on that page is typed."""
+"""Generate the tables of docs/performance.md from bench/results, so that no number there is typed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of the catalogue, taken apart: the names they make, the call they end with, its arguments."""
+"""Parse the examples of the catalogue: the names they assign, the call at their end, and its arguments."""
 
 from __future__ import annotations
 

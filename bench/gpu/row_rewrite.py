@@ -1,4 +1,4 @@
-"""What it costs to read and write the rows that a batch names, and nothing else: the least an update can take."""
+"""The time to read and write the rows of a batch and nothing else: a lower bound for an optimizer update."""
 
 from __future__ import annotations
 

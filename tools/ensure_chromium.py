@@ -1,4 +1,4 @@
-"""Make sure that there is a Chromium for Studio's tests: `make browser-ready`. Needs nothing but Python."""
+"""Find a Chromium for Studio's tests, or install one: `make browser-ready`. Needs only Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make sure that there is a clang with libFuzzer: `make fuzz-ready`. Needs nothing but Python."""
+"""Find a clang with libFuzzer, or install one: `make fuzz-clang`. Needs only Python."""
 
 from __future__ import annotations
 

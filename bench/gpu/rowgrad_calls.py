@@ -1,8 +1,8 @@
-"""rowgrad's side: the one file here that knows rowgrad.
+"""The benchmarked calls of rowgrad; the only file here that imports rowgrad.
 
-Each function takes a batch and gives a callable without arguments. Those of `KERNELS` queue kernels on buffers that
-were allocated before, as a captured step would; those of `CALLS` are the functions a user calls. What rowgrad does
-not have yet raises `MissingError`, with a line that says what.
+Each function takes a batch and returns a callable without arguments. The functions in `KERNELS` launch kernels on
+preallocated buffers, as a captured step would. Those in `CALLS` are the functions that a user calls. `MissingError`
+says what rowgrad does not support yet.
 """
 
 from __future__ import annotations

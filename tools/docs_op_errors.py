@@ -1,4 +1,4 @@
-"""What an op refuses, seen by asking it: its example is called again and again with one argument made wrong."""
+"""Find the errors of an op by calling its example repeatedly with one argument made wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from docs_calls import bound_example
+from docs_examples import bound_example
 
 import rowgrad as rg
 from rowgrad._catalog.spec import INDEX, Arg, Op

@@ -1,10 +1,10 @@
-"""Tests that failed against the clock, once more and alone.
+"""Rerun failed tests that depend on timing, alone.
 
-    python tools/ci_again.py
+    python tools/rerun_timing_tests.py
 
-Tests in which a browser or several processes have to answer in time share two cores with other tests. One that failed
-there is run again by itself; it passes only if it does then, and is named either way. A test of anything
-else that failed has failed: results do not depend on what runs beside them.
+Tests in which a browser or several processes must respond in time share two cores with other tests. If one of them
+fails, it is rerun alone; the result of the second run counts, and the test is named either way. All other failures are
+final: those results do not depend on what else runs.
 """
 
 from __future__ import annotations
