@@ -1,4 +1,4 @@
-"""Every differentiable dense op, more ways to call it than its sample has, and calls that every runner is given."""
+"""Calls of every differentiable dense op, with more variants than its sample, and calls for every runner."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Runs of an example, each in a process of its own that may die: forked from one that has loaded torch, which takes
-longer than a small run."""
+"""Run an example in processes that may be killed, forked from one that has loaded torch to save start-up time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes killed at a chosen line of the code that writes files, whatever the speed of the machine."""
+"""Kill processes at a chosen line of the code that writes files, independent of the machine's speed."""
 
 from __future__ import annotations
 

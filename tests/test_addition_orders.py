@@ -1,4 +1,4 @@
-"""The two named orders of addition: where they part, and that the tree is the documented one."""
+"""The two named orders of addition: where they differ, and that the tree is the documented one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all, whatever others do to them on the way."""
+"""Folders appear completely or not at all, whatever other processes do meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what TensorFlow wrote is read, what is damaged is refused."""
+"""Checkpoints: files that TensorFlow wrote are read, damaged ones are rejected."""
 
 from __future__ import annotations
 

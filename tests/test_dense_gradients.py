@@ -1,4 +1,4 @@
-"""Gradients of the dense layer: by differences for every argument, to second order, and written for graphs too."""
+"""Gradients of the dense layer: finite differences for every argument, to second order, also in graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense layer on NumPy: values by plain formulas for every dtype, broadcasting, refusals, choices of gradient."""
+"""The dense layer on NumPy: values by plain formulas for every dtype, broadcasting, errors, gradient rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages say what is so: their code runs, their links lead somewhere, what is generated is fresh."""
+"""The documentation is correct: its code runs, its links resolve, its generated parts are fresh."""
 
 from __future__ import annotations
 

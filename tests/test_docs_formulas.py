@@ -1,4 +1,4 @@
-"""The formulas of the reference are right: read as Python, number by number, they give what the examples gave."""
+"""The formulas of the reference, evaluated as Python number by number, give the results of the examples."""
 
 from __future__ import annotations
 

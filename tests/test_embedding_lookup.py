@@ -1,4 +1,4 @@
-"""Lookups beyond the golden cases: shards, 16-bit sums, max_norm, hard inputs, derivatives."""
+"""Lookups beyond the golden cases: shards, 16-bit sums, max_norm, edge cases, derivatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed inputs of the fuzz targets: readers give an answer or the library's own error to each of them."""
+"""The committed fuzz corpus: readers return a result or raise the library's own error for each input."""
 
 from __future__ import annotations
 

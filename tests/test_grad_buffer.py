@@ -1,4 +1,4 @@
-"""A kept gradient is what a fresh one would be, step after step."""
+"""A reused gradient buffer equals a fresh gradient, step after step."""
 
 from __future__ import annotations
 

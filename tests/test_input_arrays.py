@@ -1,4 +1,4 @@
-"""What may come in: layouts, byte orders, Python numbers, strings, quantized numbers; and what may not."""
+"""Accepted inputs (layouts, byte orders, Python numbers, strings, quantized numbers) and rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every instruction-set level gives the bits of every other: forced by ROWGRAD_LEVEL in processes of their own."""
+"""All instruction-set levels give the same bits; ROWGRAD_LEVEL selects them in separate processes."""
 
 from __future__ import annotations
 

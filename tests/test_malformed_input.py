@@ -1,4 +1,4 @@
-"""Inputs that crashed somebody's kernels once: every one gets an answer or an error, never a crash."""
+"""Inputs that crashed other kernels: each one returns a result or raises an error, and never crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NumPy runner: the caller's buffers, sizes that cannot be, hard shapes."""
+"""The NumPy runner: the caller's buffers, impossible sizes, edge-case shapes."""
 
 from __future__ import annotations
 

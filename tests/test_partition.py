@@ -1,4 +1,4 @@
-"""Ids by parts and back, by the rules TensorFlow has."""
+"""Partitioning ids into shards and back, by TensorFlow's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan: the same bits as with ids, through pickles and processes, and what is refused."""
+"""Plan: the same bits as with ids, through pickles and processes; and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference agrees with TensorFlow's recorded answers, and the fuzzer that stands on it can fail."""
+"""The reference agrees with TensorFlow's recorded results, and the fuzzer that uses it can fail."""
 
 from __future__ import annotations
 

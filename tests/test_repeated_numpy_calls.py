@@ -1,4 +1,4 @@
-"""A call like an earlier one takes a shorter way: it must see its own data, and refuse what the long way refuses."""
+"""A repeated call takes a shorter path: it must use its own data and raise the same errors."""
 
 from __future__ import annotations
 

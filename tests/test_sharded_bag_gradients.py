@@ -1,4 +1,4 @@
-"""A gradient that owners of rows add up apart, each bag's scale given, has the bits of the whole one."""
+"""A gradient that shards add up separately, given the scale of each bag, has the bits of the whole one."""
 
 from __future__ import annotations
 

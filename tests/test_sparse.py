@@ -1,4 +1,4 @@
-"""The friendly forms give what the raw ops give."""
+"""The functions of rowgrad.sparse return the results of the raw ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vjp: the forms of its inputs and results, and what it refuses."""
+"""vjp: the formats of its inputs and results, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worked examples of single blocks, as people saw them on screen (values shown to six decimals)."""
+"""Worked examples of single blocks, with the values that were shown on screen (six decimals)."""
 
 from __future__ import annotations
 

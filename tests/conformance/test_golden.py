@@ -1,4 +1,4 @@
-"""The raw ops against what TensorFlow answered: bits, classes, messages."""
+"""The raw ops against results recorded from TensorFlow: bits, error classes, messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every record promises: an example that runs, kernels for its dtypes, an adjoint that is one."""
+"""Every op record is complete: its example runs, its kernels support its dtypes, its adjoint is correct."""
 
 from __future__ import annotations
 

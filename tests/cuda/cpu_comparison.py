@@ -1,4 +1,4 @@
-"""Whether the CUDA kernels of an op, run on the host, do what its CPU kernel does."""
+"""Compare the CUDA kernels of an op, emulated on the host, with its CPU kernel."""
 
 from __future__ import annotations
 

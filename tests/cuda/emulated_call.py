@@ -1,4 +1,4 @@
-"""An op through the CUDA kernels on the host, next to the same op on the CPU."""
+"""Call an op through the CUDA kernels emulated on the host, and through its CPU kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA kernels on the host: their text compiled as C++ and run thread by thread (`emulated.h`)."""
+"""CUDA kernels on the host: the source is compiled as C++ and run thread by thread (`emulated.h`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer steps with the gradient of bags through the CUDA kernels, run on the host: the bits of the CPU's."""
+"""Fused optimizer steps with bag gradients on the emulated device: the same bits as on the CPU."""
 
 from __future__ import annotations
 

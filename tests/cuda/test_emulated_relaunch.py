@@ -1,4 +1,4 @@
-"""Launches that are queued again: whatever memory the first call had, later ones are about their own."""
+"""Launches that are queued again with other memory use that memory."""
 
 from __future__ import annotations
 

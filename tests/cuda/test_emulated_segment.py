@@ -1,4 +1,4 @@
-"""Gradients and forwards of segments through the CUDA kernels on the host, bit for bit against the CPU."""
+"""Segment ops and their gradients on the emulated device, bit for bit against the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CUDA kernels of SparseSlice, run on the host, against the CPU's: bits, classes, messages, positions."""
+"""SparseSlice on the emulated device against the CPU kernel: bits, error classes, messages, positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch runner on a device: CPU tensors are taken for a GPU's, and the CUDA kernels run on the host."""
+"""The torch runner on a device: CPU tensors stand in for GPU tensors, and the CUDA kernels run on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer steps through the CUDA kernels, run on the host: the bits of the CPU's, for every rule and every dtype."""
+"""Optimizer steps on the emulated device: the same bits as on the CPU, for every rule and every dtype."""
 
 from __future__ import annotations
 

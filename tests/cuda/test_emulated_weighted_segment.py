@@ -1,4 +1,4 @@
-"""Weighted bags and the gradients of their rows on the emulated device, against the CPU kernels."""
+"""Weighted bags and their row gradients on the emulated device, against the CPU kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kernel compiles for the oldest and the newest architecture that is promised; NVRTC needs no GPU for it."""
+"""Every kernel compiles for the oldest and the newest supported architecture; NVRTC needs no GPU."""
 
 from __future__ import annotations
 

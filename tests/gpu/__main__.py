@@ -1,6 +1,6 @@
-"""Runs the tests of this folder: by pytest where there is one, else one after the other by itself.
+"""Run the tests of this folder with pytest, or without it if pytest is not installed.
 
-PYTHONPATH=src python3 tests/gpu                      everything
+PYTHONPATH=src python3 tests/gpu                      all tests
 PYTHONPATH=src python3 tests/gpu streams golden       files with these words in their names
 """
 

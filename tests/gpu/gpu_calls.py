@@ -1,6 +1,6 @@
-"""Calls on a CUDA device next to the same calls on the CPU.
+"""Call ops on a CUDA device and on the CPU.
 
-ROWGRAD_GPU_TEST_DEVICE=cpu runs the tests that need no streams on CPU tensors: it tries the tests out, not the kernels.
+ROWGRAD_GPU_TEST_DEVICE=cpu runs the tests that need no streams on CPU tensors: this tests the tests, not the kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Corrupted inputs: refused with the class and message of the CPU, and the device computes right afterwards."""
+"""Corrupted inputs raise the CPU's error class and message, and the device computes correctly afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer steps with the gradient of bags, and gradients in a given number of rows: the bits of the CPU's."""
+"""Fused optimizer steps with bag gradients, and gradients with a given number of rows: the CPU's bits."""
 
 from __future__ import annotations
 

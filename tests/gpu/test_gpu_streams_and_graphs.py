@@ -1,4 +1,4 @@
-"""Queues: other streams than the default one, CUDA graphs, several threads, and errors that come later."""
+"""Streams other than the default one, CUDA graphs, several threads, and errors that are raised later."""
 
 from __future__ import annotations
 

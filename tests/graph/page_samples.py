@@ -1,4 +1,4 @@
-"""Pages for the tests, and endless damaged texts of them."""
+"""Sample pages, and an endless stream of damaged versions of their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hostile reader found in graphs: blocks that took the whole page with them."""
+"""Edge cases of single blocks: an error in one block does not affect the rest of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that do not fit together are refused where they are built, each with its place."""
+"""Blocks that do not fit together raise an error that names the place when the page is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ten thousand damaged pages: each loads, or is refused in words that name a place."""
+"""Ten thousand damaged pages: each one loads or raises an error that names a place."""
 
 from __future__ import annotations
 

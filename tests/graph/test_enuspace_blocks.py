@@ -1,4 +1,4 @@
-"""What the old tool's kinds of blocks hold, and what an import leaves out."""
+"""The kinds of enuSpace blocks with their contents, and what an import omits."""
 
 from __future__ import annotations
 

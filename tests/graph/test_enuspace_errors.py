@@ -1,4 +1,4 @@
-"""Files an import refuses, with the place of the fault; and damaged ones, which it reads or refuses."""
+"""enuSpace files that an import rejects with the place of the error; damaged files are read or rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the old tool: its samples, the same pages written otherwise, large arrays, and what is left out."""
+"""Import of enuSpace pages: the samples, the same pages in other encodings, large arrays, and omitted parts."""
 
 from __future__ import annotations
 

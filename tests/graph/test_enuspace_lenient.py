@@ -1,4 +1,4 @@
-"""Files that are odd in places nothing depends on, or written as people write: read, with a remark where it matters."""
+"""enuSpace files with irregularities that do not matter are read, with a remark where it is useful."""
 
 from __future__ import annotations
 

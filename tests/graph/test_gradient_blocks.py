@@ -1,4 +1,4 @@
-"""Gradients as blocks of a page: the bits of AddSymbolicGradients, ids that are free, places where nothing stands."""
+"""Gradients as blocks of a page: the bits of AddSymbolicGradients, unused ids, free places on the page."""
 
 from __future__ import annotations
 

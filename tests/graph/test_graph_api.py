@@ -1,4 +1,4 @@
-"""Building graphs: names, inference, and refusals that name node, pin and values at once."""
+"""Building graphs: names, shape inference, and errors that name node, pin and values immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in graphs that look like many others: each of these was once an error."""
+"""Edge cases of graphs; each of them was an error once."""
 
 from __future__ import annotations
 

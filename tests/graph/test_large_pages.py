@@ -1,4 +1,4 @@
-"""Work on pages grows with their number of blocks, not with its square."""
+"""Work on pages is linear in the number of blocks, not quadratic."""
 
 from __future__ import annotations
 

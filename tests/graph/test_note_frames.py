@@ -1,4 +1,4 @@
-"""Notes with a size: frames round blocks."""
+"""Notes with a size are frames around blocks."""
 
 from __future__ import annotations
 

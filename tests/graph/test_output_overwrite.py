@@ -1,4 +1,4 @@
-"""Outputs never replace a file the same command reads, a pipe or a device, and hold every result."""
+"""Outputs never replace a file that the same command reads, a pipe or a device, and hold every result."""
 
 from __future__ import annotations
 

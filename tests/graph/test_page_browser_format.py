@@ -1,4 +1,4 @@
-"""Pages for a browser, whose numbers are all of one kind, and saving them from a folder of array files."""
+"""Pages for a browser, which has one number type, and saving them with a folder of array files."""
 
 from __future__ import annotations
 

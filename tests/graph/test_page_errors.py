@@ -1,4 +1,4 @@
-"""Every way a page's text can be wrong is refused in words, with the place where it is."""
+"""Every kind of invalid page text raises an error that names the place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages as scripts and drawings, and graphs as pages."""
+"""Export of pages as scripts and drawings, and of graphs as pages."""
 
 from __future__ import annotations
 

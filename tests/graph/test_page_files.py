@@ -1,4 +1,4 @@
-"""Pages in files: the text, the folder of arrays beside it, and what may be wrong with either."""
+"""Pages in files: the text, the folder of arrays beside it, and errors in either."""
 
 from __future__ import annotations
 

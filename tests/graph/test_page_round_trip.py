@@ -1,4 +1,4 @@
-"""What a page holds comes back to the bit, as text and from files."""
+"""The values of a page survive saving and loading to the bit, as text and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving is killed at random lines, and fails at every step: what is there is always one whole page."""
+"""Saving is killed at random lines and fails at every step: the file always holds one complete page."""
 
 from __future__ import annotations
 

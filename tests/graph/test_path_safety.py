@@ -1,4 +1,4 @@
-"""Links, paths in files, pipes and devices: what leads out of a page's folder is refused, and nothing waits."""
+"""Links, paths in files, pipes and devices: nothing leads out of a page's folder, and no read blocks."""
 
 from __future__ import annotations
 

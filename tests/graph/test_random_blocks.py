@@ -1,4 +1,4 @@
-"""Random blocks: TensorFlow's streams, reproducible on every engine, of the right distribution."""
+"""Random blocks: TensorFlow's streams, reproducible on every engine, with the right distribution."""
 
 from __future__ import annotations
 

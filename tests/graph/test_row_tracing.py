@@ -1,4 +1,4 @@
-"""Which rows results are made of: pairs of the last run, held against what changing a row changes."""
+"""Row tracing: which input rows a result depends on, compared with the effect of changing a row."""
 
 from __future__ import annotations
 

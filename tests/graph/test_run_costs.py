@@ -1,4 +1,4 @@
-"""What blocks of a run cost, how many runs there were, and which of them a value is from."""
+"""The cost of each block of a run, the number of runs, and the run that a value is from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops: steps, rates, pauses that keep state, cancelling."""
+"""Run loops: steps, rates, pauses that preserve state, cancellation."""
 
 from __future__ import annotations
 

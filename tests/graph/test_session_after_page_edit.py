@@ -1,4 +1,4 @@
-"""A session on an edited page goes on from one on the page as it was."""
+"""A session on an edited page continues from the session on the page before the edit."""
 
 from __future__ import annotations
 

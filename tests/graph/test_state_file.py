@@ -1,4 +1,4 @@
-"""Variables and counters of a session in one file, and what may be wrong with it."""
+"""A session's Variables and counters in one file, and errors in that file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state belongs to the page that wrote it: another page with the same Variables rejects it, unless asked."""
+"""A state belongs to the page that wrote it: another page with the same Variables rejects it by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as text: what is read, what is refused and where, and that writing is the inverse of reading."""
+"""Values as text: what is accepted, what is rejected and where, and that writing is the inverse of reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers beyond their dtype, and shapes that only a run knows: errors, never wrapped, infinite or broadcast."""
+"""Numbers out of a dtype's range and shapes known only at run time raise errors; nothing wraps or broadcasts."""
 
 from __future__ import annotations
 

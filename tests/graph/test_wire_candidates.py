@@ -1,4 +1,4 @@
-"""Where a wire may lead: what `check` would say of the page with it, found without building the page again."""
+"""Candidates for a wire's other end: the result of `check` on the page with the wire, without a rebuild."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ways to spoil one argument of a call, whatever the op: the record says what the argument is.
+"""Corruptions of one argument of a call, for any op; the op's record says what the argument is.
 
-`FORMS` are disguises: the values stay, so the answer must. `spoils_of` has everything else: wrong ranks and lengths,
-numbers out of bounds, dtypes nobody asked for, and things that are no arrays. `LISTS` spoil a list of arrays as a list,
-`ATTRIBUTES` are what an attribute may be given.
+`FORMS` are disguises that keep the values, so the result must not change. `spoils_of` has everything else: wrong ranks
+and lengths, numbers out of bounds, unsupported dtypes, and objects that are not arrays. `LISTS` corrupt a list of
+arrays as a list; `ATTRIBUTES` are values for an attribute.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One call, in every runner: what it answers, or how it refuses.
+"""Make one call in every runner, and return its result or its error.
 
-A call is an op and its arguments as NumPy has them. A runner brings them into its own form: arrays become tensors,
-JAX's arrays, values of a block. What has no such form (strings in torch, a list, None) stays as it is where the runner
-takes other things beside its own, and else the call cannot be said there at all.
+A call is an op with NumPy arguments. A runner converts them to its own types: tensors, JAX arrays, values of a block. A
+value without such a type (strings in torch, a list, None) stays as it is where the runner accepts other types beside
+its own; otherwise the call cannot be expressed in that runner.
 """
 
 from __future__ import annotations

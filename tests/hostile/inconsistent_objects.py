@@ -1,8 +1,8 @@
-"""Objects that say one thing and are another, or change while they are read, as arguments of random calls.
+"""Random calls with objects whose attributes are inconsistent, or that change while they are read.
 
-Every call must end in a result or in an exception, and must leave memory outside of its arrays alone. The arrays that
-calls write to are surrounded by guard bytes, and honest calls in between must keep their bits. Under the address
-sanitizer every access outside of an array is found:
+Every call must return or raise, and must not touch memory outside of its arrays. Guard bytes surround the arrays that
+calls write to, and valid calls in between must keep their bits. Under the address sanitizer every access outside of an
+array is found:
 
     export LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
     python tests/hostile/inconsistent_objects.py 100000

@@ -1,4 +1,4 @@
-"""What calls are spoilt, and what may come of it: shared by the tests that spoil arguments."""
+"""Valid calls to corrupt, and the outcomes that are allowed; shared by the tests that corrupt arguments."""
 
 from __future__ import annotations
 

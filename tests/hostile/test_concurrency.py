@@ -1,4 +1,4 @@
-"""Threads, forks, signals and the end of the interpreter, all while kernels run: docs/threads_and_memory.md."""
+"""Threads, forks, signals and interpreter shutdown while kernels run: docs/threads_and_memory.md."""
 
 from __future__ import annotations
 

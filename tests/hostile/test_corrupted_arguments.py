@@ -1,8 +1,8 @@
-"""Every argument of every op spoilt in every way, in every runner.
+"""Every argument of every op corrupted in every way, in every runner.
 
-Either a call is answered, and then with NumPy's bits wherever it can be made, or it is refused by an error of the
-library that names op and argument, in the same words everywhere; and nothing was written. What can be spoilt is read
-from the records, so that an op that is declared tomorrow is tested tomorrow. A crash would end pytest, which shows.
+A call returns NumPy's bits, or it raises an error of the library that names op and argument, with the same message in
+every runner, and nothing is written. The corruptions come from the op records, so that a new op is tested without a
+change here. A crash would end pytest.
 """
 
 from __future__ import annotations

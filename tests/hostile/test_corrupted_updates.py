@@ -1,4 +1,4 @@
-"""What changes tables, and what is made of ids: every argument spoilt. A refusal names it, and nothing was written."""
+"""Optimizer updates, plans and other state with every argument corrupted: the error names it, nothing is written."""
 
 from __future__ import annotations
 

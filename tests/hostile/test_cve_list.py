@@ -1,6 +1,6 @@
-"""Everything on the public lists, in every runner: a call is answered as TensorFlow does, or refused in its words.
+"""Every published vulnerability of the list, in every runner: the result or the error is TensorFlow's.
 
-The tests have the names of what they test: `pytest --collect-only -q tests/hostile/test_cve_list.py` is the list.
+The tests are named after the entries: `pytest --collect-only -q tests/hostile/test_cve_list.py` prints the list.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Children forked while another thread makes the first call of the process: docs/threads_and_memory.md."""
+"""Fork while another thread makes the first call of the process: docs/threads_and_memory.md."""
 
 from __future__ import annotations
 

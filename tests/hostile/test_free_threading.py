@@ -1,6 +1,6 @@
-"""Many threads do a thing at the same moment, most of all for the first time: docs/threads_and_memory.md.
+"""Many threads do the same thing at the same moment, especially for the first time: docs/threads_and_memory.md.
 
-What holds without a GIL holds with one, whose switches come as often here as Python allows: every Python runs these.
+What holds without a GIL also holds with one, so every Python runs these tests, with the shortest switch interval.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory that is not there, threads that cannot be had, and calls without end: docs/threads_and_memory.md."""
+"""Failed allocations, threads that the OS refuses, and very long calls: docs/threads_and_memory.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tensors and JAX's arrays that are not what they seem: without memory, lazy, sparse, nested, negated, deleted, keys.
+"""Unusual tensors and JAX arrays: without memory, lazy, sparse, nested, negated, deleted, keys.
 
-Each is answered, with NumPy's bits for the values it stands for, or refused by an error that names op and argument; a
-read of memory that is gone would end pytest, which shows.
+Each call returns NumPy's bits for the values that the array represents, or raises an error that names op and argument.
+A read of freed memory would end pytest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A program for four devices: what XLA makes of sharded arrays under jit, without shard_map.
+"""A program for four devices: sharded arrays under jit, without shard_map.
 
-Its argument is the partitioner, "shardy" or "gspmd", or "explicit" for a mesh that has shardings in types. It ends with
-"done".
+Its argument is the partitioner, "shardy" or "gspmd", or "explicit" for a mesh with shardings in types. It prints "done"
+at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program for four devices: lookups of arrays that lie on all of them. It says "done" where everything was right."""
+"""A program for four devices: lookups in arrays that are sharded over all of them. It prints "done" on success."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A program for four devices: tables split among them, compared with one device that has the whole batch.
+"""A program for four devices: sharded tables, compared with one device that has the whole batch.
 
-It says what it has found to be so, a line each, and ends with "done".
+It prints a line for each check that passed, and "done" at the end.
 """
 
 from __future__ import annotations

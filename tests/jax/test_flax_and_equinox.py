@@ -1,4 +1,4 @@
-"""Tables in modules of flax and equinox and in nested dicts: row gradients, optimizers, and steps that are compiled."""
+"""Tables in flax and equinox modules and in nested dicts: row gradients, optimizers, compiled steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""embedding_bag on JAX arrays: the bits of torch's, eager and compiled, forward and gradient; what is refused."""
+"""embedding_bag on JAX arrays: the bits of torch's, eager and compiled, forward and gradient; and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense layer on traced arrays: NumPy's values, and the records' gradients from JAX's own differentiation."""
+"""The dense layer on traced arrays: NumPy's values, and the records' gradients through JAX's differentiation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that take and return rowgrad's trees: exported, serialized, and run by another process, bit for bit."""
+"""Programs that take and return rowgrad's pytrees, exported, serialized and run by another process, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lookups on JAX arrays against what TensorFlow answered: eager, differentiated, compiled with ids unseen."""
+"""The lookups on JAX arrays against TensorFlow's results: eager, differentiated, compiled with unknown ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kernel op under JAX's transformations: derivatives both ways, and compiled calls like eager ones."""
+"""Every kernel op under JAX's transformations: forward and reverse derivatives, compiled calls equal eager ones."""
 
 from __future__ import annotations
 

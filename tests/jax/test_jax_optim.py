@@ -1,4 +1,4 @@
-"""Optimizers of rows: the steps of rowgrad.optim, optax's protocol, tables that stay where they are."""
+"""Optimizers of rows: the steps of rowgrad.optim, optax's protocol, tables that are updated in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other platforms than one CPU: programs lowered for GPUs and TPUs, and arrays that lie on several devices."""
+"""Platforms other than one CPU: programs lowered for GPUs and TPUs, and arrays on several devices."""
 
 from __future__ import annotations
 

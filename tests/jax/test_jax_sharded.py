@@ -1,4 +1,4 @@
-"""Tables split over the devices of a mesh: four devices in a process of their own, and what one device can tell."""
+"""Tables sharded over the devices of a mesh: four devices in a separate process, and tests on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel ops inside what people write with JAX: compiled loops, checkpoints, donated buffers, plans, errors."""
+"""Kernel ops inside JAX programs: compiled loops, checkpoints, donated buffers, plans, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays sharded over four devices under jit, without shard_map, in processes of their own."""
+"""Arrays sharded over four devices under jit, without shard_map, in separate processes."""
 
 from __future__ import annotations
 

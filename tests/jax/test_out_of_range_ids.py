@@ -1,4 +1,4 @@
-"""Ids that are not rows: which of them pad bags, which are too large for JAX's integers, and equal rules everywhere."""
+"""Ids out of range: which of them pad bags, which exceed JAX's integers, and the same rules everywhere."""
 
 from __future__ import annotations
 

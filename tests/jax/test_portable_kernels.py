@@ -1,4 +1,4 @@
-"""The portable kernels against what TensorFlow answered, and against the NumPy runner."""
+"""The portable kernels against TensorFlow's results and against the NumPy runner."""
 
 from __future__ import annotations
 

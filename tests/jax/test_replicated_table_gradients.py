@@ -1,4 +1,4 @@
-"""Row gradients inside shard_map of a table that all devices share: JAX tracks what differs, or they are rejected."""
+"""Row gradients inside shard_map of a replicated table: JAX tracks what varies, or they are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic on row gradients: plain functions of arrays raise an error, rowgrad.jax.rows does what dense ones do."""
+"""Arithmetic on row gradients: plain array functions raise, rowgrad.jax.rows does what they do on dense ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients by rows: those rows of jax.grad's tables that were looked up; what cannot be so is refused."""
+"""Row-sparse gradients: the looked-up rows of jax.grad's dense gradients; unsupported uses raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of vmap on jax arrays: the bits of a loop over the items, the kernels being NumPy's runner's."""
+"""The vmap rules on JAX arrays, with the NumPy runner's kernels: the bits of a loop over the items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import rowgrad` brings along, seen from a fresh process."""
+"""The modules that `import rowgrad` loads in a fresh process."""
 
 from __future__ import annotations
 

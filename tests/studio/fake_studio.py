@@ -1,4 +1,4 @@
-"""A studio of a few made-up verbs behind the real server, in a process of its own; `serving` starts it."""
+"""A fake studio with a few invented verbs behind the real server, in a separate process; see server_process.py."""
 
 from __future__ import annotations
 

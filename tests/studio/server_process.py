@@ -1,4 +1,4 @@
-"""The server in a process of its own, and a client that may write anything."""
+"""The server in a separate process, and a client that can send anything."""
 
 from __future__ import annotations
 

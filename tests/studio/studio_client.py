@@ -1,4 +1,4 @@
-"""A studio on a folder of its own, asked as a browser asks it: everything goes through JSON."""
+"""A studio on its own folder, and a client that talks JSON to it as a browser does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A studio without runs: pages, arrays and events are real, and what a run would be told is noted down."""
+"""A studio without runs: pages, arrays and events are real, and calls to runs are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to a running studio: launch secrets work once and not for long, and a session needs cookie and key."""
+"""Access to a running studio: launch secrets work once and expire, and a session needs cookie and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of a project: kept by name, verified, shared, and never followed out of it."""
+"""The array pool of a project: arrays are stored by name, verified, shared, and links are not followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of arrays as exact texts: every rank, every dtype, and no more than there is."""
+"""Parts of arrays as exact text: every rank, every dtype, and nothing out of range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers over runs: recorded after every step, bounded, thinned, and falling where a page learns."""
+"""Charts: numbers recorded after every step, bounded and thinned; the loss of a training page falls."""
 
 from __future__ import annotations
 

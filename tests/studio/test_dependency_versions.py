@@ -1,4 +1,4 @@
-"""The versions of Studio's dependencies: bounded for Python, verified by hash for the page's build."""
+"""Versions of Studio's dependencies: bounded for Python, verified by hash for the page's build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages that come with rowgrad: all open and are judged, and installed ones come first."""
+"""The gallery of example pages: all of them open and check, and installed ones come first."""
 
 from __future__ import annotations
 

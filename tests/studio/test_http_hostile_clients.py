@@ -1,4 +1,4 @@
-"""Clients that mean harm, or are broken: all are refused or survived, and memory stays bounded."""
+"""Malicious and broken clients: the server rejects or survives all of them, with bounded memory."""
 
 from __future__ import annotations
 

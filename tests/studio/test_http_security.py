@@ -1,4 +1,4 @@
-"""Who is let in, what is served, and with which headers."""
+"""Access checks of requests, the files that are served, and response headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs over HTTP: arguments, errors, threads, time; and the stream of events."""
+"""Verbs over HTTP: arguments, errors, threads, timeouts; and the event stream."""
 
 from __future__ import annotations
 

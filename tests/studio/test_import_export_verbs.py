@@ -1,4 +1,4 @@
-"""Pages that leave a studio as other things, and files dropped on its window."""
+"""Verbs that export pages in other formats and import dropped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages made, renamed, removed and brought back; whatever kills the studio meanwhile leaves whole pages."""
+"""Pages are created, renamed, deleted and restored; if the studio is killed meanwhile, pages stay complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs about one page: opened, saved by several windows, judged."""
+"""Verbs about one page: open, save from several windows, check."""
 
 from __future__ import annotations
 

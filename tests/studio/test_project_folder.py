@@ -1,4 +1,4 @@
-"""A project's folder: who writes first wins and nobody loses, and nothing leads out of it."""
+"""A project's folder: the first writer wins, no edit is lost, and no path leads out of the folder."""
 
 from __future__ import annotations
 

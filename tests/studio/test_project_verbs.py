@@ -1,4 +1,4 @@
-"""Verbs about the project: what a window is told at first, and pages that come and go."""
+"""Verbs about the project: the first response to a window, and pages that are added and removed."""
 
 from __future__ import annotations
 

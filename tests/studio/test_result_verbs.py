@@ -1,4 +1,4 @@
-"""Looking at results: windows of them, maps, rows and where they came from; and what every example gives."""
+"""Verbs that show results: windows, heat maps, rows and their sources; and the results of every example."""
 
 from __future__ import annotations
 

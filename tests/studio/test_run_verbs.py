@@ -1,4 +1,4 @@
-"""Verbs of runs: what they refuse, and the command that does the same without a studio."""
+"""Verbs of runs: their errors, and the command that does the same without a studio."""
 
 from __future__ import annotations
 

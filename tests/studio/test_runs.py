@@ -1,4 +1,4 @@
-"""Runs of pages: every mode, pauses that keep state, edits that end a run, Variables that live on."""
+"""Runs of pages: every mode, pauses that preserve state, edits that end a run, persistent Variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hostile reader found in the server: each of these once hung it, filled its memory, or let somebody in."""
+"""Requests that once hung the server, filled its memory or bypassed access control."""
 
 from __future__ import annotations
 

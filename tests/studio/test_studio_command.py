@@ -1,4 +1,4 @@
-"""`rowgrad studio`: where it listens, what it opens, how it ends."""
+"""`rowgrad studio`: the address it listens on, what it opens, how it stops."""
 
 from __future__ import annotations
 

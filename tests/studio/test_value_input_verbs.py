@@ -1,4 +1,4 @@
-"""Verbs about values, as the editors of a window ask them."""
+"""Verbs about values, as a window's editors call them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values typed, pasted, drawn into grids and brought in files: nothing is lost, and what is wrong is named."""
+"""Values that are typed, pasted, entered in grids or uploaded: nothing is lost, and errors name the place."""
 
 from __future__ import annotations
 

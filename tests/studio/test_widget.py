@@ -1,4 +1,4 @@
-"""The notebook's widget without a notebook: its messages are handed to it, and what it sends is listened to."""
+"""The notebook widget without a notebook: tests pass it messages and read what it sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects like TorchRec's JaggedTensor and KeyedJaggedTensor as ids, and offsets that have the end."""
+"""Objects like TorchRec's JaggedTensor and KeyedJaggedTensor as ids, and offsets that include the last one."""
 
 from __future__ import annotations
 

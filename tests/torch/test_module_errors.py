@@ -1,4 +1,4 @@
-"""What modules, clipping and steps refuse, in their exact words; and the small ways beside."""
+"""Exact error messages of modules, clipping and optimizer steps; and their rarely used options."""
 
 from __future__ import annotations
 

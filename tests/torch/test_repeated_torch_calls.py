@@ -1,4 +1,4 @@
-"""Calls like an earlier one take a shorter path: their results are tensors like any others."""
+"""Repeated calls take a shorter path: their results are tensors like any others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors whose storage was resized, or whose elements share memory: an error before anything is read or written."""
+"""Tensors with resized storage or overlapping elements raise an error before anything is read or written."""
 
 from __future__ import annotations
 

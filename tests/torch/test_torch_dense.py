@@ -1,4 +1,4 @@
-"""The dense layer on tensors: NumPy's values for every dtype, and the records' gradients from torch's own autograd."""
+"""The dense layer on tensors: NumPy's values for every dtype, and the records' gradients through autograd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a production recommender meets: default devices, freed memory, pickles, DDP, data that is wrong."""
+"""Situations of production recommenders: default devices, freed memory, pickles, DDP, invalid data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lookups on tensors against what TensorFlow answered, forward and gradient."""
+"""The lookups on tensors against TensorFlow's results, forward and gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op of the catalogue as torch sees it: registration, gradients of first and second order, values."""
+"""Every op of the catalogue in torch: registration, first- and second-order gradients, values."""
 
 from __future__ import annotations
 
