@@ -52,7 +52,7 @@ def test_a_system_without_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert os.listdir(tmp_path) == ["t"]
 
 
-def test_a_name_that_cannot_be_given_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_keeps_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, new = old_and_new(tmp_path)
     real = os.rename
 

@@ -76,7 +76,7 @@ SPOKEN = [
 
 
 @pytest.mark.parametrize("op", SPOKEN)
-def test_a_formula_gives_what_its_example_gave(op: Op) -> None:
+def test_formulas_give_the_results_of_the_examples(op: Op) -> None:
     arguments, attrs = bound_example(op)
     result = OPS[op.name](**arguments, **attrs)
     outputs = dict(zip([o.name for o in op.outputs], result if isinstance(result, tuple) else (result,), strict=True))

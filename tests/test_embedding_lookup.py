@@ -121,7 +121,7 @@ def test_ids_of_a_table_without_columns(bad: int, options: dict[str, Any], shard
         ("mod", -6, "indices[1] = -2 is not in [0, 5)"),
     ],
 )
-def test_ids_no_shard_holds(strategy: str, bad: int, message: str) -> None:
+def test_ids_outside_all_shards(strategy: str, bad: int, message: str) -> None:
     ids = rg.SparseTensor([[0, 0], [0, 1]], np.array([0, bad]), [1, 2])
     shards = deal(table(), [5, 4, 4], strategy)
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
@@ -299,7 +299,7 @@ def test_foreign_byte_order() -> None:
     assert same_bits(rg.embedding_lookup_sparse(shards, swapped, weights), expected)
 
 
-def test_default_id_that_is_no_id() -> None:
+def test_invalid_default_id() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1], np.int32), [2, 1])
     with pytest.raises(rg.errors.InvalidArgumentError, match="default_id must hold values of int32"):
         rg.safe_embedding_lookup_sparse(table(), ids, default_id=2**40)

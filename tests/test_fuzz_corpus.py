@@ -33,7 +33,7 @@ def test_every_target_has_a_corpus() -> None:
     assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 1 << 20
 
 
-def test_what_is_no_refusal_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(text: str, dtype: str | None) -> None:
         raise KeyError(text)
 

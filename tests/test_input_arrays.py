@@ -54,7 +54,7 @@ def unaligned(a: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("layout", [strided, reversed_twice, read_only, swapped, unaligned, column_major])
 @pytest.mark.parametrize("name", KERNELS)
-def test_any_layout_gives_the_same(name: str, layout: Any) -> None:
+def test_results_do_not_depend_on_layout(name: str, layout: Any) -> None:
     x = {k: np.asarray(v) for k, v in sample(name, np.random.default_rng(6)).items()}
     copies = {k: v.copy() for k, v in x.items()}
     given = {k: layout(v) for k, v in x.items()}
@@ -133,7 +133,7 @@ def test_empty_lists_are_float32_or_int32(op: str, arguments: dict[str, Any], dt
     assert [pin.dtype for pin in block.pins.values()] == dtypes
 
 
-def test_empty_lists_beside_arrays_take_their_dtype() -> None:
+def test_empty_lists_mixed_with_arrays_take_their_dtype() -> None:
     for default in (np.float64(1), np.array(1, np.int16), np.array(1, ml_dtypes.bfloat16), np.array("a", object)):
         filled = rg.raw_ops.RaggedFillEmptyRows([], [], 2, default)
         assert filled.output_values.dtype == default.dtype
@@ -159,7 +159,7 @@ def test_fixed_integer_that_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32, np.float64])
-def test_fixed_integer_arguments_refuse_other_kinds(dtype: Any) -> None:
+def test_fixed_integer_arguments_reject_other_types(dtype: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="output_dim0 must be int32; got"):
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [0], [0], np.array(1, dtype))
 
@@ -211,7 +211,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_refused(data: Any, words: str) -> None:
+def test_rejected_inputs(data: Any, words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
         rg.raw_ops.SparseSegmentSum(data, [0], [0])
 

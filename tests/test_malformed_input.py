@@ -73,7 +73,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "x", "words"), REFUSED, ids=[f"{i}-{r[0]}" for i, r in enumerate(REFUSED)])
-def test_refused(name: str, x: dict[str, Any], words: str) -> None:
+def test_malformed_input_is_rejected(name: str, x: dict[str, Any], words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words):
         OPS[name](**x)
 

@@ -50,13 +50,13 @@ def test_out_must_fit(out: Any, words: str) -> None:
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 2), np.float32), [0], [0], 3, out=out)
 
 
-def test_out_must_stand_apart() -> None:
+def test_out_must_not_overlap_inputs() -> None:
     grad = np.ones((3, 2), np.float32)
     with pytest.raises(rg.errors.InvalidArgumentError, match="out for output shares memory with grad"):
         rg.raw_ops.SparseSegmentSumGrad(grad, [0], [0], 3, out=grad)
 
 
-def test_nothing_is_written_when_a_call_is_refused() -> None:
+def test_nothing_is_written_when_a_call_is_rejected() -> None:
     out = np.full((3, 2), 7, np.float32)
     with pytest.raises(rg.errors.InvalidArgumentError):
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 2), np.float32), [0, 5], [0, 0], 3, out=out)
@@ -79,7 +79,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("name", "x"), IMPOSSIBLE, ids=[name for name, _ in IMPOSSIBLE])
-def test_impossible_sizes_are_refused_at_once(name: str, x: dict[str, Any]) -> None:
+def test_impossible_sizes_are_rejected_immediately(name: str, x: dict[str, Any]) -> None:
     started = time.process_time()
     with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating"):
         OPS[name](**x)

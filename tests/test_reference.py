@@ -48,7 +48,7 @@ def test_agrees_with_tensorflow(case: Case) -> None:
             assert same_bits(got, wanted)
 
 
-def test_what_is_tiny_is_decided_after_rounding_as_if_exponents_had_no_end() -> None:
+def test_tininess_is_detected_after_rounding_with_unbounded_exponent() -> None:
     # 2^-126 − 2^-150 is a tie that rounding among the subnormals takes up to 2^-126, the least normal number. In 24
     # bits of its own it is exact and tiny, so the processor flushes it.
     x = {"x": np.array([[2.0**-126 * (1 + 2.0**-12)]], np.float32), "y": np.array([[1 - 2.0**-12]], np.float32)}

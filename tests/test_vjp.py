@@ -88,14 +88,14 @@ def test_too_many_cotangents() -> None:
         rg.vjp("SparseSegmentSum", X, (DY, DY))
 
 
-def test_numpy_on_a_traced_value_is_refused() -> None:
+def test_numpy_functions_on_a_traced_value_are_rejected() -> None:
     with pytest.raises(TypeError):
         rg.vjp(lambda a: a + 1, (TABLE,), TABLE)
     with pytest.raises(TypeError, match="takes rowgrad's ops only"):
         rg.vjp(np.asarray, (TABLE,), TABLE)
 
 
-def test_out_is_refused_under_vjp() -> None:
+def test_out_is_rejected_under_vjp() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="absent under vjp"):
         rg.vjp(lambda a: OPS["Neg"](a, out=np.empty((3, 2))), (TABLE,), TABLE)
 
@@ -127,7 +127,7 @@ def test_a_list_of_outputs() -> None:
     assert rg.vjp(both, (TABLE,), [DY, np.ones((3, 2))])[0].tolist() == [[0, 0], [-1, -1], [-1, -1]]
 
 
-def test_functions_that_return_no_arrays() -> None:
+def test_functions_that_do_not_return_arrays() -> None:
     def gradient(y: Any) -> Any:
         return rg.vjp("SparseSegmentSum", X, y, sparse_gradient=True)["data"]
 
@@ -162,7 +162,7 @@ def test_an_operator_names_the_op_to_use(function: Any, words: str) -> None:
     assert callable(getattr(rg.dense_ops, op))
 
 
-def test_a_sparse_output_stands_for_its_values() -> None:
+def test_a_sparse_output_means_its_values() -> None:
     whole = rg.SparseTensor([[0, 1], [1, 0], [1, 2]], np.array([1.0, 2.0, 4.0]), [2, 3])
     dy = np.array([10.0, 20.0])
     gradient, *others = rg.vjp(rg.sparse.slice, (whole, [0, 1], [2, 2]), dy)
@@ -189,14 +189,14 @@ def test_gradients_share_no_memory() -> None:
     assert whole.max() == 1
 
 
-def test_rows_do_not_follow_a_batch_that_is_used_again() -> None:
+def test_rows_do_not_change_when_a_batch_is_reused() -> None:
     ids, dy = np.array([2, 0]), np.ones((2, 1), np.float32)
     (rows,) = rg.vjp(lambda t: rg.raw_ops.GatherRows(t, ids), (np.zeros((3, 1), np.float32),), dy)
     ids[:], dy[:] = 1, 7
     assert (rows.indices.tolist(), rows.values.tolist()) == ([2, 0], [[1], [1]])
 
 
-def test_a_tuple_is_no_list_of_shards() -> None:
+def test_a_tuple_is_not_a_list_of_shards() -> None:
     a, b = np.ones((2, 2), np.float32), np.ones((2, 2), np.float32)
     ids = rg.SparseTensor([[0, 0], [1, 0]], np.array([0, 1]), [2, 1])
     assert rg.embedding_lookup_sparse((a, b), ids).shape == (2, 2, 2)
@@ -212,7 +212,7 @@ def test_gradients_of_a_tuple_are_a_tuple() -> None:
         assert [g.tolist() for g in found] == [[1, 2], [1, 2]]
 
 
-def test_rows_among_the_inputs_stand_for_their_values() -> None:
+def test_rows_among_the_inputs_mean_their_values() -> None:
     rows = rg.IndexedRows(np.ones((2, 1)), np.array([2, 0]), 3)
     (found,) = rg.vjp(rg.densify, (rows,), np.array([[5.0], [6.0], [7.0]]))
     assert found.tolist() == [[7], [5]]
@@ -384,7 +384,7 @@ def test_cotangents_that_the_dtype_does_not_hold() -> None:
 
 @pytest.mark.parametrize("number", [1.5, [1.5, 1.5]])
 @pytest.mark.parametrize("dtypes", [(np.float64, np.float32), (np.float16, ml_dtypes.bfloat16)])
-def test_numbers_beside_two_dtypes(number: Any, dtypes: tuple[Any, Any]) -> None:
+def test_numbers_mixed_with_two_dtypes(number: Any, dtypes: tuple[Any, Any]) -> None:
     first, second = (np.full(np.shape(number), k + 2, dtype) for k, dtype in enumerate(dtypes))
     products = rg.vjp(lambda x: (OPS["Mul"](x, first), OPS["Mul"](second, x)), (number,), (first, second))[0]
     assert products.dtype == (np.float64 if np.float64 in dtypes else np.float32)

@@ -163,7 +163,7 @@ def test_first_and_second_derivatives_by_differences(op: Op) -> None:
 
 
 @pytest.mark.parametrize("op", KERNELS)
-def test_rows_name_rows_that_exist(op: Op) -> None:
+def test_traced_rows_are_in_range(op: Op) -> None:
     x = sample(op.name, np.random.default_rng(4))
     result = OPS[op.name](**x)
     first = result[1] if isinstance(result, tuple) and op.name.endswith("FillEmptyRows") else result

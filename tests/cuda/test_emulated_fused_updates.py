@@ -88,7 +88,7 @@ def test_rules(device: Emulated, rule: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("combiner", COMBINERS)
-def test_ways(device: Emulated, combiner: str, weighted: bool) -> None:
+def test_every_combiner_order_and_accumulate(device: Emulated, combiner: str, weighted: bool) -> None:
     """All there are; 16-bit sums are rounded where the CPU's are."""
     for n, dtype in enumerate((torch.bfloat16, torch.float16, torch.float32)):
         state, batch = State("adam", drawn((90, 8), dtype)), Batch(1300, 90, 70, (8,), dtype, n)
@@ -123,7 +123,7 @@ def test_shapes(device: Emulated, rule: str, shape: tuple[int, ...]) -> None:
                 check(device, state, Batch(size, shape[0], 7, shape[1:], torch.float32), step, weighted=weighted)
 
 
-def test_a_table_that_is_not_aligned(device: Emulated) -> None:
+def test_unaligned_table(device: Emulated) -> None:
     """Its rows are then wider than a group of lanes, though those of the gradient are not."""
     state, batch = State("row_wise_adagrad", drawn((300, 64), torch.float32)), Batch(200, 300, 30, (64,), torch.float32)
     expected = step_there(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, PLAIN)
@@ -175,7 +175,7 @@ def test_bad_plans(device: Emulated, weighted: bool) -> None:
     refused_alike(device, state, batch, plan, weighted=weighted)
 
 
-def test_a_plan_of_the_host_is_refused(device: Emulated) -> None:
+def test_a_host_plan_is_rejected(device: Emulated) -> None:
     batch, table = Batch(20, 9, 4, (2,), torch.float32), torch.nn.Parameter(drawn((9, 2), torch.float32))
     plan = rg.Plan(batch.indices.numpy(), batch.segment_ids.numpy(), 9, 4)
     with device, pytest.raises(UnimplementedError, match="rows must be on the table's device"):

@@ -91,7 +91,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("op", OPS[1:3])
-def test_arrays_that_are_no_plan(op: str, width: torch.dtype) -> None:
+def test_invalid_plans(op: str, width: torch.dtype) -> None:
     """What becomes an address is looked at, in order; what does not is taken at its word."""
     good = {"grad": drawn((40, 2), torch.float32), **plan_of(1300, 50, 40, (width, width))}
     for n, (name, at, value) in enumerate(CHANGES):
@@ -109,7 +109,7 @@ def test_arrays_that_are_no_plan(op: str, width: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("op", OPS[:2])
-def test_small_arrays_that_are_no_plan(op: str) -> None:
+def test_invalid_small_plans(op: str) -> None:
     none, zero, grad = (
         torch.zeros(0, dtype=torch.int64),
         torch.zeros(1, dtype=torch.int64),
@@ -138,7 +138,7 @@ def test_weights(op: str, dtype: torch.dtype, accumulate: str) -> None:
 
 
 @pytest.mark.parametrize("op", WEIGHTED)
-def test_weights_with_arrays_that_are_no_plan(op: str) -> None:
+def test_weights_with_invalid_plans(op: str) -> None:
     """Positions become addresses; that there is one of each is taken at its word."""
     given = {"grad": drawn((40, 2), torch.float32), "weights": drawn((1300,), torch.float32)}
     good = {**given, **plan_of(1300, 50, 40)}

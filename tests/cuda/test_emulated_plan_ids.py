@@ -41,7 +41,7 @@ def test_plans(indices: torch.dtype, segments: torch.dtype, size: int, rows: int
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_arrays_that_are_no_plan(width: torch.dtype) -> None:
+def test_invalid_plans(width: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 50, (1300,), generator=draw).to(width)
     good = plan_of(ids, torch.randint(0, 40, (1300,), generator=draw).to(width), 50, 40)
@@ -64,7 +64,7 @@ def test_arrays_that_are_no_plan(width: torch.dtype) -> None:
         agree("PlannedIds", n, **bad)  # of two faults the same one is named
 
 
-def test_small_arrays_that_are_no_plan() -> None:
+def test_invalid_small_plans() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     zero = torch.zeros(1, dtype=torch.int64)
     agree("PlannedIds", rows=none, starts=none, segments=zero, positions=zero, counts=zero + 1, num_rows=1)

@@ -111,7 +111,7 @@ def test_weights_next_to_the_least_float() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("cols", [0, 3])
-def test_ids_that_are_refused(width: torch.dtype, cols: int) -> None:
+def test_rejected_ids(width: torch.dtype, cols: int) -> None:
     data = torch.ones(6, cols)
     good = torch.arange(1000) // 10
     changes: list[list[tuple[str, int, int]]] = [

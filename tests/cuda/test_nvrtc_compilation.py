@@ -20,14 +20,14 @@ def compiled(name: str, form: tuple[str, ...], architecture: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_one_form_of_each(name: str) -> None:
+def test_one_variant_of_each_kernel(name: str) -> None:
     for architecture, form in zip(ARCHITECTURES, (KERNELS[name].forms[0], KERNELS[name].forms[-1]), strict=True):
         assert compiled(name, form, architecture).startswith(b"\x7fELF")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_all_forms(name: str) -> None:
+def test_all_variants(name: str) -> None:
     for architecture in ARCHITECTURES:
         for form in KERNELS[name].forms:
             assert compiled(name, form, architecture).startswith(b"\x7fELF"), form

@@ -75,7 +75,7 @@ def corrupted(op: Op, inputs: dict[str, Any], draw: random.Random) -> tuple[dict
     return bad, ", ".join(changes)
 
 
-def test_corrupted_inputs_are_judged_as_on_the_cpu() -> None:
+def test_corrupted_inputs_raise_the_errors_of_the_cpu() -> None:
     draw, failures, refused = random.Random(21), [], 0
     with validating("sync"):
         for number in range(CALLS):

@@ -85,7 +85,7 @@ def test_errors() -> None:
     none_of(failures, len(seen))
 
 
-def test_quirks_are_refused() -> None:
+def test_quirks_are_rejected() -> None:
     seen = outcomes("quirk")
     kinds = [(case, error, type(error).__name__) for case, _, error in seen]
     none_of([f"{case}: {error!r}" for case, error, kind in kinds if kind != "InvalidArgumentError"], len(seen))

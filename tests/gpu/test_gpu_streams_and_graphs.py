@@ -101,7 +101,7 @@ def captured(op: str, held: dict[str, Any]) -> tuple[Any, Tensor]:
     return graph, out
 
 
-def test_a_bad_id_in_a_replay_is_told_and_the_next_replay_is_right() -> None:
+def test_a_bad_id_in_a_replay_raises_and_the_next_replay_is_correct() -> None:
     op = "SparseSegmentMeanGrad"
     held = on_device(op, batch(op, 1))
     with validating("async"):
@@ -122,7 +122,7 @@ def test_a_bad_id_in_a_replay_is_told_and_the_next_replay_is_right() -> None:
             assert same_bits(out.cpu(), expected(op, 1))
 
 
-def test_errors_come_with_the_next_call_or_when_asked_for() -> None:
+def test_errors_are_raised_by_the_next_call_or_on_request() -> None:
     op = "SparseSegmentMeanGrad"
     good, bad = (on_device(op, batch(op, 1)) for _ in range(2))
     bad["indices"][7] = -1

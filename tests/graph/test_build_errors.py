@@ -39,7 +39,7 @@ def test_two_blocks_of_one_id() -> None:
         check(Page("p", [ONE, BOTH, ONE]))
 
 
-def test_what_nobody_can_tell_does_not_arrive() -> None:
+def test_wires_from_missing_ends_carry_nothing() -> None:
     graph = build(reading(End("l", "output", 1))).graph
     assert arriving(graph, End("l", "output", 1)) is arriving(graph, End("l", "output"))[1]
     for end in (End("l", "output", 2), End("c", "output", 0), End("c", "out"), End("x", "output")):

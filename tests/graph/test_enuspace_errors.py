@@ -93,7 +93,7 @@ TASK = task({"A": CONST}, [])
         (svg({"A": Drawn("Mean", {"axis": text("{0,{1}}")})}, []), "A.axis: braces beside values, at character 4"),
     ],
 )  # fmt: skip
-def test_what_is_refused(written: str, message: str, tmp_path: Path) -> None:
+def test_rejected_files(written: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "page.dat").write_bytes(bytes(100))
     with pytest.raises(PageError, match=message) as caught:
         read(tmp_path, written)
@@ -147,7 +147,7 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
 # -- blocks that are not recognised --------------------------------------------------------------------------------
 
 
-def test_a_file_none_of_whose_blocks_is_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_without_any_readable_block_is_an_error(tmp_path: Path) -> None:
     """An empty page from a file full of blocks would look like a successful import."""
     page = svg({"A": CONST, "B": CONST}, [])
     with pytest.raises(PageError, match=r"none of its 2 blocks can be imported: 'Const' as use of type 'keras' x2"):

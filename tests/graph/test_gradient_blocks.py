@@ -280,7 +280,7 @@ def test_several_outputs_and_one_input_twice() -> None:
     agree(page, ends("a.y"), ends("a.y"))
 
 
-def test_of_a_page_s_own_gradients() -> None:
+def test_gradients_of_gradient_blocks_on_the_page() -> None:
     """The inside of an AddSymbolicGradients block of the page becomes blocks as well."""
 
     def graph(root: Scope) -> None:
@@ -398,7 +398,7 @@ def test_a_wrong_block_elsewhere_does_not_matter(small: Page) -> None:
     assert same(session.run(f"{found[0]}"), 2 * session.variables["w"])
 
 
-def test_nothing_asked_for(small: Page) -> None:
+def test_nothing_requested(small: Page) -> None:
     for outputs, inputs in (([], ends("w.ref")), (ends("y.y"), [])):
         with pytest.raises(OpError):
             gradient_blocks(small, outputs, inputs)

@@ -50,7 +50,7 @@ def test_a_refused_block_gives_back_no_name_but_its_own(root: Scope) -> None:
     assert [v.tolist() for v in ClientSession(root).run([a, b])] == [[1.0], [5.0]]
 
 
-def test_parts_of_blocks_never_stand_in_the_way() -> None:
+def test_inner_nodes_never_take_names_of_blocks() -> None:
     page = Page(
         "p", [Block("v", "Variable", {"initvalues": [1.0]}), Block("v/Const", "Neg", wires={"x": [End("v", "ref")]})]
     )
@@ -101,7 +101,7 @@ def test_nothing_of_another_graph_is_taken(root: Scope) -> None:
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
-def test_no_array_handed_out_is_the_session_s(root: Scope, engine: str) -> None:
+def test_returned_arrays_are_not_shared_with_the_session(root: Scope, engine: str) -> None:
     v = ops.Variable(root.with_op_name("v"), [1.0, 2.0])
     c = Const(root.with_op_name("c"), [3.0, 4.0])
     x = ops.Placeholder(root.with_op_name("x"), shape=[2])
@@ -136,7 +136,7 @@ def test_strings_that_were_fed_are_kept_apart(root: Scope, engine: str) -> None:
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_fit_is_refused_before_memory_is_asked_for(root: Scope) -> None:
+def test_oversized_values_are_rejected_before_allocation(root: Scope) -> None:
     for attempt in (
         lambda: Const(root, 1.0, shape=[10**7, 10**7]),
         lambda: ops.Variable(root, 1.0, shape=[10**7, 10**7]),
@@ -161,7 +161,7 @@ def test_what_cannot_fit_is_refused_before_memory_is_asked_for(root: Scope) -> N
 # -- feeds and states --------------------------------------------------------------------------------------------------
 
 
-def test_feeds_that_contradict_or_are_none(root: Scope) -> None:
+def test_contradictory_and_invalid_feeds(root: Scope) -> None:
     x = ops.Placeholder(root.with_op_name("x"), shape=[])
     session = ClientSession(root)
     with pytest.raises(InvalidArgumentError, match="x is fed twice"):
@@ -258,7 +258,7 @@ def test_fetches_are_called_what_the_page_calls_them() -> None:
         Block("a", "Neg", wires={"x": []}),
     ],
 )
-def test_scripts_are_refused_what_no_record_knows(block: Block, tmp_path: Path) -> None:
+def test_scripts_reject_invalid_blocks_and_write_nothing(block: Block, tmp_path: Path) -> None:
     large = Block("large", "Const", {"val": np.ones(1000)})
     with pytest.raises(PageError):
         save_python(Page("p", [large, block]), tmp_path / "script.py")
@@ -310,7 +310,7 @@ def test_sizes_are_known_without_the_arrays(root: Scope) -> None:
         ops.Size(root, known)
 
 
-def test_truth_values_are_no_integers(root: Scope) -> None:
+def test_booleans_are_not_integers(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="condition must be bool; got int32"):
         ops.Select(root, Const(root, [1, 0]), [1.0, 2.0], [3.0, 4.0])
 
@@ -319,7 +319,7 @@ def test_truth_values_are_no_integers(root: Scope) -> None:
             rg.dense_ops.Select(condition, condition, condition)
 
 
-def test_numbers_of_thousands_of_digits_are_refused_in_words(root: Scope) -> None:
+def test_numbers_with_thousands_of_digits_raise_a_clear_error(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="value") as caught:
         rg.dense_ops.FullLike(np.zeros(2), value=10**5000)
     assert caught.value.argument == "value"

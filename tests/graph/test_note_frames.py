@@ -53,7 +53,7 @@ def test_a_frame_needs_no_place() -> None:
         ([10**400, 1], "notes[0].size[0]", "must be a number; got a number beyond float64"),
     ],
 )
-def test_sizes_that_are_none(size: Any, place: str, words: str) -> None:
+def test_invalid_sizes(size: Any, place: str, words: str) -> None:
     tree = json.loads(dumps(framed()))
     tree["notes"][0]["size"] = size
     with pytest.raises(PageError) as caught:

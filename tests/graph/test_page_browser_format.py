@@ -79,7 +79,7 @@ def test_special_numbers_are_tagged() -> None:
     }
 
 
-def test_a_browser_gives_back_what_it_got() -> None:
+def test_a_browser_returns_what_it_received() -> None:
     for page in (basic(), odd()):
         sent = json.dumps(as_javascript(json.loads(dumps(page, browser=True))))
         assert same_blocks(loaded(sent), page)
@@ -128,7 +128,7 @@ def test_large_arrays_in_the_tree_itself_get_files(tmp_path: Path) -> None:
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
 
 
-def test_what_no_page_names_is_swept(tmp_path: Path) -> None:
+def test_unreferenced_files_are_removed(tmp_path: Path) -> None:
     tree = pool(large(), tmp_path / "pool")
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     tree["blocks"] = [b for b in tree["blocks"] if b["id"] in ("big/float32", "big/string")]

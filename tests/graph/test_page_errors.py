@@ -189,11 +189,11 @@ def test_one_thing_wrong_in_a_project(path: str, value: Any, place: str) -> None
     ],
     ids=range(10),
 )
-def test_no_json(text: str, place: str) -> None:
+def test_invalid_json(text: str, place: str) -> None:
     assert refused(text).place == place
 
 
-def test_a_newer_version_is_told_before_its_new_fields() -> None:
+def test_a_newer_version_is_reported_before_its_new_fields() -> None:
     assert "newer rowgrad" in refused(json.dumps(PAGE | {"version": 2, "colour": "red"})).message
 
 

@@ -55,7 +55,7 @@ def test_every_finite_value_of_16_bits_has_a_text(dtype: str) -> None:
     assert same(back(array), array)
 
 
-def test_bits_that_text_does_not_tell_are_hex() -> None:
+def test_bits_that_decimal_text_cannot_express_are_hex() -> None:
     odd = np.array([0x7FC00001, 0xFFC00000, 0x7F800001, 0x3F800000], dtype=np.uint32).view(np.float32)
     assert written(odd) == {"dtype": "float32", "shape": [4], "hex": "0100c07f0000c0ff0100807f0000803f"}
     assert same(back(odd), odd)

@@ -274,14 +274,14 @@ def test_a_drawing_on_a_terminal_has_no_control_characters(tmp_path: Path, monke
     ["a*b", "a?", "c:d", 'a"b', "a<b", "a>b", "a|b", "a.", "a ", " a", "con", "nul.txt", "com1", "LPT9.x", "com¹",
      "CON", "CONIN$", "aux .b", "a\x1bb", "a\nb", "a\u202eb", "..", ".a", "a/b", "a\\b", ""],
 )  # fmt: skip
-def test_names_that_no_page_may_have(name: str) -> None:
+def test_invalid_page_names(name: str) -> None:
     assert page_names.fault(name) is not None
     with pytest.raises(rg.errors.InvalidArgumentError):
         page_names.checked(name)
     assert page_names.fault(page_names.fitted(name)) is None
 
 
-def test_names_that_pages_may_have() -> None:
+def test_valid_page_names() -> None:
     for name in ("a", "Größe 2", "a.b", "console", "a-b_c", "comma", "日本"):
         assert page_names.checked(name) == name
 

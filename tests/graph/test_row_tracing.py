@@ -61,7 +61,7 @@ def test_a_row_changes_the_rows_it_is_traced_to(op: Op) -> None:
         assert moved == {a for a, b in found.pairs if b == k}, (pin, row)
 
 
-def test_what_is_meant_by_rows() -> None:
+def test_traced_pins_of_every_op() -> None:
     found = {op.name: trace(session_of(op, sample(op.name, np.random.default_rng(0))), "it") for op in TRACED}
     pins = {name: (t.outputs, t.inputs) for name, t in found.items()}
     assert pins["SparseSegmentMean"] == (["output"], ["data"])
@@ -74,7 +74,7 @@ def test_what_is_meant_by_rows() -> None:
     assert pins["SparseSegmentDot"] == (["output"], ["grad"])
 
 
-def test_entries_a_sum_dropped_are_nobody_s() -> None:
+def test_entries_dropped_by_a_sum_have_no_source() -> None:
     root = Scope.new_root_scope()
     ops.SparseAdd(root.with_op_name("sum"), [[0], [1], [2]], [1.0, 2.0, 3.0], [4], [[1], [3]], [-2.0, 5.0], [4], 0.5)
     session = ClientSession(root)

@@ -69,7 +69,7 @@ def test_seconds_and_bytes(root: Scope) -> None:
     }  # fmt: skip
 
 
-def test_of_the_last_run_that_computed_it(root: Scope) -> None:
+def test_values_name_the_last_run_that_computed_them(root: Scope) -> None:
     engine = Slow("Exp")
     session = ClientSession(root, engine, watch_costs=True)
     session.run(["slow", "mean"], {"x": np.ones(10)})
@@ -113,7 +113,7 @@ def test_strings_are_estimated() -> None:
     assert session.costs["none"].bytes == 0
 
 
-def test_nothing_is_watched_unless_asked_for(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_measured_only_on_request(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     from rowgrad.graph import session as room
 
     monkeypatch.setattr(room, "time_steps", None)  # would fail if it were used

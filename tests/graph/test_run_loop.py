@@ -98,7 +98,7 @@ def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
      {"rate": float("nan")}, {"rate": True}, {"rate": 10**400}, {"rate": "5"}],
     ids=lambda bad: str(bad)[:20],
 )  # fmt: skip
-def test_what_is_no_number_of_steps_and_no_rate(bad: Any) -> None:
+def test_invalid_steps_and_rates(bad: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         Loop(int, **bad)
 
@@ -160,7 +160,7 @@ def test_steps_one_by_one() -> None:
     loop.wait(120)
 
 
-def test_nobody_runs_what_is_running() -> None:
+def test_a_running_loop_cannot_be_run_again() -> None:
     loop = Loop(lambda feeds: 1).start()
     for again in (loop.run, loop.start):
         with pytest.raises(RuntimeError, match="this loop was started"):
@@ -193,7 +193,7 @@ def test_wait_for_a_run_in_another_thread() -> None:
     other.join(120)
 
 
-def test_a_batch_that_is_none() -> None:
+def test_invalid_batch() -> None:
     loop = Loop(lambda feeds: 1, feeds=[{}, None])
     with pytest.raises(ValueError, match="batch 1 is None"):
         loop.run()

@@ -30,7 +30,7 @@ def run(session: ClientSession, times: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [("numpy", "numpy"), ("numpy", "torch"), ("torch", "numpy")])
-def test_bits_go_on_as_if_nothing_had_happened(before: str, after: str) -> None:
+def test_results_continue_with_the_same_bits(before: str, after: str) -> None:
     if "torch" in (before, after):
         pytest.importorskip("torch")
     whole = ClientSession(training())
@@ -61,7 +61,7 @@ def test_the_first_session_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"width": 4}, {"dtype": "float32"}])
-def test_what_does_not_fit_begins_anew(changed: dict[str, Any]) -> None:
+def test_state_that_does_not_fit_is_reset(changed: dict[str, Any]) -> None:
     first = ClientSession(training())
     run(first, 2)
     second = ClientSession(training(**changed))
@@ -69,7 +69,7 @@ def test_what_does_not_fit_begins_anew(changed: dict[str, Any]) -> None:
     assert same(second.variables["w"], ClientSession(training(**changed)).variables["w"])
 
 
-def test_blocks_that_changed_begin_anew() -> None:
+def test_changed_blocks_are_reset() -> None:
     first = ClientSession(training())
     run(first, 2)
     second = ClientSession(training())
@@ -94,7 +94,7 @@ def test_names_that_mean_something_else_are_not_taken() -> None:
     assert same(second.run("noise"), ClientSession(root).run("noise"))
 
 
-def test_of_a_session_that_never_ran() -> None:
+def test_a_session_that_never_ran() -> None:
     second = ClientSession(training())
     assert second.adopt(ClientSession(training())) == []
     assert second.runs == 0

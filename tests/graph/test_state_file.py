@@ -84,7 +84,7 @@ CHANGES: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "words"), CHANGES)
-def test_headers_are_judged(key: str, value: Any, words: str, path: Path) -> None:
+def test_headers_are_validated(key: str, value: Any, words: str, path: Path) -> None:
     content = members(path)
     head = json.loads(content["state.json"]) | {key: value}
     put(path, content | {"state.json": json.dumps(head).encode()})

@@ -125,7 +125,7 @@ def test_nan_and_the_quantized() -> None:
         ("1", "DT_WHAT", "'DT_WHAT' is no dtype; allowed are float16"),
     ],
 )
-def test_what_is_refused_and_where(text: str, dtype: str | None, message: str) -> None:
+def test_errors_name_the_position(text: str, dtype: str | None, message: str) -> None:
     with pytest.raises(PageError, match=message):
         parse_literal(text, dtype)
 
@@ -162,11 +162,11 @@ def test_writing_is_the_inverse_of_reading(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64", "complex128", "string"])
-def test_some_dtypes_need_not_be_told(dtype: str) -> None:
+def test_some_dtypes_are_inferred(dtype: str) -> None:
     assert parse_literal(format_literal(sample(dtype))).dtype == NUMPY_DTYPE[dtype]
 
 
-def test_a_shape_no_text_has() -> None:
+def test_a_shape_without_text() -> None:
     with pytest.raises(PageError, match=r"no text has the shape \[0, 3\]"):
         format_literal(np.zeros((0, 3)))
 
@@ -192,7 +192,7 @@ def test_shapes(text: str, shape: list[int]) -> None:
 @pytest.mark.parametrize(
     "text", ["2", "[2", "[2][]", "{2,,}", "{,}", "[a]", "[-2]", "[" + "9" * 30 + "]", "[1]" * 33, "[2]{2}"]
 )
-def test_no_shapes(text: str) -> None:
+def test_invalid_shapes(text: str) -> None:
     with pytest.raises(PageError, match=r"is no shape|dimensions"):
         parse_shape(text)
 
@@ -221,6 +221,6 @@ def test_attributes(text: str, attrs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["keep_dims_", "a=1;b", "=1", "a b = 1", 'a = "x', "a=1;a_=2", r'a="\q"'])
-def test_no_attributes(text: str) -> None:
+def test_invalid_attributes(text: str) -> None:
     with pytest.raises(PageError, match="attribute"):
         parse_attrs(text)

@@ -211,7 +211,7 @@ def test_nothing_is_left_behind() -> None:
     ]
 
 
-def test_ends_and_pins_that_are_not_there() -> None:
+def test_missing_ends_and_pins() -> None:
     page = complete()
     for end, words in (
         ("x.output", "x.output: there is no block 'x'"),

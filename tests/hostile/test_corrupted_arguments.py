@@ -268,12 +268,12 @@ ONCE_WRONG = [
 
 
 @pytest.mark.parametrize("once", ONCE_WRONG, ids="-".join)
-def test_what_was_once_wrong(once: tuple[str, str, str]) -> None:
+def test_regressions(once: tuple[str, str, str]) -> None:
     name, argument, way = once
     judge(CATALOG[name], (Spoilt(argument, way),), ACROSS)
 
 
-def test_attributes_are_judged_before_arguments() -> None:
+def test_attributes_are_validated_before_arguments() -> None:
     """Where both are wrong, every runner speaks of the same one."""
     both = (Spoilt("indices", "thing_set"), Spoilt("sparse_gradient", "thing_none"))
     found = judge(CATALOG["SparseSegmentSum"], both, ACROSS)
@@ -281,7 +281,7 @@ def test_attributes_are_judged_before_arguments() -> None:
     assert found.argument == "sparse_gradient"
 
 
-def test_calls_that_are_equal_are_not_the_same() -> None:
+def test_equal_attributes_of_other_types_are_validated_again() -> None:
     """Calls like an earlier one skip its judgement; equal attributes and other orders in memory are not alike."""
     x = np.zeros((2, 3), np.float32)
     for value in (0.0, -0.0, 0, -0.0):
@@ -296,7 +296,7 @@ def test_calls_that_are_equal_are_not_the_same() -> None:
     assert all(is_same(sums[0], other) for other in sums)
 
 
-def test_views_larger_than_memory_are_refused() -> None:
+def test_views_larger_than_memory_are_rejected() -> None:
     """The same element over and over, which kernels cannot read in place."""
     for make, form in ((np.broadcast_to, np.float32(1)), (torch.broadcast_to, torch.ones(()))):
         with pytest.raises(ResourceExhaustedError, match="data takes 13194139533312 bytes") as caught:
@@ -369,7 +369,7 @@ def test_studio_agrees_on_many(op: Op) -> None:
                 judge(op, (ways[(k + i * len(ways) // each) % len(ways)],), (studio,))
 
 
-def test_every_op_has_a_call_to_spoil() -> None:
+def test_every_op_has_a_call_to_corrupt() -> None:
     assert len(OPS) >= 175
     assert all(len({w.argument for w in ways_of(op)}) == len(op.inputs) + len(op.attrs) for op in OPS)
     assert all(len(ways_of(op)) > 80 for op in OPS)

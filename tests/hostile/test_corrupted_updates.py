@@ -130,7 +130,7 @@ def _check_plain(error: Exception, name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name.replace(" ", "_"))
-def test_every_argument_spoilt(subject: Subject) -> None:
+def test_every_argument_corrupted(subject: Subject) -> None:
     subject.function(**subject.good())
     refused = 0
     for name, value in subject.good().items():
@@ -160,7 +160,7 @@ def test_every_argument_spoilt(subject: Subject) -> None:
 # -- tables of checkpoints ---------------------------------------------------------------------------------------------
 
 
-def test_every_byte_of_a_checkpoint_spoilt(tmp_path: Path) -> None:
+def test_every_byte_of_a_checkpoint_corrupted(tmp_path: Path) -> None:
     """A table is read as it was written, or refused: there are checksums for all of it."""
     table = _table()
     write_tensors(tmp_path / "model", {"table": table})

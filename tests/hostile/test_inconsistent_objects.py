@@ -58,7 +58,7 @@ def test_a_table_is_what_numpy_says_it_is(kind: type[lies.LyingArray]) -> None:
     assert whole[5].tolist() == [-1, -1, -1]
 
 
-def test_the_interface_of_a_table_is_not_asked_for_its_address() -> None:
+def test_the_array_interface_of_a_table_is_not_used() -> None:
     elsewhere = np.zeros((6, 3), np.float32)
 
     class Elsewhere(np.ndarray):
@@ -132,7 +132,7 @@ class Size(int):
     __index__ = __int__
 
 
-def test_a_size_that_changes_is_not_remembered_for_honest_calls() -> None:
+def test_a_size_that_changes_is_not_cached() -> None:
     grad = np.ones((2, 5), np.float32)
     for _ in range(2):
         OPS["SparseSegmentSumGrad"](grad, IDS, SEGMENTS, Size(9))
@@ -140,14 +140,14 @@ def test_a_size_that_changes_is_not_remembered_for_honest_calls() -> None:
         assert OPS["SparseSegmentSumGrad"](grad, IDS, SEGMENTS, 6).shape == (6, 5)
 
 
-def test_a_changed_buffer_is_refused() -> None:
+def test_a_changed_buffer_is_rejected() -> None:
     buffer = rg.GradBuffer((6, 3), np.float32)
     buffer._written = np.arange(5, dtype=np.int8)
     with pytest.raises(rg.errors.InvalidArgumentError, match="intact GradBuffer"):
         OPS["SparseSegmentSumGrad"](GRAD, IDS, SEGMENTS, 6, out=buffer)
 
 
-def test_a_changed_step_is_refused() -> None:
+def test_a_changed_step_is_rejected() -> None:
     step = optim.Step(lr=1.0)
     object.__setattr__(step, "betas", ())
     object.__setattr__(step, "rate", 1.0)

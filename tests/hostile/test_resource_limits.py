@@ -46,7 +46,7 @@ def program(text: str) -> None:
 
 
 @linux
-def test_results_the_system_refuses() -> None:
+def test_allocation_of_results_fails() -> None:
     """Smaller than the machine, so nothing is known beforehand: the error names op, shape and bytes, every time."""
     program("""
         grad, ids, segments = np.ones((2, 8), np.float32), np.array([0, 1]), np.array([0, 1])
@@ -71,7 +71,7 @@ def test_results_the_system_refuses() -> None:
 
 
 @linux
-def test_workspace_the_system_refuses() -> None:
+def test_allocation_of_workspace_fails() -> None:
     """What is updated stays as it was; so does an `out=`; a kept gradient stays right."""
     program("""
         n, rows, bags = 12_000_000, 100_000, 1000
@@ -115,7 +115,7 @@ def test_workspace_the_system_refuses() -> None:
 
 
 @linux
-def test_threads_the_system_refuses() -> None:
+def test_thread_creation_fails() -> None:
     """A pool of fewer threads than wanted, or of none: the same bits."""
     program("""
         n = 200_000

@@ -229,7 +229,7 @@ def test_jax_arrays_of_every_op(name: str) -> None:
     jax_arrays(name, len(computed_ops()))
 
 
-def test_meta_beside_memory() -> None:
+def test_meta_tensors_mixed_with_others() -> None:
     """A tensor that has a shape only goes with others of its kind, in every op of several tensors."""
     for op in computed_ops():
         arguments, attrs = good_call(op)

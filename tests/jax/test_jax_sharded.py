@@ -89,7 +89,7 @@ def test_capacity_counts_what_fills_empty_bags() -> None:
     assert sharded.needed_capacity(ids.reshape(-1), 7, 2, **given) == (1, 4)
 
 
-def test_capacity_of_what_is_no_batch_is_refused() -> None:
+def test_capacity_of_an_invalid_batch_is_rejected() -> None:
     for ids, devices, words in (
         ([[0, 0, 0, 7]], 1, r"ids\[3\] = 7 is not in a table of 7 rows"),
         ([[0, -1, -1], [-1, 2, -5]], 2, r"ids\[5\] = -5 is not in a table of 7 rows"),
@@ -110,7 +110,7 @@ def refused(f: Any, *given: Any) -> str:
     return str(refusal.value)
 
 
-def test_too_little_room_is_named_with_what_is_needed() -> None:
+def test_insufficient_capacity_names_the_needed_one() -> None:
     parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.array([[1, 2, 1], [3, 3, -1]])
     needed = sharded.needed_capacity(ids, 7, 1, **PAD)
     assert needed == (3, 5)

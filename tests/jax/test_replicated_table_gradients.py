@@ -42,7 +42,7 @@ def test_unchecked_shard_map_is_rejected() -> None:
 
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this version of JAX does not track axes")
-def test_checked_shard_map_tells_shared_tables_from_own_ones() -> None:
+def test_checked_shard_map_distinguishes_replicated_tables() -> None:
     with pytest.raises(ValueError, match="out_specs"):  # JAX's own check: the table differs after the step
         mapped(step, (P(), P("x")), P(), check=True)(Table(TABLE), IDS)
     own = mapped(step, (P("x"), P("x")), P("x"), check=True)(Table(TABLE), IDS)

@@ -353,7 +353,7 @@ def test_it_may_be_differentiated_itself() -> None:
     np.testing.assert_allclose(jax.jvp(by_rows, (array,), (array,)), jax.jvp(plain, (array,), (array,)), rtol=1e-5)
 
 
-def test_a_function_that_changes_its_mind_is_refused() -> None:
+def test_a_function_with_varying_lookups_is_rejected() -> None:
     turns = iter("abba")
 
     def loss(params: Any) -> Any:
@@ -374,13 +374,13 @@ def test_a_function_that_changes_its_mind_is_refused() -> None:
     ],
     ids=["==", "astype", "asarray", "sum", "returned"],
 )
-def test_what_stands_in_for_a_table_is_no_array(use: Any) -> None:
+def test_the_placeholder_of_a_table_is_not_an_array(use: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"read by table\.bags alone"):
         value_and_rows(lambda table: use(table.held), has_aux=True)(Table(table_of(1)))
 
 
 @pytest.mark.parametrize("differentiate", [lambda f: f, value_and_rows])
-def test_a_table_is_no_array(differentiate: Callable[[Any], Any]) -> None:
+def test_a_table_is_not_an_array(differentiate: Callable[[Any], Any]) -> None:
     ids = rg.SparseTensor([[0, 0], [1, 0]], jnp.array([3, -1]), [2, 1])
     weights = rg.SparseTensor(ids.indices, jnp.ones(2), [2, 1])
     for given in ((ids,), (ids, weights)):

@@ -104,7 +104,7 @@ def test_one_file_is_not_taken_for_another_shape(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x.npy", "x.npy", "/etc/passwd", f"{'a' * 64}.npz", f"../{'a' * 64}.npy", 3, None])
-def test_names_that_are_none(name: Any, tmp_path: Path) -> None:
+def test_invalid_names(name: Any, tmp_path: Path) -> None:
     value = {"dtype": "float32", "shape": [1000], "file": name}
     with pytest.raises(PageError, match="value"):
         Pool(tmp_path).read_value(value, "value")
@@ -115,7 +115,7 @@ def test_an_array_that_is_not_there(tmp_path: Path) -> None:
         Pool(tmp_path).read_value({"dtype": "float32", "shape": [1000], "file": f"{'a' * 64}.npy"}, "value")
 
 
-def test_a_damaged_file_is_refused_and_written_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_rejected_and_rewritten(tmp_path: Path) -> None:
     page = large()
     tree = again(Pool(tmp_path).write_page(page))
     file = tmp_path / ".rowgrad" / "arrays" / file_of(tree)

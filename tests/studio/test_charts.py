@@ -155,7 +155,7 @@ def test_entries_of_lists_and_pins_that_went() -> None:
     }
 
 
-def test_names_that_are_no_pins_have_points_alone() -> None:
+def test_names_that_are_not_pins_have_points_only() -> None:
     made = Trends()
     made.record(1, Nothing(), {"of no pin": np.array(2.0), "a.y": np.array(3.0)})  # type: ignore[arg-type]
     assert [s["label"] for s in made.series()] == ["a.y"]

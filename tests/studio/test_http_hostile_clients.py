@@ -108,7 +108,7 @@ def test_requests_leave_no_memory_behind(patient: Served) -> None:
     assert served.memory() - before < 30
 
 
-def test_a_length_that_lies(served: Served) -> None:
+def test_wrong_content_length(served: Served) -> None:
     for extra in ("Content-Length: -1\r\n", "Content-Length: 1e9\r\n", "Content-Length: 2\r\nContent-Length: 3\r\n",
                   f"Content-Length: {'9' * 30}\r\n", "Transfer-Encoding: gzip, chunked\r\n"):  # fmt: skip
         answer = served.raw(head(port=served.port, extra=extra) + b"{}")
@@ -159,7 +159,7 @@ def test_more_requests_than_there_may_be() -> None:
         wait_until(lambda: served.post("echo", {}).status == 200)
 
 
-def test_half_sent_heads_keep_nobody_out(served: Served, patient: Served) -> None:
+def test_incomplete_headers_do_not_block_others(served: Served, patient: Served) -> None:
     """Slow loris: heads sent byte by byte, on more connections than there may be; one more is answered all the same."""
     half = b"POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A"
     with patient.crowd(240, half):  # none of which leaves for being late
@@ -202,7 +202,7 @@ def test_clients_that_do_not_read() -> None:
             wait_until(lambda: served.memory() - before < 20)  # they are cut off, and what they asked for is forgotten
 
 
-def test_answers_nobody_reads_keep_nobody_out() -> None:
+def test_unread_responses_do_not_block_others() -> None:
     """Not even those that need no token: the script, asked for again and again and never read."""
     with serving(connections=20, write_seconds=30) as served:
         told = head("/studio.js", served.port, "GET").replace(TOKEN.encode(), b"none") * 400

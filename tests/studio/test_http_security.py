@@ -74,7 +74,7 @@ def test_two_origins(served: Served) -> None:
 
 
 @pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("x", 403), ("none", 200)])
-def test_what_the_browser_says_of_who_asks(served: Served, site: str, status: int) -> None:
+def test_fetch_metadata_of_the_browser(served: Served, site: str, status: int) -> None:
     assert served.post("echo", {}, Sec_Fetch_Site=site).status == status
     assert served.ask("GET", "/studio.js", {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}).status == status
     assert served.ask("GET", "/", {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}).status == status
@@ -138,7 +138,7 @@ def test_headers_on_every_answer(served: Served) -> None:
     assert all(f"{name}: {value.lower()}\r\n" in garbage for name, value in HEADERS.items())
 
 
-def test_what_answers_verbs_loads_no_server() -> None:
+def test_the_verbs_load_no_server() -> None:
     """The notebook's widget calls verbs, too, and needs no packages of HTTP."""
     call = "import sys, rowgrad.studio.verbs, rowgrad.studio.events; print({'starlette', 'uvicorn'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -69,7 +69,7 @@ def test_strings_count_as_what_they_are(studio: FilesStudio, monkeypatch: pytest
         studio.ask("export", {"page": studio.pool.write_page(page), "as": "json"})
 
 
-def test_a_script_of_a_page_that_does_not_hold(studio: FilesStudio) -> None:
+def test_a_script_of_an_invalid_page(studio: FilesStudio) -> None:
     page = studio.pool.write_page(Page("p", [Block("a", "NoSuchOp")]))
     with pytest.raises(PageError, match="NoSuchOp"):
         studio.ask("export", {"page": page, "as": "python"})
@@ -166,7 +166,7 @@ def test_arrays_that_did_not_come_with_a_page(studio: FilesStudio) -> None:
         ("..", b"", "must be a page's name"),
     ],
 )
-def test_files_that_are_no_pages(studio: FilesStudio, name: str, body: bytes, words: str) -> None:
+def test_files_that_are_not_pages(studio: FilesStudio, name: str, body: bytes, words: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         studio.ask("import", {"name": name}, body)
     assert words in str(caught.value)

@@ -85,7 +85,7 @@ BAD_NAMES = ["", ".", "..", "../x", "a/b", "a\\b", ".x", "x.", " x", "a\nb", "a\
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_names_no_page_can_have(name: str, tmp_path: Path) -> None:
+def test_invalid_page_names(name: str, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
     save(small(), tmp_path / "x.json")
@@ -283,7 +283,7 @@ def test_arrays_of_a_page_mend_those_of_the_pool(tmp_path: Path) -> None:
     assert folder_in(tmp_path).open("p")[0]["a"].values["val"].size == 1000
 
 
-def test_a_damaged_array_is_told_and_not_handed_on(tmp_path: Path) -> None:
+def test_a_damaged_array_is_reported_and_not_passed_on(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     folder = Folder(tmp_path, pool)
     folder.save("p", None, large())

@@ -143,7 +143,7 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "80", "1023", "65536", "99999", "-8765", "8765.0", "８７６５", "8765 8766", "x"])
-def test_a_port_that_is_none(tmp_path: Path, text: str) -> None:
+def test_invalid_port(tmp_path: Path, text: str) -> None:
     keep_port(tmp_path, 8765)
     assert kept_port(tmp_path) == 8765
     (tmp_path / ".rowgrad" / "port").write_text(text)

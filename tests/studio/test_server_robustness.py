@@ -144,7 +144,7 @@ def test_snapshots_follow_no_links(ask: Any, tmp_path: Path, tmp_path_factory: p
     assert not list(elsewhere.iterdir())
 
 
-def test_snapshots_that_are_no_good_are_left_out(ask: Any, tmp_path: Path) -> None:
+def test_damaged_snapshots_are_left_out(ask: Any, tmp_path: Path) -> None:
     ask("new", name="a", page=ask.page())
     ask("run", name="a")
     kept = ask("snapshot", name="a")["snapshots"]

@@ -85,7 +85,7 @@ def test_nested_tensors_of_the_old_layout() -> None:
     assert refusal(lambda: rgt.nn.EmbeddingBag(5, 3)(old))[1:] == ("ids", words)
 
 
-def test_what_is_no_tensor_is_named() -> None:
+def test_objects_that_are_not_tensors_are_named() -> None:
     module = rgt.nn.EmbeddingBag(5, 3)
     words = "ids must be a tensor or a SparseTensor, got list"
     assert refusal(lambda: module([1])) == (TypeError, None, words)
@@ -278,7 +278,7 @@ def test_norms_of_rows_are_those_of_the_dense_gradient(norm: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, -1.0, "x", None, T([1.0, 2.0])])
-def test_bounds_that_would_spoil_gradients(wrong: Any) -> None:
+def test_bounds_that_would_corrupt_gradients(wrong: Any) -> None:
     dense = parameter(torch.ones(3, 2))
     for call, argument in ((clip.clip_grad_norm_, "max_norm"), (clip.clip_grad_value_, "clip_value")):
         with pytest.raises(rg.errors.InvalidArgumentError, match=f"^{argument} must be a number of at least 0; got"):
@@ -388,7 +388,7 @@ def test_padding_beside_segments_of_another_length() -> None:
         ),
     ],
 )
-def test_tables_that_cannot_be(make: Callable[[], Any], words: str) -> None:
+def test_impossible_tables(make: Callable[[], Any], words: str) -> None:
     assert refusal(make)[2].startswith(words)
 
 

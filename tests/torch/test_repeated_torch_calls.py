@@ -75,7 +75,7 @@ def test_module_again_after_its_table_was_replaced() -> None:
     assert torch.equal(bag(IDS, offsets), torch.full((2, 2), 2.0))
 
 
-def test_constructors_that_somebody_changed_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constructors_patched_temporarily(monkeypatch: pytest.MonkeyPatch) -> None:
     table = torch.ones(3, 17)
     expected = torch.tensor([2.0, 1.0, 0.0, 1.0])
     original = torch.empty

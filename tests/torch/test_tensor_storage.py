@@ -257,7 +257,7 @@ def test_optimizers_take_no_table_whose_elements_share_memory(view: Tensor) -> N
     assert torch.equal(made.state[param]["sum"], state)
 
 
-def test_optimizers_update_tables_that_only_lie_otherwise() -> None:
+def test_optimizers_update_tables_with_other_strides() -> None:
     for view in (torch.ones(4, 10).t(), torch.ones(10, 8)[:, ::2], torch.ones(1, 4).expand(1, 4), torch.ones(10, 1)):
         param = torch.nn.Parameter(view)
         stepped(rgt.optim.SGD, param, torch.ones(view.shape))

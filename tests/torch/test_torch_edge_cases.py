@@ -44,7 +44,7 @@ def test_devices_are_not_mixed() -> None:
         meta.load_state_dict(module.state_dict(), assign=True)
 
 
-def test_memory_that_is_gone_is_refused() -> None:
+def test_freed_memory_is_rejected() -> None:
     table = torch.randn(5, 4)
     table.untyped_storage().resize_(0)
     with pytest.raises(Refused, match="data has no memory"):
@@ -197,7 +197,7 @@ def test_rows_count_from_the_end() -> None:
         rgt.functional.embedding_bag(table, ids.reshape(1, 3), num_bags=7)
 
 
-def test_states_of_others_are_judged_when_they_are_loaded() -> None:
+def test_foreign_states_are_validated_when_loaded() -> None:
     parameter = torch.nn.Parameter(torch.ones(4, 3))
     ours = rgt.optim.Adagrad([parameter], lr=0.1)
     ours.register_load_state_dict_pre_hook(lambda _, state: {**state, "state": {}})
