@@ -19,7 +19,7 @@ LIBRARIES = {"gnu": "glibc", "gnueabihf": "glibc", "musl": "musl", "musleabihf":
 
 
 def entry(name: str, version: str, dev: bool) -> dict[str, Any]:
-    """What the lock says of a package that is not for this system."""
+    """The lock file's entry of a package for another system."""
     words = name.rpartition("/")[2].split("-")
     cpus = [word for word in words if word in CPUS]
     systems = [word for word in words if word in SYSTEMS]
@@ -37,7 +37,7 @@ def entry(name: str, version: str, dev: bool) -> dict[str, Any]:
 
 
 def complete(lock: dict[str, Any]) -> list[str]:
-    """The names that were added."""
+    """Add the missing entries; returns the names of the packages."""
     packages: dict[str, Any] = lock["packages"]
     missing = {
         name: entry(name, version, package.get("dev", False))

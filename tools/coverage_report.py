@@ -144,7 +144,7 @@ def _merged(folder: Path) -> Path:
 
 
 def _seen(program: Path, counts: Path) -> list[tuple[Place, set[str]]]:
-    """Branches of a program, and the ways they went. What a template's arguments decide is no branch."""
+    """The branches of a program and the ways they went. Conditions on template arguments are not branches."""
     words = [_tool("llvm-cov"), "show", str(program), f"-instr-profile={counts}", "-show-branches=count"]
     sources = [str(ROOT / "cpp" / "kernels"), str(ROOT / "cpp" / "include")]
     shown = subprocess.run([*words, *sources], check=True, capture_output=True, text=True).stdout
@@ -159,7 +159,7 @@ def _seen(program: Path, counts: Path) -> list[tuple[Place, set[str]]]:
 
 
 def _tool(name: str) -> str:
-    """Of the same version as the compiler."""
+    """The path of an LLVM tool of the compiler's version."""
     tool = Path(ensure_clang.compiler()).resolve().with_name(name)
     return str(tool) if tool.exists() else sys.exit(f"{name} was not found beside clang: apt-get install llvm")
 
@@ -169,13 +169,13 @@ def _text(place: Place) -> str:
 
 
 def _explained() -> list[tuple[str, str]]:
-    """What docs/coverage.md names: files, and how a condition in them begins."""
+    """The branches that docs/coverage.md explains: the file, and how the condition begins."""
     page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     return re.findall(r"^\| `([^`]+)`: `([^`]+)` \|", page, re.MULTILINE)
 
 
 def _is_at(place: Place, name: str, condition: str) -> bool:
-    """Whether a place is where this condition stands. Lines move; what they say does so less."""
+    """Whether a condition begins at this place. Line numbers change more often than conditions."""
     path, line, column = place
     if path != name:
         return False

@@ -46,7 +46,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def ratios(name: str) -> Ratios:
-    """By minima, answers that agree only: a wrong answer is no competitor."""
+    """Ratios of minimal times, for results that agree only."""
     found: Ratios = {}
     for case, kinds in load(name)["results"].items():
         for kind, peers in kinds.items():
@@ -59,7 +59,7 @@ def ratios(name: str) -> Ratios:
 
 
 def wrong_answers() -> int:
-    """How many answers of peers did not agree: 16-bit gradients held in 16 bits."""
+    """The number of peers' results that did not agree: 16-bit gradients stored in 16 bits."""
     runs = (peers for name in COMPARISONS for kinds in load(name)["results"].values() for peers in kinds.values())
     return sum(not answer["agrees"] for peers in runs for peer, answer in peers.items() if peer in PEERS)
 
@@ -128,7 +128,7 @@ def losses() -> Iterator[str]:
 
 
 def gpu() -> Iterator[str]:
-    """Calls queued one behind the other, beside torch's in the same run."""
+    """Queued calls next to torch's in the same run."""
     data = load("h200-float32")
     yield from ("| batch | forward, ms | torch | times | dense gradient, ms | torch | times |", "|---|" + "---|" * 6)
     products: dict[str, list[float]] = {"forward": [], "dense": []}
@@ -149,7 +149,7 @@ def gpu() -> Iterator[str]:
 
 
 def threads() -> Iterator[str]:
-    """What the second thread gives, beside plain reads of the same rows."""
+    """The speed-up of the second thread, next to plain reads of the same rows."""
     rows = load("threads")["threads"]
     yield from ("| what | case | speed-up | of plain reads | quotient |", "|---|---|---|---|---|")
     for r in rows:
@@ -158,7 +158,7 @@ def threads() -> Iterator[str]:
 
 
 def growth() -> Iterator[str]:
-    """Nanoseconds an id as the number of ids grows."""
+    """Nanoseconds per id as the number of ids grows."""
     rows = load("growth")["series"]["N"]
     kinds = list(dict.fromkeys(r["kind"] for r in rows))
     yield "| ids | " + " | ".join(f"{KINDS[k]}, ns an id" for k in kinds) + " |"

@@ -10,7 +10,7 @@ from rowgrad._runtime.dispatch import bind
 
 
 def run_example(source: str) -> tuple[dict[str, Any], ast.Call]:
-    """Executes all but the last line; gives the names it made and the call that is left."""
+    """Execute all but the last line; returns the names that it assigned and the remaining call."""
     tree = ast.parse(source)
     last = tree.body.pop()
     if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
@@ -25,7 +25,7 @@ def value_of(node: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def bound_example(op: Op, **changed: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments and attributes of the example's call by name, a plan as its arrays; some of them changed."""
+    """Arguments and attributes of the example's call by name, with a plan as its arrays; some may be replaced."""
     names, call = run_example(op.example)
     args = tuple(value_of(a, names) for a in call.args)
     kwargs = {k.arg: value_of(k.value, names) for k in call.keywords if k.arg}

@@ -27,7 +27,7 @@ COLOURS = ("#1f6feb", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#4d6b1f", "#0
 
 @dataclass(frozen=True)
 class Line:
-    """One row of an input in one row of an output; no factor where it is more than a number."""
+    """One row of an input in one row of an output; without a factor if that is not a single number."""
 
     source: tuple[str, int]
     target: tuple[str, int]
@@ -35,7 +35,7 @@ class Line:
 
 
 def picture(op: Op) -> str | None:
-    """The drawing, or None for an op that is linear in nothing or whose example has no rows."""
+    """The drawing; None for an op that is not linear or whose example has no rows."""
     if not op.linear or not (op.layer == "kernel" or op.category == "Dense rows"):
         return None
     arguments, attrs = bound_example(op)
@@ -89,7 +89,7 @@ def raised(
     row: int,
     array: np.ndarray,
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """The outputs with a row made larger, by so little that as many entries come out as before."""
+    """The outputs with one row increased, little enough to keep the number of entries."""
     for step in (1, 2.0**-8):
         larger = np.array(array)
         larger[(row,) if array.ndim else ()] += step
@@ -104,7 +104,7 @@ def rows_of(array: np.ndarray) -> int:
 
 
 def number(value: float) -> str:
-    """1/3 rather than 0.333, √ where that is what it is, else three digits."""
+    """1/3 rather than 0.333, √ where it applies, otherwise three digits."""
     for base, sign in ((value, ""), (math.copysign(value * value, value), "√")):
         near = Fraction(abs(base)).limit_denominator(12)
         if abs(float(near) - abs(base)) < 1e-5 and near:
@@ -122,7 +122,7 @@ def shown(array: np.ndarray, row: int) -> str:
 
 
 def drawn(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], lines: list[Line]) -> str:
-    """Inputs left, outputs right, a curve for every line; rows without one are grey."""
+    """Inputs on the left, outputs on the right, a curve for every line; rows without a line are grey."""
     heights = [sum(HEAD + ROW * rows_of(a) + GAP for a in side.values()) for side in (inputs, outputs)]
     height = max(heights) + 2 * PAD
     left = placed(inputs, PAD + (max(heights) - heights[0]) // 2)
@@ -168,7 +168,7 @@ def placed(side: Mapping[str, np.ndarray], y: int) -> dict[tuple[str, int], int]
 
 
 def free_place(places: list[tuple[int, int]], taken: list[tuple[int, int]]) -> tuple[int, int]:
-    """The first place that no label stands on; the first of all where there is none."""
+    """The first place without a label; the first place of all if none is free."""
     free = (p for p in places if all(abs(p[0] - x) > 50 or abs(p[1] - y) > 13 for x, y in taken))
     return next(free, places[0])
 

@@ -18,7 +18,7 @@ FAR = 99  # no example has as many rows
 
 
 def refusals(op: Op) -> dict[str, tuple[str, str]]:
-    """Message -> what was changed, and the class of the error. Changes that are taken are left out."""
+    """Message -> the change and the class of the error. Changes that the op accepts are left out."""
     arguments, attrs = bound_example(op)
     arrays = admit(op, dict(arguments))
     found: dict[str, tuple[str, str]] = {}
@@ -67,7 +67,7 @@ def wrong_rank(arg: Arg, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def wrong_dtype(arg: Arg, value: Any) -> Iterator[tuple[str, Any]]:
-    """bool, which few take. One such refusal is enough: the dtypes have a table of their own."""
+    """bool, which few ops accept. One such error is enough: the dtypes have their own table."""
     if not arg.many and np.asarray(value).dtype.kind != "b":
         yield f"`{arg.name}` of dtype bool", np.zeros(np.shape(value), bool)
 

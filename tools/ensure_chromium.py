@@ -14,7 +14,7 @@ import chromium
 
 
 def playwrights_own() -> Path | None:
-    """Where Playwright keeps browsers it has fetched."""
+    """The folder of browsers that Playwright has downloaded."""
     named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     folders = (
         [Path(named)] if named else [Path.home() / ".cache/ms-playwright", Path.home() / "Library/Caches/ms-playwright"]
@@ -23,7 +23,7 @@ def playwrights_own() -> Path | None:
 
 
 def install() -> bool:
-    """With the system's own packages, where that can be done without asking anybody."""
+    """Install it from the system's packages, if that needs no confirmation."""
     if not Path("/etc/debian_version").exists() or os.geteuid() != 0 or not shutil.which("apt-get"):
         return False
     print("installing chromium with apt-get …", flush=True)

@@ -16,7 +16,7 @@ brew install llvm. CXX_FUZZ may name another one."""
 
 
 def find() -> str | None:
-    """A compiler that links a fuzz target: Debian packs libFuzzer and the sanitizers apart from clang."""
+    """A compiler that links a fuzz target; Debian packages libFuzzer and the sanitizers separately from clang."""
     named = os.environ.get("CXX_FUZZ")
     return next(
         (found for name in ([named] if named else NAMES) if (found := shutil.which(name)) and _links(found)), None
@@ -32,7 +32,7 @@ def _links(compiler: str) -> bool:
 
 
 def install() -> str | None:
-    """With the system's own packages, where that can be done without asking anybody."""
+    """Install it from the system's packages, if that needs no confirmation."""
     if not Path("/etc/debian_version").exists() or os.geteuid() != 0 or not shutil.which("apt-get"):
         return None
     print("installing clang with apt-get …", flush=True)
@@ -52,7 +52,7 @@ def install() -> str | None:
 
 
 def compiler() -> str:
-    """Found, or installed."""
+    """The compiler, installed if necessary."""
     return find() or install() or sys.exit(MISSING)
 
 

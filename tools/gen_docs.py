@@ -87,7 +87,7 @@ def show(op: Op) -> str:
 
 
 def show_run(op: Op) -> str:
-    """What a session gave in the example of a block."""
+    """The result of a session in the example of a block."""
     names, call = run_example(op.example)
     result = value_of(call, names)
     if isinstance(result, dict):
@@ -109,7 +109,7 @@ def shown(name: str, value: Any) -> str:
 
 
 class Watched(Mapping[str, Callable[..., Any]]):
-    """The table of ops an adjoint is handed; remembers which ops every result came through."""
+    """The table of ops that an adjoint receives; records the ops that every result came through."""
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[str, ...]] = {}
@@ -134,12 +134,12 @@ class Watched(Mapping[str, Callable[..., Any]]):
         return len(OPS)
 
     def ops_of(self, value: Any) -> tuple[str, ...]:
-        """The ops a value was made with, outermost first; none for an argument or a cotangent."""
+        """The ops that computed a value, outermost first; none for an argument or a cotangent."""
         return self.made.get(id(value), ())
 
 
 def gradients(op: Op, **changed: Any) -> dict[str, str]:
-    """How the gradient of each differentiable argument is made, in words."""
+    """How the gradient of each differentiable argument is computed, as text."""
     if op.adjoint is None:
         return {}
     arguments, attrs = bound_example(op, **changed)
@@ -214,7 +214,7 @@ def by_category() -> dict[str, list[Op]]:
 
 
 def signature(op: Op) -> str:
-    """The call as Python writes it, types as the record names them; long ones one argument a line."""
+    """The call in Python syntax with the record's types; long ones with one argument per line."""
     parts = ["scope"] if op.layer == "graph" else []
     parts += [f"{a.name}: {'optional ' * a.optional}{'ref ' * a.ref}{'list ' * a.many}{a.type}" for a in op.inputs]
     parts += [f"{k}={v!r}" for k, v in op.attrs.items()]
@@ -255,7 +255,7 @@ def prose(op: Op) -> str:
 
 
 def block_section(op: Op) -> Iterator[str]:
-    """A block of graphs: its pins with their marks, its attributes, and what its example gives."""
+    """A block of graphs: its pins with their marks, its attributes, and the result of its example."""
     yield f"## {op.name}"
     yield ""
     known = "TensorFlow has this op." if op.tensorflow else "Not an op of TensorFlow."
@@ -283,7 +283,7 @@ def block_section(op: Op) -> Iterator[str]:
 
 
 def pin_words(op: Op, arg: Arg) -> Iterator[str]:
-    """What a pin takes or gives, and what its marks say."""
+    """What a pin accepts or returns, and what its marks mean."""
     if arg.type == "any" and arg in op.outputs and "dtype" in op.attrs:
         yield "of the dtype the attribute names"
     else:
@@ -370,12 +370,12 @@ def index(pages: dict[str, list[Op]]) -> str:
 
 
 def value_dtypes(op: Op) -> frozenset[str]:
-    """The dtypes of an op's values: T's, or where it has none those of its first argument."""
+    """The dtypes of an op's values: T's, or those of its first argument."""
     return frozenset(op.dtypes_of("T" if "T" in op.types else op.inputs[0].type))
 
 
 def dtype_table() -> str:
-    """Kernel ops × dtypes; dtypes no op tells apart share a column, ops of a family that take the same share a row."""
+    """Kernel ops × dtypes; dtypes that no op distinguishes share a column, equal ops of a family share a row."""
     kernels = [op for op in CATALOG.values() if op.layer == "kernel"]
     columns: dict[frozenset[str], list[str]] = {}
     for dtype in ALL_DTYPES:
@@ -394,7 +394,7 @@ def dtype_table() -> str:
 
 
 def folded(names: Iterable[str]) -> list[str]:
-    """Names of a family in few words: `SparseSegment{Sum,Mean,SqrtN}Grad`, then `…GradV2` for the next of that stem."""
+    """Names of a family, abbreviated: `SparseSegment{Sum,Mean,SqrtN}Grad`, then `…GradV2` for the next of that stem."""
     left = list(names)
     for first, *rest in ALTERNATIVES:
         for name in list(left):
@@ -412,7 +412,7 @@ def folded(names: Iterable[str]) -> list[str]:
 
 
 def example_output(readme: str) -> str:
-    """What the first Python block of the README prints."""
+    """The output of the first Python block of the README."""
     block = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
     if block is None:
         raise ValueError("README.md has no Python block")
@@ -435,7 +435,7 @@ PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
 
 
 def with_parts(name: str, parts: dict[str, str]) -> str:
-    """A page that is written by hand, its generated parts put in anew."""
+    """A handwritten page with its generated parts replaced."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found = [m[2] for m in MARKER.finditer(text)]
     if sorted(found) != sorted(parts):

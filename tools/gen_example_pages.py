@@ -22,7 +22,7 @@ PAGES = ROOT / "examples" / "pages"
 
 
 class Sheet:
-    """A page in the making: `sheet.add(id, op, pin=wire_or_value, …)` gives the block's outputs by pin."""
+    """A page under construction: `sheet.add(id, op, pin=wire_or_value, …)` returns the block's outputs by pin."""
 
     def __init__(self, name: str, *notes: str) -> None:
         self.page = Page(name, notes=[Note(text, (20.0, -40.0 - 20.0 * k)) for k, text in enumerate(notes)])
@@ -44,7 +44,7 @@ class Sheet:
         return {o.name: End(id, o.name) for o in record.outputs}
 
     def value(self, id: str, array: np.ndarray) -> End:
-        """A constant; int64 has a block of its own, as one types it."""
+        """A constant; int64 has its own block, as if typed."""
         if array.dtype == np.int64:
             return self.add(id, "Const_ex", val=array.astype(np.int32) if _is_small(array) else array, dtype="int64")[
                 "output"
@@ -81,7 +81,7 @@ def arrays(example: dict[str, Any], part: str = "inputs") -> dict[str, np.ndarra
 
 
 def single(sheet: Sheet, example: dict[str, Any]) -> None:
-    """One block, a constant on every pin, all its outputs fetched."""
+    """One block with a constant on every pin; all its outputs are fetched."""
     pins = {name: sheet.value(name, value) for name, value in arrays(example).items()}
     sheet.session(*sheet.add("op", example["op"], **pins).values())
 
@@ -132,7 +132,7 @@ def tanh_net(sheet: Sheet, example: dict[str, Any], prefix: str) -> None:
 
 
 def fed_add(sheet: Sheet, example: dict[str, Any], through_tensor: bool) -> None:
-    """Placeholders and their values, through Tensor and Input_Initializer blocks or the latter alone."""
+    """Placeholders and their values, through Tensor and Input_Initializer blocks or only the latter."""
     pins, feeds = {}, []
     for name, value in arrays(example).items():
         pins[name] = sheet.add(name, "Placeholder", dtype=value.dtype.name, shape=list(value.shape))["output"]
@@ -178,7 +178,7 @@ def feedback(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def descent(sheet: Sheet, example: dict[str, Any]) -> None:
-    """W − 0.1 · mean((W·x − y)·x), drawn out."""
+    """W − 0.1 · mean((W·x − y)·x), as blocks."""
     v = {n: sheet.variable(n, a) for n, a in arrays(example).items()}
     hypothesis = sheet.add("hypothesis", "Multiply", x=v["W"], y=v["x"])["z"]
     difference = sheet.add("difference", "Subtract", x=hypothesis, y=v["y"])["z"]
@@ -190,7 +190,7 @@ def descent(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def regression(sheet: Sheet, example: dict[str, Any]) -> None:
-    """Three weights and a bias, their gradients drawn by hand."""
+    """Three weights and a bias, with their gradients as blocks."""
     v = {n: sheet.variable(n, a) for n, a in arrays(example).items()}
     product = sheet.add("product", "MatMul", a=v["X"], b=v["W"], transpose_b=True)["product"]
     total = sheet.add("hypothesis", "Add", x=v["B"], y=product)["z"]
@@ -207,7 +207,7 @@ def regression(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def write_example(number: int, example: dict[str, Any]) -> str:
-    """One worked example as a page; gives the file's name."""
+    """Write one worked example as a page; returns the file's name."""
     op, _, rest = example["op"].partition(" ")
     kinds: dict[str, Any] = {
         "(Placeholder fed through Tensor": ("fed_add", lambda s, e: fed_add(s, e, True)),

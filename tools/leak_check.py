@@ -42,7 +42,7 @@ Call = Callable[[], object]
 
 
 def calls_of(runner: str) -> list[Call]:
-    """A call of every op the runner takes, each with good input; and refusals, steps and shapes not seen before."""
+    """A valid call of every op that the runner supports; and invalid calls, steps and new shapes."""
     calls = [call for op in CATALOG.values() if op.layer != "graph" for call in op_calls(runner, op)]
     return calls + (extra_calls() if runner == "numpy" else [])
 
@@ -83,7 +83,7 @@ def op_calls(runner: str, op: Any) -> list[Call]:
 
 
 def extra_calls() -> list[Call]:
-    """NumPy's alone: large results, kept results, optimizer steps, shapes that differ from call to call."""
+    """For NumPy only: large results, results that are kept, optimizer steps, shapes that vary from call to call."""
     rng = np.random.default_rng(5)
     table, grad = rng.normal(size=(500, 8)).astype(np.float32), rng.normal(size=(64, 8)).astype(np.float32)
     ids, segments = rng.integers(0, 500, 300), np.sort(rng.integers(0, 64, 300))
@@ -111,13 +111,13 @@ def extra_calls() -> list[Call]:
 
 
 def resident() -> int:
-    """Bytes of memory the process has."""
+    """The resident memory of the process in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def watch(runner: str, number: int) -> list[int]:
-    """The resident memory after the warm-up, and after each of the parts of so many calls."""
+    """The resident memory after the warm-up and after each part of the calls."""
     calls, choice = calls_of(runner), random.Random(1)
     for _ in range(3):
         for call in calls:
@@ -144,7 +144,7 @@ class _Malloc(ctypes.Structure):
 
 
 def in_use() -> tuple[int, int]:
-    """Blocks of Python's allocator, and bytes of malloc's where it tells."""
+    """Blocks of Python's allocator, and bytes of malloc's if it reports them."""
     gc.collect()
     tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if tell is None:

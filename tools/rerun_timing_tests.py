@@ -24,7 +24,7 @@ AT_MOST = 5  # more than that is no accident
 
 
 def failed() -> list[str]:
-    """What pytest remembers of the run before."""
+    """The failed tests of the previous run, from pytest's cache."""
     found = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
     return sorted(json.loads(found.read_text(encoding="utf-8"))) if found.exists() else []
 

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def bundled() -> dict[str, dict[str, Any]]:
-    """The packages that the page's own needs lead to, by their folders; types become no code."""
+    """The page's dependencies by their folders; packages of types produce no code."""
     locked = json.loads((WEB / "package-lock.json").read_text())["packages"]
     found: dict[str, dict[str, Any]] = {}
     waiting = [("", name) for name in locked[""]["dependencies"]]
@@ -55,7 +55,7 @@ def bundled() -> dict[str, dict[str, Any]]:
 
 
 def resolved(locked: dict[str, Any], wanting: str, name: str) -> str:
-    """As Node.js looks: in the package's own node_modules, then in those around it."""
+    """Resolve as Node.js does: in the package's own node_modules, then in the outer ones."""
     while True:
         folder = f"{wanting}/node_modules/{name}".lstrip("/")
         if folder in locked:
@@ -75,7 +75,7 @@ def table(packages: dict[str, dict[str, Any]]) -> str:
 
 
 def licences(packages: dict[str, dict[str, Any]]) -> str:
-    """Every text once, under the names of the packages that come with it."""
+    """Every licence text once, under the names of the packages that have it."""
     texts: dict[str, list[str]] = defaultdict(list)
     for folder in packages:
         own = licence_file(WEB / folder).read_text(encoding="utf-8")

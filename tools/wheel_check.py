@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def found_pythons() -> Iterator[str]:
-    """A Python of every version that rowgrad runs on, the oldest first."""
+    """A Python of every supported version, the oldest first."""
     places = os.environ.get("PATH", "").split(os.pathsep)
     kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     places += [str(folder) for folder in sorted(kept.glob("*/bin"))]
@@ -67,7 +67,7 @@ def is_version(python: str, minor: int) -> bool:
 
 
 def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: int) -> None:
-    """One environment: made, filled and tried."""
+    """Create one environment, install the wheel, run the checks."""
     subprocess.run([python, "-m", "venv", str(folder / "env")], check=True)
     programs = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin")
     environment = bare_environment(programs)
@@ -88,7 +88,7 @@ def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: in
 
 
 def bare_environment(programs: Path) -> dict[str, str]:
-    """No compiler, no Node.js and nothing of this source tree; the package index is found as ever."""
+    """Without compiler, Node.js and this source tree; the package index is found as usual."""
     dropped = re.compile(r"CC|CXX|(C|CXX|LD)FLAGS|(CMAKE|SKBUILD|ROWGRAD)_.*|PYTHON(PATH|HOME)|VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
     return {**kept, "PATH": str(programs)}

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def loose_symbols(wheel: Path) -> list[str]:
-    """What the extension needs and no library that it was linked with has; Python's own names aside."""
+    """The undefined symbols of the extension that no linked library has, except for Python's."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".so"))
         elf = ELFFile(io.BytesIO(archive.read(name)))
@@ -71,12 +71,12 @@ def loose_symbols(wheel: Path) -> list[str]:
 
 
 def oldest_glibc(wheel: Path) -> tuple[int, ...]:
-    """By its name, which auditwheel gave it."""
+    """The version in the wheel's name, which auditwheel chose."""
     return min(tuple(int(n) for n in found) for found in re.findall(r"manylinux_(\d+)_(\d+)_", wheel.name))
 
 
 def run(module: str, *words: str) -> None:
-    """A module of this environment, whose programs auditwheel finds on the path."""
+    """Run a module of this environment with its programs on the path, for auditwheel."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     subprocess.run([sys.executable, "-m", module, *words], check=True, cwd=ROOT, env={**os.environ, "PATH": path})
 

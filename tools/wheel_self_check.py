@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def no_builders() -> str:
-    """Nothing that compiles or builds is on the path."""
+    """No compiler or build tool is on the path."""
     from shutil import which
 
     found = [name for name in BUILDERS if which(name)]
@@ -60,7 +60,7 @@ def no_builders() -> str:
 
 
 def files() -> str:
-    """The package is the installed one, its extension serves every Python, and it brings its papers."""
+    """The package is the installed one, its extension works on every Python, and it includes its licences and types."""
     import rowgrad
     from rowgrad import _core
 
@@ -80,7 +80,7 @@ def files() -> str:
 
 
 def exceptions() -> str:
-    """What is thrown on one side of the border to nanobind's backend is caught on the other, whatever compiled them."""
+    """Exceptions cross the boundary to nanobind's backend in both directions, whatever compiled it."""
     from rowgrad import _core
 
     thrown = {
@@ -103,7 +103,7 @@ def quiet_import() -> str:
 
 
 def import_time() -> str:
-    """The best of three, beside what NumPy and ml_dtypes take anyway."""
+    """The best of three, next to the time that NumPy and ml_dtypes need anyway."""
     ours, theirs = (
         min(timed([sys.executable, "-c", f"import {names}"]) for _ in range(3))
         for names in ("numpy, ml_dtypes, rowgrad", "numpy, ml_dtypes")
@@ -124,7 +124,7 @@ def tour() -> str:
 
 
 def levels() -> list[str]:
-    """The instruction-set levels this processor has, from the lowest."""
+    """The instruction-set levels of this processor, from the lowest."""
     from rowgrad import _core
 
     known = ["baseline", "x86-64-v3", "x86-64-v4"]
@@ -132,13 +132,13 @@ def levels() -> list[str]:
 
 
 def golden(level: str, every: int) -> str:
-    """In a process of its own: the level is chosen once."""
+    """Run in a separate process: the level is chosen once per process."""
     script = f"import wheel_self_check; print(wheel_self_check.golden_here({level!r}, {every}))"
     return run([sys.executable, "-c", script], ROWGRAD_LEVEL=level, PYTHONPATH=str(HERE)).strip()
 
 
 def golden_here(level: str, every: int) -> str:
-    """TensorFlow's recorded answers, to the bit, and its refusals, to the letter."""
+    """TensorFlow's recorded results to the bit, and its error messages exactly."""
     import rowgrad
     from golden_cases import cases, same_bits
     from rowgrad import _core
@@ -177,7 +177,7 @@ def refusal(call: Callable[[], object]) -> tuple[str, str] | None:
 
 
 def studio() -> str:
-    """The server on a port of its own: its page, a page of the gallery run through its verbs, and its end."""
+    """Start the server on a free port, fetch its page, run a gallery page through its verbs, stop it."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [str(SCRIPTS / "rowgrad"), "studio", folder, "--no-browser", "--json"],
@@ -225,7 +225,7 @@ class Asking:
         return json.loads(self.ask("POST", f"/api/{verb}", json.dumps(given).encode()))
 
     def page(self) -> int:
-        """The page and what it refers to; their bytes."""
+        """Fetch the page and the files it refers to; returns their size."""
         parts = [self.ask("GET", path) for path in ("/", "/studio.js", "/studio.css")]
         assert b"studio.js" in parts[0]
         return sum(len(part) for part in parts)

@@ -63,7 +63,7 @@ set(CMAKE_CXX_STANDARD_LIBRARIES "{out}/young_symbols.o {libraries}")
 
 @dataclass(frozen=True)
 class Symbol:
-    """What a library exports: its name, its version, and whether it is a function."""
+    """An exported symbol: its name, its version, and whether it is a function."""
 
     name: str
     version: str
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def own_gxx(machine: str) -> str:
-    """The g++ for a machine: under its full name, which a cross compiler has, or the plain one if it is for that."""
+    """The g++ for a machine: by its full name, as cross compilers have, or the plain one if it targets that machine."""
     for name in (f"{machine}-linux-gnu-g++", "g++"):
         if shutil.which(name) and asked(name, "-dumpmachine").startswith(f"{machine}-"):
             return name
@@ -93,7 +93,7 @@ def asked(*command: str) -> str:
 
 
 def write(machine: str, out: Path, gxx: str) -> None:
-    """Everything CMake needs, into `out`."""
+    """Write everything CMake needs to `out`."""
     import ziglang
 
     zig = Path(ziglang.__file__).parent / "zig"
@@ -122,13 +122,13 @@ def write(machine: str, out: Path, gxx: str) -> None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write what is new; files that stay as they were keep their time, and what was built of them is kept."""
+    """Write a file if its content changed; unchanged files keep their time, so that nothing is rebuilt."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
 
 
 def cxx_headers(gxx: str) -> list[str]:
-    """The folders in which g++ looks for its own library's headers."""
+    """The folders where g++ looks for the headers of libstdc++."""
     said = subprocess.run(
         [gxx, "-E", "-x", "c++", "-v", "/dev/null"], check=True, capture_output=True, text=True
     ).stderr
@@ -137,7 +137,7 @@ def cxx_headers(gxx: str) -> list[str]:
 
 
 def stand_in(library: Path, out: Path) -> None:
-    """A library of the same name that has the old symbols and no code."""
+    """A stub library of the same name that exports the old symbols and has no code."""
     by_version = defaultdict(list)
     assembly = [".text"]
     for symbol in old_symbols(library):
@@ -186,7 +186,7 @@ def old_symbols(library: Path) -> list[Symbol]:
 
 
 def age_of(version: str) -> tuple[int, ...] | None:
-    """The numbers of `GLIBCXX_3.4.11`, or None where that is too young or no such version."""
+    """The numbers of `GLIBCXX_3.4.11`; None if it is too new or not such a version."""
     family, _, numbers = version.partition("_")
     if family not in OLDEST or not re.fullmatch(r"\d+(\.\d+)*", numbers):
         return None

@@ -13,7 +13,7 @@ ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2, tor
 
 
 def expected(batch: Batch, kind: str) -> Tensor:
-    """The dense gradient, or the bags, in float64 by torch's own ops."""
+    """The dense gradient, or the bags, in float64 by torch's ops."""
     wide, segments = torch.float64, batch.segment_ids.long()
     counts = torch.bincount(segments, minlength=batch.case.bags).clamp_(min=1).to(wide)
     if kind == "forward":
@@ -29,7 +29,7 @@ def expected(batch: Batch, kind: str) -> Tensor:
 
 
 def error_of(got: Any, kind: str, wanted: Tensor) -> float:
-    """The largest difference, as a fraction of the largest element wanted."""
+    """The largest difference relative to the largest expected element."""
     if isinstance(got, tuple) and len(got) == 1:
         (got,) = got
     if kind.endswith("rows"):

@@ -21,7 +21,7 @@ def bandwidths(device: torch.device, clock: Clock, runs: int, buffer: int = _BUF
 
 
 def gather(batch: Batch, clock: Clock, runs: int) -> dict[str, float]:
-    """Rows of the table gathered by the case's ids: ms, and GB/s of the bytes read and written."""
+    """Gather rows of the table by the case's ids: ms, and GB/s of the bytes read and written."""
     out = torch.empty(batch.N, batch.case.D, dtype=batch.table.dtype, device=batch.table.device)
     took = clock(lambda: torch.index_select(batch.table, 0, batch.indices, out=out), runs)
     row = batch.case.D * batch.table.element_size()

@@ -25,7 +25,7 @@ def _add_one(table, ids, count, columns: tl.constexpr, padded: tl.constexpr, row
 
 
 def rewrite(batch: Batch, clock: Clock, runs: int) -> dict[str, float]:
-    """The best of several shapes, in ms."""
+    """The time of the best of several launch shapes, in ms."""
     ids, table, columns = torch.unique(batch.indices), batch.table.clone(), batch.case.D
     count = ids.numel()
 

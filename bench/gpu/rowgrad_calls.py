@@ -18,7 +18,7 @@ MEAN, BLOCKED = 1, 1
 
 
 class MissingError(ImportError):
-    """A part of rowgrad that this benchmark needs is not there."""
+    """A part of rowgrad that the benchmark needs is not available."""
 
 
 def _device(batch: Batch) -> Any:
@@ -42,7 +42,7 @@ def dense_grad(batch: Batch) -> Work:
 
 
 def rows_grad(batch: Batch) -> Work:
-    """The same by unique rows; how many there are stays on the device, so what it gives is not compared."""
+    """The same by unique rows; their number stays on the device, so the result is not compared."""
     run = _gradient(batch, unique=True, out=None)
 
     def work() -> None:
@@ -118,7 +118,7 @@ def forward_call(batch: Batch) -> Work:
 
 
 def planned(batch: Batch, kind: str) -> Work:
-    """A gradient, `dense` or `rows`, with the ids sorted before the clock starts."""
+    """A gradient, `dense` or `rows`, with the ids sorted before timing starts."""
     import rowgrad as rg
 
     plan = rg.Plan(batch.indices, batch.segment_ids, batch.case.V, batch.case.bags)
@@ -127,7 +127,7 @@ def planned(batch: Batch, kind: str) -> Work:
 
 
 def fused(batch: Batch) -> Work:
-    """One step of row-wise Adagrad with the gradient of mean bags, which is never stored."""
+    """One step of row-wise Adagrad with the gradient of mean bags, which is not stored."""
     from rowgrad.torch.optim import RowWiseAdagrad
 
     weight = torch.nn.Parameter(batch.table.clone())

@@ -43,16 +43,16 @@ class Run:
         self.failed = 0
 
     def say(self, text: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(f"[{time.perf_counter() - self.begun:6.1f} s] {text}", flush=True)
 
     def clock(self, name: str, work: Work, runs: int = 0) -> Timing:
-        """Time by the clock of this name; without a CUDA device there is but one."""
+        """Time with the clock of this name; without a CUDA device there is only one."""
         runs = runs or self.args.repeat
         return CLOCKS[name](work, runs) if self.is_cuda else on_host(work, min(runs, 3))
 
     def attempt(self, what: str, do: Callable[[], Any]) -> Any:
-        """What `do` gives; or a word and the reason, so that the rest is measured all the same."""
+        """The result of `do`, or the reason of its failure, so that the other measurements continue."""
         try:
             return do()
         except rowgrad_calls.MissingError as error:
@@ -66,7 +66,7 @@ class Run:
             return f"failed: {type(error).__name__}: {error}"
 
     def time_rowgrad(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
-        """Every way of one kind of rowgrad's."""
+        """Time one kind of work in rowgrad, through every way of calling it."""
         found: dict[str, Any] = {}
         if kind in rowgrad_calls.KERNELS:
             work = self.attempt(f"{kind}, kernels", partial(rowgrad_calls.KERNELS[kind], batch))
@@ -92,7 +92,7 @@ class Run:
         return found
 
     def judge(self, work: Work, kind: str, wanted: Any, batch: Batch) -> dict[str, Any]:
-        """Compare an answer with the one in float64."""
+        """Compare a result with the one in float64."""
         if wanted is None:
             return {"is": "not compared"}
 
@@ -111,7 +111,7 @@ class Run:
         return {"is": "wrong", "error": error}
 
     def time_torch(self, batch: Batch, kind: str) -> dict[str, Any]:
-        """torch in this run."""
+        """Time torch in the same run."""
         if kind not in torch_calls.WORK:
             return {}
         found = {}
@@ -122,13 +122,13 @@ class Run:
         return found
 
     def rewrite(self, batch: Any) -> dict[str, float]:
-        """The least an update takes; Triton measures it."""
+        """The lower bound for an update, measured with Triton."""
         from row_rewrite import rewrite
 
         return rewrite(batch, partial(self.clock, "queued"), self.args.repeat)
 
     def case(self, number: int, dtype: str, copy: float) -> dict[str, Any]:
-        """Everything about one case in one dtype."""
+        """Measure one case in one dtype."""
         case = CASES[number - 1]
         case = case.shrunk(self.args.shrink) if self.args.shrink > 1 else case
         batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.args.ids))
@@ -158,7 +158,7 @@ class Run:
 
 
 def shown(cells: dict[str, Any]) -> str:
-    """Cells in a line."""
+    """The cells as one line."""
 
     def text(cell: Any) -> str:
         if not isinstance(cell, dict):
@@ -169,7 +169,7 @@ def shown(cells: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run what was asked for; 1 if anything failed or was wrong."""
+    """Run the requested cases; returns 1 if anything failed or was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))

@@ -36,7 +36,7 @@ class Timing:
 
 
 def summary_of(times: list[float]) -> Timing:
-    """The median and what lies around it."""
+    """The median and percentiles."""
     ordered = sorted(times)
     tenth = len(ordered) // 10
     return Timing(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth], len(ordered))
@@ -64,7 +64,7 @@ def graph(work: Work, runs: int = 50) -> Timing:
 
 
 def queued(work: Work, runs: int = 50) -> Timing:
-    """Calls one behind the other, events between them, the host ahead of the device."""
+    """Calls in a queue with events between them, the host ahead of the device."""
     for _ in range(WARM_UP):
         work()
     torch.cuda.synchronize()
@@ -95,7 +95,7 @@ def eager(work: Work, runs: int = 50) -> Timing:
 
 
 def on_host(work: Work, runs: int = 5) -> Timing:
-    """By the host's clock, to try the scripts out without a device."""
+    """Time by the host's clock, to try out the scripts without a device."""
     work()
     times = []
     for _ in range(runs):

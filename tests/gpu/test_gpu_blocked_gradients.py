@@ -67,7 +67,7 @@ def test_random_batches_have_the_bits_of_the_cpu() -> None:
 
 
 def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
-    """Where outputs part, in a line."""
+    """Where outputs differ, as one line."""
     for at, (a, b) in enumerate(zip(got, expected, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {at} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"

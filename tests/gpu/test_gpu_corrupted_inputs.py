@@ -23,7 +23,7 @@ OPS = tuple(op for op in CATALOG.values() if op.layer == "kernel" and op.name !=
 
 
 def good(op: Op, draw: random.Random, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A valid call as tensors, ids of either width; and its attributes."""
+    """A valid call as tensors, with ids of either width; and its attributes."""
     drawn = sample(op.name, np.random.default_rng(draw.getrandbits(32)), np.float64)
     width = {t: draw.choice((torch.int32, torch.int64)) for t in op.types if op.types[t] == INDEX}
     inputs = {}
@@ -44,7 +44,7 @@ def values(draw: random.Random, dtype: torch.dtype) -> int:
 
 
 def corrupted(op: Op, inputs: dict[str, Any], draw: random.Random) -> tuple[dict[str, Any], str]:
-    """A copy with something spoilt, and what."""
+    """A copy with some inputs corrupted, and a description of the changes."""
     bad = {k: v.clone() if isinstance(v, Tensor) else v for k, v in inputs.items()}
     changes = []
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
@@ -102,7 +102,7 @@ def test_corrupted_inputs_raise_the_errors_of_the_cpu() -> None:
 
 
 def is_well(op: Op, inputs: dict[str, Any], attrs: dict[str, Any]) -> bool:
-    """Whether a good call has the CPU's bits."""
+    """Whether a valid call gives the CPU's bits."""
     got, error = refusal_of(device_call, op.name, inputs, **attrs)
     return error is None and all(map(same_bits, got, call(op.name, inputs, **attrs)))
 
@@ -133,7 +133,7 @@ def facts(error: Any) -> tuple[Any, ...]:
 
 
 def large(name: str, seed: int) -> dict[str, Any]:
-    """A good batch of 100,000 ids."""
+    """A valid batch of 100,000 ids."""
     seeded = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 5000, (100_000,), generator=seeded)
     segments = torch.randint(0, 3000, (100_000,), generator=seeded).sort().values

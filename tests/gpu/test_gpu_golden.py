@@ -24,7 +24,7 @@ def tensors(case: Case) -> dict[str, Any] | None:
 
 
 def outcomes(group: str) -> list[tuple[Case, Any, Any]]:
-    """Every case of a group, with outputs or the error."""
+    """Every case of a group, with its outputs or its error."""
     found = []
     with validating("sync"):
         for case in list(cases(group))[::STRIDE]:

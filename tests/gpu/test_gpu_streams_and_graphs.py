@@ -21,7 +21,7 @@ _PAUSE_CYCLES = 40_000_000  # long enough that a kernel on the wrong stream woul
 
 
 def batch(op: str, seed: int) -> dict[str, Any]:
-    """Inputs on the CPU; every seed gives the same sizes."""
+    """Inputs on the CPU; every seed has the same sizes."""
     seeded = torch.Generator().manual_seed(seed)
     indices = (torch.rand(IDS, generator=seeded) ** 3 * ROWS).long().clamp_(max=ROWS - 1)
     segment_ids = torch.randint(0, BAGS, (IDS,), generator=seeded).sort().values
@@ -54,7 +54,7 @@ def synchronize() -> None:
 
 
 def test_kernels_go_to_the_current_stream() -> None:
-    """Inputs become right only after a pause on that stream: whoever does not wait for it sees others."""
+    """Inputs become valid only after a pause on that stream: kernels on another stream would read old ones."""
     for op in (*GRADIENTS, *FORWARDS, "SparseSegmentMeanGradV2"):
         name = op.removesuffix("V2")
         held, fresh = (on_device(name, batch(name, seed)) for seed in (1, 2))
@@ -163,7 +163,7 @@ def test_sync_mode_raises_in_the_call() -> None:
 
 
 def test_two_threads() -> None:
-    """Each on a stream of its own, with batches of its own."""
+    """Each thread has its own stream and its own batches."""
     wanted = {(op, seed): expected(op, seed) for op in (*GRADIENTS, *FORWARDS) for seed in range(4)}
     failures: list[str] = []
 

@@ -28,7 +28,7 @@ def _describe(title: str, parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _action(action: argparse.Action) -> str:
-    """Names, what follows them, and the default."""
+    """The names of an option, its value, and its default."""
     words = [", ".join(sorted(action.option_strings)) or action.dest]
     if action.nargs != 0:
         words.append(str(action.metavar or action.dest.upper()))

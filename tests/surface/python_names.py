@@ -56,7 +56,7 @@ def _describe(name: str, value: Any) -> list[str]:
 
 
 def _members(class_: type) -> Iterator[str]:
-    """What rowgrad's own classes in the resolution order define; other libraries' members are theirs to describe."""
+    """The members that rowgrad's own classes define; members inherited from other libraries are left out."""
     members: dict[str, Any] = {}
     for base in reversed(class_.__mro__):
         if base.__module__.partition(".")[0] == "rowgrad":
@@ -102,7 +102,7 @@ def signature(function: Any, bound: bool = False) -> str:
 
 
 def _default(value: Any) -> str:
-    """A default as text; of objects whose text could hold an address or a version, only what they are called."""
+    """A default as text; objects whose text could contain an address or a version are shown by name."""
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):

@@ -28,7 +28,7 @@ from targets import ROOT, WORK, Target
 
 
 def build(levels: str, names: list[str]) -> Path:
-    """These targets, of those in C++; where they are. For the baseline alone nothing is optimized, which is quick."""
+    """Build the C++ targets among these; returns their folder. The baseline alone is built without optimization."""
     folder = WORK / ("cpp" if levels == "all" else "cpp-quick")
     places = [str(ROOT / "build" / "tools" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     cmake, ninja = (shutil.which(name, path=os.pathsep.join(places)) for name in ("cmake", "ninja"))

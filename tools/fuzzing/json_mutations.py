@@ -33,7 +33,7 @@ VALUES: list[Any] = [
 
 
 def changed(data: bytes, longest: int, seed: int) -> bytes | None:
-    """Some section with a few of its values replaced, moved, doubled or dropped; None where bytes shall be changed."""
+    """A section with some values replaced, moved, doubled or dropped; None if bytes should be changed instead."""
     rng = random.Random(seed)
     if rng.random() < 0.4:
         return None
@@ -76,7 +76,7 @@ def _one_change(tree: Any, rng: random.Random) -> Any:
 
 
 def _places(tree: Any) -> Any:
-    """Every value as where it is held and by which key."""
+    """Every value, as its container and its key."""
     waiting = [tree]
     while waiting:
         holder = waiting.pop()

@@ -37,7 +37,7 @@ def merge(some: list[Target]) -> int:
 
 
 def _replace(seeds: Path, made: Path) -> None:
-    """Inputs that were findings once keep their names and stay, whatever they reach now."""
+    """Inputs that were findings keep their names and stay, whatever they reach now."""
     seeds.mkdir(parents=True, exist_ok=True)
     for old in seeds.iterdir():
         if not old.name.startswith("found-"):

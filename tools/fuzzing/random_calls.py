@@ -48,7 +48,7 @@ TEXTS = ["", "a", "row", "übergroß", "\0", b"", b"\xff\x00", b"bytes", "x" * 7
 
 @cache
 def pool(name: str) -> Array:
-    """Values of one dtype: stretches that are tame, special, near the subnormals, or any bits at all."""
+    """Values of one dtype: stretches of normal, special and nearly subnormal numbers, and of random bits."""
     rng = np.random.default_rng(sum(name.encode()))
     dtype = NUMPY_DTYPE[name]
     if name == "string":
@@ -120,7 +120,7 @@ _DISGUISE = {name: eval(f"lambda x: {text}") for name, text in DISGUISES.items()
 
 @dataclass
 class Case:
-    """One call: plain inputs as the reference gets them, and how the library gets them."""
+    """One call: plain inputs for the reference, and the variants that the library gets."""
 
     op: Op
     command: str  # that makes it again
@@ -131,7 +131,7 @@ class Case:
     disguises: dict[str, str] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
-        """The inputs, disguised."""
+        """The inputs in their variants."""
         return {k: _DISGUISE[self.disguises[k]](x) if k in self.disguises else x for k, x in self.inputs.items()}
 
 
@@ -156,7 +156,7 @@ class Maker:
         return self.rng.random() < p
 
     def count(self) -> int:
-        """How many ids or entries."""
+        """A number of ids or entries."""
         if self.long:
             return self.rng.choice((40000, 140000)) + self.below(3000)
         if self.wide:
@@ -190,7 +190,7 @@ class Maker:
         return source[start : start + n].reshape(shape).copy()
 
     def ids(self, n: int, bound: int, type_name: str, ordered: bool = False) -> Array:
-        """n ids below bound, which is at least 1 wherever n is."""
+        """n ids below bound, which is at least 1 if n is."""
         listed = [int(self.rng.random() * bound) for _ in range(n)]
         return np.array(sorted(listed) if ordered else listed, self.types.get(type_name, type_name))
 
@@ -273,7 +273,7 @@ class Maker:
     # bags by offsets
 
     def offsets(self, bags: int, n: int, closed: bool) -> Array:
-        """Where `bags` bags of n ids begin, and where the last one ends."""
+        """The starts of `bags` bags of n ids, and the end of the last one."""
         inner = sorted(self.below(n + 1) for _ in range(bags - 1))
         listed = [0, *inner][:bags] + ([n] if closed else [])
         return np.array(listed, self.types.get("Toffsets", self.types["Tidx"]))
@@ -409,7 +409,7 @@ class Maker:
     # corruptions
 
     def corrupt(self, x: dict[str, Array]) -> None:
-        """Make one input wrong, or at least strange."""
+        """Make one input wrong or unusual."""
         arg = self.rng.choice(self.op.inputs)
         array = x[arg.name]
         integers = array.dtype.kind == "i" and (arg.host or arg.role == "ids")
@@ -430,7 +430,7 @@ class Maker:
             x[arg.name] = self.other_length(array)
 
     def strange(self, dtype: np.dtype[Any], x: dict[str, Array]) -> int:
-        """An integer just outside what the inputs allow, or far from it."""
+        """An integer just outside the valid range, or far from it."""
         info, r = np.iinfo(dtype), self.rng.random()
         if r < 0.3:
             lengths = [len(a) for a in x.values() if a.ndim]
@@ -457,7 +457,7 @@ class Maker:
         return np.concatenate([array, array.take([0], axis) if array.shape[axis] else np.zeros_like(array)], axis)
 
     def disguise(self, x: dict[str, Array]) -> dict[str, str]:
-        """Another form for one or two inputs."""
+        """Convert one or two inputs to another type or layout."""
         chosen = {}
         for _ in range(1 + self.below(2)):
             arg = self.rng.choice(self.op.inputs)
@@ -478,13 +478,13 @@ class Maker:
         return chosen
 
     def follows(self, arg: Arg, dtype: np.dtype[Any]) -> bool:
-        """Whether a Python number in place of this argument gets its dtype from another one."""
+        """Whether a Python number for this argument takes its dtype from another argument."""
         shared = sum(a.type == arg.type for a in self.op.inputs) > 1 or arg.type == "Treal"
         return shared and dtype == NUMPY_DTYPE[self.types[arg.type]]
 
 
 def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case, Any]:
-    """Call `number` of a seed, and what the reference says to it: outputs or a Refusal."""
+    """Call `number` of a seed, and the reference's result: outputs or a Refusal."""
     rng = random.Random((seed << 48) + number)
     while True:
         op = CATALOG[op_name] if op_name else rng.choice(KERNEL_OPS)
@@ -513,7 +513,7 @@ def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case,
 
 
 def call(case: Case, arguments: dict[str, Any], **more: Any) -> tuple[Array, ...]:
-    """The library's answer."""
+    """The library's result."""
     outputs = OPS[case.op.name](**arguments, **case.attrs, **more)
     return outputs if len(case.op.outputs) > 1 else (outputs,)
 
@@ -532,7 +532,7 @@ def same(a: Any, b: Array) -> bool:
 
 
 def judge(case: Case, wanted: Any) -> str | None:
-    """What is wrong with the library's answer to a call, if anything is."""
+    """The difference between the library's result and the reference's, if there is one."""
     arguments = case.arguments()
     before = [snapshot(a) for a in arguments.values()]
     set_num_threads(case.threads)
@@ -576,7 +576,7 @@ def _show(array: Any) -> str:
 
 
 def _dirty(like: Array) -> Array:
-    """An array of the same form that holds no zeros."""
+    """An array of the same shape and dtype without zeros."""
     if like.dtype.kind == "O" or like.nbytes == 0:
         return np.empty_like(like)
     return np.frombuffer(bytearray(b"\x5a" * like.nbytes), like.dtype).reshape(like.shape)
@@ -585,7 +585,7 @@ def _dirty(like: Array) -> Array:
 def first_failure(
     numbers: Iterable[int], seed: int, op_name: str | None = None, notes: Any = None, at: int = 0
 ) -> str | None:
-    """Run calls until one fails. notes[at:] hears which call is next, how many are done, how many of them refused."""
+    """Run calls until one fails. notes[at:] receives the next call, the number done, and the number of errors."""
     notes = notes or [0, 0, 0]
     for number in numbers:
         notes[at] = number
@@ -606,7 +606,7 @@ from numpy import inf, nan
 
 
 def recipe(case: Case) -> str:
-    """The call as a program of its own."""
+    """The call as a standalone program."""
     lines = [f"# {case.command}"]
     if any(a.size > 5000 for a in case.inputs.values()):
         return f"{lines[0]}  (its inputs are too large to print)"
@@ -619,7 +619,7 @@ def recipe(case: Case) -> str:
 
 
 def literal(array: Array) -> str:
-    """An expression that gives this array."""
+    """An expression for this array."""
     name = array.dtype.name
     dtype = {"object": "object", "bfloat16": "ml_dtypes.bfloat16"}.get(name, f"np.dtype({name!r})")
     dtype = f"np.{array.dtype!r}" if array.dtype.names else dtype
@@ -636,12 +636,12 @@ def literal(array: Array) -> str:
 
 
 def work(part: int, parts: int, options: argparse.Namespace, notes: Any, channel: Connection) -> None:
-    """One child: every parts-th call."""
+    """One child process: every parts-th call."""
     channel.send(first_failure(range(part, options.calls, parts), options.seed, options.op, notes, 3 * part))
 
 
 def run(options: argparse.Namespace, target: Callable[..., None] = work) -> int:
-    """Run all calls in children; 0 if every one passed."""
+    """Run all calls in child processes; returns 0 if every one passed."""
     context = multiprocessing.get_context("spawn")
     parts = max(1, min(options.processes, options.calls))
     notes = context.RawArray("q", 3 * parts)
@@ -664,7 +664,7 @@ def run(options: argparse.Namespace, target: Callable[..., None] = work) -> int:
 
 
 def _watch(options: argparse.Namespace, notes: Any, children: dict[Connection, Any]) -> str | None:
-    """Show how far the children are until all have finished or one has failed, died or stopped moving."""
+    """Show the progress of the children until all have finished or one has failed, died or hung."""
     part_of = {channel: part for part, channel in enumerate(children)}
     begin, live = time.monotonic(), sys.stdout.isatty()
     moved = [(begin, -1)] * len(children)

@@ -51,12 +51,12 @@ def arguments(target: Target, seconds: float, seed: int) -> list[str]:
 
 
 def run(target: Target, seconds: float, seed: int) -> Outcome:
-    """For so long, or until a finding."""
+    """Run it for some seconds, or until a finding."""
     return watch(target, arguments(target, seconds, seed), seconds, seed)
 
 
 def replay(target: Target) -> Outcome:
-    """What is committed, once."""
+    """Run the committed corpus once."""
     given = ["--replay", str(target.seeds)] if target.kind == "reader" else ["-runs=0", str(target.seeds)]
     return watch(target, given, 600.0, 0)
 

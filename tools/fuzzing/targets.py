@@ -57,16 +57,16 @@ class Target:
 
     @property
     def seeds(self) -> Path:
-        """What is committed."""
+        """The committed corpus."""
         return ROOT / "tests" / "corpus" / self.name
 
     @property
     def grown(self) -> Path:
-        """What runs on this machine have found."""
+        """The corpus grown by runs on this machine."""
         return WORK / "corpus" / self.name
 
     def again(self, finding: Path) -> str:
-        """The command that runs one input."""
+        """The command that repeats one input."""
         replay = ["--replay"] if self.kind == "reader" else []
         settings = [f"{name}={value}" for name, value in self.environment.items()]
         words = [*self.command, *replay, str(finding)]
@@ -74,7 +74,7 @@ class Target:
 
 
 def levels() -> list[str]:
-    """Those of the row arithmetic that this machine has, the most general first."""
+    """The levels of the row arithmetic that this machine supports, the most general first."""
     found = ["baseline"]
     if platform.machine().lower() not in ("x86_64", "amd64") or not Path("/proc/cpuinfo").exists():
         return found
@@ -100,5 +100,5 @@ def reader_targets() -> list[Target]:
 
 
 def reference_target() -> Target:
-    """Calls of every op, held against tests/reference."""
+    """Random calls of every op, compared with tests/reference."""
     return Target("reference", [sys.executable, str(Path(__file__).with_name("random_calls.py"))], kind="reference")
