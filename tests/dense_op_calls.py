@@ -12,7 +12,7 @@ from samples import sample
 
 SMOOTH = [op for op in CATALOG.values() if op.layer == "dense" and op.adjoint is not None]
 # More ways to call an op than its sample has: other shapes, axes and attributes.
-WAYS: dict[str, list[dict[str, Any]]] = {
+VARIANTS: dict[str, list[dict[str, Any]]] = {
     **{n: [{"axis": 1}, {"axis": -1, "keep_dims": True}, {"axis": [1, 0], "keep_dims": True}, {"axis": []}]
        for n in ("Sum", "Mean", "Prod", "Max", "Min")},
     "MatMul": [
@@ -40,7 +40,9 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "Pow": [{"x": np.array([-2.0, 3.0]), "y": np.array([2.0, 2.0])}],
 }  # fmt: skip
 CALLS = [
-    pytest.param(op, way, id=f"{op.name}-{k}") for op in SMOOTH for k, way in enumerate([{}, *WAYS.get(op.name, [])])
+    pytest.param(op, way, id=f"{op.name}-{k}")
+    for op in SMOOTH
+    for k, way in enumerate([{}, *VARIANTS.get(op.name, [])])
 ]
 
 

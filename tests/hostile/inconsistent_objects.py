@@ -37,8 +37,8 @@ from samples import sample
 Array = np.ndarray[Any, Any]
 
 
-class Lie(Exception):
-    """What the objects here raise of their own."""
+class ExpectedError(Exception):
+    """Raised by the objects of this module."""
 
 
 # -- subclasses of ndarray --------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def _larger(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[0] * 1000 + 7, *shape[1:]) if shape else (1000,)
 
 
-class LyingArray(np.ndarray):
+class InconsistentArray(np.ndarray):
     """Its reads are counted, so that later ones can differ from earlier ones."""
 
     reads = 0
@@ -58,20 +58,20 @@ class LyingArray(np.ndarray):
         return type(self).reads
 
 
-class LyingShape(LyingArray):
+class InconsistentShape(InconsistentArray):
     @property  # type: ignore[misc]
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return _larger(np.ndarray.shape.__get__(self))  # type: ignore[attr-defined]
 
 
-class ShapeThatChanges(LyingArray):
+class ChangingShape(InconsistentArray):
     @property  # type: ignore[misc]
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         true = np.ndarray.shape.__get__(self)  # type: ignore[attr-defined]
         return _larger(true) if self.count() % 2 else true
 
 
-class LyingStrides(LyingArray):
+class InconsistentStrides(InconsistentArray):
     strides = (1 << 40,)  # type: ignore[assignment]
     ndim = 7  # type: ignore[assignment]
     size = 1 << 40  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class LyingStrides(LyingArray):
     itemsize = 1  # type: ignore[assignment]
 
 
-class LyingDtype(LyingArray):
+class InconsistentDtype(InconsistentArray):
     @property  # type: ignore[misc]
     def dtype(self) -> Any:  # type: ignore[override]
         return np.dtype(np.float64) if self.count() % 2 else np.dtype(np.int8)
@@ -91,18 +91,18 @@ class GoodFlags:
     carray = c_contiguous = aligned = writeable = owndata = True
 
 
-class LyingFlags(LyingArray):
+class InconsistentFlags(InconsistentArray):
     flags = GoodFlags()  # type: ignore[assignment]
 
 
-class LyingInterface(LyingArray):
+class InconsistentInterface(InconsistentArray):
     @property
     def __array_interface__(self) -> Any:  # type: ignore[override]
         return {"data": (4096, False), "shape": (1 << 30,), "typestr": "<f4", "version": 3}
 
     @property
     def __array_struct__(self) -> Any:  # type: ignore[override]
-        raise Lie("no structure")
+        raise ExpectedError("no structure")
 
     @property
     def ctypes(self) -> Any:  # type: ignore[override]
@@ -111,7 +111,7 @@ class LyingInterface(LyingArray):
     data = b"not this"  # type: ignore[assignment]
 
 
-class LyingMethods(LyingArray):
+class InconsistentMethods(InconsistentArray):
     def view(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]
         return np.zeros(1, np.uint8)
 
@@ -121,38 +121,38 @@ class LyingMethods(LyingArray):
         return 1 << 40
 
     def __getitem__(self, _: Any) -> Any:
-        raise Lie("no item")
+        raise ExpectedError("no item")
 
     def __setitem__(self, _: Any, __: Any) -> None:
-        raise Lie("no item")
+        raise ExpectedError("no item")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return np.zeros(3)
 
 
-class FinalizeRaises(LyingArray):
+class FinalizeRaises(InconsistentArray):
     armed = False
 
     def __array_finalize__(self, _: Any) -> None:
         if type(self).armed:
-            raise Lie("finalized")
+            raise ExpectedError("finalized")
 
 
-class HighPriority(LyingArray):
+class HighPriority(InconsistentArray):
     __array_priority__ = 1e9
     __array_ufunc__ = None  # type: ignore[assignment]
 
     def __array_function__(self, *_: Any) -> Any:
-        raise Lie("a function of NumPy's")
+        raise ExpectedError("a function of NumPy's")
 
 
-SUBCLASSES: list[type[LyingArray]] = [
-    LyingShape, ShapeThatChanges, LyingStrides, LyingDtype, LyingFlags, LyingInterface, LyingMethods, FinalizeRaises,
-    HighPriority,
+SUBCLASSES: list[type[InconsistentArray]] = [
+    InconsistentShape, ChangingShape, InconsistentStrides, InconsistentDtype, InconsistentFlags, InconsistentInterface,
+    InconsistentMethods, FinalizeRaises, HighPriority,
 ]  # fmt: skip
 
 
-def of_class(kind: type[LyingArray], x: Array) -> Array:
+def of_class(kind: type[InconsistentArray], x: Array) -> Array:
     """A view of this class."""
     FinalizeRaises.armed = False
     made = np.ndarray.view(x, kind)
@@ -160,7 +160,7 @@ def of_class(kind: type[LyingArray], x: Array) -> Array:
     return made
 
 
-def owning(kind: type[LyingArray], x: Array) -> Array:
+def owning(kind: type[InconsistentArray], x: Array) -> Array:
     """A copy of this class that owns its memory: it can be resized, and no view of ours is in the way."""
     FinalizeRaises.armed = False
     made = np.ndarray.__new__(kind, x.shape, x.dtype)
@@ -204,12 +204,12 @@ class ClaimsToBeAnArray(Converted):
         return np.ndarray
 
 
-class LyingInt(int):
+class InconsistentInt(int):
     reads = 0
 
     def _read(self) -> int:
-        LyingInt.reads += 1
-        return int.__add__(self, LyingInt.reads % 3 * 1000)
+        InconsistentInt.reads += 1
+        return int.__add__(self, InconsistentInt.reads % 3 * 1000)
 
     __index__ = __int__ = __trunc__ = _read
 
@@ -226,15 +226,15 @@ class Indexed:
     __int__ = __index__
 
 
-class LyingList(list[Any]):
+class InconsistentList(list[Any]):
     reads = 0
 
     def __len__(self) -> int:
         return 10_000
 
     def __iter__(self) -> Any:
-        LyingList.reads += 1
-        return list.__iter__(self) if LyingList.reads % 2 else iter([1, 2, 3])
+        InconsistentList.reads += 1
+        return list.__iter__(self) if InconsistentList.reads % 2 else iter([1, 2, 3])
 
     def __getitem__(self, k: Any) -> Any:
         return 0
@@ -283,7 +283,7 @@ def acts_on(victim: Any, choice: random.Random) -> Callable[[], Any]:
         victim.flags.writeable = False
 
     def fail() -> None:
-        raise Lie("in __array__")
+        raise ExpectedError("in __array__")
 
     def restride() -> None:
         with warnings.catch_warnings():
@@ -321,7 +321,7 @@ def buffered(x: Array, choice: random.Random) -> Any:
         return held
 
 
-def lying(x: Any, victims: list[Any], choice: random.Random) -> Any:
+def inconsistent(x: Any, victims: list[Any], choice: random.Random) -> Any:
     """Something in place of an argument."""
     victim = choice.choice(victims) if victims else None
     if isinstance(x, np.ndarray):
@@ -338,7 +338,7 @@ def lying(x: Any, victims: list[Any], choice: random.Random) -> Any:
         if kind == 7:
             return DlpackOnly(x)
         if kind == 8:
-            return LyingList(x.tolist()) if x.ndim else LyingInt(3)
+            return InconsistentList(x.tolist()) if x.ndim else InconsistentInt(3)
         if kind == 9:
             flat = x.reshape(-1).tolist()
             return [Item(v, acts_on(victim, choice)) if not k else v for k, v in enumerate(flat)]
@@ -350,16 +350,18 @@ def lying(x: Any, victims: list[Any], choice: random.Random) -> Any:
             ])  # fmt: skip
         return x.copy()
     if isinstance(x, int):
-        return choice.choice([LyingInt(x), Indexed(), Converted(np.array(x), acts_on(victim, choice)), 1 << 40, -x, x])
+        return choice.choice(
+            [InconsistentInt(x), Indexed(), Converted(np.array(x), acts_on(victim, choice)), 1 << 40, -x, x]
+        )
     if isinstance(x, list | tuple):
-        return LyingList(x) if choice.random() < 0.5 else x
+        return InconsistentList(x) if choice.random() < 0.5 else x
     return x
 
 
 # -- look-alikes ------------------------------------------------------------------------------------------------------
 
 
-class PlanThatChanges:
+class ChangingPlan:
     """A plan whose arrays are other ones at every second read."""
 
     def __init__(self, plan: rg.Plan, choice: random.Random) -> None:
@@ -372,11 +374,11 @@ class PlanThatChanges:
         if self._choice.random() < 0.6:
             return part
         if not isinstance(part, np.ndarray):
-            return self._choice.choice([part + 1000, LyingInt(part), "x", object()])
+            return self._choice.choice([part + 1000, InconsistentInt(part), "x", object()])
         return self._choice.choice([part[:1], np.concatenate([part, part]), part * 1000, part.astype(np.int8), None])
 
 
-class BufferThatChanges(rg.GradBuffer):
+class ChangingBuffer(rg.GradBuffer):
     other: Any = None
 
     @property
@@ -386,7 +388,7 @@ class BufferThatChanges(rg.GradBuffer):
     @property
     def written(self) -> Any:
         rows = self._written
-        return [rows, rows.astype(np.int8), rows + 1_000_000, -1 - rows, [1, 2], None][LyingInt.reads % 6]
+        return [rows, rows.astype(np.int8), rows + 1_000_000, -1 - rows, [1, 2], None][InconsistentInt.reads % 6]
 
 
 # -- arrays with guard bytes around them ------------------------------------------------------------------------------
@@ -423,13 +425,13 @@ def own(x: Any) -> Any:
 
 
 def call_op(choice: random.Random, guarded: Guarded) -> None:
-    """An op, some of whose arguments lie, perhaps with an `out` that does."""
+    """An op with some inconsistent arguments, perhaps with an inconsistent `out`."""
     name = choice.choice(KERNELS if choice.random() < 0.8 else NAMES)
     honest = {k: own(v) for k, v in sample(name, np.random.default_rng(choice.randrange(50)), np.float32).items()}
     given = dict(honest)
     for _ in range(choice.randrange(0, 3)):
         k = choice.choice(list(given))
-        given[k] = lying(honest[k], [v for n, v in given.items() if n != k], choice)
+        given[k] = inconsistent(honest[k], [v for n, v in given.items() if n != k], choice)
     more: dict[str, Any] = {}
     if choice.random() < 0.5:
         results = OPS[name](**{k: own(v) for k, v in honest.items()})
@@ -442,10 +444,10 @@ def call_op(choice: random.Random, guarded: Guarded) -> None:
                 choice.choice(SUBCLASSES), guarded.like(out[k][: choice.randrange(2)] if out[k].ndim else out[k])
             )
         elif kind == 4:
-            out[k] = choice.choice([*given.values(), None, object(), bytearray(64), LyingList([1])])
+            out[k] = choice.choice([*given.values(), None, object(), bytearray(64), InconsistentList([1])])
         more["out"] = tuple(out) if len(out) > 1 or choice.random() < 0.5 else out[0]
         if choice.random() < 0.1:
-            more["out"] = LyingList(out)
+            more["out"] = InconsistentList(out)
     OPS[name](**given, **more)
 
 
@@ -462,7 +464,7 @@ def call_planned(choice: random.Random, guarded: Guarded) -> None:
     if choice.random() < 0.2:  # an instance that was changed
         object.__setattr__(plan, choice.choice(PLAN), choice.choice([np.arange(3), np.arange(99), 7, None]))
     else:
-        plan = PlanThatChanges(plan, choice)
+        plan = ChangingPlan(plan, choice)
     if choice.random() < 0.5:
         OPS["SparseSegmentSumGrad"](grad, plan=plan)
         return
@@ -472,7 +474,7 @@ def call_planned(choice: random.Random, guarded: Guarded) -> None:
 
 def call_buffer(choice: random.Random, guarded: Guarded) -> None:
     grad, ids, segments = batch(choice)
-    buffer = BufferThatChanges((6, 3), np.float32)
+    buffer = ChangingBuffer((6, 3), np.float32)
     OPS["SparseSegmentSumGrad"](grad, ids, segments, 6, out=rg.GradBuffer((6, 3), np.float32))
     if choice.random() < 0.3:
         buffer._array = of_class(
@@ -482,13 +484,13 @@ def call_buffer(choice: random.Random, guarded: Guarded) -> None:
         buffer.other = guarded.like(np.zeros((2, 3), np.float32))
     if choice.random() < 0.3:
         buffer._written = np.arange(choice.randrange(50)).astype(choice.choice([np.int8, np.int64, np.float64]))
-    LyingInt.reads += 1
+    InconsistentInt.reads += 1
     for _ in range(2):
         OPS["SparseSegmentSumGrad"](grad, ids, segments, 6, out=buffer)
 
 
 def call_update(choice: random.Random, guarded: Guarded) -> None:
-    """An optimizer step whose table, slots, gradient or ids lie."""
+    """An optimizer step with an inconsistent table, slots, gradient or ids."""
     grad, ids, segments = batch(choice)
     rule = choice.choice(list(optim.RULES))
     table: Any = np.ones((6, 3), np.float32) if choice.random() < 0.5 else guarded.like(np.ones((6, 3), np.float32))
@@ -502,13 +504,13 @@ def call_update(choice: random.Random, guarded: Guarded) -> None:
     if slots and choice.random() < 0.4:
         slots[0] = of_class(choice.choice(SUBCLASSES), guarded.like(slots[0][:1]))
     victims = [table, *slots, grad, ids, segments, rows, row_grad]
-    held: Any = LyingList(slots) if choice.random() < 0.1 else tuple(slots)
+    held: Any = InconsistentList(slots) if choice.random() < 0.1 else tuple(slots)
     step = optim.Step(lr=0.1)
     if choice.random() < 0.1:
-        object.__setattr__(step, "betas", choice.choice([(0.1,), (), LyingList([0.1, 0.2]), "ab"]))
+        object.__setattr__(step, "betas", choice.choice([(0.1,), (), InconsistentList([0.1, 0.2]), "ab"]))
 
     def may(x: Any) -> Any:
-        return lying(x, victims, choice) if choice.random() < 0.4 else x
+        return inconsistent(x, victims, choice) if choice.random() < 0.4 else x
 
     which = choice.randrange(4)
     if which == 0:
@@ -530,10 +532,10 @@ def call_sparse(choice: random.Random, guarded: Guarded) -> None:
     # What a SparseTensor holds may be a view, which no forced resize leaves alive: others act on copies.
     victims = [indices.copy(), values.copy(), shape.copy()]
     parts = (indices, values, shape)
-    made = rg.SparseTensor(*(lying(x, victims, choice) if choice.random() < 0.4 else x for x in parts))
+    made = rg.SparseTensor(*(inconsistent(x, victims, choice) if choice.random() < 0.4 else x for x in parts))
     if choice.random() < 0.5:
         name = choice.choice(["indices", "values", "dense_shape"])
-        object.__setattr__(made, name, lying(np.arange(6).reshape(3, 2), victims, choice))
+        object.__setattr__(made, name, inconsistent(np.arange(6).reshape(3, 2), victims, choice))
     made.to_dense()
     rg.sparse.reorder(made) if hasattr(rg.sparse, "reorder") else rg.sparse.fill_empty_rows(made, 0.0)
     rg.embedding_lookup_sparse([np.ones((4, 2), np.float32)], made, None)
@@ -542,8 +544,8 @@ def call_sparse(choice: random.Random, guarded: Guarded) -> None:
 CALLS = [call_op, call_op, call_op, call_update, call_update, call_planned, call_buffer, call_sparse]
 
 
-def honest_bits() -> list[bytes]:
-    """Calls without a lie: what their results are made of."""
+def valid_call_bits() -> list[bytes]:
+    """The bits of the results of valid calls."""
     found = []
     for name in KERNELS:
         results = OPS[name](**sample(name, np.random.default_rng(3), np.float32))
@@ -554,7 +556,7 @@ def honest_bits() -> list[bytes]:
 
 def run(calls: int, seed: int = 0) -> tuple[int, int]:
     """Make calls; how many ended in a result and how many in an exception."""
-    wanted = honest_bits()
+    wanted = valid_call_bits()
     done = failed = 0
     for k in range(calls):
         choice = random.Random(f"{seed} {k}")
@@ -570,8 +572,8 @@ def run(calls: int, seed: int = 0) -> tuple[int, int]:
         assert " at 0x" not in message, f"call {seed} {k} prints an address: {message}"
         assert guarded.are_intact(), f"call {seed} {k} wrote outside of its arrays"
         if k % 5000 == 4999:
-            assert honest_bits() == wanted, f"after call {seed} {k} honest calls give other results"
-    assert honest_bits() == wanted
+            assert valid_call_bits() == wanted, f"after call {seed} {k} honest calls give other results"
+    assert valid_call_bits() == wanted
     return done, failed
 
 

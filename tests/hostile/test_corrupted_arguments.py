@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from corruptions import ATTRIBUTES, DTYPES, FLOATS, FORMS, INTEGERS, LISTS, SHAPES, spoils_of
+from corruptions import ATTRIBUTES, DTYPES, FLOATS, FORMS, INTEGERS, LISTS, SHAPES, corruptions_of
 from hostile_runners import (
     FED,
     JAX,
@@ -63,10 +63,10 @@ def _little_memory() -> Iterator[None]:
         yield
 
 
-# -- spoilt calls ------------------------------------------------------------------------------------------------------
+# -- corrupted calls ---------------------------------------------------------------------------------------------------
 
 
-class Spoilt(NamedTuple):
+class Corrupted(NamedTuple):
     """One argument, the first item of a list of arrays, or an attribute, and what was done to it."""
 
     argument: str
@@ -77,23 +77,23 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value[0] if isinstance(value, list) and isinstance(value[0], np.ndarray) else value)
 
 
-def ways_of(op: Op) -> tuple[Spoilt, ...]:
+def ways_of(op: Op) -> tuple[Corrupted, ...]:
     """All that can be done to a call."""
     return _ways_of(op.name)
 
 
 @cache
-def _ways_of(name: str) -> tuple[Spoilt, ...]:
+def _ways_of(name: str) -> tuple[Corrupted, ...]:
     op = CATALOG[name]
     arguments, _ = good_call(op)
     found = []
     for arg in op.inputs:
-        found += [Spoilt(arg.name, way) for way in (*FORMS, *spoils_of(arg, _array(arguments[arg.name])))]
-        found += [Spoilt(arg.name, way) for way in (LISTS if arg.many else ())]
-    return (*found, *(Spoilt(name, way) for name in op.attrs for way in ATTRIBUTES))
+        found += [Corrupted(arg.name, way) for way in (*FORMS, *corruptions_of(arg, _array(arguments[arg.name])))]
+        found += [Corrupted(arg.name, way) for way in (LISTS if arg.many else ())]
+    return (*found, *(Corrupted(name, way) for name in op.attrs for way in ATTRIBUTES))
 
 
-def spoilt_call(op: Op, what: tuple[Spoilt, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+def corrupted_call(op: Op, what: tuple[Corrupted, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments and attributes, made anew: some of the things in them change when they are looked at."""
     arguments, attrs = map(dict, good_call(op))
     for name, way in what:
@@ -105,13 +105,13 @@ def spoilt_call(op: Op, what: tuple[Spoilt, ...]) -> tuple[dict[str, Any], dict[
             arguments[name] = LISTS[way](arguments[name])
             continue
         x = _array(arguments[name])
-        bad = FORMS[way](x) if way in FORMS else spoils_of(arg, x)[way](x, arg)
+        bad = FORMS[way](x) if way in FORMS else corruptions_of(arg, x)[way](x, arg)
         arguments[name] = [bad, *arguments[name][1:]] if arg.many else bad
     return arguments, attrs
 
 
-def strategy_of(op: Op) -> st.SearchStrategy[tuple[Spoilt, ...]]:
-    """One argument spoilt, or two of them."""
+def strategy_of(op: Op) -> st.SearchStrategy[tuple[Corrupted, ...]]:
+    """One argument corrupted, or two of them."""
     one = st.sampled_from(ways_of(op))
     two = st.tuples(one, one).filter(lambda pair: pair[0].argument != pair[1].argument)
     return one.map(lambda w: (w,)) | two if len(op.inputs) + len(op.attrs) > 1 else one.map(lambda w: (w,))
@@ -162,9 +162,9 @@ def check_same(op: Op, arguments: Mapping[str, Any], runner: Runner, got: Outcom
             assert is_right(op, a, b), f"{a}\nNumPy: {b}"
 
 
-def judge(op: Op, what: tuple[Spoilt, ...], runners: tuple[Runner, ...]) -> Outcome:
-    """A spoilt call in NumPy's runner, whose outcome is given back, and in others."""
-    arguments, attrs = spoilt_call(op, what)
+def judge(op: Op, what: tuple[Corrupted, ...], runners: tuple[Runner, ...]) -> Outcome:
+    """A corrupted call in NumPy's runner, whose outcome is given back, and in others."""
+    arguments, attrs = corrupted_call(op, what)
     before = snapshot(arguments)
     want = outcome(NUMPY, op, arguments, attrs)
     assert want is not None
@@ -172,7 +172,7 @@ def judge(op: Op, what: tuple[Spoilt, ...], runners: tuple[Runner, ...]) -> Outc
     if isinstance(want, Refusal):
         check_named(op, want)
     for runner in runners:
-        again, attrs = spoilt_call(op, what)
+        again, attrs = corrupted_call(op, what)
         if runner is JAX_JIT and _is_large(want):
             continue
         before = snapshot(again)
@@ -184,7 +184,7 @@ def judge(op: Op, what: tuple[Spoilt, ...], runners: tuple[Runner, ...]) -> Outc
             if isinstance(got, Refusal):
                 check_named(op, got)
             continue
-        check_same(op, spoilt_call(op, what)[0], runner, got, want)
+        check_same(op, corrupted_call(op, what)[0], runner, got, want)
     return want
 
 
@@ -198,11 +198,11 @@ HEALTH = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_to
 
 
 def drawn(op: Op, examples: int, runners: tuple[Runner, ...]) -> None:
-    """So many spoilt calls of an op."""
+    """So many corrupted calls of an op."""
 
     @settings(max_examples=examples, suppress_health_check=HEALTH, **COMMON)  # type: ignore[arg-type]
     @given(what=strategy_of(op))
-    def run(what: tuple[Spoilt, ...]) -> None:
+    def run(what: tuple[Corrupted, ...]) -> None:
         judge(op, what, runners)
 
     run()
@@ -224,7 +224,7 @@ def test_every_way_for_numpy(op: Op) -> None:
                 assert all(map(is_same, want, plain))
             buffers = tuple(np.full(o.shape, 1, o.dtype) for o in plain)
             kept = [b.tobytes() for b in buffers]
-            arguments, attrs = spoilt_call(op, (what,))
+            arguments, attrs = corrupted_call(op, (what,))
             found = outcome(NUMPY, op, arguments, {**attrs, "out": buffers})
         except Exception as error:
             error.add_note(f"{op.name}: {what}")
@@ -270,12 +270,12 @@ ONCE_WRONG = [
 @pytest.mark.parametrize("once", ONCE_WRONG, ids="-".join)
 def test_regressions(once: tuple[str, str, str]) -> None:
     name, argument, way = once
-    judge(CATALOG[name], (Spoilt(argument, way),), ACROSS)
+    judge(CATALOG[name], (Corrupted(argument, way),), ACROSS)
 
 
 def test_attributes_are_validated_before_arguments() -> None:
     """Where both are wrong, every runner speaks of the same one."""
-    both = (Spoilt("indices", "thing_set"), Spoilt("sparse_gradient", "thing_none"))
+    both = (Corrupted("indices", "thing_set"), Corrupted("sparse_gradient", "thing_none"))
     found = judge(CATALOG["SparseSegmentSum"], both, ACROSS)
     assert isinstance(found, Refusal)
     assert found.argument == "sparse_gradient"
@@ -344,7 +344,7 @@ TYPED = {
 }  # fmt: skip
 
 
-def ways_typed(op: Op) -> list[Spoilt]:
+def ways_typed(op: Op) -> list[Corrupted]:
     """What can be done to a call on a page that is saved."""
     return [w for w in ways_of(op) if w.way in TYPED]
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from corruptions import FORMS, spoils_of
+from corruptions import FORMS, corruptions_of
 
 import rowgrad as rg
 import rowgrad._runtime.results
@@ -135,9 +135,9 @@ def test_every_argument_corrupted(subject: Subject) -> None:
     refused = 0
     for name, value in subject.good().items():
         plain = np.asarray(value) if isinstance(value, np.ndarray | list | int | float) else np.zeros(2)
-        ways = {**{k: (lambda x, arg, form=form: form(x)) for k, form in FORMS.items()}, **spoils_of(_ANY, plain)}
-        for way, spoil in ways.items():
-            given = {**subject.good(), name: spoil(plain, _ANY)}
+        ways = {**{k: (lambda x, arg, form=form: form(x)) for k, form in FORMS.items()}, **corruptions_of(_ANY, plain)}
+        for way, corrupt in ways.items():
+            given = {**subject.good(), name: corrupt(plain, _ANY)}
             before = _memory(given)
             try:
                 subject.function(**given)
@@ -169,8 +169,8 @@ def test_every_byte_of_a_checkpoint_corrupted(tmp_path: Path) -> None:
     refused = unnamed = 0
     for path in files:
         good = path.read_bytes()
-        spoilt = [good[:k] + bytes([good[k] ^ flip]) + good[k + 1 :] for k in range(len(good)) for flip in (1, 0xFF)]
-        for bad in (*spoilt, b"", good[:-1], good + b"\0"):
+        corrupted = [good[:k] + bytes([good[k] ^ flip]) + good[k + 1 :] for k in range(len(good)) for flip in (1, 0xFF)]
+        for bad in (*corrupted, b"", good[:-1], good + b"\0"):
             path.write_bytes(bad)
             try:
                 found = Checkpoint(tmp_path / "model")["table"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import inconsistent_objects as lies
+import inconsistent_objects as objects
 import numpy as np
 import pytest
 
@@ -16,17 +16,17 @@ GRAD = np.ones((2, 3), np.float32)
 IDS, SEGMENTS = np.array([0, 5, 5]), np.array([0, 0, 1])
 
 
-def guarded(rows: int) -> tuple[lies.Guarded, np.ndarray]:
-    around = lies.Guarded()
+def guarded(rows: int) -> tuple[objects.Guarded, np.ndarray]:
+    around = objects.Guarded()
     return around, around.like(np.zeros((rows, 3), np.float32))
 
 
-@pytest.mark.parametrize("kind", lies.SUBCLASSES)
-def test_out_is_what_numpy_says_it_is(kind: type[lies.LyingArray]) -> None:
+@pytest.mark.parametrize("kind", objects.SUBCLASSES)
+def test_out_is_what_numpy_says_it_is(kind: type[objects.InconsistentArray]) -> None:
     """A buffer of two rows that claims to have six is not written to."""
-    claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": lies.GoodFlags()})
+    claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": objects.GoodFlags()})
     around, small = guarded(2)
-    out = lies.of_class(claims, small)
+    out = objects.of_class(claims, small)
     with pytest.raises(
         rg.errors.InvalidArgumentError, match=r"must be a writable, contiguous, aligned .*; got float32\[2,3\]"
     ):
@@ -35,25 +35,25 @@ def test_out_is_what_numpy_says_it_is(kind: type[lies.LyingArray]) -> None:
     assert not small.any()
 
 
-@pytest.mark.parametrize("kind", lies.SUBCLASSES)
-def test_a_good_buffer_of_any_class_is_written_to(kind: type[lies.LyingArray]) -> None:
+@pytest.mark.parametrize("kind", objects.SUBCLASSES)
+def test_a_good_buffer_of_any_class_is_written_to(kind: type[objects.InconsistentArray]) -> None:
     around, whole = guarded(6)
-    out = lies.of_class(kind, whole)
+    out = objects.of_class(kind, whole)
     assert OPS["SparseSegmentSumGrad"](GRAD, IDS, SEGMENTS, 6, out=out) is out
     assert around.are_intact()
     assert whole[:, 0].tolist() == [1, 0, 0, 0, 0, 2]
 
 
-@pytest.mark.parametrize("kind", lies.SUBCLASSES)
-def test_a_table_is_what_numpy_says_it_is(kind: type[lies.LyingArray]) -> None:
-    claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": lies.GoodFlags()})
+@pytest.mark.parametrize("kind", objects.SUBCLASSES)
+def test_a_table_is_what_numpy_says_it_is(kind: type[objects.InconsistentArray]) -> None:
+    claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": objects.GoodFlags()})
     around, small = guarded(2)
     with pytest.raises(rg.errors.OpError):
-        optim.apply_rows("sgd", lies.of_class(claims, small), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
+        optim.apply_rows("sgd", objects.of_class(claims, small), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert around.are_intact()
     assert not small.any()
     around, whole = guarded(6)
-    optim.apply_rows("sgd", lies.of_class(kind, whole), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
+    optim.apply_rows("sgd", objects.of_class(kind, whole), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert around.are_intact()
     assert whole[5].tolist() == [-1, -1, -1]
 
@@ -82,20 +82,20 @@ def test_an_array_that_another_argument_changes(change: str) -> None:
             setattr(table, change, (18, 1) if change == "shape" else np.int32)
 
     with pytest.raises(rg.errors.OpError, match="changed its shape, dtype or memory layout"):
-        optim.apply_rows("sgd", table, (), lies.Converted(GRAD[:1], act), np.array([5]), optim.Step(lr=1.0))
+        optim.apply_rows("sgd", table, (), objects.Converted(GRAD[:1], act), np.array([5]), optim.Step(lr=1.0))
     assert not table.any()
 
 
 def test_data_that_the_conversion_of_ids_shrinks() -> None:
     data = np.ones((6, 3), np.float32)
-    ids = lies.Converted(np.array([0, 5]), lambda: data.resize((1, 3), refcheck=False))
+    ids = objects.Converted(np.array([0, 5]), lambda: data.resize((1, 3), refcheck=False))
     with pytest.raises(rg.errors.OpError, match="out of range"):
         OPS["SparseSegmentSum"](data, ids, np.array([0, 0]))
 
 
 def test_data_of_a_subclass_that_the_conversion_of_ids_shrinks() -> None:
-    data = lies.owning(lies.LyingArray, np.ones((6, 3), np.float32))
-    ids = lies.Converted(np.array([0, 5]), lambda: data.resize((1, 3), refcheck=False))
+    data = objects.owning(objects.InconsistentArray, np.ones((6, 3), np.float32))
+    ids = objects.Converted(np.array([0, 5]), lambda: data.resize((1, 3), refcheck=False))
     with pytest.raises(rg.errors.OpError, match="out of range"):
         OPS["SparseSegmentSum"](data, ids, np.array([0, 0]))
 
@@ -168,12 +168,12 @@ def test_messages_hold_no_address() -> None:
         assert " at 0x" not in str(caught.value)
 
 
-def test_two_thousand_calls_with_lying_objects() -> None:
-    done, failed = lies.run(2000)
+def test_two_thousand_calls_with_inconsistent_objects() -> None:
+    done, failed = objects.run(2000)
     assert done > 200
     assert failed > 200
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_calls_with_lying_objects() -> None:
-    assert sum(lies.run(100_000, seed=1)) == 100_000
+def test_a_hundred_thousand_calls_with_inconsistent_objects() -> None:
+    assert sum(objects.run(100_000, seed=1)) == 100_000

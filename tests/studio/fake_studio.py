@@ -23,7 +23,7 @@ verbs.VERBS.clear()
 _gate = threading.Event()
 
 
-class StandIn:
+class FakeStudio:
     """What the server knows of a studio, and no more."""
 
     def __init__(self, project: Any = ".", without: Any = ()) -> None:
@@ -95,7 +95,7 @@ def main() -> None:
     listening = listen(host, 0)
     port = listening.getsockname()[1]
     access = Access(port, told["token"])
-    studio: Any = StandIn()
+    studio: Any = FakeStudio()
 
     def started() -> None:
         print(json.dumps({"port": port, "launch": access.new_launch(), "control": access.control}), flush=True)

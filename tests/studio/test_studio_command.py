@@ -31,7 +31,7 @@ START = f"""
 import sys, types
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import fake_studio
-sys.modules["rowgrad.studio.studio"] = types.SimpleNamespace(Studio=fake_studio.StandIn)
+sys.modules["rowgrad.studio.studio"] = types.SimpleNamespace(Studio=fake_studio.FakeStudio)
 from rowgrad.cli import main
 sys.exit(main(sys.argv[1:]))
 """
