@@ -45,7 +45,7 @@ test-browser-off: $(VENV)/.ready browser-ready   ## the same tests, each without
 	$(BIN)/python -m pytest -n 2 tests/studio/browser --switched-off
 
 browser-ready:   ## a Chromium, found or installed
-	@$(PYTHON) tools/studio_chromium.py
+	@$(PYTHON) tools/ensure_chromium.py
 
 test-slow: $(VENV)/.ready   ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -71,7 +71,7 @@ fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, or FU
 	$(BIN)/python tools/fuzzing --check --seconds $(FUZZ_SECONDS) $(if $(FUZZ_ONLY),--only $(FUZZ_ONLY))
 
 fuzz-clang:   ## a clang with libFuzzer, found or installed
-	@$(PYTHON) tools/fuzz_clang.py
+	@$(PYTHON) tools/ensure_clang.py
 
 fuzz-ready: $(VENV)/.ready fuzz-clang   ## and atheris
 	@$(BIN)/python -c 'import atheris' 2> /dev/null || \
@@ -135,7 +135,7 @@ web: web-ready   ## Studio's page from web/, into the folder it is served from
 web-check: web-ready   ## the page's types and tests, and that the files served are those web/ builds
 	cd web && npm run check && npm test
 	@cd web && npm run build -- --outDir ../build/web --emptyOutDir --logLevel warn
-	@$(PYTHON) tools/wheel_notices.py --check
+	@$(PYTHON) tools/third_party_notices.py --check
 	@diff -rq build/web $(STATIC) || \
 	  { echo "$(STATIC) is not what web/ builds: run \`make web\` and commit its files" >&2; exit 1; }
 

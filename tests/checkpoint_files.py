@@ -1,4 +1,4 @@
-"""Writes checkpoint files byte by byte, so that tests can write wrong ones too."""
+"""Write checkpoint files byte by byte, so that tests can also write invalid ones."""
 
 from __future__ import annotations
 

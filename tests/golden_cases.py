@@ -1,6 +1,6 @@
-"""Reads the golden cases: what TensorFlow 2.21 answered, recorded once (see tests/golden/README.md).
+"""Read the golden cases, recorded from TensorFlow 2.21 (see tests/golden/README.md).
 
-ROWGRAD_GOLDEN names another folder of the same form, for cases kept elsewhere.
+ROWGRAD_GOLDEN names another folder of the same format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays for the tests of JAX: golden arrays and samples as JAX sees them, with 64 bits and without."""
+"""Golden arrays and samples as JAX arrays, with and without 64-bit types."""
 
 from __future__ import annotations
 

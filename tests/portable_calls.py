@@ -1,4 +1,4 @@
-"""Calls of the portable kernels for tests: prepared as a runner would, compiled, compared with the NumPy runner."""
+"""Call the portable kernels: prepare the arguments as a runner does, compile, compare with the NumPy runner."""
 
 from __future__ import annotations
 

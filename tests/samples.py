@@ -1,4 +1,4 @@
-"""A valid random call of every op of the catalogue, sizes chosen so that every branch of its rule is met."""
+"""A valid random call of every op of the catalogue, with sizes that reach every branch of its shape rule."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Child processes with default signals, even where the tests were started with some ignored (nohup, `make test &`).
+"""Start child processes with default signals, even if the tests were started with some ignored (nohup, `make test &`).
 
-A signal that is ignored stays ignored in child processes. `python signal_defaults.py COMMAND…` restores the defaults
-and becomes the command; `restored(command)` puts that before a command.
+Child processes inherit ignored signals. `python signal_defaults.py COMMAND…` restores the defaults and becomes the
+command; `restored(command)` prefixes a command with that.
 """
 
 from __future__ import annotations

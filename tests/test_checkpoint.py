@@ -1,4 +1,4 @@
-"""Checkpoints: what TensorFlow wrote is read, what is damaged is refused."""
+"""Checkpoints: files that TensorFlow wrote are read, damaged ones are rejected."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_names_of_objects() -> None:
 
 
 @pytest.mark.parametrize("name", ["model/embeding", "embedding", "model"])
-def test_names_near_by_are_told(name: str) -> None:
+def test_errors_suggest_similar_names(name: str) -> None:
     checkpoint = Checkpoint(PREFIXES["objects"])
     with pytest.raises(
         TensorNotFoundError, match=f"no '{name}' among 5 tensors; near it: .*'model/embedding'"
@@ -366,7 +366,7 @@ def test_compressed_index(tmp_path: Path) -> None:
     assert same(Checkpoint(tmp_path / "m")["t"], TABLE)
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
+def test_names_that_are_not_text(tmp_path: Path) -> None:
     write_index(tmp_path / "m", {b"": header(), b"\xff\xfe": entry(shape=(2,), size=8)})
     (name,) = Checkpoint(tmp_path / "m", verify=False)
     assert Checkpoint(tmp_path / "m", verify=False)[name].tolist() == [0, 0]
@@ -460,7 +460,7 @@ ENTRIES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", ENTRIES)
-def test_entries_that_lie(tmp_path: Path, case: str) -> None:
+def test_inconsistent_entries(tmp_path: Path, case: str) -> None:
     data, words = ENTRIES[case]
     write_index(tmp_path / "m", {b"": header(), b"t": data})
     checkpoint = Checkpoint(tmp_path / "m", verify=False)
@@ -540,7 +540,7 @@ def test_more_than_the_machine_has(tmp_path: Path) -> None:
         (b"\x07", "a field of kind 7"),
     ],
 )
-def test_headers_that_lie(tmp_path: Path, data: bytes, words: str) -> None:
+def test_inconsistent_headers(tmp_path: Path, data: bytes, words: str) -> None:
     write_index(tmp_path / "m", {b"": data})
     with pytest.raises(CheckpointError, match=words):
         Checkpoint(tmp_path / "m")
@@ -580,7 +580,7 @@ INDICES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", INDICES)
-def test_indices_that_lie(tmp_path: Path, case: str) -> None:
+def test_inconsistent_indices(tmp_path: Path, case: str) -> None:
     data, words = INDICES[case]
     (tmp_path / "m.index").write_bytes(data)
     with pytest.raises(CheckpointError, match=words) as caught:
@@ -693,7 +693,7 @@ def _watched() -> Any:
 
 @pytest.mark.parametrize("folder", [name for name in PREFIXES if name != "far_slices"])
 @pytest.mark.usefixtures("_watched")
-def test_damaged_files_are_refused_or_read_right(tmp_path: Path, folder: str) -> None:
+def test_damaged_files_are_rejected_or_read_correctly(tmp_path: Path, folder: str) -> None:
     """A byte anywhere in any file: the checksums see it, or it did not matter."""
     rng = np.random.default_rng(sum(folder.encode()))
     shutil.copytree(PREFIXES[folder].parent, tmp_path, dirs_exist_ok=True)
@@ -711,7 +711,7 @@ def test_damaged_files_are_refused_or_read_right(tmp_path: Path, folder: str) ->
 
 @pytest.mark.parametrize("folder", PREFIXES)
 @pytest.mark.usefixtures("_watched")
-def test_lies_with_right_checksums_do_no_harm(tmp_path: Path, folder: str) -> None:
+def test_inconsistent_files_with_valid_checksums_are_harmless(tmp_path: Path, folder: str) -> None:
     """Damage behind the checksums: in what the index says, and in the bytes of its block."""
     rng = np.random.default_rng(len(folder))
     shutil.copytree(PREFIXES[folder].parent, tmp_path, dirs_exist_ok=True)

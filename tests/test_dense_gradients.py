@@ -1,4 +1,4 @@
-"""Gradients of the dense layer: by differences for every argument, to second order, and written for graphs too."""
+"""Gradients of the dense layer: finite differences for every argument, to second order, also in graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from dense_ways import CALLS, SMOOTH, inputs_of
+from dense_op_calls import CALLS, SMOOTH, inputs_of
 from rowgrad._catalog.spec import CATALOG, FLOATS, Aval, Call, Op, find_op
 from rowgrad._runtime.dispatch import bind
 from rowgrad._runtime.validation import infer

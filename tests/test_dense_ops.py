@@ -1,4 +1,4 @@
-"""The dense layer on NumPy: values by plain formulas for every dtype, broadcasting, refusals, choices of gradient."""
+"""The dense layer on NumPy: values by plain formulas for every dtype, broadcasting, errors, gradient rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from dense_ways import HUGE, MEANS, RESHAPED
+from dense_op_calls import HUGE, MEANS, RESHAPED
 from rowgrad._catalog.spec import CATALOG, COMPLEX, FLOATS, REALS
 from rowgrad._runtime import numpy_dense
 from rowgrad._runtime.arrays import NUMPY_DTYPE
@@ -348,14 +348,14 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "args", "attrs", "words"), REFUSED)
-def test_refusals(name: str, args: Any, attrs: Any, words: str) -> None:
+def test_errors(name: str, args: Any, attrs: Any, words: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=words) as caught:
         OPS[name](*args, **attrs)
     assert caught.value.op == name
 
 
 @pytest.mark.parametrize(("name", "args"), HUGE, ids=[name for name, _ in HUGE])
-def test_huge_results_are_refused_before_they_are_made(name: str, args: Any) -> None:
+def test_huge_results_are_rejected_before_allocation(name: str, args: Any) -> None:
     for _ in range(2):  # a refusal is not remembered as a judgement
         with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating tensor with shape"):
             OPS[name](*args)
@@ -540,7 +540,7 @@ def test_lists_under_vjp() -> None:
     assert mixed.tolist() == [0, 1]
 
 
-def test_numbers_beside_arrays() -> None:
+def test_numbers_mixed_with_arrays() -> None:
     x = np.array([1.0, 4.0])
     assert OPS["Mul"](x, 2).tolist() == [2, 8]
     assert rg.vjp(lambda x: OPS["Pow"](x, 2), (x,), np.ones(2))[0].tolist() == [2, 8]

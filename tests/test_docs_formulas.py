@@ -1,4 +1,4 @@
-"""The formulas of the reference are right: read as Python, number by number, they give what the examples gave."""
+"""The formulas of the reference, evaluated as Python number by number, give the results of the examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rowgrad._runtime.arrays import admit
 from rowgrad.raw_ops import OPS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-from docs_calls import bound_example
+from docs_examples import bound_example
 from docs_formulas import formula
 
 FAMILIES = ("Sparse segment", "Weighted segment", "Plan", "Rows")
@@ -76,7 +76,7 @@ SPOKEN = [
 
 
 @pytest.mark.parametrize("op", SPOKEN)
-def test_a_formula_gives_what_its_example_gave(op: Op) -> None:
+def test_formulas_give_the_results_of_the_examples(op: Op) -> None:
     arguments, attrs = bound_example(op)
     result = OPS[op.name](**arguments, **attrs)
     outputs = dict(zip([o.name for o in op.outputs], result if isinstance(result, tuple) else (result,), strict=True))

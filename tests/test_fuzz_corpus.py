@@ -1,4 +1,4 @@
-"""The committed inputs of the fuzz targets: readers give an answer or the library's own error to each of them."""
+"""The committed fuzz corpus: readers return a result or raise the library's own error for each input."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools" / "fuzzing"))
 readers = importlib.import_module("readers")
 targets = importlib.import_module("targets")
-mutating = importlib.import_module("mutating")
-target_runs = importlib.import_module("target_runs")
+json_mutations = importlib.import_module("json_mutations")
+run_target = importlib.import_module("run_target")
 CORPUS = ROOT / "tests" / "corpus"
 
 
@@ -33,7 +33,7 @@ def test_every_target_has_a_corpus() -> None:
     assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 1 << 20
 
 
-def test_what_is_no_refusal_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(text: str, dtype: str | None) -> None:
         raise KeyError(text)
 
@@ -44,7 +44,7 @@ def test_what_is_no_refusal_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_json_stays_json() -> None:
     page = readers.PAGE.encode()
-    made = {mutating.changed(page, 1 << 16, seed) for seed in range(200)}
+    made = {json_mutations.changed(page, 1 << 16, seed) for seed in range(200)}
     assert len(made) > 90  # None among them: those are left to libFuzzer
     for data in made - {None}:
         readers.json.loads(data)
@@ -53,7 +53,7 @@ def test_json_stays_json() -> None:
 def test_a_finding_has_its_command() -> None:
     reader = next(t for t in targets.reader_targets() if t.name == "literal")
     assert reader.again(targets.FINDINGS / "x").endswith(
-        "tools/fuzzing/reading_process.py literal --replay build/fuzz/findings/x"
+        "tools/fuzzing/reader_process.py literal --replay build/fuzz/findings/x"
     )
     kernel = targets.kernel_targets(targets.WORK / "cpp", ["baseline"])[0]
     assert kernel.again(targets.FINDINGS / "x") == (
@@ -63,15 +63,15 @@ def test_a_finding_has_its_command() -> None:
 
 def test_a_target_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The front runs a reader that is broken by its input: what it says and leaves behind is in the outcome."""
-    monkeypatch.setattr(target_runs, "WORK", targets.WORK / "tested")
+    monkeypatch.setattr(run_target, "WORK", targets.WORK / "tested")
     broken = tmp_path / "broken"
     broken.write_bytes(b"5")
     words = "import sys; sys.path.append(sys.argv[1]); import readers; readers.parse_literal = None; "
     words += "readers.one_input('literal', b'5')"
     target = targets.Target("literal", [sys.executable, "-c", words, str(ROOT / "tools" / "fuzzing")])
-    outcome = target_runs.watch(target, [], 60.0, 1)
+    outcome = run_target.watch(target, [], 60.0, 1)
     assert outcome.finding.startswith("exit code 1")
     assert "TypeError" in (ROOT / outcome.log).read_text()
     good = targets.Target("literal", [sys.executable, str(targets.READING), "literal"], kind="reader")
-    outcome = target_runs.watch(good, ["--replay", str(broken)], 60.0, 1)
+    outcome = run_target.watch(good, ["--replay", str(broken)], 60.0, 1)
     assert (outcome.executions, outcome.finding) == (1, "")

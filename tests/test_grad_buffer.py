@@ -1,4 +1,4 @@
-"""A kept gradient is what a fresh one would be, step after step."""
+"""A reused gradient buffer equals a fresh gradient, step after step."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_its_bookkeeping_cannot_be_changed_from_outside() -> None:
 
 @pytest.mark.parametrize("dtype", [object, "nonsense", "S4", np.dtype([("qint8", np.int8)]), bool])
 @pytest.mark.parametrize("rows", [4, 1 << 20])
-def test_dtypes_that_no_gradient_has(dtype: Any, rows: int) -> None:
+def test_dtypes_without_gradients(dtype: Any, rows: int) -> None:
     with pytest.raises(TypeError, match="GradBuffer: dtype must be one of"):
         rg.GradBuffer((rows,), dtype)
 
 
-def test_buffers_that_no_machine_holds() -> None:
+def test_buffers_too_large_for_any_machine() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError, match="GradBuffer: OOM"):
         rg.GradBuffer((2**40, 2**18))
     with pytest.raises(TypeError, match="shape must be a tuple of sizes"):

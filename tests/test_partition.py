@@ -1,4 +1,4 @@
-"""Ids by parts and back, by the rules TensorFlow has."""
+"""Partitioning ids into shards and back, by TensorFlow's rules."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_many_parts_and_large_tables() -> None:
          "values[0] must be float64[0]; got float64[1]", ("values[0]", None, "float64[1]", "float64[0]")),
     ],
 )  # fmt: skip
-def test_refused(call: Any, words: str, facts: tuple[Any, ...]) -> None:
+def test_errors(call: Any, words: str, facts: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         call()
     error = caught.value
@@ -122,7 +122,7 @@ def test_refused(call: Any, words: str, facts: tuple[Any, ...]) -> None:
     assert str(error).startswith(("partition: ", "global_ids: ", "stitch: "))
 
 
-def test_a_rule_that_is_none() -> None:
+def test_unknown_strategies() -> None:
     for call in (rg.partition, lambda *a: rg.global_ids(0, *a)):
         with pytest.raises(ValueError, match="Unrecognized partition strategy: round"):
             call([1], 2, "round")

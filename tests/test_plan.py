@@ -1,4 +1,4 @@
-"""Plan: the same bits as with ids, through pickles and processes, and what is refused."""
+"""Plan: the same bits as with ids, through pickles and processes; and its errors."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_made_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("part", PLAN)
-def test_a_broken_pickle_is_refused(part: str) -> None:
+def test_a_broken_pickle_is_rejected(part: str) -> None:
     whole = make_plan(1)
     parts = {name: getattr(whole, name) for name in PLAN}
     changed = np.array(parts[part])
@@ -115,7 +115,7 @@ def test_a_broken_pickle_is_refused(part: str) -> None:
         pickle.loads(pickle.dumps(broken))
 
 
-def test_refusals() -> None:
+def test_errors() -> None:
     grad = np.ones((2, 1))
     plan = rg.Plan([3, 0, 3], [0, 0, 1], 4)
     with pytest.raises(TypeError, match="plan takes the place of indices, segment_ids, output_dim0"):

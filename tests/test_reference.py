@@ -1,4 +1,4 @@
-"""The reference agrees with TensorFlow's recorded answers, and the fuzzer that stands on it can fail."""
+"""The reference agrees with TensorFlow's recorded results, and the fuzzer that uses it can fail."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rowgrad import raw_ops
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InternalError, InvalidArgumentError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-fuzz = importlib.import_module("fuzz")
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "fuzzing"))
+fuzz = importlib.import_module("random_calls")
 
 NOT_MODELLED = ("dtype", "out-of-memory", "thresh-complex")
 
@@ -48,7 +48,7 @@ def test_agrees_with_tensorflow(case: Case) -> None:
             assert same_bits(got, wanted)
 
 
-def test_what_is_tiny_is_decided_after_rounding_as_if_exponents_had_no_end() -> None:
+def test_tininess_is_detected_after_rounding_with_unbounded_exponent() -> None:
     # 2^-126 − 2^-150 is a tie that rounding among the subnormals takes up to 2^-126, the least normal number. In 24
     # bits of its own it is exact and tiny, so the processor flushes it.
     x = {"x": np.array([[2.0**-126 * (1 + 2.0**-12)]], np.float32), "y": np.array([[1 - 2.0**-12]], np.float32)}
@@ -174,7 +174,7 @@ def test_fuzzer_names_the_call_a_child_died_in(capsys: pytest.CaptureFixture[str
     assert fuzz.run(options, die) == 1
     said = capsys.readouterr().out
     assert f"exit code {-signal.SIGSEGV}" in said
-    assert "tools/fuzz.py --seed 5 --only 7 --op RowDot" in said
+    assert "tools/fuzzing/random_calls.py --seed 5 --only 7 --op RowDot" in said
     assert "0 passed, 1 failed" in said
 
 

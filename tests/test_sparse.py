@@ -1,4 +1,4 @@
-"""The friendly forms give what the raw ops give."""
+"""The functions of rowgrad.sparse return the results of the raw ops."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_missing_strings_stay_missing_or_are_rejected(missing: Any) -> None:
             rg.raw_ops.SparseFillEmptyRows(places, others, shape, np.array(missing, dtype=with_missing))
 
 
-def test_bytes_that_are_not_text_beside_text() -> None:
+def test_bytes_that_are_not_text_mixed_with_text() -> None:
     values = np.array(["a", "b"], dtype=np.dtypes.StringDType())
     with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must be text"):
         rg.raw_ops.SparseFillEmptyRows([[0, 0], [2, 0]], values, [3, 1], b"\xff")

@@ -1,7 +1,7 @@
-"""Long lists, which threads share: in order, with repeats and out of order, they give what the naive reference gives.
+"""Long lists that threads share, sorted, with repeats and unsorted, give the results of the naive reference.
 
-Work is cut into parts that begin at guesses. A guess is right where a list is sorted; where it is not, somewhere a part
-must notice and go again.
+Threads start their parts at guessed positions. A guess is right if the list is sorted; otherwise some part must detect
+that and start again.
 """
 
 from __future__ import annotations

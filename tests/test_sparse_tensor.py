@@ -169,14 +169,14 @@ def test_scalars() -> None:
         rg.SparseTensor(np.zeros((1, 0), np.int64), [1.0], []).to_scipy()
 
 
-def test_shapes_that_numpy_does_not_have() -> None:
+def test_shapes_that_numpy_does_not_support() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError):
         rg.SparseTensor(np.zeros((0, 2)), np.zeros(0), [0, 2**62]).to_dense()
     with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape must have at most 64 dimensions, got 70"):
         rg.SparseTensor(np.zeros((1, 70), np.int64), [1.0], [1] * 70).to_dense()
 
 
-def test_what_is_not_a_matrix_of_scipy() -> None:
+def test_objects_that_are_not_scipy_matrices() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="matrix must be a sparse matrix or array of SciPy"):
         rg.SparseTensor.from_scipy(np.ones((2, 2)))
 

@@ -1,4 +1,4 @@
-"""What a release is built from is pinned, addressed and hardened."""
+"""The inputs of a release are pinned, addressed and hardened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of threads decides who works, never what comes out; forked children work too."""
+"""The number of threads never changes results; forked children can compute too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors for the tests: golden arrays and samples as torch sees them."""
+"""Golden arrays and samples as torch tensors."""
 
 from __future__ import annotations
 

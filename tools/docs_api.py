@@ -1,7 +1,7 @@
-"""A Sphinx extension: the block `{api} rowgrad.sparse` with one name a line becomes their signatures and docstrings.
+"""A Sphinx extension: the block `{api} rowgrad.sparse` with one name per line becomes signatures and docstrings.
 
-Everything is asked of the imported module when the site is built, so there is nothing that could be stale. Docstrings
-are Markdown; sessions in them (`>>>`) are shown as code.
+They are read from the imported module when the site is built, so they cannot be stale. Docstrings are Markdown;
+sessions in them (`>>>`) are shown as code.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def entry(module: str, name: str, value: Any) -> Iterator[str]:
 
 
 def own_members(cls: type) -> list[str]:
-    """What a class adds to what it is made of, as far as it says what that is for."""
+    """The documented members that a class adds to its bases."""
     return [
         name
         for name, value in vars(cls).items()
@@ -89,7 +89,7 @@ def signature(value: Any, bound: bool = False) -> str:
 
 
 class Named:
-    """A default that is a class, by its name."""
+    """A default that is a class, shown by its name."""
 
     def __init__(self, value: type) -> None:
         self.value = value
@@ -103,7 +103,7 @@ def named(default: Any) -> bool:
 
 
 def spelled(annotation: Any, known: dict[str, Any]) -> Any:
-    """An annotation in which names of our own classes lead to where the pages have them: two modules have a Table."""
+    """An annotation with links to our own classes on the pages: two modules have a Table."""
     if not isinstance(annotation, str):
         return annotation
     return re.sub(r"(?<![.\w])[A-Z]\w+", lambda m: homes().get(id(known.get(m[0])), m[0]), annotation)
@@ -111,7 +111,7 @@ def spelled(annotation: Any, known: dict[str, Any]) -> Any:
 
 @cache
 def homes() -> dict[int, str]:
-    """Which name a class has on the pages."""
+    """The name of each class on the pages."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES.glob("api*.md"))
     found = {}
     for module, names in re.findall(r"^```\{api\} (\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
@@ -123,7 +123,7 @@ def homes() -> dict[int, str]:
 
 
 def text_of(value: Any) -> str:
-    """The docstring, unless it is one that Python made up or a base has."""
+    """The docstring, unless Python generated it or a base has it."""
     text = inspect.getdoc(value) or ""
     own = getattr(value, "__doc__", None)
     return "" if own is None or re.match(r"\w+\(.*\)$", text) else text
@@ -134,13 +134,13 @@ def described(kind: str, name: str, arguments: str, value: Any, members: list[st
 
 
 def block(kind: str, title: str, lines: list[str]) -> Iterator[str]:
-    """A directive as Markdown, its fence longer than any fence inside of it."""
+    """A directive as Markdown, with a fence longer than any fence inside it."""
     fence = "`" * (1 + max((len(m[0]) for line in lines if (m := re.match("```+", line))), default=2))
     yield from (f"{fence}{{py:{kind}}} {title}", "", *lines, fence, "")
 
 
 def markdown(text: str) -> Iterator[str]:
-    """A docstring's paragraphs; sessions fenced, for `>>>` is a quotation in Markdown."""
+    """The paragraphs of a docstring; sessions are fenced, because `>>>` is a quotation in Markdown."""
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.lstrip().startswith(">>>"):
             yield from ("```python", *paragraph.splitlines(), "```", "")

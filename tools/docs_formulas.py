@@ -1,4 +1,4 @@
-"""The formula of every op, as the reference pages show it. Ops of a family share one line.
+"""The formula of every op, for the reference pages. Ops of a family share one line.
 
 n(s) is the number of ids in segment s; sums run over the positions i of a batch, in the order of docs/orders.md.
 """
@@ -191,7 +191,7 @@ FORMULAS = {
 
 
 def formula(name: str) -> str:
-    """The formula of an op; a new op needs one, here."""
+    """The formula of an op; a new op needs one here."""
     if name in FORMULAS:
         return FORMULAS[name]
     for pattern, text in FAMILIES.items():
@@ -204,6 +204,6 @@ def formula(name: str) -> str:
 
 
 def undivided(text: str) -> str:
-    """A formula without its divisor W, and without the brackets that a quotient needs."""
+    """A formula without its divisor W and the brackets of the quotient."""
     text = re.sub(r" / W\([^)]*\)|\nW\(s\) = [^\n;]*(; )?", lambda m: "\n" if m[1] else "", text)
     return re.sub(r"= \((Σ.*)\)$", r"= \1", text, flags=re.MULTILINE)

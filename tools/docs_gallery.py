@@ -1,4 +1,4 @@
-"""The list of docs/gallery.md: every page of examples/pages, what it shows, and drawings of some."""
+"""Generate the list on docs/gallery.md: every page of examples/pages, its subject, and drawings of some."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def parts() -> dict[str, str]:
 
 
 def drawings() -> dict[str, str]:
-    """Path and text of the drawings, as `rowgrad export --svg` makes them."""
+    """Path and text of the drawings, as `rowgrad export --svg` writes them."""
     return {f"docs/images/pages/{name}.svg": to_svg(load(ROOT / f"examples/pages/{name}.json")) for name in DRAWN}

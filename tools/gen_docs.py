@@ -1,10 +1,10 @@
-"""Writes docs/ops/*.md and the pictures in docs/images/ops from the catalogue, and the generated parts of other pages.
+"""Write docs/ops/*.md and docs/images/ops from the catalogue, and the generated parts of other pages.
 
-Every example is executed, and what is shown is what came out. Gradients are found by running each op's adjoint on
-its example and watching which ops it calls, so a page cannot tell another story than the code.
+Every example is executed, and the page shows its output. Gradients are found by running each op's adjoint on its
+example and recording the ops that it calls, so that a page cannot contradict the code.
 
     python tools/gen_docs.py            write the pages
-    python tools/gen_docs.py --check    say which are stale, and exit 1 if any is
+    python tools/gen_docs.py --check    list stale pages, and exit with 1 if there are any
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import docs_counted
+import docs_benchmark_tables
+import docs_exact_counts
 import docs_gallery
-import docs_measured
 import numpy as np
-from docs_calls import bound_example, run_example, value_of
-from docs_errors import refusals
+from docs_examples import bound_example, run_example, value_of
 from docs_formulas import formula
-from docs_pictures import picture
+from docs_op_diagrams import picture
+from docs_op_errors import refusals
 
 import rowgrad as rg
 from rowgrad._catalog.rules import RULES, RuleSpec
@@ -88,7 +88,7 @@ def show(op: Op) -> str:
 
 
 def show_run(op: Op) -> str:
-    """What a session gave in the example of a block."""
+    """The result of a session in the example of a block."""
     names, call = run_example(op.example)
     result = value_of(call, names)
     if isinstance(result, dict):
@@ -110,7 +110,7 @@ def shown(name: str, value: Any) -> str:
 
 
 class Watched(Mapping[str, Callable[..., Any]]):
-    """The table of ops an adjoint is handed; remembers which ops every result came through."""
+    """The table of ops that an adjoint receives; records the ops that every result came through."""
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[str, ...]] = {}
@@ -135,12 +135,12 @@ class Watched(Mapping[str, Callable[..., Any]]):
         return len(OPS)
 
     def ops_of(self, value: Any) -> tuple[str, ...]:
-        """The ops a value was made with, outermost first; none for an argument or a cotangent."""
+        """The ops that computed a value, outermost first; none for an argument or a cotangent."""
         return self.made.get(id(value), ())
 
 
 def gradients(op: Op, **changed: Any) -> dict[str, str]:
-    """How the gradient of each differentiable argument is made, in words."""
+    """How the gradient of each differentiable argument is computed, as text."""
     if op.adjoint is None:
         return {}
     arguments, attrs = bound_example(op, **changed)
@@ -215,7 +215,7 @@ def by_category() -> dict[str, list[Op]]:
 
 
 def signature(op: Op) -> str:
-    """The call as Python writes it, types as the record names them; long ones one argument a line."""
+    """The call in Python syntax with the record's types; long ones with one argument per line."""
     parts = ["scope"] if op.layer == "graph" else []
     parts += [f"{a.name}: {'optional ' * a.optional}{'ref ' * a.ref}{'list ' * a.many}{a.type}" for a in op.inputs]
     parts += [f"{k}={v!r}" for k, v in op.attrs.items()]
@@ -256,7 +256,7 @@ def prose(op: Op) -> str:
 
 
 def block_section(op: Op) -> Iterator[str]:
-    """A block of graphs: its pins with their marks, its attributes, and what its example gives."""
+    """A block of graphs: its pins with their marks, its attributes, and the result of its example."""
     yield f"## {op.name}"
     yield ""
     known = "TensorFlow has this op." if op.tensorflow else "Not an op of TensorFlow."
@@ -284,7 +284,7 @@ def block_section(op: Op) -> Iterator[str]:
 
 
 def pin_words(op: Op, arg: Arg) -> Iterator[str]:
-    """What a pin takes or gives, and what its marks say."""
+    """What a pin accepts or returns, and what its marks mean."""
     if arg.type == "any" and arg in op.outputs and "dtype" in op.attrs:
         yield "of the dtype the attribute names"
     else:
@@ -329,7 +329,7 @@ def section(op: Op) -> Iterator[str]:
 
 
 def error_lines(op: Op) -> Iterator[str]:
-    """What the example's call is told with one argument made wrong."""
+    """The errors of the example's call with one argument made wrong."""
     found = refusals(op)
     if not found:
         return
@@ -371,12 +371,12 @@ def index(pages: dict[str, list[Op]]) -> str:
 
 
 def value_dtypes(op: Op) -> frozenset[str]:
-    """The dtypes of an op's values: T's, or where it has none those of its first argument."""
+    """The dtypes of an op's values: T's, or those of its first argument."""
     return frozenset(op.dtypes_of("T" if "T" in op.types else op.inputs[0].type))
 
 
 def dtype_table() -> str:
-    """Kernel ops × dtypes; dtypes no op tells apart share a column, ops of a family that take the same share a row."""
+    """Kernel ops × dtypes; dtypes that no op distinguishes share a column, equal ops of a family share a row."""
     kernels = [op for op in CATALOG.values() if op.layer == "kernel"]
     columns: dict[frozenset[str], list[str]] = {}
     for dtype in ALL_DTYPES:
@@ -395,7 +395,7 @@ def dtype_table() -> str:
 
 
 def folded(names: Iterable[str]) -> list[str]:
-    """Names of a family in few words: `SparseSegment{Sum,Mean,SqrtN}Grad`, then `…GradV2` for the next of that stem."""
+    """Names of a family, abbreviated: `SparseSegment{Sum,Mean,SqrtN}Grad`, then `…GradV2` for the next of that stem."""
     left = list(names)
     for first, *rest in ALTERNATIVES:
         for name in list(left):
@@ -413,7 +413,7 @@ def folded(names: Iterable[str]) -> list[str]:
 
 
 def example_output(readme: str) -> str:
-    """What the first Python block of the README prints."""
+    """The output of the first Python block of the README."""
     block = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
     if block is None:
         raise ValueError("README.md has no Python block")
@@ -434,13 +434,9 @@ def rule_parts() -> dict[str, str]:
         return ", ".join(f"`{s.name}`{', one number a row' if s.per_row else ''}" for s in spec.slots)
 
     def cell(value: object) -> str:
-        return (
-            ", ".join(map(cell, value))
-            if isinstance(value, tuple)
-            else f"{value:g}"
-            if type(value) is float
-            else str(value)
-        )
+        if isinstance(value, tuple):
+            return ", ".join(map(cell, value))
+        return f"{value:g}" if type(value) is float else str(value)
 
     rules = "".join(f"| `{s.name}` | {slots(s)} | {s.formula} |\n" for s in RULES.values())
     names = list(dict.fromkeys(name for s in RULES.values() for name in (*s.defaults, *s.state_defaults)))
@@ -454,15 +450,15 @@ def rule_parts() -> dict[str, str]:
 
 PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
     "README.md": readme_parts,
-    "docs/exact.md": docs_counted.parts,
+    "docs/exact.md": docs_exact_counts.parts,
     "docs/gallery.md": docs_gallery.parts,
     "docs/optimizers.md": rule_parts,
-    "docs/performance.md": docs_measured.parts,
+    "docs/performance.md": docs_benchmark_tables.parts,
 }
 
 
 def with_parts(name: str, parts: dict[str, str]) -> str:
-    """A page that is written by hand, its generated parts put in anew."""
+    """A handwritten page with its generated parts replaced."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found = [m[2] for m in MARKER.finditer(text)]
     if sorted(found) != sorted(parts):

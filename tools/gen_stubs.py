@@ -1,9 +1,9 @@
 """Write the type stubs of the modules that are made from records: ops, graph functions and optimizers.
 
-These modules make their functions at run time, which no type checker and no editor can see.
+These modules create their functions at run time, where type checkers and editors cannot see them.
 
     python tools/gen_stubs.py            write the stubs
-    python tools/gen_stubs.py --check    say which are stale, and exit 1 if any is
+    python tools/gen_stubs.py --check    list stale stubs, and exit with 1 if there are any
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def first_sentence(op: Op) -> str:
 
 
 def stub(op: Op) -> Iterator[str]:
-    """The lines of one op: its result class where it has several outputs, its function, its snake_case name."""
+    """The lines of one op: its result class if it has several outputs, its function, its snake_case name."""
     several = len(op.outputs) > 1
     if several:
         yield "@type_check_only"
@@ -107,7 +107,7 @@ def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = Fal
 
 
 def imports(body: str, mapping: bool) -> str:
-    """Only what the body uses: a linter would find the rest."""
+    """Only the imports that the body uses: a linter would find the others."""
     uses = {
         "Literal": "Literal[",
         "NamedTuple": "(NamedTuple)",
@@ -171,14 +171,14 @@ PIN_TYPES = {"any": "_Whatever", "sparse": "_SparseWire", "operation": "_Run", "
 
 
 def pin_type(arg: Arg) -> str:
-    """What an input takes; a list also takes the one wire it is to hold."""
+    """The type of an input; a list also accepts a single wire."""
     kind = "_Ref" if arg.ref else PIN_TYPES.get(arg.type, "_Wire")
     kind = f"Sequence[{kind}] | {kind}" if arg.many else kind
     return f"{kind} | None" if arg.optional else kind
 
 
 def ways_to_call(op: Op) -> list[list[str]]:
-    """The inputs of every way to call an op: a sparse tensor stands for three, an optional one may be left out."""
+    """The inputs of every way to call an op: a sparse tensor replaces three, an optional one may be omitted."""
     triples = [t for a in op.inputs if (t := sparse_triple(op, a.name))]
     ways = []
     for whole in itertools.product((False, True), repeat=len(triples)):
@@ -194,7 +194,7 @@ def ways_to_call(op: Op) -> list[list[str]]:
 
 
 def inputs_of(op: Op, kinds: dict[str, str]) -> list[str]:
-    """`name: type` of each, with a default where it and all that follow may be left out."""
+    """`name: type` of each, with a default if it and all that follow may be omitted."""
     optional = {a.name for a in op.inputs if a.optional}
     names = list(kinds)
     return [

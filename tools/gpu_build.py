@@ -1,11 +1,11 @@
-"""Make `PYTHONPATH=src python3` import rowgrad on a machine without a package index.
+"""Build rowgrad in place on a machine without a package index, so that `PYTHONPATH=src python3` imports it.
 
-    tools/gpu_build.py --fetch    with an index: copies nanobind's sources into build/nanobind, to be carried along
-    tools/gpu_build.py            there: builds `_core` with CMake, unless build/gpu has it for this Python already
+    tools/gpu_build.py --fetch    on a machine with an index: copy nanobind's sources into build/nanobind
+    tools/gpu_build.py            on the target machine: build `_core` with CMake, unless build/gpu has it already
 
-What was built is kept in build/gpu, so that it can be carried along the next time. Whether it is up to date is told
-by the contents of the sources: times do not survive a journey. Beside the package a `dist-info` is written, by which
-`importlib.metadata` finds the runners; it is what an installation would have written.
+The result is cached in build/gpu, which can be copied to the next machine. The cache key is a hash of the sources,
+because copying does not preserve modification times. A `dist-info` folder is written beside the package, as an
+installation would: `importlib.metadata` needs it to find the runners.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fetch", action="store_true", help="copy the installed nanobind into build/nanobind")
     parser.add_argument("--force", action="store_true", help="build even if build/gpu has what is needed")
-    parser.add_argument("--jobs", type=int, default=0, help="compilers at a time; all cores unless told")
-    told = parser.parse_args()
-    if told.fetch:
+    parser.add_argument("--jobs", type=int, default=0, help="parallel compilers (default: all cores)")
+    args = parser.parse_args()
+    if args.fetch:
         fetch()
         return
-    if told.force or not is_current():
-        build(told.jobs or os.cpu_count() or 1)
+    if args.force or not is_current():
+        build(args.jobs or os.cpu_count() or 1)
     else:
         print(f"{NAME} is up to date")
     install()
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def fetch() -> None:
-    """nanobind as CMake needs it, out of the package that is installed here."""
+    """Copy the parts of the installed nanobind that CMake needs."""
     try:
         import nanobind
     except ImportError:
@@ -66,14 +66,14 @@ def fetch() -> None:
 
 
 def sources() -> Iterator[Path]:
-    """What the extension is made of."""
+    """The sources of the extension."""
     yield ROOT / "CMakeLists.txt"
     for folder in ("cpp/bind", "cpp/include", "cpp/kernels", "cpp/third_party"):
         yield from sorted(p for p in (ROOT / folder).rglob("*") if p.is_file())
 
 
 def key() -> str:
-    """One word for the contents of all sources."""
+    """A hash of the contents of all sources."""
     digest = hashlib.sha256()
     for path in sources():
         content = path.read_bytes()
@@ -100,7 +100,7 @@ LOADS = (
 
 
 def build(jobs: int) -> None:
-    """Configure and compile in a folder of this Python's own, and keep what comes out."""
+    """Configure and compile in a folder of this Python's own, and cache the result."""
     cmake = tool("cmake")
     if not (NANOBIND / "cmake").is_dir():
         raise SystemExit(
@@ -132,7 +132,7 @@ def build(jobs: int) -> None:
 
 
 def step(command: list[str]) -> None:
-    """Run quietly; tell everything if it fails."""
+    """Run a command quietly; print its output if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         print(done.stdout[-20000:])
@@ -140,7 +140,7 @@ def step(command: list[str]) -> None:
 
 
 def tool(name: str) -> str:
-    """A program beside this Python or on the path."""
+    """A program next to this Python or on the path."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if found is None:
         raise SystemExit(f"{name} was not found")
@@ -148,12 +148,12 @@ def tool(name: str) -> str:
 
 
 def install() -> None:
-    """The extension into the package, where imports look."""
+    """Copy the extension into the package, where imports find it."""
     replace(KEPT / NAME, PACKAGE / NAME)
 
 
 def replace(source: Path, target: Path) -> None:
-    """Copy beside the target and rename: a process that has the old file loaded keeps it."""
+    """Copy next to the target and rename: a process that has loaded the old file keeps it."""
     part = target.with_name(target.name + ".part")
     shutil.copy2(source, part)
     os.replace(part, target)

@@ -1,12 +1,12 @@
-"""Calls every op again and again and watches the memory of the process.
+"""Call every op repeatedly and check that the memory of the process does not grow.
 
-    tools/leak_check.py                                a million mixed calls on NumPy arrays, refusals among them
-    tools/leak_check.py --runner torch --calls 100000  the same on tensors; --runner jax on JAX's arrays
-    tools/leak_check.py --each 50                      each call fifty times, and what it leaves behind
+    tools/leak_check.py                                a million mixed calls on NumPy arrays, some of them invalid
+    tools/leak_check.py --runner torch --calls 100000  the same on torch tensors; --runner jax on JAX arrays
+    tools/leak_check.py --each 50                      each call fifty times, listing calls that leave memory behind
 
-After a warm-up the resident memory is looked at twenty times. Growth is what the last quarter of the looks has more
-than the first quarter, by their medians: more than `--most` bytes, and the exit status is 1. With `--each` the blocks
-of Python's allocator and the bytes of malloc's are counted instead: a call that leaves a block each time is named.
+After a warm-up the resident memory is sampled twenty times. Growth is the median of the last quarter of the samples
+minus the median of the first quarter; the exit status is 1 if it exceeds `--most` bytes. `--each` instead counts the
+blocks of Python's allocator and the bytes of malloc, and names every call that leaves a block behind each time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Call = Callable[[], object]
 
 
 def calls_of(runner: str) -> list[Call]:
-    """A call of every op the runner takes, each with good input; and refusals, steps and shapes not seen before."""
+    """A valid call of every op that the runner supports; and invalid calls, steps and new shapes."""
     calls = [call for op in CATALOG.values() if op.layer != "graph" for call in op_calls(runner, op)]
     return calls + (extra_calls() if runner == "numpy" else [])
 
@@ -83,7 +83,7 @@ def op_calls(runner: str, op: Any) -> list[Call]:
 
 
 def extra_calls() -> list[Call]:
-    """NumPy's alone: large results, kept results, optimizer steps, shapes that differ from call to call."""
+    """For NumPy only: large results, results that are kept, optimizer steps, shapes that vary from call to call."""
     rng = np.random.default_rng(5)
     table, grad = rng.normal(size=(500, 8)).astype(np.float32), rng.normal(size=(64, 8)).astype(np.float32)
     ids, segments = rng.integers(0, 500, 300), np.sort(rng.integers(0, 64, 300))
@@ -111,13 +111,13 @@ def extra_calls() -> list[Call]:
 
 
 def resident() -> int:
-    """Bytes of memory the process has."""
+    """The resident memory of the process in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def watch(runner: str, number: int) -> list[int]:
-    """The resident memory after the warm-up, and after each of the parts of so many calls."""
+    """The resident memory after the warm-up and after each part of the calls."""
     calls, choice = calls_of(runner), random.Random(1)
     for _ in range(3):
         for call in calls:
@@ -144,7 +144,7 @@ class _Malloc(ctypes.Structure):
 
 
 def in_use() -> tuple[int, int]:
-    """Blocks of Python's allocator, and bytes of malloc's where it tells."""
+    """Blocks of Python's allocator, and bytes of malloc's if it reports them."""
     gc.collect()
     tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if tell is None:
@@ -189,18 +189,18 @@ def main() -> int:
     parser.add_argument("--runner", choices=RUNNERS, default="numpy")
     parser.add_argument("--most", type=int, default=1_000_000, help="bytes of growth that are no leak")
     parser.add_argument("--each", type=int, default=0, metavar="TIMES", help="count what each call leaves behind")
-    told = parser.parse_args()
+    args = parser.parse_args()
     begun = time.perf_counter()
-    if told.each:
-        found = leavers(told.runner, told.each)
-        print("\n".join(found) or f"{told.runner}: no call leaves anything behind")
+    if args.each:
+        found = leavers(args.runner, args.each)
+        print("\n".join(found) or f"{args.runner}: no call leaves anything behind")
         return 1 if found else 0
-    looks = watch(told.runner, told.calls)
+    looks = watch(args.runner, args.calls)
     grown = growth(looks)
     megabytes = ", ".join(f"{look / 1e6:.2f}" for look in looks)
-    print(f"{told.calls} calls in {time.perf_counter() - begun:.0f} s; resident MB: {megabytes}")
-    print(f"growth: {grown} bytes, {'a leak' if grown > told.most else 'no leak'}")
-    return 1 if grown > told.most else 0
+    print(f"{args.calls} calls in {time.perf_counter() - begun:.0f} s; resident MB: {megabytes}")
+    print(f"growth: {grown} bytes, {'a leak' if grown > args.most else 'no leak'}")
+    return 1 if grown > args.most else 0
 
 
 if __name__ == "__main__":

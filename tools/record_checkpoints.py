@@ -1,9 +1,9 @@
-"""Writes tests/golden/checkpoints with TensorFlow: small checkpoints of every kind, and the values in them.
+"""Write tests/golden/checkpoints with TensorFlow: small checkpoints of every kind, and the values in them.
 
     python tools/record_checkpoints.py [folder]
 
-TensorFlow is needed here and nowhere else. `expected.npz` holds each tensor under `<checkpoint>:<name>`; bfloat16 as
-its 16 bits, strings in fixed width.
+TensorFlow is needed only here. `expected.npz` holds each tensor under `<checkpoint>:<name>`; bfloat16 as its 16 bits,
+strings with a fixed width.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def numbers(rows: int, columns: int, dtype: Any = np.float32) -> np.ndarray[Any,
 
 
 def parts_of(value: np.ndarray[Any, Any]) -> Any:
-    """An initializer of partitioned variables: each part is told its place."""
+    """An initializer of partitioned variables: TensorFlow passes each part its offset."""
 
     def initialize(shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         place = tuple(slice(o, o + n) for o, n in zip(partition_info.var_offset, shape, strict=True))
@@ -37,7 +37,7 @@ def parts_of(value: np.ndarray[Any, Any]) -> Any:
 
 
 def partitioned(folder: Path) -> Values:
-    """TF1's Saver and a PartitionedVariable: one name, saved in slices; beside it, a variable cut by columns."""
+    """TF1's Saver and a PartitionedVariable: one name, saved in slices; and a variable split by columns."""
     rows, columns = numbers(10, 3), numbers(4, 7)
     with tf.Graph().as_default(), v1.Session() as session:
         for name, value, cut in (
@@ -52,7 +52,7 @@ def partitioned(folder: Path) -> Values:
 
 
 def shards(folder: Path) -> Values:
-    """TF1's Saver and shards with names of their own: rows dealt out by "mod", rows in runs by "div"."""
+    """TF1's Saver and separately named shards: rows assigned by "mod" and by "div"."""
     table = numbers(11, 2, np.float64)
     values: Values = {f"mod/part_{k}": table[k::3] for k in range(3)}
     values |= {f"div/shard_{k}/weights": part for k, part in enumerate(np.array_split(table, 3))}
@@ -65,7 +65,7 @@ def shards(folder: Path) -> Values:
 
 
 def objects(folder: Path) -> Values:
-    """TF2's object-based checkpoint, written through a manager, so that there is a state file."""
+    """TF2's object-based checkpoint, written by a manager, so that there is a state file."""
     table, bias = numbers(5, 4), np.arange(4, dtype=np.float32)
     layer = tf.Module()
     layer.embedding, layer.bias = tf.Variable(table), tf.Variable(bias)
@@ -93,7 +93,7 @@ def dtypes(folder: Path) -> Values:
 
 
 def refused(folder: Path) -> Values:
-    """A quantized tensor beside one that can be read."""
+    """A quantized tensor next to one that can be read."""
     quantized = tf.quantization.quantize([0.0, 1.0], 0.0, 1.0, tf.quint8).output
     save(folder / "all", {"quantized": quantized, "plain": tf.constant([1.0])})
     return {"plain": np.array([1.0], np.float32)}
@@ -117,7 +117,7 @@ def several_files(folder: Path) -> Values:
 
 
 def far_slices(folder: Path) -> Values:
-    """Slices that begin further and further out, of a table without columns: keys of all lengths, and no data."""
+    """Slices with growing offsets of a table without columns: keys of all lengths, and no data."""
     starts = [0, 63, 64, 8191, 8192, 2**20, 2**27, 2**34, 2**41, 2**48, 2**55, 2**57]
     sizes = [b - a for a, b in zip(starts, [*starts[1:], 2**57 + 5], strict=True)]
     tf.raw_ops.SaveV2(
@@ -130,7 +130,7 @@ def far_slices(folder: Path) -> Values:
 
 
 def many_names(folder: Path) -> Values:
-    """Enough names for beginnings that are shared, and restarts between them. Number k holds k, so none is kept."""
+    """Enough names for shared prefixes with restarts between them. Tensor k holds k, so no values are stored."""
     save(folder / "all", {f"tower/layer_{k:03}/kernel": tf.constant([k], tf.int16) for k in range(60)})
     return {}
 

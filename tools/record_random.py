@@ -1,4 +1,4 @@
-"""Record what TensorFlow's RandomUniform and RandomNormal give, into tests/golden/random.npz. Needs TensorFlow."""
+"""Record results of TensorFlow's RandomUniform and RandomNormal in tests/golden/random.npz. Needs TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record what TensorFlow's optimizers do to tables, into tests/golden/updates.npz. Needs TensorFlow.
+"""Record how TensorFlow's optimizers update tables, in tests/golden/updates.npz. Needs TensorFlow.
 
 Adagrad, FTRL and momentum are the raw ops ResourceSparseApply{AdagradV2,FtrlV2,Momentum}; Adam is the sparse rule of
 tf.compat.v1.train.AdamOptimizer, with the learning rate each step had after TensorFlow's own correction of its bias.

@@ -1,4 +1,4 @@
-"""Pictures of Studio for the documentation: `make screenshots`. No window is opened."""
+"""Take the screenshots of Studio for the documentation, headless: `make screenshots`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def take(desk: Desk, name: str) -> None:
 
 
 def arrange(desk: Desk) -> None:
-    """Results make blocks larger: lay them out anew, and show all."""
+    """Results make blocks larger: lay them out again, and show all."""
     desk.key("Control+Shift+l", "Control+0")
     desk.wait_saved()
 
@@ -46,7 +46,7 @@ def sparse_gradient(desk: Desk) -> None:
 
 
 def training(desk: Desk) -> None:
-    """The loss of a page that trains, as its trend shows it."""
+    """The loss of a training page as a chart."""
     desk.open_gallery("train_embedding")
     desk.run_once()
     desk.result("loss", "output")

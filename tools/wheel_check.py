@@ -1,10 +1,9 @@
-"""Install a wheel into clean environments, as somebody who has no compiler would, and see that it works.
+"""Install a wheel into clean environments, as a user without a compiler would, and check that it works.
 
     tools/wheel_check.py dist/rowgrad-….whl --pythons "python3.11 python3.13"
 
-Without --pythons: Python 3.11 and every newer one on the path, and those pyenv keeps. Each environment is made in a
-folder for the time being, outside the source tree, and its path holds nothing but its own programs.
-tools/wheel_inside.py says what is checked there.
+Without --pythons: Python 3.11 and every newer one on the path or installed by pyenv. Each environment is in a temporary
+folder outside the source tree, and its PATH holds only its own programs. tools/wheel_self_check.py has the checks.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ def main() -> None:
     parser.add_argument("wheel", type=Path, help="a wheel, or the folder of one")
     parser.add_argument("--pythons", default="", help="names or paths, separated by spaces")
     parser.add_argument("--every", type=int, default=1, help="one golden case of so many")
-    told = parser.parse_args()
-    wheel = told.wheel.resolve()
+    args = parser.parse_args()
+    wheel = args.wheel.resolve()
     if wheel.is_dir():
         (wheel,) = wheel.glob("*.whl")
-    pythons = told.pythons.split() or list(found_pythons())
+    pythons = args.pythons.split() or list(found_pythons())
     for number, python in enumerate(pythons):
         began, spent = time.monotonic(), spent_by_children()
         print(f"{python}: {wheel.name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="rowgrad-wheel-") as folder:
             # Types do not depend on the Python that runs mypy: one judgement is enough.
-            check(python, wheel, Path(folder), with_types=number == 0, every=told.every)
+            check(python, wheel, Path(folder), with_types=number == 0, every=args.every)
         print(f"  {time.monotonic() - began:.0f} s, {spent_by_children() - spent:.0f} of a core's", flush=True)
 
 
 def found_pythons() -> Iterator[str]:
-    """A Python of every version that rowgrad runs on, the oldest first."""
+    """A Python of every supported version, the oldest first."""
     places = os.environ.get("PATH", "").split(os.pathsep)
     kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     places += [str(folder) for folder in sorted(kept.glob("*/bin"))]
@@ -68,7 +67,7 @@ def is_version(python: str, minor: int) -> bool:
 
 
 def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: int) -> None:
-    """One environment: made, filled and tried."""
+    """Create one environment, install the wheel, run the checks."""
     subprocess.run([python, "-m", "venv", str(folder / "env")], check=True)
     programs = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin")
     environment = bare_environment(programs)
@@ -80,16 +79,16 @@ def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: in
     work.mkdir()
     shutil.copytree(ROOT / "tests" / "golden", work / "golden")
     shutil.copy(ROOT / "tests" / "golden_cases.py", work)
-    shutil.copy(ROOT / "tools" / "wheel_inside.py", work)
+    shutil.copy(ROOT / "tools" / "wheel_self_check.py", work)
     shutil.copy(ROOT / "tools" / "wheel_typed_program.py", work / "typed_program.py")
     options = ["--every", str(every), *(["--types"] if with_types else [])]
-    done = subprocess.run([inside, str(work / "wheel_inside.py"), *options], cwd=work, env=environment)
+    done = subprocess.run([inside, str(work / "wheel_self_check.py"), *options], cwd=work, env=environment)
     if done.returncode:
         raise SystemExit(f"{wheel.name} does not work with {python}")
 
 
 def bare_environment(programs: Path) -> dict[str, str]:
-    """No compiler, no Node.js and nothing of this source tree; the package index is found as ever."""
+    """Without compiler, Node.js and this source tree; the package index is found as usual."""
     dropped = re.compile(r"CC|CXX|(C|CXX|LD)FLAGS|(CMAKE|SKBUILD|ROWGRAD)_.*|PYTHON(PATH|HOME)|VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
     return {**kept, "PATH": str(programs)}

@@ -1,10 +1,10 @@
-"""Build a Linux wheel that runs since glibc 2.28, on any Linux and without a container, and check that it is one.
+"""Build a Linux wheel for glibc 2.28 and later, on any Linux and without a container, and check it.
 
     tools/wheel_linux.py --arch x86_64 --out dist
 
-tools/zig_toolchain.py says what compiles it. An extension is linked while Python's symbols are still missing, so one
-that old libraries have not would pass as well: what is left open here and is not Python's is refused. auditwheel
-reads which versions of the others are needed, and names the wheel.
+tools/zig_toolchain.py writes the toolchain. Python's symbols are undefined when an extension is linked, so symbols that
+old libraries lack would pass unnoticed: this tool rejects undefined symbols that are not Python's. auditwheel reads
+which versions of the libraries are needed, and names the wheel.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", choices=("x86_64", "aarch64"), required=True)
     parser.add_argument("--out", type=Path, required=True, help="where the wheel goes")
-    parser.add_argument("--gxx", help="the g++ whose libstdc++ is used; that of the machine unless told")
-    told = parser.parse_args()
-    tools = ROOT / "build" / f"zig-{told.arch}"
-    zig_toolchain.write(told.arch, tools, told.gxx or zig_toolchain.own_gxx(told.arch))
+    parser.add_argument("--gxx", help="use the libstdc++ of this g++ (default: this machine's)")
+    args = parser.parse_args()
+    tools = ROOT / "build" / f"zig-{args.arch}"
+    zig_toolchain.write(args.arch, tools, args.gxx or zig_toolchain.own_gxx(args.arch))
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "cmake.define.CMAKE_TOOLCHAIN_FILE": f"{tools / 'toolchain.cmake'}",
             "build-dir": f"{tools / 'objects'}",
-            "wheel.tags": f"cp311-abi3-linux_{told.arch}",  # this Python may be of another machine
+            "wheel.tags": f"cp311-abi3-linux_{args.arch}",  # this Python may be of another machine
         }
         run("build", "--wheel", "-o", folder, *(f"-C{name}={value}" for name, value in settings.items()), str(ROOT))
         (built,) = Path(folder).glob("*.whl")
@@ -50,12 +50,12 @@ def main() -> None:
         (wheel,) = repaired.glob("*.whl")
         if (found := oldest_glibc(wheel)) > tuple(int(n) for n in zig_toolchain.GLIBC.split(".")):
             raise SystemExit(f"{wheel.name} needs glibc {found[0]}.{found[1]}; {zig_toolchain.GLIBC} was wanted")
-        told.out.mkdir(parents=True, exist_ok=True)
-        print(shutil.copy(wheel, told.out))
+        args.out.mkdir(parents=True, exist_ok=True)
+        print(shutil.copy(wheel, args.out))
 
 
 def loose_symbols(wheel: Path) -> list[str]:
-    """What the extension needs and no library that it was linked with has; Python's own names aside."""
+    """The undefined symbols of the extension that no linked library has, except for Python's."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".so"))
         elf = ELFFile(io.BytesIO(archive.read(name)))
@@ -71,12 +71,12 @@ def loose_symbols(wheel: Path) -> list[str]:
 
 
 def oldest_glibc(wheel: Path) -> tuple[int, ...]:
-    """By its name, which auditwheel gave it."""
+    """The version in the wheel's name, which auditwheel chose."""
     return min(tuple(int(n) for n in found) for found in re.findall(r"manylinux_(\d+)_(\d+)_", wheel.name))
 
 
 def run(module: str, *words: str) -> None:
-    """A module of this environment, whose programs auditwheel finds on the path."""
+    """Run a module of this environment with its programs on the path, for auditwheel."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     subprocess.run([sys.executable, "-m", module, *words], check=True, cwd=ROOT, env={**os.environ, "PATH": path})
 

@@ -1,12 +1,12 @@
-"""Write a CMake toolchain that compiles for an old glibc with Zig's Clang, whatever Linux this is.
+"""Write a CMake toolchain that compiles for an old glibc with Zig's Clang, on any Linux.
 
     tools/zig_toolchain.py --target x86_64 --out build/zig-x86_64
 
-Zig brings the C library of any age. The C++ library must be libstdc++, because nanobind's backend, with which `_core`
-exchanges exceptions, uses that; Zig has only libc++. So its headers are those of g++, and what is linked is a stand-in
-with the symbols that libstdc++ had when the oldest system was new: a younger one stays open when `_core` is
-linked, which tools/wheel_linux.py sees. The few that g++'s headers need anyway are in `young_symbols.cpp`, which this
-writes too.
+Zig ships the C library of any version. The C++ library must be libstdc++, because `_core` exchanges exceptions with
+nanobind's backend, which uses it; Zig has only libc++. So the headers are those of g++, and the linked library is a
+stub with the symbols of the libstdc++ of the oldest supported system: a newer symbol stays undefined when `_core` is
+linked, and tools/wheel_linux.py reports it. This tool also writes `young_symbols.cpp`, with the few newer symbols that
+g++'s headers need anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
 HIDDEN = 0x8000  # in the number of a symbol's version: not the one that is linked with
 
-# glibc says since 2.32 whether a process has one thread, and libstdc++ asks where it is told so. Here it may have more.
+# Since 2.32 glibc exports whether a process has one thread, and libstdc++ reads it. Assume several threads.
 SINGLE_THREADED = "#pragma once\nconstexpr char __libc_single_threaded = 0;\n"
 
 YOUNG_SYMBOLS = """\
@@ -63,7 +63,7 @@ set(CMAKE_CXX_STANDARD_LIBRARIES "{out}/young_symbols.o {libraries}")
 
 @dataclass(frozen=True)
 class Symbol:
-    """What a library exports: its name, its version, and whether it is a function."""
+    """An exported symbol: its name, its version, and whether it is a function."""
 
     name: str
     version: str
@@ -73,17 +73,15 @@ class Symbol:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=("x86_64", "aarch64"), required=True)
-    parser.add_argument(
-        "--out", type=Path, required=True, help="a folder; `toolchain.cmake` in it is what CMake is told"
-    )
-    parser.add_argument("--gxx", help="the g++ whose libstdc++ is used; that of the target unless told")
-    told = parser.parse_args()
-    gxx = told.gxx or own_gxx(told.target)
-    write(told.target, told.out.resolve(), gxx)
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write `toolchain.cmake` to")
+    parser.add_argument("--gxx", help="use the libstdc++ of this g++ (default: the target's)")
+    args = parser.parse_args()
+    gxx = args.gxx or own_gxx(args.target)
+    write(args.target, args.out.resolve(), gxx)
 
 
 def own_gxx(machine: str) -> str:
-    """The g++ for a machine: under its full name, which a cross compiler has, or the plain one if it is for that."""
+    """The g++ for a machine: by its full name, as cross compilers have, or the plain one if it targets that machine."""
     for name in (f"{machine}-linux-gnu-g++", "g++"):
         if shutil.which(name) and asked(name, "-dumpmachine").startswith(f"{machine}-"):
             return name
@@ -95,7 +93,7 @@ def asked(*command: str) -> str:
 
 
 def write(machine: str, out: Path, gxx: str) -> None:
-    """Everything CMake needs, into `out`."""
+    """Write everything CMake needs to `out`."""
     import ziglang
 
     zig = Path(ziglang.__file__).parent / "zig"
@@ -124,13 +122,13 @@ def write(machine: str, out: Path, gxx: str) -> None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write what is new; files that stay as they were keep their time, and what was built of them is kept."""
+    """Write a file if its content changed; unchanged files keep their time, so that nothing is rebuilt."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
 
 
 def cxx_headers(gxx: str) -> list[str]:
-    """The folders in which g++ looks for its own library's headers."""
+    """The folders where g++ looks for the headers of libstdc++."""
     said = subprocess.run(
         [gxx, "-E", "-x", "c++", "-v", "/dev/null"], check=True, capture_output=True, text=True
     ).stderr
@@ -139,7 +137,7 @@ def cxx_headers(gxx: str) -> list[str]:
 
 
 def stand_in(library: Path, out: Path) -> None:
-    """A library of the same name that has the old symbols and no code."""
+    """A stub library of the same name that exports the old symbols and has no code."""
     by_version = defaultdict(list)
     assembly = [".text"]
     for symbol in old_symbols(library):
@@ -188,7 +186,7 @@ def old_symbols(library: Path) -> list[Symbol]:
 
 
 def age_of(version: str) -> tuple[int, ...] | None:
-    """The numbers of `GLIBCXX_3.4.11`, or None where that is too young or no such version."""
+    """The numbers of `GLIBCXX_3.4.11`; None if it is too new or not such a version."""
     family, _, numbers = version.partition("_")
     if family not in OLDEST or not re.fullmatch(r"\d+(\.\d+)*", numbers):
         return None

@@ -1,4 +1,4 @@
-"""Eleven batches of bags, drawn on the device, and what others took for them on another machine of the same kind."""
+"""Eleven batches of bags, generated on the device, with times published for other libraries on a similar machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Peers:
-    """Milliseconds measured elsewhere (see ELSEWHERE)."""
+    """Milliseconds published elsewhere (see ELSEWHERE)."""
 
     cuembed_dense: float
     cuembed_rows: float
@@ -27,7 +27,7 @@ class Peers:
 
 @dataclass(frozen=True)
 class Case:
-    """V rows of D columns; so many bags, whose lengths are uniform in 0..2L; ids uniform, or by a power law."""
+    """V rows of D columns; bags with lengths uniform in 0..2L; ids uniform or by a power law."""
 
     number: int
     V: int
@@ -39,13 +39,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name of the case in tables."""
         rows = f"{self.V // 10**6}M" if self.V >= 10**6 else f"{self.V // 1000}k" if self.V >= 10**5 else f"{self.V}"
         kind = f"zipf{self.exponent}" if self.exponent else "uniform"
         return f"{self.number}: {rows} x {self.D}, {self.bags} x {self.L}, {kind}"
 
     def shrunk(self, by: int) -> Case:
-        """The same case with fewer rows and bags, to try the scripts out."""
+        """The same case with fewer rows and bags, to try out the scripts."""
         return replace(self, V=max(self.V // by, 10), bags=max(self.bags // by, 4))
 
 
@@ -66,7 +66,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Batch:
-    """A case on a device."""
+    """The tensors of a case on a device."""
 
     case: Case
     table: Tensor  # [V, D]
@@ -78,12 +78,12 @@ class Batch:
 
     @property
     def N(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return int(self.indices.shape[0])
 
 
 def make(case: Case, device: torch.device, dtype: torch.dtype, ids: torch.dtype) -> Batch:
-    """The batch of a case; the ids are the same for every dtype of values."""
+    """The batch of a case; every dtype of values gets the same ids."""
     drawn = torch.Generator(device).manual_seed(SEED + case.number)
     lengths = torch.randint(0, 2 * case.L + 1, (case.bags,), generator=drawn, device=device)
     N = int(lengths.sum())

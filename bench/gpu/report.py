@@ -1,4 +1,4 @@
-"""What was measured, as JSON and as a table in Markdown, with the facts of the machine."""
+"""Write the measurements as JSON and as a Markdown table, with a description of the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOW = (
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What the figures depend on."""
+    """The facts of the machine that times depend on."""
     facts: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "torch": torch.__version__,
@@ -45,21 +45,21 @@ def machine(device: torch.device) -> dict[str, Any]:
 def _asked(field: str) -> str:
     command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-        return told.strip().splitlines()[0]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        return output.strip().splitlines()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         return "unknown"
 
 
 def short_name(facts: dict[str, Any]) -> str:
-    """The device in a file's name."""
+    """The device's name for file names."""
     words = str(facts["device"]).lower().replace("/", " ").split()
     models = [w for w in words if any(c.isdigit() for c in w) and not w.endswith(("gb", "gib"))]
     return models[0] if models else words[-1]
 
 
 class Report:
-    """Results as they come in; both files are written anew after every case, so that a run cut short leaves some."""
+    """The results so far; both files are rewritten after every case, so that an interrupted run leaves results."""
 
     def __init__(self, folder: Path, name: str, facts: dict[str, Any], options: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,20 +69,20 @@ class Report:
         }  # fmt: skip
 
     def add(self, case: Case, dtype: str, found: dict[str, Any]) -> None:
-        """One case in one dtype."""
+        """Add one case in one dtype."""
         is_same = dtype == "float32" and self.data["options"]["shrink"] == 1
         peers = vars(case.peers) if is_same else {}
         self.data["cases"].append({"case": case.name, "dtype": dtype, "elsewhere ms": peers, **found})
         self.write()
 
     def write(self) -> None:
-        """Both files."""
+        """Write both files."""
         self.path.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
         self.path.with_suffix(".md").write_text(markdown(self.data), encoding="utf-8")
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """Three tables: against the peers, other ways of calling, how near to the memory's own speed."""
+    """Three tables: against the peers, other ways of calling, and relative to the memory bandwidth."""
     facts = ", ".join(f"{k}: {v}" for k, v in data["machine"].items())
     rates = ", ".join(f"{k} {v:.0f}" for k, v in data["bandwidth GB/s"].items())
     options = ", ".join(f"{k}: {v}" for k, v in data["options"].items())
@@ -152,7 +152,7 @@ def _cell(cell: Any) -> str:
 
 
 def _mark(cell: Any, answer: Any) -> str:
-    """What is to be said about the answer behind a time."""
+    """A mark behind a time for the accuracy of its result."""
     return {"right": "", "wrong": " *"}.get(answer["is"] if answer else "", " ?") if _is_time(cell) else ""
 
 

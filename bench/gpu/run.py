@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import answers
-import floors
-import ours
-import theirs
+import accuracy
+import bandwidth
+import rowgrad_calls
 import torch
+import torch_calls
 from cases import CASES, Batch, make
 from report import Report, machine
 from timing import CLOCKS, Timing, Work, on_host
@@ -35,27 +35,27 @@ KINDS = ("dense", "rows", "forward", "planned dense", "planned rows", "fused")
 class Run:
     """One run of the benchmark."""
 
-    def __init__(self, told: argparse.Namespace) -> None:
-        self.told = told
-        self.device = torch.device(told.device)
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.device = torch.device(args.device)
         self.is_cuda = self.device.type == "cuda"
         self.begun = time.perf_counter()
         self.failed = 0
 
     def say(self, text: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(f"[{time.perf_counter() - self.begun:6.1f} s] {text}", flush=True)
 
     def clock(self, name: str, work: Work, runs: int = 0) -> Timing:
-        """Time by the clock of this name; without a CUDA device there is but one."""
-        runs = runs or self.told.repeat
+        """Time with the clock of this name; without a CUDA device there is only one."""
+        runs = runs or self.args.repeat
         return CLOCKS[name](work, runs) if self.is_cuda else on_host(work, min(runs, 3))
 
     def attempt(self, what: str, do: Callable[[], Any]) -> Any:
-        """What `do` gives; or a word and the reason, so that the rest is measured all the same."""
+        """The result of `do`, or the reason of its failure, so that the other measurements continue."""
         try:
             return do()
-        except ours.MissingError as error:
+        except rowgrad_calls.MissingError as error:
             return f"missing: {error}"
         except Exception as error:
             self.failed += 1
@@ -65,11 +65,11 @@ class Run:
                 torch.cuda.synchronize()  # a device that is lost says so here, and ends the run
             return f"failed: {type(error).__name__}: {error}"
 
-    def ours(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
-        """Every way of one kind of rowgrad's."""
+    def time_rowgrad(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
+        """Time one kind of work in rowgrad, through every way of calling it."""
         found: dict[str, Any] = {}
-        if kind in ours.KERNELS:
-            work = self.attempt(f"{kind}, kernels", partial(ours.KERNELS[kind], batch))
+        if kind in rowgrad_calls.KERNELS:
+            work = self.attempt(f"{kind}, kernels", partial(rowgrad_calls.KERNELS[kind], batch))
             if callable(work):
                 found["answer"] = self.judge(work, kind, wanted, batch)
                 for name in CLOCKS:
@@ -78,7 +78,7 @@ class Run:
             else:
                 found["graph"] = work
         work = None
-        call = self.attempt(f"{kind}, call", partial(ours.CALLS[kind], batch))
+        call = self.attempt(f"{kind}, call", partial(rowgrad_calls.CALLS[kind], batch))
         if callable(call):
             found["call answer"] = self.judge(call, kind, wanted, batch)
             clocks = {"call": "eager", "call queued": "queued"}
@@ -92,64 +92,65 @@ class Run:
         return found
 
     def judge(self, work: Work, kind: str, wanted: Any, batch: Batch) -> dict[str, Any]:
-        """Compare an answer with the one in float64."""
+        """Compare a result with the one in float64."""
         if wanted is None:
             return {"is": "not compared"}
 
         def compare() -> float | None:
             got = work()
-            return None if got is None else answers.error_of(got, kind, wanted)
+            return None if got is None else accuracy.error_of(got, kind, wanted)
 
         error = self.attempt(f"{kind}, answer", compare)
         if error is None:
             return {"is": "not compared"}
-        if isinstance(error, float) and error <= answers.ALLOWED[batch.grad.dtype]:
+        if isinstance(error, float) and error <= accuracy.ALLOWED[batch.grad.dtype]:
             return {"is": "right", "error": error}
         if isinstance(error, float):
             self.failed += 1
             self.say(f"WRONG {kind}: differs by {error:.2e} of the largest element")
         return {"is": "wrong", "error": error}
 
-    def theirs(self, batch: Batch, kind: str) -> dict[str, Any]:
-        """torch in this run."""
-        if kind not in theirs.WORK:
+    def time_torch(self, batch: Batch, kind: str) -> dict[str, Any]:
+        """Time torch in the same run."""
+        if kind not in torch_calls.WORK:
             return {}
         found = {}
-        work = self.attempt(f"torch {kind}", partial(theirs.WORK[kind], batch))
+        work = self.attempt(f"torch {kind}", partial(torch_calls.WORK[kind], batch))
         for name in ("queued", "eager"):
             timed = self.attempt(f"torch {kind}, {name}", partial(self.clock, name, work)) if callable(work) else work
             found[name] = timed.as_dict() if isinstance(timed, Timing) else timed
         return found
 
     def rewrite(self, batch: Any) -> dict[str, float]:
-        """The least an update takes; Triton measures it."""
-        from rewriting import rewrite
+        """The lower bound for an update, measured with Triton."""
+        from row_rewrite import rewrite
 
-        return rewrite(batch, partial(self.clock, "queued"), self.told.repeat)
+        return rewrite(batch, partial(self.clock, "queued"), self.args.repeat)
 
     def case(self, number: int, dtype: str, copy: float) -> dict[str, Any]:
-        """Everything about one case in one dtype."""
+        """Measure one case in one dtype."""
         case = CASES[number - 1]
-        case = case.shrunk(self.told.shrink) if self.told.shrink > 1 else case
-        batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.told.ids))
-        moved: dict[str, Any] = floors.least_bytes(batch)
+        case = case.shrunk(self.args.shrink) if self.args.shrink > 1 else case
+        batch = make(case, self.device, getattr(torch, dtype), getattr(torch, self.args.ids))
+        moved: dict[str, Any] = bandwidth.least_bytes(batch)
         for by in moved.values():
             by.update({f"{k} ms": v / copy / 1e6 for k, v in list(by.items())})
+        gathered = bandwidth.gather(batch, partial(self.clock, "queued"), self.args.repeat)
         found: dict[str, Any] = {
             "ids": batch.N, "unique": batch.unique, "ours": {}, "torch": {},
-            "floors": {"bytes": moved, "gather": floors.gather(batch, partial(self.clock, "queued"), self.told.repeat)},
+            "floors": {"bytes": moved, "gather": gathered},
         }  # fmt: skip
-        if "fused" in self.told.kinds:
+        if "fused" in self.args.kinds:
             rewritten = self.attempt("rewriting", partial(self.rewrite, batch))
             found["floors"]["rewrite"] = rewritten
         self.say(f"{case.name}, {dtype}: {batch.N} ids, {batch.unique} distinct")
         wanted: dict[str, Any] = {}
-        for kind in self.told.kinds:
+        for kind in self.args.kinds:
             about = "forward" if kind == "forward" else "dense"
-            if self.told.check and kind != "fused" and about not in wanted:
-                wanted[about] = answers.expected(batch, about)
-            found["ours"][kind] = self.ours(batch, kind, wanted.get(about) if kind != "fused" else None)
-            found["torch"][kind] = self.theirs(batch, kind)
+            if self.args.check and kind != "fused" and about not in wanted:
+                wanted[about] = accuracy.expected(batch, about)
+            found["ours"][kind] = self.time_rowgrad(batch, kind, wanted.get(about) if kind != "fused" else None)
+            found["torch"][kind] = self.time_torch(batch, kind)
             self.say(f"  {kind}: {shown(found['ours'][kind])}; torch: {shown(found['torch'][kind])}")
             if self.is_cuda:
                 torch.cuda.empty_cache()
@@ -157,7 +158,7 @@ class Run:
 
 
 def shown(cells: dict[str, Any]) -> str:
-    """Cells in a line."""
+    """The cells as one line."""
 
     def text(cell: Any) -> str:
         if not isinstance(cell, dict):
@@ -168,9 +169,9 @@ def shown(cells: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run what was asked for; 1 if anything failed or was wrong."""
+    """Run the requested cases; returns 1 if anything failed or was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; all unless told")
+    parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
     parser.add_argument("--dtypes", default="float32", help="of the values, such as float32,bfloat16,float16")
     parser.add_argument("--ids", default="int32", choices=("int32", "int64"), help="dtype of ids and segment ids")
@@ -180,31 +181,31 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="cpu tries the script out")
     parser.add_argument("--shrink", type=int, default=1, help="cases so many times smaller, to try the script out")
     parser.add_argument("--no-check", dest="check", action="store_false", help="leave out the comparison of answers")
-    told = parser.parse_args()
-    told.kinds = told.kinds.split(",")
-    unknown = [k for k in told.kinds if k not in KINDS]
+    args = parser.parse_args()
+    args.kinds = args.kinds.split(",")
+    unknown = [k for k in args.kinds if k not in KINDS]
     if unknown:
         parser.error(f"no such kind: {', '.join(unknown)}")
-    numbers = [int(n) for n in told.only.split(",") if n] or [case.number for case in CASES]
+    numbers = [int(n) for n in args.only.split(",") if n] or [case.number for case in CASES]
     if not all(1 <= n <= len(CASES) for n in numbers):
         parser.error(f"cases are 1 to {len(CASES)}")
-    if told.device.startswith("cuda") and not torch.cuda.is_available():
+    if args.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; --device cpu --shrink 1000 tries the script out")
-    if told.repeat < 1 or told.shrink < 1:
+    if args.repeat < 1 or args.shrink < 1:
         parser.error("--repeat and --shrink are 1 or more")
     sys.path.insert(0, str(ROOT / "src"))
-    run = Run(told)
-    options = {"ids": told.ids, "repeat": told.repeat, "shrink": told.shrink, "answers compared": told.check}
-    report = Report(told.out, told.name, machine(run.device), options)
-    if told.shrink > 1:
+    run = Run(args)
+    options = {"ids": args.ids, "repeat": args.repeat, "shrink": args.shrink, "answers compared": args.check}
+    report = Report(args.out, args.name, machine(run.device), options)
+    if args.shrink > 1:
         report.data["elsewhere"] += " The cases were shrunk, so no figure here can be compared with those."
     run.say(f"{report.data['machine']}")
-    rates = floors.bandwidths(run.device, partial(run.clock, "queued"), told.repeat, (1 << 30) // told.shrink)
+    rates = bandwidth.bandwidths(run.device, partial(run.clock, "queued"), args.repeat, (1 << 30) // args.shrink)
     report.data["bandwidth GB/s"] = rates
     run.say(f"GB/s: {rates}")
     for number in numbers:
-        for dtype in told.dtypes.split(","):
-            case = CASES[number - 1].shrunk(told.shrink) if told.shrink > 1 else CASES[number - 1]
+        for dtype in args.dtypes.split(","):
+            case = CASES[number - 1].shrunk(args.shrink) if args.shrink > 1 else CASES[number - 1]
             report.add(case, dtype, run.case(number, dtype, rates["copy"]))
     run.say(f"written: {report.path}" + (f"; {run.failed} failed or wrong" if run.failed else ""))
     return 1 if run.failed else 0

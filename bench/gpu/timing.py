@@ -1,8 +1,8 @@
-"""Three clocks for one callable on a CUDA device.
+"""Three ways to time a callable on a CUDA device.
 
-`graph`: it is recorded into a CUDA graph, whose replays are timed; `queued`: calls are queued behind a pause, so that
-the host is ahead and only the device's time is seen; `eager`: single calls on an idle device, with everything the host
-does. Buffers are the same in every run, so what fits the device's cache is found there.
+`graph` records it into a CUDA graph and times replays. `queued` queues calls behind a pause, so that the host is ahead
+and only the device's time counts. `eager` times single calls on an idle device, including all host work. All runs use
+the same buffers, so data that fits the device's cache is read from there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Timing:
 
 
 def summary_of(times: list[float]) -> Timing:
-    """The median and what lies around it."""
+    """The median and percentiles."""
     ordered = sorted(times)
     tenth = len(ordered) // 10
     return Timing(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth], len(ordered))
@@ -64,7 +64,7 @@ def graph(work: Work, runs: int = 50) -> Timing:
 
 
 def queued(work: Work, runs: int = 50) -> Timing:
-    """Calls one behind the other, events between them, the host ahead of the device."""
+    """Calls in a queue with events between them, the host ahead of the device."""
     for _ in range(WARM_UP):
         work()
     torch.cuda.synchronize()
@@ -95,7 +95,7 @@ def eager(work: Work, runs: int = 50) -> Timing:
 
 
 def on_host(work: Work, runs: int = 5) -> Timing:
-    """By the host's clock, to try the scripts out without a device."""
+    """Time by the host's clock, to try out the scripts without a device."""
     work()
     times = []
     for _ in range(runs):

@@ -1,4 +1,4 @@
-"""Worked examples of single blocks, as people saw them on screen (values shown to six decimals)."""
+"""Worked examples of single blocks, with the values that were shown on screen (six decimals)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_single_block(example: dict[str, Any]) -> None:
             np.testing.assert_array_equal(got, expected)
 
 
-def test_there_are_examples_of_every_kind() -> None:
+def test_every_kind_has_examples() -> None:
     ops = {p.values[0]["op"] for p in examples()}
     assert len(ops) >= 11

@@ -1,4 +1,4 @@
-"""The raw ops against what TensorFlow answered: bits, classes, messages."""
+"""The raw ops against results recorded from TensorFlow: bits, error classes, messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def assert_beyond_tensorflow(case: Case) -> None:
 
 
 @pytest.mark.parametrize("found", by_op("quirk"))
-def test_quirks_are_refused(found: list[Case]) -> None:
+def test_quirks_are_rejected(found: list[Case]) -> None:
     for case in found:
         with pytest.raises(rg.errors.InvalidArgumentError):
             run(case)
@@ -90,6 +90,6 @@ def test_undefined_is_zero(found: list[Case]) -> None:
             assert not np.any(got.astype(np.float64))
 
 
-def test_every_group_is_there() -> None:
+def test_every_group_is_present() -> None:
     of_tensorflow = {op.name for op in rg._catalog.spec.CATALOG.values() if op.tensorflow and op.layer == "kernel"}
     assert {case.op for case in cases("valid")} == of_tensorflow - {"SegmentSum"}

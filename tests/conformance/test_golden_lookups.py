@@ -1,4 +1,4 @@
-"""The lookups against what TensorFlow answered, forward and gradient, in its gradient forms."""
+"""The lookups against results recorded from TensorFlow, forward and gradient, in every gradient format."""
 
 from __future__ import annotations
 

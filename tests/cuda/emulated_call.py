@@ -1,4 +1,4 @@
-"""An op through the CUDA kernels on the host, next to the same op on the CPU."""
+"""Call an op through the CUDA kernels emulated on the host, and through its CPU kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from host_device import HostDevice
+from emulated_device import HostDevice
 from torch import Tensor
 
 from rowgrad._catalog.spec import CATALOG

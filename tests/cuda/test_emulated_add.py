@@ -1,4 +1,4 @@
-"""The CUDA kernels of SparseAdd, run on the host, against the CPU's bits: lists in order, with repeats, in none."""
+"""SparseAdd on the emulated device against the CPU kernel: sorted lists, lists with repeats, unsorted lists."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 from torch import Tensor
 
 WIDTHS = (torch.int32, torch.int64)
@@ -30,7 +30,7 @@ def test_segments_of_offsets(dtype: torch.dtype, bags: int, ids: int) -> None:
 
 @pytest.mark.parametrize("dtype", WIDTHS)
 @pytest.mark.parametrize("has_end", [False, True])
-def test_offsets_that_are_refused(dtype: torch.dtype, has_end: bool) -> None:
+def test_rejected_offsets(dtype: torch.dtype, has_end: bool) -> None:
     good = drawn_offsets(torch.Generator().manual_seed(3), 3000, 4000, dtype)
     cases: list[tuple[list[int] | Tensor, int]] = [
         ([], 0), ([], 3), ([0], 3), ([1, 2], 3), ([-1, 2], 3), ([0, 3, 2], 3), ([0, 4], 3), ([0, 2], 3), ([5, 3], 3),
@@ -77,7 +77,7 @@ def test_stacked(indices: torch.dtype, offsets: torch.dtype, features: int, exam
 
 @pytest.mark.parametrize("indices", WIDTHS)
 @pytest.mark.parametrize("offsets", WIDTHS)
-def test_bags_that_are_refused(indices: torch.dtype, offsets: torch.dtype) -> None:
+def test_rejected_bags(indices: torch.dtype, offsets: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(4)
     good = stack(draw, 4, 30, 2500, indices, offsets)
     changes = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -1,4 +1,4 @@
-"""The CUDA kernels of FillEmptyRows, run on the host, against the CPU's: bits, classes, messages, positions."""
+"""FillEmptyRows on the emulated device against the CPU kernel: bits, error classes, messages, positions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_fill_nothing() -> None:
 
 @pytest.mark.parametrize("bad", [-1, 1000, 2**62, -(2**63)])
 @pytest.mark.parametrize("order", ["sorted", "any"])
-def test_fill_refuses(bad: int, order: str) -> None:
+def test_fill_errors(bad: int, order: str) -> None:
     arguments = filling(2, 1000, 3001, order, torch.float32, 4)
     arguments["indices"][[1234, 2999], 0] = bad
     assert refused(emulate, "SparseFillEmptyRows", arguments) == refused(on_cpu, "SparseFillEmptyRows", arguments)
@@ -125,7 +125,7 @@ def test_special_values(value: float, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 5000, 2**62])
-def test_grad_refuses(bad: int) -> None:
+def test_grad_errors(bad: int) -> None:
     found = index_map("ascending", 5000, 3000, 1)
     found[[700, 2000]] = bad
     grad = torch.ones(5000)

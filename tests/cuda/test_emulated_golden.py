@@ -1,4 +1,4 @@
-"""Golden cases through the CUDA kernels, run on the host: bits, classes, messages."""
+"""Golden cases on the emulated device: bits, error classes, messages."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WIDTHS = (torch.int32, torch.int64)
@@ -43,7 +43,7 @@ def test_dots_by_ids(dtype: torch.dtype, indices: torch.dtype, segments: torch.d
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_ids_of_dots_that_are_refused(width: torch.dtype) -> None:
+def test_rejected_ids_of_dots(width: torch.dtype) -> None:
     grad, data = torch.ones(4, 2), torch.ones(6, 2)
     for faults in ([(700, 0, 6)], [(700, 1, 4)], [(900, 0, -1), (900, 1, -1)], [(3, 1, -7), (2, 0, 1 << 30)]):
         ids = torch.zeros(2, 1000, dtype=width)

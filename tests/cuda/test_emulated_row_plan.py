@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 
 WIDTHS = (torch.int32, torch.int64)
 

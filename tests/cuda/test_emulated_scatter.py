@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.torch.tensors import DTYPE

@@ -1,4 +1,4 @@
-"""Gradients and forwards of segments through the CUDA kernels on the host, bit for bit against the CPU."""
+"""Segment ops and their gradients on the emulated device, bit for bit against the CPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 from emulated_call import emulate, on_cpu, same_bits
-from host_device import HostDevice
+from emulated_device import HostDevice
 
 from rowgrad.cuda.chains import record
 from rowgrad.cuda.sorting import Digits
@@ -101,8 +101,8 @@ def test_forwards(size: int, columns: int) -> None:
         if dtype.is_floating_point:
             op = f"SparseSegment{reduce}GradGrad"
             shuffled = arguments | {"segment_ids": segments[torch.randperm(size, generator=drawn)]}
-            told = shuffled | {"num_segments": bags}
-            assert same_bits(emulate(op, told, seed=number)[0], on_cpu(op, told)[0]), (op, dtype)
+            given = shuffled | {"num_segments": bags}
+            assert same_bits(emulate(op, given, seed=number)[0], on_cpu(op, given)[0]), (op, dtype)
 
 
 BAD = [

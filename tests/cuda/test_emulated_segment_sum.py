@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 from torch import Tensor
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -51,7 +51,7 @@ def test_long_segments(dtype: torch.dtype) -> None:
     agree("SegmentSum", data=numbers(draw, (9000, 1), dtype), segment_ids=ids)
 
 
-def test_memory_that_is_not_aligned() -> None:
+def test_unaligned_memory() -> None:
     """Rows that could be read by sixteen bytes, but begin between them."""
     ids = segments_of([20, 3, 1])
     data = torch.randn(24 * 8 + 1, generator=torch.Generator().manual_seed(1))[1:].view(24, 8)
@@ -59,7 +59,7 @@ def test_memory_that_is_not_aligned() -> None:
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *COMPLEX])
-def test_zeros_and_what_is_almost_zero(dtype: torch.dtype) -> None:
+def test_zeros_and_subnormals(dtype: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(2)
     ids = segments_of([1, 2, 1, 20, 1])
     agree("SegmentSum", data=-torch.zeros(len(ids), 9, dtype=dtype), segment_ids=ids)
@@ -77,7 +77,7 @@ def test_sizes(width: torch.dtype) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("cols", [0, 2])
-def test_segments_that_are_refused(width: torch.dtype, cols: int) -> None:
+def test_rejected_segments(width: torch.dtype, cols: int) -> None:
     limit = torch.iinfo(width).max
     lists = [[-1], [0, -3], [1, 0, 2], [0, 3, 2], [-1, 2], [0, 5, 1, 2], [5, 7, 3], [0, 9, 9, 4]]
     if width == torch.int64:

@@ -1,4 +1,4 @@
-"""The CUDA kernels of SparseSlice, run on the host, against the CPU's: bits, classes, messages, positions."""
+"""SparseSlice on the emulated device against the CPU kernel: bits, error classes, messages, positions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_far_coordinates(start: int, size: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("is_sorted", [True, False])
-def test_outputs_no_slice_gives(is_sorted: bool, seed: int) -> None:
+def test_outputs_that_no_slice_produces(is_sorted: bool, seed: int) -> None:
     """Any subsequence of the input will do."""
     inputs = entries(2500, 2, 30, seed, is_sorted)
     chosen = torch.rand(2500, generator=torch.Generator().manual_seed(seed)) < (0.02, 0.5, 0.97)[seed - 1]

@@ -1,4 +1,4 @@
-"""The torch runner on a device: CPU tensors are taken for a GPU's, and the CUDA kernels run on the host."""
+"""The torch runner on a device: CPU tensors stand in for GPU tensors, and the CUDA kernels run on the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from emulated_call import same_bits
-from host_device import HostDevice
+from emulated_device import HostDevice
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -148,7 +148,7 @@ def test_a_call_like_an_earlier_one_sees_its_own_data() -> None:
             bad(grads[0], indices[1:], segments, 9)
 
 
-def test_what_is_read_need_not_be_contiguous() -> None:
+def test_inputs_need_not_be_contiguous() -> None:
     table, indices, segments = batch(1, torch.complex64)
     views = (
         table.t().contiguous().t(),
@@ -167,7 +167,7 @@ def test_what_is_read_need_not_be_contiguous() -> None:
         assert same_bits(rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3]), wanted)
 
 
-def test_lists_numbers_and_arrays_stand_beside_tensors() -> None:
+def test_lists_numbers_and_arrays_mixed_with_tensors() -> None:
     table = torch.arange(12.0).reshape(4, 3)
     asked: list[Callable[[], Tensor]] = [
         lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, [3, 1], [0, 2], 4),
@@ -183,7 +183,7 @@ def test_lists_numbers_and_arrays_stand_beside_tensors() -> None:
             assert device.launched
 
 
-def test_tensors_of_two_devices_are_refused() -> None:
+def test_tensors_on_two_devices_are_rejected() -> None:
     table, indices, segments = batch(2)
     for odd, name in ((indices, "indices"), (segments, "segment_ids")):
         with on_gpu() as device, pytest.MonkeyPatch.context() as patch:
@@ -198,7 +198,7 @@ def test_tensors_of_two_devices_are_refused() -> None:
         assert refused.value.argument == "indices"
 
 
-def test_memory_that_is_not_there_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_allocation_raises_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     table, indices, _ = batch(3)
     with on_gpu() as device:
 
@@ -216,7 +216,7 @@ def test_memory_that_is_not_there_is_refused_in_words(monkeypatch: pytest.Monkey
             rg.raw_ops.SparseSegmentMeanGrad(torch.ones(40, 5), indices, indices, 7)
 
 
-def test_a_fake_call_gives_tensors_on_the_device_of_its_inputs() -> None:
+def test_a_fake_call_returns_tensors_on_the_device_of_its_inputs() -> None:
     with FakeTensorMode():
         grad, ids = torch.empty(4, 3, device="cuda"), torch.empty(9, dtype=torch.int64, device="cuda")
         result = rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
@@ -229,7 +229,7 @@ def test_a_fake_call_gives_tensors_on_the_device_of_its_inputs() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_are_blocked_unless_asked_otherwise(dtype: torch.dtype) -> None:
+def test_gradients_are_blocked_by_default(dtype: torch.dtype) -> None:
     _, indices, segments = batch(4)
     grad = torch.randn(40, 5).to(dtype)
     given = (grad, indices, segments, 7)
@@ -262,7 +262,7 @@ class Seen(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("place", "attrs"), [("cuda", ("blocked",)), ("cpu", ())])
-def test_what_is_traced_has_the_order_of_the_device(place: str, attrs: tuple[str, ...]) -> None:
+def test_traced_calls_use_the_order_of_the_device(place: str, attrs: tuple[str, ...]) -> None:
     with FakeTensorMode(), Seen() as seen:
         grad, ids = torch.empty(4, 3, device=place), torch.empty(9, dtype=torch.int64, device=place)
         rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
@@ -463,7 +463,7 @@ def test_async_the_next_call_raises(table: Tensor) -> None:
         rg.raw_ops.GatherRows(table, BAD)
         error = refusal(rgt.synchronize)
         assert facts(error) == facts(expected)
-        rgt.synchronize()  # it is told once
+        rgt.synchronize()  # an error is raised once
         assert rg.raw_ops.GatherRows(table, [3]).tolist() == [[1.0, 1.0]]
 
 
@@ -476,20 +476,20 @@ def test_sync_the_call_itself_raises(table: Tensor) -> None:
         rg.raw_ops.GatherRows(table, [3])
 
 
-def test_off_nobody_raises(table: Tensor) -> None:
+def test_mode_off_raises_nothing(table: Tensor) -> None:
     with on_gpu(mode="off"):
         rg.raw_ops.GatherRows(table, BAD)
         rg.raw_ops.GatherRows(table, [3])
         rgt.synchronize()
 
 
-def test_what_shapes_tell_is_refused_at_once(table: Tensor) -> None:
+def test_shape_errors_are_raised_immediately(table: Tensor) -> None:
     for mode in ("sync", "async", "off"):
         with on_gpu(mode=mode):
             assert isinstance(refusal(lambda: rg.raw_ops.SparseSegmentSum(table, BAD, BAD[1:])), InvalidArgumentError)
 
 
-def test_modes_are_given_back_and_checked() -> None:
+def test_modes_are_returned_and_validated() -> None:
     assert rgt.validate("sync") == "async"
     assert rgt.validate("async") == "sync"
     with pytest.raises(ValueError, match="mode must be 'sync', 'async' or 'off'; got 'never'"):

@@ -1,4 +1,4 @@
-"""Optimizer steps through the CUDA kernels, run on the host: the bits of the CPU's, for every rule and every dtype."""
+"""Optimizer steps on the emulated device: the same bits as on the CPU, for every rule and every dtype."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from emulated_call import same_bits
-from host_device import HostDevice
+from emulated_device import HostDevice
 from torch import Tensor
 
 from conformance.test_golden_updates import CASES
@@ -146,7 +146,7 @@ def test_more_rows_than_threads(emulated: Emulated, rule: str) -> None:
 
 @pytest.mark.parametrize("off", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
 @pytest.mark.parametrize("rule", RULES)
-def test_memory_that_is_not_aligned(emulated: Emulated, rule: str, off: tuple[int, int, int]) -> None:
+def test_unaligned_memory(emulated: Emulated, rule: str, off: tuple[int, int, int]) -> None:
     """Rows that are a multiple of sixteen bytes, but begin anywhere: those of the table, the slots or the gradient."""
     state = State(rule, drawn((6, 8), torch.float32))
     grad = moved(drawn((6, 8), torch.float32, 1), off[2])
@@ -182,7 +182,7 @@ def test_extremes(emulated: Emulated, rule: str, dtype: torch.dtype) -> None:
             check(emulated, state, apply_rows, grad[:5], torch.arange(3, 8), step=step)
 
 
-def test_chance_rounds_both_ways(emulated: Emulated) -> None:
+def test_stochastic_rounding_rounds_both_ways(emulated: Emulated) -> None:
     """The test of bits above would also pass if neither side rounded by chance."""
     for dtype in DTYPES[:2]:
         state = State("sgd", torch.ones((64, 16), dtype=dtype))
@@ -229,7 +229,7 @@ def test_a_fault_is_raised_by_the_next_update(emulated: Emulated) -> None:
         state.after(apply_rows, grad, good, step=PLAIN)
 
 
-def test_what_is_refused_before_any_kernel(emulated: Emulated) -> None:
+def test_errors_before_any_kernel_runs(emulated: Emulated) -> None:
     """As on the CPU."""
     state = State("adagrad", drawn((4, 2), torch.float32))
     ids, grad = torch.tensor([0, 3]), drawn((2, 2), torch.float32)
@@ -250,14 +250,14 @@ def test_what_is_refused_before_any_kernel(emulated: Emulated) -> None:
         state.update(apply_all, [state.table, *state.slots], state.table, step=PLAIN)
 
 
-def test_memory_of_another_device_is_refused(emulated: Emulated) -> None:
+def test_memory_on_another_device_is_rejected(emulated: Emulated) -> None:
     state = State("sgd", drawn((4, 2), torch.float32))
     grad = memory_of(drawn((4, 2), torch.float32), "grad", CPU)
     with emulated, pytest.raises(UnimplementedError, match="grad must be on the table's device"):
         apply_all("sgd", memory_of(state.table, "table", CPU), (), grad, PLAIN)
 
 
-def test_an_update_without_a_kernel_is_refused(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_without_a_kernel_is_rejected(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
     state = State("sgd", drawn((4, 2), torch.float32))
     monkeypatch.delitem(cuda_updates.UPDATES, "apply_bags")
     with emulated, pytest.raises(UnimplementedError, match="table is on cuda"):
@@ -301,9 +301,9 @@ def test_optimizers(emulated: Emulated, make: Any, dtype: torch.dtype) -> None:
     assert all(same_bits(a, b) for a, b in zip(got, expected, strict=True))
 
 
-def test_tensors_of_the_host_are_for_no_device() -> None:
+def test_host_tensors_have_no_device() -> None:
     assert devices.device_for(torch.ones(1)) is None
 
 
-def test_every_rule_has_every_form() -> None:
+def test_every_rule_has_every_variant() -> None:
     assert len(KERNELS["step_rows"].forms) == len(RULES) * len(DTYPES) * 2

@@ -1,10 +1,10 @@
-"""Weighted bags and the gradients of their rows on the emulated device, against the CPU kernels."""
+"""Weighted bags and their row gradients on the emulated device, against the CPU kernels."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from agreement import agree
+from cpu_comparison import agree
 from torch import Tensor
 
 from rowgrad.cuda import weighted_segment
@@ -111,7 +111,7 @@ def test_weights_next_to_the_least_float() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("cols", [0, 3])
-def test_ids_that_are_refused(width: torch.dtype, cols: int) -> None:
+def test_rejected_ids(width: torch.dtype, cols: int) -> None:
     data = torch.ones(6, cols)
     good = torch.arange(1000) // 10
     changes: list[list[tuple[str, int, int]]] = [

@@ -1,6 +1,6 @@
-"""Runs the tests of this folder: by pytest where there is one, else one after the other by itself.
+"""Run the tests of this folder with pytest, or without it if pytest is not installed.
 
-PYTHONPATH=src python3 tests/gpu                      everything
+PYTHONPATH=src python3 tests/gpu                      all tests
 PYTHONPATH=src python3 tests/gpu streams golden       files with these words in their names
 """
 
@@ -19,12 +19,12 @@ HERE = Path(__file__).resolve().parent
 
 
 def chosen(words: list[str]) -> list[Path]:
-    """The files asked for."""
+    """The requested files."""
     return [p for p in sorted(HERE.glob("test_*.py")) if not words or any(w in p.stem for w in words)]
 
 
 def run_plainly(files: list[Path]) -> int:
-    """Without pytest: tests are functions without arguments; a failure ends its test only."""
+    """Run without pytest: tests are functions without arguments; a failure ends only its test."""
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
 

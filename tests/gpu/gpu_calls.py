@@ -1,6 +1,6 @@
-"""Calls on a CUDA device next to the same calls on the CPU.
+"""Call ops on a CUDA device and on the CPU.
 
-ROWGRAD_GPU_TEST_DEVICE=cpu runs the tests that need no streams on CPU tensors: it tries the tests out, not the kernels.
+ROWGRAD_GPU_TEST_DEVICE=cpu runs the tests that need no streams on CPU tensors: this tests the tests, not the kernels.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def need_device() -> None:
-    """Skip the file where there is no device to test."""
+    """Skip the file without a device."""
     if DEVICE.startswith("cuda") and not torch.cuda.is_available():
         raise SkipTest("needs a CUDA device")
 
 
 def need_streams() -> None:
-    """Skip the file where there are no streams."""
+    """Skip the file without streams."""
     if not torch.cuda.is_available() or not DEVICE.startswith("cuda"):
         raise SkipTest("needs a CUDA device")
 
 
 def on_device(op: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors on the device, but for host inputs, which are numbers wherever they lie."""
+    """Tensors on the device, except for host inputs, which stay numbers."""
     host = {a.name for a in CATALOG[op].inputs if a.host}
     return {k: v.to(DEVICE) if isinstance(v, Tensor) and k not in host else v for k, v in inputs.items()}
 
@@ -50,7 +50,7 @@ def call(op: str, inputs: Mapping[str, Any], **attrs: Any) -> tuple[Any, ...]:
 
 
 def device_call(op: str, inputs: Mapping[str, Any], **attrs: Any) -> tuple[Tensor, ...]:
-    """The same on the device; what comes back must lie there."""
+    """The same on the device; the results must be on it."""
     outputs = call(op, on_device(op, inputs), **attrs)
     for output in outputs:
         assert output.device.type == torch.device(DEVICE).type, f"{op} gave a tensor on {output.device}"
@@ -58,7 +58,7 @@ def device_call(op: str, inputs: Mapping[str, Any], **attrs: Any) -> tuple[Tenso
 
 
 def refusal_of(run: Any, *args: Any, **kwargs: Any) -> tuple[Any, OpError | None]:
-    """What a call gives, or the error it raises."""
+    """The result of a call, or the error that it raises."""
     try:
         return run(*args, **kwargs), None
     except OpError as error:
@@ -67,7 +67,7 @@ def refusal_of(run: Any, *args: Any, **kwargs: Any) -> tuple[Any, OpError | None
 
 @contextmanager
 def validating(mode: str) -> Iterator[None]:
-    """A mode of checking for a while."""
+    """Set the validation mode for a while."""
     if DEVICE == "cpu":
         yield
         return
@@ -93,6 +93,6 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def none_of(failures: list[str], tried: int, heading: str = "") -> None:
-    """Fail with the first few."""
+    """Fail with the first few failures."""
     shown = heading + "\n".join(failures[:12])
     assert not failures, f"{len(failures)} of {tried} failed, such as:\n{shown}"

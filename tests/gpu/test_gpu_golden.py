@@ -1,4 +1,4 @@
-"""Every golden case torch's dtypes can hold, through CUDA tensors: bits, classes, messages."""
+"""Every golden case that torch's dtypes can hold, on CUDA tensors: bits, error classes, messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tensors(case: Case) -> dict[str, Any] | None:
 
 
 def outcomes(group: str) -> list[tuple[Case, Any, Any]]:
-    """Every case of a group, with outputs or the error."""
+    """Every case of a group, with its outputs or its error."""
     found = []
     with validating("sync"):
         for case in list(cases(group))[::STRIDE]:
@@ -80,12 +80,12 @@ def test_errors() -> None:
         elif not about_dtype and error.message != case.error["message"]:
             failures.append(f"{case}: {error.message!r}, not {case.error['message']!r}")
         elif error.op != case.op:
-            failures.append(f"{case}: told of {error.op}")
+            failures.append(f"{case}: the error names {error.op}")
     assert len(seen) > 100 // STRIDE, f"only {len(seen)} cases were run"
     none_of(failures, len(seen))
 
 
-def test_quirks_are_refused() -> None:
+def test_quirks_are_rejected() -> None:
     seen = outcomes("quirk")
     kinds = [(case, error, type(error).__name__) for case, _, error in seen]
     none_of([f"{case}: {error!r}" for case, error, kind in kinds if kind != "InvalidArgumentError"], len(seen))

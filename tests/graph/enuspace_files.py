@@ -1,4 +1,4 @@
-"""Writes pages as the old tool did, of either kind and generation, and records of ops its samples use."""
+"""Write pages as enuSpace-TensorFlow does, of both kinds and generations, and records of the ops in its samples."""
 
 from __future__ import annotations
 

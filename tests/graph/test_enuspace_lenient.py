@@ -1,4 +1,4 @@
-"""Files that are odd in places nothing depends on, or written as people write: read, with a remark where it matters."""
+"""enuSpace files with irregularities that do not matter are read, with a remark where it is useful."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def told(imported: Imported, level: str = "warning") -> list[str]:
         ('<g x="1e308"><text x="1.5e308">a</text></g>', (0.0, 0.0), 1),
     ],
 )
-def test_a_place_never_refuses_a_page(drawn: str, at: tuple[float, float], odd: int, tmp_path: Path) -> None:
+def test_invalid_positions_are_read_as_zero(drawn: str, at: tuple[float, float], odd: int, tmp_path: Path) -> None:
     imported = read(tmp_path, svg({}, [], inside=drawn))
     assert [(n.text, n.at) for n in imported.page.notes] == [("a", at)]
     expected = [f": places on the page that are no numbers, taken as 0 ({odd})"]
@@ -65,14 +65,14 @@ def test_what_is_inside_of_other_elements(around: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("around", ["defs", "symbol"])
-def test_patterns_are_no_blocks(around: str, tmp_path: Path) -> None:
+def test_patterns_are_not_blocks(around: str, tmp_path: Path) -> None:
     inside = f'<{around}><use id="Z" type="tensorflow" href="#Const"/></{around}>'
     imported = read(tmp_path, svg({"A": CONST}, [], inside=inside))
     assert [b.id for b in imported.page] == ["A"]
     assert f": {around}: for display only, left out (1)" in told(imported, "note")
 
 
-def test_pins_nobody_reads(tmp_path: Path) -> None:
+def test_unused_pins(tmp_path: Path) -> None:
     blocks = {"A": CONST, "B": Drawn("Square", {"x": Pin("double", "[2]", [1, 2])}, ("y",))}
     good = svg(blocks, [("A", "output", "B", "x")])
     output = '<pg-set-pin variable="#output" shape="" type="string" value=""/>'
@@ -145,7 +145,7 @@ def test_a_variable_without_values(tmp_path: Path) -> None:
     assert told(imported) == ["A: it has no initial values; it begins with zeros"]
 
 
-def test_declarations_that_are_none(tmp_path: Path) -> None:
+def test_invalid_declarations(tmp_path: Path) -> None:
     inside = "<!-- <!DOCTYPE a> --><text><![CDATA[<!ENTITY a>]]></text>"
     (note,) = read(tmp_path, svg({}, [], inside=inside)).page.notes
     assert note.text == "<!ENTITY a>"

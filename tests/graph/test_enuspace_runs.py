@@ -1,4 +1,4 @@
-"""Pages of the old tool, imported and run: the samples, and pages like its other ones made here."""
+"""Imported enuSpace pages are run: the samples, and pages that imitate its other examples."""
 
 from __future__ import annotations
 

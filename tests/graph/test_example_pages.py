@@ -1,4 +1,4 @@
-"""The pages under examples/: they run as `rowgrad run` runs them, with the results that were recorded."""
+"""The pages in examples/ give the recorded results with `rowgrad run`."""
 
 from __future__ import annotations
 

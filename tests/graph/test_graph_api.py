@@ -1,4 +1,4 @@
-"""Building graphs: names, inference, and refusals that name node, pin and values at once."""
+"""Building graphs: names, shape inference, and errors that name node, pin and values immediately."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_names_are_made_unique_and_scopes_prefix_them(root: Scope) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-x", 3, "ä"])
-def test_names_that_are_none(root: Scope, name: object) -> None:
+def test_invalid_names(root: Scope, name: object) -> None:
     with pytest.raises(InvalidArgumentError, match="a name is letters"):
         root.with_op_name(name)
 
@@ -87,7 +87,7 @@ def test_pins_that_are_missing_unknown_or_unclear(root: Scope) -> None:
         ops.Add(root, x, other)
 
 
-def test_attributes_are_judged(root: Scope) -> None:
+def test_attributes_are_validated(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="attribute dtype must be str; got 3"):
         ops.Placeholder(root, dtype=3)
     with pytest.raises(InvalidArgumentError, match=r"attribute dtype must be one of .*; got 'float7'"):
@@ -111,7 +111,7 @@ def test_unknown_sizes_flow(root: Scope) -> None:
     assert grad.output.shape == (2, 2)
 
 
-def test_an_output_is_no_array_and_no_sequence(root: Scope) -> None:
+def test_an_output_is_neither_array_nor_sequence(root: Scope) -> None:
     x = Const(root, [1.0, 2.0]).output
     with pytest.raises(TypeError, match="has no value before a session runs"):
         np.asarray(x)
@@ -144,7 +144,7 @@ def test_typed_arrays_are_the_graph_s_own(root: Scope) -> None:
         ([1], "complex64", np.array([1], np.complex64)),
     ],
 )
-def test_const_ex_takes_the_dtype_it_is_told(root: Scope, value: object, dtype: str, expected: np.ndarray) -> None:
+def test_const_ex_takes_the_given_dtype(root: Scope, value: object, dtype: str, expected: np.ndarray) -> None:
     got = ClientSession(root).run(ops.Const_ex(root, value, dtype=dtype))
     assert got.dtype == expected.dtype
     assert np.array_equal(got, expected)

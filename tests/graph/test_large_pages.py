@@ -1,4 +1,4 @@
-"""Work on pages grows with their number of blocks, not with its square."""
+"""Work on pages is linear in the number of blocks, not quadratic."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_comparisons_of_ids_grow_with_the_number_of_blocks() -> None:
         assert compared(work, 400) < 3 * compared(work, 200) + 100
 
 
-def test_blocks_that_nobody_has_are_suggested_for_the_first_faults_only() -> None:
+def test_suggestions_are_limited_to_the_first_unknown_blocks() -> None:
     blocks = [Block("table", "Const", {"val": np.float32(1)})]
     blocks += [Block(f"b{i}", "Neg", wires={"x": [End("tabel", "output")]}) for i in range(100)]
     errors = [str(error) for error in check(Page("p", blocks)).errors.values()]

@@ -1,4 +1,4 @@
-"""Pages in files: the text, the folder of arrays beside it, and what may be wrong with either."""
+"""Pages in files: the text, the folder of arrays beside it, and errors in either."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_makers import array_of, basic, loaded, loaded_file, page_of, project, same, same_blocks, through_file, varied
+from page_samples import array_of, basic, loaded, loaded_file, page_of, project, same, same_blocks, through_file, varied
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io import dumps, load, loads, save

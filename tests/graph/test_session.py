@@ -1,4 +1,4 @@
-"""Runs: only what is needed, state that is kept, updates that take effect together, results that refresh."""
+"""Runs compute only what is needed, preserve state, apply updates together and refresh results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's values stay within its memory: what does not fit is an error that names the block, before it is made."""
+"""A session stays within its memory limit: a value that does not fit raises an error before it is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables and counters of a session in one file, and what may be wrong with it."""
+"""A session's Variables and counters in one file, and errors in that file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_makers import array_of, same
+from page_samples import array_of, same
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io.state_file import State, load_state, save_state
@@ -84,7 +84,7 @@ CHANGES: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "words"), CHANGES)
-def test_headers_are_judged(key: str, value: Any, words: str, path: Path) -> None:
+def test_headers_are_validated(key: str, value: Any, words: str, path: Path) -> None:
     content = members(path)
     head = json.loads(content["state.json"]) | {key: value}
     put(path, content | {"state.json": json.dumps(head).encode()})

@@ -1,4 +1,4 @@
-"""AddSymbolicGradients: every differentiable block against differences of its values, the sparse ones twice over."""
+"""AddSymbolicGradients: every differentiable block against finite differences, sparse ones to second order."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ways to spoil one argument of a call, whatever the op: the record says what the argument is.
+"""Corruptions of one argument of a call, for any op; the op's record says what the argument is.
 
-`FORMS` are disguises: the values stay, so the answer must. `spoils_of` has everything else: wrong ranks and lengths,
-numbers out of bounds, dtypes nobody asked for, and things that are no arrays. `LISTS` spoil a list of arrays as a list,
-`ATTRIBUTES` are what an attribute may be given.
+`FORMS` are disguises that keep the values, so the result must not change. `corruptions_of` has everything else: wrong
+ranks and lengths, numbers out of bounds, unsupported dtypes, and objects that are not arrays. `LISTS` corrupt a list of
+arrays as a list; `ATTRIBUTES` are values for an attribute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from rowgrad._catalog.spec import Arg
 
 Array = np.ndarray[Any, Any]
-Spoil = Callable[[Array, Arg], Any]
+Corruption = Callable[[Array, Arg], Any]
 
 # -- the same values in another form ---------------------------------------------------------------------------------
 
@@ -71,8 +71,8 @@ NUMBERS = (-1, -2, 0, 3, 7, 1000, 2**31 - 2, 2**31 - 1, 2**31, 2**32 + 1, 2**40,
            -(2**63))  # fmt: skip
 
 
-def _put(number: int, where: str) -> Spoil:
-    def spoil(x: Array, arg: Arg) -> Any:
+def _put(number: int, where: str) -> Corruption:
+    def corrupt(x: Array, arg: Arg) -> Any:
         wide = x.astype(np.int64)
         if where == "all":
             wide[...] = number
@@ -81,21 +81,21 @@ def _put(number: int, where: str) -> Spoil:
         narrow = x.dtype if x.dtype.kind == "i" else np.dtype(np.int64)
         return wide.astype(narrow) if np.iinfo(narrow).min <= number <= np.iinfo(narrow).max else wide
 
-    return spoil
+    return corrupt
 
 
-def _values(number: float) -> Spoil:
-    def spoil(x: Array, arg: Arg) -> Any:
+def _values(number: float) -> Corruption:
+    def corrupt(x: Array, arg: Arg) -> Any:
         made = x.copy()
         made.reshape(-1)[:1] = number
         return made
 
-    return spoil
+    return corrupt
 
 
 # -- other ranks, lengths, dtypes ------------------------------------------------------------------------------------
 
-SHAPES: dict[str, Spoil] = {
+SHAPES: dict[str, Corruption] = {
     "one_more_dimension": lambda x, arg: x[np.newaxis],
     "one_more_last_dimension": lambda x, arg: x[..., np.newaxis],
     "flat": lambda x, arg: x.reshape(-1),
@@ -114,15 +114,15 @@ SHAPES: dict[str, Spoil] = {
 }
 
 
-def _typed(dtype: Any) -> Spoil:
-    def spoil(x: Array, arg: Arg) -> Any:
+def _typed(dtype: Any) -> Corruption:
+    def corrupt(x: Array, arg: Arg) -> Any:
         with np.errstate(all="ignore"):
             return x.astype(dtype)
 
-    return spoil
+    return corrupt
 
 
-DTYPES: dict[str, Spoil] = {
+DTYPES: dict[str, Corruption] = {
     **{name: _typed(name) for name in
        ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
         "complex64", "complex128", "bool", "longdouble")},
@@ -159,8 +159,8 @@ def _endless() -> list[Any]:
     return made
 
 
-class Liar:
-    """Says it is an array, and is not."""
+class InconsistentObject:
+    """Claims to be an array, but is not one."""
 
     dtype, shape, ndim = np.dtype(np.float32), (2, 2), 2
 
@@ -168,8 +168,8 @@ class Liar:
         raise RuntimeError("no array after all")
 
 
-class Shifty:
-    """Gives another array whenever it is asked."""
+class ChangingObject:
+    """Converts to another array each time."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -221,23 +221,25 @@ THINGS: dict[str, Callable[[], Any]] = {
     "array_module": lambda: array.array("q", [1, 2]),
     "numpy_text": lambda: np.str_("a"),
     "numpy_void": lambda: np.void(b"abc"),
-    "liar": Liar,
-    "shifty": Shifty,
+    "liar": InconsistentObject,
+    "shifty": ChangingObject,
 }
 
 
-def _thing(make: Callable[[], Any]) -> Spoil:
+def _thing(make: Callable[[], Any]) -> Corruption:
     return lambda x, arg: make()
 
 
-INTEGERS: dict[str, Spoil] = {f"{where}_is_{n}": _put(n, where) for where in ("first", "last", "all") for n in NUMBERS}
-FLOATS: dict[str, Spoil] = {
+INTEGERS: dict[str, Corruption] = {
+    f"{where}_is_{n}": _put(n, where) for where in ("first", "last", "all") for n in NUMBERS
+}
+FLOATS: dict[str, Corruption] = {
     "a_nan": _values(np.nan),
     "an_infinity": _values(np.inf),
     "a_subnormal": _values(1e-310),
     "a_negative_zero": _values(-0.0),
 }
-ALWAYS: dict[str, Spoil] = {**SHAPES, **DTYPES, **{f"thing_{k}": _thing(v) for k, v in THINGS.items()}}
+ALWAYS: dict[str, Corruption] = {**SHAPES, **DTYPES, **{f"thing_{k}": _thing(v) for k, v in THINGS.items()}}
 
 
 # -- lists of arrays -------------------------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ ATTRIBUTES: dict[str, Callable[[], Any]] = {f"thing_{k}": v for k, v in THINGS.i
 ATTRIBUTES |= {f"given_{k}": (lambda v=v: v) for k, v in _GIVEN.items()}  # type: ignore[misc]
 
 
-def spoils_of(arg: Arg, value: Array) -> dict[str, Spoil]:
+def corruptions_of(arg: Arg, value: Array) -> dict[str, Corruption]:
     """What can be done to an argument."""
     if value.dtype.kind in "iu":
         return ALWAYS | INTEGERS

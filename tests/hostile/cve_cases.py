@@ -1,8 +1,8 @@
-"""What once crashed TensorFlow's kernels, or somebody's, as calls of our ops: one table.
+"""Published crashes of TensorFlow's kernels and others, as calls of our ops: one table.
 
-A case is a number of the public lists, what is wrong in words, an op, its arguments, and what must come of it: an
-error's class and words, which are TensorFlow's where it has some, or the answer that TensorFlow gives deliberately.
-CVEs of ops that are not ours are here for their malformed SparseTensor or row splits, which our ops take too.
+A case is an identifier from a public list, a description, an op, its arguments, and the expected outcome: an error's
+class and message, which are TensorFlow's where it has them, or the result that TensorFlow returns deliberately. CVEs of
+ops that we do not have are included for their malformed SparseTensor or row splits, which our ops take too.
 """
 
 from __future__ import annotations

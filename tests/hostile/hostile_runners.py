@@ -1,8 +1,8 @@
-"""One call, in every runner: what it answers, or how it refuses.
+"""Make one call in every runner, and return its result or its error.
 
-A call is an op and its arguments as NumPy has them. A runner brings them into its own form: arrays become tensors,
-JAX's arrays, values of a block. What has no such form (strings in torch, a list, None) stays as it is where the runner
-takes other things beside its own, and else the call cannot be said there at all.
+A call is an op with NumPy arguments. A runner converts them to its own types: tensors, JAX arrays, values of a block. A
+value without such a type (strings in torch, a list, None) stays as it is where the runner accepts other types beside
+its own; otherwise the call cannot be expressed in that runner.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _recorded_on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -
 
 
 def _on_meta(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """Tensors that have shapes only: what torch is told of the results, as arrays without elements to speak of."""
+    """On meta tensors: the shapes and dtypes that torch infers for the results, as arrays of zeros."""
     outputs = several(OPS[op.name](**_without_elements(op, arguments), **attrs))
     assert all(o.is_meta for o in outputs)
     return tuple(np.broadcast_to(np.zeros((), NUMPY_DTYPE[NAME[o.dtype]]), tuple(o.shape)) for o in outputs)
@@ -244,9 +244,9 @@ def _to_trace(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> tuple[A
 
 
 def _traced(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """Only traced: what a compiler would be told of the results, as arrays without elements to speak of.
+    """Traced only: the shapes and dtypes that a compiler infers for the results, as arrays of zeros.
 
-    What is traced has no values, so calls that differ in those alone are one call, which is made once.
+    Tracers have no values, so calls that differ only in values are traced once.
     """
     with x64():
         traced, others = _to_trace(op, arguments, attrs)

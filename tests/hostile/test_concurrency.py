@@ -1,4 +1,4 @@
-"""Threads, forks, signals and the end of the interpreter, all while kernels run: docs/threads_and_memory.md."""
+"""Threads, forks, signals and interpreter shutdown while kernels run: docs/threads_and_memory.md."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_interpreter_ends_after_all_was_used() -> None:
 
 
 @needs_fork
-def test_interrupt_comes_after_the_step_that_runs() -> None:
+def test_interrupts_are_raised_after_the_current_step() -> None:
     """Ctrl-C ends a loop of updates between two of them: the table is that of whole steps."""
     done = program("""
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -341,7 +341,7 @@ def longest_silence(call: Callable[[], object]) -> tuple[float, float]:
     return ended - begun, max(b - a for a, b in pairwise(inside))
 
 
-def test_other_threads_go_on_during_a_call() -> None:
+def test_other_threads_continue_during_a_call() -> None:
     """Kernels run without the GIL."""
     rg.set_num_threads(1)
     rng = np.random.default_rng(3)

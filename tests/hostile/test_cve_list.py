@@ -1,6 +1,6 @@
-"""Everything on the public lists, in every runner: a call is answered as TensorFlow does, or refused in its words.
+"""Every published vulnerability of the list, in every runner: the result or the error is TensorFlow's.
 
-The tests have the names of what they test: `pytest --collect-only -q tests/hostile/test_cve_list.py` is the list.
+The tests are named after the entries: `pytest --collect-only -q tests/hostile/test_cve_list.py` prints the list.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ MALFORMED: list[tuple[str, tuple[Any, Any, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("number", "parts", "argument", "words"), MALFORMED, ids=[m[0] for m in MALFORMED])
-def test_no_sparse_tensor_is_made_of_it(number: str, parts: tuple[Any, Any, Any], argument: str, words: str) -> None:
+def test_it_is_not_a_valid_sparse_tensor(number: str, parts: tuple[Any, Any, Any], argument: str, words: str) -> None:
     assert number in NUMBERS
     with pytest.raises(rg.errors.InvalidArgumentError, match=re.escape(words)) as caught:
         rg.SparseTensor(*parts)
@@ -160,7 +160,7 @@ LOOKED_UP: list[tuple[str, tuple[Any, Any, Any], str]] = [
 
 @pytest.mark.parametrize("library", TABLES)
 @pytest.mark.parametrize(("number", "parts", "message"), LOOKED_UP, ids=[m[0] for m in LOOKED_UP])
-def test_lookups_refuse_it(library: str, number: str, parts: tuple[Any, Any, Any], message: str) -> None:
+def test_lookups_reject_it(library: str, number: str, parts: tuple[Any, Any, Any], message: str) -> None:
     assert number in NUMBERS
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.safe_embedding_lookup_sparse(_table(library), rg.SparseTensor(*parts), combiner="sum")

@@ -1,4 +1,4 @@
-"""The XLA target `rowgrad_kernel` called by hand: a call no op makes is an error before anything is read or written."""
+"""The XLA target `rowgrad_kernel` called by hand: an invalid call raises before anything is read or written."""
 
 from __future__ import annotations
 

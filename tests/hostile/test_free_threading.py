@@ -1,6 +1,6 @@
-"""Many threads do a thing at the same moment, most of all for the first time: docs/threads_and_memory.md.
+"""Many threads do the same thing at the same moment, especially for the first time: docs/threads_and_memory.md.
 
-What holds without a GIL holds with one, whose switches come as often here as Python allows: every Python runs these.
+What holds without a GIL also holds with one, so every Python runs these tests, with the shortest switch interval.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def answer(k):
     from samples import sample
 
     names = [op.name for op in CATALOG.values() if op.layer != "graph"]
-    told = {{}}
+    results = {{}}
     for name in order.sample(names, len(names)):
         result = OPS[name](**sample(name, np.random.default_rng(5)))
-        told[name] = [np.asarray(r).tobytes() for r in (result if isinstance(result, tuple) else (result,))]
+        results[name] = [np.asarray(r).tobytes() for r in (result if isinstance(result, tuple) else (result,))]
         if k % 8 == 0:
             rg.set_num_threads(1 + order.randrange(4))
     root = graph.Scope.new_root_scope()
@@ -91,10 +91,10 @@ def answer(k):
     bags = graph.ops.SparseSegmentSum(root, table, [0, 3, 3], [0, 0, 1])
     grown = graph.ops.AssignAdd(root, table, np.full((4, 2), 0.5))
     session = graph.ClientSession(root)
-    told["runs"] = [session.run([bags, grown])[0].tobytes() for _ in range(3)]
-    told["table"] = session.variables["table"].tobytes()
+    results["runs"] = [session.run([bags, grown])[0].tobytes() for _ in range(3)]
+    results["table"] = session.variables["table"].tobytes()
     functions[k] = [OPS[name] for name in names] + [graph.ops.function_of(op) for op in CATALOG]
-    return hashlib.sha256(repr(sorted(told.items())).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(results.items())).encode()).hexdigest()
 
 def work(k):
     try:
@@ -125,7 +125,7 @@ def test_the_first_call_of_everything_by_all_threads() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
-def test_an_op_is_one_function_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_threads_get_the_same_function_for_an_op(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of results that are named tuples, two functions would make two types."""
     for _ in range(20):
         monkeypatch.setattr(ops, "_FUNCTIONS", {})
@@ -164,7 +164,7 @@ def test_threads_that_read_the_same_arrays() -> None:
     assert all(at_once(work))
 
 
-def test_judgements_that_are_forgotten_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_cache_evicted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread has shapes that others have, too; so few are remembered that all are forgotten all the time."""
     monkeypatch.setattr(numpy_runner, "_MANY", 3)
     monkeypatch.setattr(numpy_dense, "_MANY", 3)
@@ -185,7 +185,7 @@ def test_judgements_that_are_forgotten_meanwhile(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_a_size_that_changes_once_it_was_judged(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+def test_a_size_that_changes_after_validation(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     """The call has the size it was judged with, and so have later calls with that size: ids beyond it are refused."""
     grad, ids, segments = np.ones((2, 4), np.float32), np.array([0, 2]), np.array([0, 1])
     size, judge = np.array(3, dtype), numpy_runner.infer
@@ -207,7 +207,7 @@ def test_a_size_that_changes_once_it_was_judged(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("make", [np.array, list])
-def test_sizes_of_a_dense_op_that_change_before_they_are_judged(
+def test_sizes_of_a_dense_op_that_change_before_validation(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[list[int]], Any]
 ) -> None:
     """What is remembered of a call is what was judged, not what the caller's sizes were a moment before."""
@@ -275,7 +275,7 @@ def test_a_look_does_not_put_a_first_value_in_place_of_a_later_one() -> None:
         assert session.variables["a"].tolist() == [4.0] * 3
 
 
-def test_threads_that_build_graphs_of_their_own() -> None:
+def test_threads_build_separate_graphs() -> None:
     def work(k: int) -> list[float]:
         root = Scope.new_root_scope()
         x = ops.Placeholder(root, shape=[-1, 2])

@@ -1,4 +1,4 @@
-"""embedding_bag on JAX arrays: the bits of torch's, eager and compiled, forward and gradient; what is refused."""
+"""embedding_bag on JAX arrays: the bits of torch's, eager and compiled, forward and gradient; and its errors."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_refused_while_traced() -> None:
         jax.jit(lambda n: rgj.embedding_bag(TABLE, [0, 1], segment_ids=[0, 1], num_bags=n))(2)
 
 
-def test_sizes_are_judged_while_traced() -> None:
+def test_sizes_are_validated_while_tracing() -> None:
     """Options without which no op would see them as they were given."""
 
     def trace(ids: Any, *given: Any, **options: Any) -> Any:

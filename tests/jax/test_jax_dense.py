@@ -1,4 +1,4 @@
-"""The dense layer on traced arrays: NumPy's values, and the records' gradients from JAX's own differentiation."""
+"""The dense layer on traced arrays: NumPy's values, and the records' gradients through JAX's differentiation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from dense_ways import CALLS, inputs_of
+from dense_op_calls import CALLS, inputs_of
 from jax_arrays import placed, x64
 from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op
 from rowgrad._runtime.arrays import NUMPY_DTYPE

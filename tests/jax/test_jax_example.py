@@ -1,4 +1,4 @@
-"""The example on JAX trains, and a run that is killed and resumed ends with the bits of one that was not."""
+"""The JAX example trains, and a run that is killed and resumed ends with the bits of an undisturbed one."""
 
 from __future__ import annotations
 

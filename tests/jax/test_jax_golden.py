@@ -1,4 +1,4 @@
-"""Every golden case JAX's dtypes can hold, through its arrays: bits, classes, messages; eager and compiled."""
+"""Every golden case that JAX's dtypes can hold: bits, error classes, messages; eager and compiled."""
 
 from __future__ import annotations
 

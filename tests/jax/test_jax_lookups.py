@@ -1,4 +1,4 @@
-"""The lookups on JAX arrays against what TensorFlow answered: eager, differentiated, compiled with ids unseen."""
+"""The lookups on JAX arrays against TensorFlow's results: eager, differentiated, compiled with unknown ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixe
 from golden_cases import Case, cases, same_bits
 from jax_arrays import to_jax, x64
 from rowgrad._runtime.arrays import NUMPY_DTYPE
-from test_embedding import EXTREME_NORMS
+from test_embedding_lookup import EXTREME_NORMS
 
 CASES = list(cases("valid", composites=True))
 

@@ -1,4 +1,4 @@
-"""Optimizers of rows: the steps of rowgrad.optim, optax's protocol, tables that stay where they are."""
+"""Optimizers of rows: the steps of rowgrad.optim, optax's protocol, tables that are updated in place."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_ids_that_are_not_integers_are_refused() -> None:
         optim.apply_updates(jnp.ones((ROWS, COLUMNS)), rows)
 
 
-def test_rows_that_are_none_are_left_out() -> None:
+def test_out_of_range_rows_are_ignored() -> None:
     """Ids below 0 as well, which to JAX count from the end; in a list and in rows that are unique."""
     start = jnp.arange(1.0, 4.0)[:, None]
     optimizer = optim.adagrad(lr=1.0, eps=0.0)
@@ -230,7 +230,7 @@ def test_updates_of_other_shapes_are_refused() -> None:
         optim.row_wise_adagrad().update(jnp.ones((5, 2)), optim.row_wise_adagrad().init(table))
 
 
-def test_types_are_converted_in_words() -> None:
+def test_types_are_converted_explicitly() -> None:
     """So that they work where JAX promotes none."""
     falling = optax.linear_schedule(0.5, 0.0, 8)
     with x64(), jax.numpy_dtype_promotion("strict"):
@@ -267,7 +267,7 @@ def test_parameters_of_numpy_and_numbers() -> None:
     assert optim.apply_updates([1.0, 2.0], [jnp.ones(()), 0.5]) == [2.0, 2.5]
 
 
-def test_numbers_are_judged_and_decay_needs_parameters() -> None:
+def test_numbers_are_validated_and_decay_needs_parameters() -> None:
     for wrong in ({"lr": -1.0}, {"eps": float("nan")}, {"betas": (0.9, 1.0)}, {"weight_decay": -0.1}):
         with pytest.raises(rg.errors.InvalidArgumentError, match=next(iter(wrong))):
             optim.adam(**wrong)

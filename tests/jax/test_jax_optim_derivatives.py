@@ -1,4 +1,4 @@
-"""Derivatives through optimizer steps: of gradients, parameters, state and hyperparameters, to second order."""
+"""Derivatives through optimizer steps: for gradients, parameters, state and hyperparameters, to second order."""
 
 from __future__ import annotations
 

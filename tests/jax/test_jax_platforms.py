@@ -1,4 +1,4 @@
-"""Other platforms than one CPU: programs lowered for GPUs and TPUs, and arrays that lie on several devices."""
+"""Platforms other than one CPU: programs lowered for GPUs and TPUs, and arrays on several devices."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_many_threads_call_at_once() -> None:
     assert found == [""] * 160
 
 
-SHARDED = Path(__file__).parents[1] / "jax_on_a_mesh.py"
+SHARDED = Path(__file__).parent / "mesh_lookup_program.py"
 
 
 def test_arrays_on_several_devices() -> None:

@@ -1,4 +1,4 @@
-"""Tables split over the devices of a mesh: four devices in a process of their own, and what one device can tell."""
+"""Tables sharded over the devices of a mesh: four devices in a separate process, and tests on one device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLE = np.arange(14, dtype=np.float32).reshape(7, 2)
 
 def test_four_devices_have_the_bits_of_one() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, str(Path(__file__).parent / "sharded_on_a_mesh.py")]
+    command = [sys.executable, str(Path(__file__).parent / "mesh_sharded_program.py")]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert found.returncode == 0, found.stderr[-4000:]
     assert found.stdout.splitlines() == [
@@ -89,7 +89,7 @@ def test_capacity_counts_what_fills_empty_bags() -> None:
     assert sharded.needed_capacity(ids.reshape(-1), 7, 2, **given) == (1, 4)
 
 
-def test_capacity_of_what_is_no_batch_is_refused() -> None:
+def test_capacity_of_an_invalid_batch_is_rejected() -> None:
     for ids, devices, words in (
         ([[0, 0, 0, 7]], 1, r"ids\[3\] = 7 is not in a table of 7 rows"),
         ([[0, -1, -1], [-1, 2, -5]], 2, r"ids\[5\] = -5 is not in a table of 7 rows"),
@@ -110,7 +110,7 @@ def refused(f: Any, *given: Any) -> str:
     return str(refusal.value)
 
 
-def test_too_little_room_is_named_with_what_is_needed() -> None:
+def test_insufficient_capacity_names_the_needed_one() -> None:
     parts, ids = sharded.shard_table(TABLE, MESH, "x"), np.array([[1, 2, 1], [3, 3, -1]])
     needed = sharded.needed_capacity(ids, 7, 1, **PAD)
     assert needed == (3, 5)

@@ -1,4 +1,4 @@
-"""Kernel ops inside what people write with JAX: compiled loops, checkpoints, donated buffers, plans, errors."""
+"""Kernel ops inside JAX programs: compiled loops, checkpoints, donated buffers, plans, errors."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_without_64_bits_an_op_takes_32() -> None:
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-def test_a_compiled_call_refuses_bad_ids_in_the_same_words() -> None:
+def test_a_compiled_call_raises_the_same_message_for_bad_ids() -> None:
     table, ids, segments = batch()
     ids[7] = ROWS
     with pytest.raises(rg.errors.InvalidArgumentError) as said:
@@ -181,7 +181,7 @@ def test_arrays_of_one_call_belong_together() -> None:
         mean(jnp.asarray(table), torch.from_numpy(ids), segments)
 
 
-def test_results_lie_where_arguments_do() -> None:
+def test_results_are_on_the_device_of_the_arguments() -> None:
     table, ids, segments = batch()
     device = jax.devices("cpu")[0]
     assert mean(jax.device_put(table, device), ids, segments).devices() == {device}
@@ -209,7 +209,7 @@ def test_numpy_floats_are_those_of_jax() -> None:
     assert same_bits(np.asarray(eager), np.asarray(jax.jit(lambda i: mean(wide, i, segments))(ids)))
 
 
-def test_the_shape_of_an_array_is_no_array() -> None:
+def test_the_shape_of_an_array_is_not_an_array() -> None:
     _, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got ShapeDtypeStruct"):
         mean(jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.float32), jnp.asarray(ids), segments)

@@ -85,7 +85,7 @@ def _may_differ(op: Op) -> bool:
     return True
 
 
-def test_what_may_not_differ_is_refused_in_words() -> None:
+def test_arguments_that_must_not_differ_raise_a_clear_error() -> None:
     grad, ids = jnp.ones((2, 3, 1)), jnp.zeros((2, 4), jnp.int32)
     segments = jnp.zeros(4, jnp.int32)
     with pytest.raises(rg.errors.InvalidArgumentError, match="vmap: indices must not differ"):

@@ -1,4 +1,4 @@
-"""Faults in the data: what the CPU kernel refuses, the portable form poisons; what it takes, both compute alike."""
+"""Invalid data: where the CPU kernel raises, the portable kernel poisons the result; otherwise both agree."""
 
 from __future__ import annotations
 

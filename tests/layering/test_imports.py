@@ -1,4 +1,4 @@
-"""What `import rowgrad` brings along, seen from a fresh process."""
+"""The modules that `import rowgrad` loads in a fresh process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_only_the_declared_dependencies() -> None:
     assert {m for m in third_party if not m.startswith("_")} <= {"rowgrad", "numpy", "ml_dtypes", "nanobind_backend"}
 
 
-def test_a_missing_torch_answers_with_the_line_that_helps() -> None:
+def test_without_torch_the_error_says_what_to_install() -> None:
     statement = "import sys; sys.modules['torch'] = None; import rowgrad.torch"
     done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, check=False)
     assert done.returncode == 1

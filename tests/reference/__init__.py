@@ -1,4 +1,4 @@
-"""Every kernel op of the catalogue once more, naively: what `tools/fuzz.py` holds the C++ against.
+"""Every kernel op of the catalogue once more, naively: what `tools/fuzzing/random_calls.py` holds the C++ against.
 
 Written from the law (TensorFlow 2.21's observed behaviour) and, for rowgrad's own ops, from their documentation; it
 shares no code with the library. `reference(op, inputs, attrs)` gives the outputs or raises a `Refusal` with the

@@ -1,4 +1,4 @@
-"""The front end's source names no op: everything it shows of one comes from the catalogue."""
+"""The front end's source names no op: everything that it shows about ops comes from the catalogue."""
 
 from __future__ import annotations
 

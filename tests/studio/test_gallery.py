@@ -1,4 +1,4 @@
-"""The pages that come with rowgrad: all open and are judged, and installed ones come first."""
+"""The gallery of example pages: all of them open and check, and installed ones come first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_page_has_a_title_and_a_line() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_opens_in_a_browser_and_is_judged(name: str, tmp_path: Path) -> None:
+def test_a_page_opens_in_a_browser_and_is_checked(name: str, tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     page = pool.read_page(json.loads(json.dumps(pool.write_page(project_verbs.page(name)), allow_nan=False)))
     checked = json.loads(json.dumps(summary(page), allow_nan=False))
@@ -52,7 +52,7 @@ def test_an_installed_package_has_them_beside_it(tmp_path: Path, monkeypatch: py
     assert project_verbs.folder() == package / "gallery_pages"
 
 
-def test_a_project_is_no_page_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_is_not_a_gallery_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gallery_pages").mkdir()
     save(Project("x"), tmp_path / "gallery_pages" / "x.json")
     monkeypatch.setattr(project_verbs, "__file__", str(tmp_path / "gallery.py"))

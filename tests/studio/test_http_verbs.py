@@ -1,4 +1,4 @@
-"""Verbs over HTTP: arguments, errors, threads, time; and the stream of events."""
+"""Verbs over HTTP: arguments, errors, threads, timeouts; and the event stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from serving import QUICK, TOKEN, Answer, Served, head, serving, wait_until
+from server_process import QUICK, TOKEN, Answer, Served, head, serving, wait_until
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
@@ -53,7 +53,7 @@ def test_errors_of_a_verb(served: Served, how: str, status: int, kind: str, mess
         assert (answer.json["error"]["block"], answer.json["error"]["pin"]) == ("b1", "ids")
 
 
-def test_errors_nobody_expected_are_told_on_stderr_only() -> None:
+def test_internal_errors_are_printed_on_stderr_only() -> None:
     with serving() as served:
         numbers = []
         for how in ("bug", "nan"):
@@ -105,7 +105,7 @@ def test_json_at_its_bounds(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_json_must_say_that_it_is(served: Served, kind: str) -> None:
+def test_json_needs_its_content_type(served: Served, kind: str) -> None:
     assert served.post("echo", {}, Content_Type=kind).status == 415
 
 
@@ -133,7 +133,7 @@ def test_a_verb_that_takes_too_long() -> None:
         wait_until(lambda: served.post("echo", {}).status == 200)
 
 
-def test_too_many_that_wait() -> None:
+def test_too_many_waiting_requests() -> None:
     """Threads that nobody waits for any more still count, so their number is bounded."""
     with serving(threads=2, waiting=1, answer_seconds=0.3) as served:
         for _ in range(2):
@@ -207,7 +207,7 @@ def listening(served: Served, stack: ExitStack, window: str) -> Stream:
         stream.__exit__()
 
 
-def test_windows_that_go_make_room(served: Served) -> None:
+def test_closed_windows_free_their_place(served: Served) -> None:
     """64 may listen; more often than that some come and go."""
     for _ in range(3):
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Verbs about one page: opened, saved by several windows, judged."""
+"""Verbs about one page: open, save from several windows, check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_studio import FilesStudio, everything, large, small, studio_in
+from studio_without_runs import FilesStudio, everything, large, small, studio_in
 
 from rowgrad.errors import InvalidArgumentError, OpError
 from rowgrad.graph import Block, End, Page, build, save
@@ -24,7 +24,7 @@ def product() -> Page:
     return Page("p", [*consts, Block("m", "Multiply", wires=wires)])
 
 
-def test_open_gives_page_revision_and_judgement(studio: FilesStudio) -> None:
+def test_open_returns_page_revision_and_check(studio: FilesStudio) -> None:
     save(large("elsewhere"), studio.root / "p.json")
     told = studio.ask("open", {"name": "p"})
     assert told.keys() == {"page", "revision", "checked", "run"}
@@ -40,7 +40,7 @@ def test_open_gives_page_revision_and_judgement(studio: FilesStudio) -> None:
     assert studio.folder.open("p")[0]["a"].values["val"].size == 1000
 
 
-def test_save_tells_windows_and_runs(studio: FilesStudio) -> None:
+def test_save_notifies_windows_and_runs(studio: FilesStudio) -> None:
     base = studio.ask("new", {"name": "p"})["revision"]
     studio.events()
     page = studio.pool.write_page(small())
@@ -82,7 +82,7 @@ def test_two_windows_lose_nothing(studio: FilesStudio) -> None:
     assert "revision" in studio.ask("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})
 
 
-def test_a_file_that_another_program_has_spoilt(studio: FilesStudio) -> None:
+def test_a_file_that_another_program_has_damaged(studio: FilesStudio) -> None:
     base = studio.ask("new", {"name": "p"})["revision"]
     (studio.root / "p.json").write_text("{")
     page = studio.pool.write_page(small())
@@ -93,7 +93,7 @@ def test_a_file_that_another_program_has_spoilt(studio: FilesStudio) -> None:
     assert (studio.root / "p.json").read_text() == "{"
 
 
-def test_check_judges_without_saving(studio: FilesStudio) -> None:
+def test_check_does_not_save(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
     checked = studio.ask("check", {"page": page})
     assert checked["blocks"]["m"]["outputs"]["z"]["text"] == "float32[2]"

@@ -1,4 +1,4 @@
-"""Verbs about the project: what a window is told at first, and pages that come and go."""
+"""Verbs about the project: the first response to a window, and pages that are added and removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_studio import FilesStudio, everything, large, small, studio_in
+from studio_without_runs import FilesStudio, everything, large, small, studio_in
 
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG
 from rowgrad.errors import InvalidArgumentError
@@ -21,7 +21,7 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
     return studio_in(tmp_path, monkeypatch)
 
 
-def test_hello_tells_all_a_window_needs(studio: FilesStudio) -> None:
+def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
     save(small(), studio.root / "p.json")
     (studio.root / "cut.json").write_text("{")
     told = studio.ask("hello")
@@ -38,7 +38,7 @@ def test_hello_tells_all_a_window_needs(studio: FilesStudio) -> None:
     assert all(type(limit) is int for limit in told["limits"].values())
 
 
-def test_floats_among_the_attributes_say_that_they_are_floats(studio: FilesStudio) -> None:
+def test_float_attributes_are_tagged_as_floats(studio: FilesStudio) -> None:
     told = {record["name"]: record["attrs"] for record in studio.ask("hello")["catalog"]}
     seen = 0
     for name, op in CATALOG.items():
@@ -49,7 +49,7 @@ def test_floats_among_the_attributes_say_that_they_are_floats(studio: FilesStudi
     assert seen > 0
 
 
-def test_engines_are_not_imported_to_be_told(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_are_listed_without_import(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_verbs, "engine_names", lambda: ["numpy", "torch", "json", "no_such_engine"])
     had = "torch" in sys.modules
     engines = {engine["name"]: engine for engine in studio.ask("hello")["engines"]}
@@ -95,7 +95,7 @@ def test_new_without_a_name_finds_one(studio: FilesStudio) -> None:
     ]
 
 
-def test_a_page_that_cannot_be_read_is_brought_back_all_the_same(studio: FilesStudio) -> None:
+def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
     (studio.root / "cut.json").write_text("{")
     studio.ask("remove", {"name": "cut"})
     assert "error" in studio.ask("bring_back", {"name": "cut"})

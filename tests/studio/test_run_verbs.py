@@ -1,4 +1,4 @@
-"""Verbs of runs: what they refuse, and the command that does the same without a studio."""
+"""Verbs of runs: their errors, and the command that does the same without a studio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running_studio import Asking, asking, counting
+from studio_client import Asking, asking, counting
 
 from rowgrad.cli import main
 from rowgrad.errors import InvalidArgumentError

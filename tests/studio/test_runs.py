@@ -1,4 +1,4 @@
-"""Runs of pages: every mode, pauses that keep state, edits that end a run, Variables that live on."""
+"""Runs of pages: every mode, pauses that preserve state, edits that end a run, persistent Variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running_studio import Asking, asking, counting, ends
+from studio_client import Asking, asking, counting, ends
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
@@ -92,7 +92,7 @@ def test_step_begins_a_run_where_there_is_none(asking: Asking) -> None:
     assert asking.until("counting", lambda s: s["phase"] == "paused")["run"] == 4
 
 
-def test_reset_begins_anew(asking: Asking) -> None:
+def test_reset_starts_over(asking: Asking) -> None:
     asking.put(counting())
     asking.ask("run", name="counting", mode="flat")
     asking.until("counting", lambda s: s["run"] > 10)
@@ -221,7 +221,7 @@ def test_a_steady_result_of_an_earlier_step_is_not_stale(asking: Asking) -> None
     assert asking.ask("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])["stale"] is True
 
 
-def test_states_tell_which_is_later(asking: Asking) -> None:
+def test_states_can_be_ordered(asking: Asking) -> None:
     asking.put(counting())
     first = asking.ask("run", name="counting")["serial"]
     assert first < asking.ask("reset", name="counting")["serial"] < asking.ask("state", name="counting")["serial"]
@@ -330,7 +330,7 @@ def test_snapshots_are_bounded(asking: Asking, monkeypatch: pytest.MonkeyPatch) 
     assert asking.ask("state", name="other")["run"] == 5
 
 
-def test_events_are_few_and_the_last_is_told(asking: Asking) -> None:
+def test_events_are_throttled_and_the_last_is_sent(asking: Asking) -> None:
     asking.put(counting())
     asking.listener.take(0)
     asking.ask("run", name="counting", mode="flat")
@@ -370,7 +370,7 @@ def test_a_thousand_blocks_answer_soon(asking: Asking) -> None:
     assert time.process_time() - began < 5  # 0.1 s, whatever else the machine does
 
 
-def test_gate_lets_pass_what_is_allowed() -> None:
+def test_gate_admits_only_allowed_steps() -> None:
     gate = Gate()
     one, two = object(), object()
     assert not gate.enter(one)
@@ -389,7 +389,7 @@ def test_gate_lets_pass_what_is_allowed() -> None:
         assert not gate.rest(0.01)
 
 
-def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     now, told = [100.0], list[float]()
 
     class Timer:

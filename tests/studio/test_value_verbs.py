@@ -1,4 +1,4 @@
-"""Values typed, pasted, drawn into grids and brought in files: nothing is lost, and what is wrong is named."""
+"""Values that are typed, pasted, entered in grids or uploaded: nothing is lost, and errors name the place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from running_studio import Asking, asking
+from studio_client import Asking, asking
 
 from rowgrad._catalog.spec import ALL_DTYPES, QUANTIZED
 from rowgrad._runtime.arrays import NUMPY_DTYPE

@@ -1,4 +1,4 @@
-"""The notebook's widget without a notebook: its messages are handed to it, and what it sends is listened to."""
+"""The notebook widget without a notebook: tests pass it messages and read what it sends."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_edit_in_the_notebook_reaches_python(widget: Widget) -> None:
     assert widget.session().run("y").tolist() == [-7.0]
 
 
-def test_a_page_put_in_python_is_told_to_the_notebook(widget: Widget) -> None:
+def test_a_page_set_in_python_is_sent_to_the_notebook(widget: Widget) -> None:
     notebook = Notebook(widget)
     before = notebook.ask("open", name="model")["result"]["revision"]
     page = widget.page
@@ -99,13 +99,13 @@ def test_a_file_comes_as_a_buffer(widget: Widget) -> None:
     assert told["result"]["arrays"][0]["info"]["shape"] == [2, 2]
 
 
-def test_refusals_are_answers(widget: Widget) -> None:
+def test_errors_are_sent_as_responses(widget: Widget) -> None:
     notebook = Notebook(widget)
     assert "nothing" in notebook.ask("open", name="nothing")["error"]["message"]
     assert "no verb" in notebook.ask("nonsense")["error"]["message"]
 
 
-def test_messages_that_are_no_requests_are_passed_over(widget: Widget) -> None:
+def test_other_messages_are_ignored(widget: Widget) -> None:
     notebook = Notebook(widget)
     widget._handle_custom_msg("text", [])
     widget._handle_custom_msg({"verb": "hello"}, [])

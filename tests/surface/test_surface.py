@@ -1,60 +1,93 @@
-"""The public surface, frozen: a change to it is a change to the files beside this one.
+"""The public surface compared with the files beside this one: names, signatures, commands, Studio's protocol, ops.
 
-`python tests/surface/test_surface.py` writes them anew.
+A deliberate change is written by `python tests/surface/test_surface.py`; its diff is part of the change.
 """
 
 from __future__ import annotations
 
-import inspect
+import difflib
+import importlib.util
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+from command_line import describe_commands
+from python_names import describe_module
+from studio_protocol import describe_protocol
+
 import rowgrad as rg
-import rowgrad.checkpoint
-import rowgrad.graph
 
 HERE = Path(__file__).parent
-MODULES = ("errors", "raw_ops", "dense_ops", "sparse")
-LIMIT = 30
+LIMIT = 30  # names at the top of the package
 
 
-def names() -> str:
-    top = [n for n in vars(rg) if not n.startswith("_") and not is_plain_module(n)]
-    lines = [f"rowgrad.{n}" for n in sorted(top)]
-    for module in MODULES:
-        inside = vars(getattr(rg, module))
-        public = [n for n, v in inside.items() if not n.startswith("_") and belongs(v, module) and n not in top]
-        lines += [f"rowgrad.{module}.{n}" for n in sorted(public)]
-    for module_ in (rowgrad.checkpoint, rowgrad.graph):  # imported by their own names only
-        lines += [f"{module_.__name__}.{n}" for n in sorted(module_.__all__)]
-    return "\n".join(lines) + "\n"
+def _modules(package: str, *names: str) -> Callable[[], str]:
+    modules = [f"{package}.{name}" if name else package for name in names]
+    return lambda: "\n".join(f"# {module}\n{describe_module(module)}" for module in modules)
 
 
-def is_plain_module(name: str) -> bool:
-    return inspect.ismodule(getattr(rg, name)) and name not in (*MODULES, "compat")
-
-
-def belongs(value: object, module: str) -> bool:
-    return getattr(value, "__module__", None) == f"rowgrad.{module}"
-
-
-def ops() -> str:
+def _ops() -> str:
     keep = ("name", "snake_name", "layer", "tensorflow", "inputs", "outputs", "attrs", "differentiable", "linear")
     return "".join(json.dumps({k: entry[k] for k in keep}) + "\n" for entry in rg.catalog())
 
 
-def test_names() -> None:
-    assert names() == (HERE / "names.txt").read_text()
+CORE = _modules(
+    "rowgrad",
+    "",
+    "autodiff",
+    "checkpoint",
+    "dense_ops",
+    "errors",
+    "lookup",
+    "optim",
+    "plan",
+    "raw_ops",
+    "sharding",
+    "sparse",
+)
+TORCH = _modules("rowgrad.torch", "", "clip", "data", "functional", "nn", "optim", "sharded", "sharded.checkpoint")
+JAX = _modules("rowgrad.jax", "", "optim", "rows", "sharded")
+GRAPH = _modules("rowgrad.graph", "", "enuspace", "export", "ops")
+# What writes a file, and the packages without which it cannot be written.
+FILES: dict[str, tuple[Callable[[], str], Sequence[str]]] = {
+    "core.txt": (CORE, ()),
+    "torch.txt": (TORCH, ("torch",)),
+    "jax.txt": (JAX, ("jax",)),
+    "graph.txt": (GRAPH, ()),
+    "widget.txt": (_modules("rowgrad.studio", ""), ("anywidget",)),
+    "protocol.txt": (describe_protocol, ()),
+    "commands.txt": (describe_commands, ()),
+    "ops.jsonl": (_ops, ()),
+}
 
 
-def test_ops() -> None:
-    assert ops() == (HERE / "ops.jsonl").read_text()
+@pytest.mark.parametrize("file", FILES)
+def test_surface(file: str) -> None:
+    describe, packages = FILES[file]
+    for package in packages:
+        pytest.importorskip(package)
+    recorded, found = (HERE / file).read_text(encoding="utf-8"), describe()
+    if found != recorded:
+        titles = (f"tests/surface/{file}", "this code")
+        diff = difflib.unified_diff(recorded.splitlines(), found.splitlines(), *titles, n=1, lineterm="")
+        advice = "If this change is intended, run `python tests/surface/test_surface.py` and commit the files."
+        pytest.fail("\n".join([*diff, "", advice]), pytrace=False)
 
 
-def test_the_top_is_small() -> None:
-    assert sum(line.count(".") == 1 for line in names().splitlines()) <= LIMIT
+def test_the_top_of_the_package_is_small() -> None:
+    assert sum(not line.startswith(" ") for line in describe_module("rowgrad").splitlines()) <= LIMIT
+
+
+def main() -> None:
+    """Write every file whose packages are installed."""
+    for file, (describe, packages) in FILES.items():
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        if missing:
+            print(f"{file} is left as it was: {', '.join(missing)} is not installed")
+        else:
+            (HERE / file).write_text(describe(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    (HERE / "names.txt").write_text(names())
-    (HERE / "ops.jsonl").write_text(ops())
+    main()

@@ -328,7 +328,7 @@ def test_hooks_of_autograd_nodes_get_no_gradient() -> None:
     assert not torch.equal(module.weight, before)
 
 
-def test_a_torch_that_does_not_say_which_nodes_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_versions_that_do_not_report_running_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The function is private. Without it, results are the same and the gradient by rows is stored."""
     monkeypatch.delattr(torch._C, "_will_engine_execute_node")
 

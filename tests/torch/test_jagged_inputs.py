@@ -1,4 +1,4 @@
-"""Objects like TorchRec's JaggedTensor and KeyedJaggedTensor as ids, and offsets that have the end."""
+"""Objects like TorchRec's JaggedTensor and KeyedJaggedTensor as ids, and offsets that include the last one."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_jagged_tensors_are_ids_of_an_embedding_bag() -> None:
     assert torch.equal(bag(given), expected)
 
 
-def test_pairs_need_to_say_whether_their_offsets_have_the_end() -> None:
+def test_pairs_need_include_last_offset() -> None:
     users, items = torch.tensor([3, 1, 4]), torch.tensor([7])
     given = {"user": (users, torch.tensor([0, 2, 3])), "item": (items, torch.tensor([0, 1, 1]))}
     tables = [Table("user", 10, 4), Table("item", 10, 4)]

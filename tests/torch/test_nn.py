@@ -85,7 +85,7 @@ def test_equals_torch_with_weights_and_matrices() -> None:
     assert ours(torch.zeros(3, 0, dtype=torch.int64)).abs().sum() == 0
 
 
-def test_max_is_refused_clearly() -> None:
+def test_max_raises_a_clear_error() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="combiner must be one of sum, mean, sqrtn; got 'max'"):
         rgt.nn.EmbeddingBag(ROWS, COLS, mode="max")
 
@@ -158,7 +158,7 @@ def test_every_form_of_ids_gives_the_same_bits(form: str, grad: str, weighted: b
     assert torch.equal(*gradients)
 
 
-def test_default_id_stands_in_empty_bags() -> None:
+def test_default_id_fills_empty_bags() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS, combiner="mean", default_id=-1)
     ids, offsets = bags()
     w = torch.rand(len(ids), requires_grad=True)

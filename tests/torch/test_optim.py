@@ -1,4 +1,4 @@
-"""The torch optimizers: against torch.optim where formulas coincide, and all that a training loop does with one."""
+"""The torch optimizers: against torch.optim where formulas coincide, and everything a training loop does."""
 
 from __future__ import annotations
 

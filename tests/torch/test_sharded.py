@@ -1,4 +1,4 @@
-"""Tables split by rows among processes: four of them check each other, see sharded_ranks.py."""
+"""Row-sharded tables: four processes check each other, see sharded_ranks.py."""
 
 from __future__ import annotations
 

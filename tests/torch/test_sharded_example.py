@@ -1,4 +1,4 @@
-"""The sharded example: killed and started again, it ends with the bits of a run that nobody disturbed."""
+"""The sharded example, killed and restarted, ends with the bits of an undisturbed run."""
 
 from __future__ import annotations
 

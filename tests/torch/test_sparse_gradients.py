@@ -1,4 +1,4 @@
-"""Row-sparse gradients in what comes between backward and step: it works, or it raises; nothing skips them."""
+"""Row-sparse gradients between backward and step: every operation works or raises; none skips them silently."""
 
 from __future__ import annotations
 

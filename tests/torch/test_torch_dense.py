@@ -1,4 +1,4 @@
-"""The dense layer on tensors: NumPy's values for every dtype, and the records' gradients from torch's own autograd."""
+"""The dense layer on tensors: NumPy's values for every dtype, and the records' gradients through autograd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rowgrad as rg
-from dense_ways import CALLS, HUGE, MEANS, RESHAPED, inputs_of
+from dense_op_calls import CALLS, HUGE, MEANS, RESHAPED, inputs_of
 from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.raw_ops import OPS
@@ -72,7 +72,7 @@ def test_every_dtype(op: Op, dtype: str) -> None:
 
     x = {k: cast(v) if k in floats else v for k, v in x.items()}
     if op.name in ("ScaleRows", "DivRows"):
-        return  # their second type follows T: tests/torch/test_torch_records.py
+        return  # their second type follows T: tests/torch/test_torch_ops.py
     for got, made in zip(several(OPS[op.name](**tensors(op, x))), several(OPS[op.name](**x)), strict=True):
         found = to_numpy(got)
         assert (found.dtype, found.shape) == (made.dtype, made.shape)

@@ -1,4 +1,4 @@
-"""Every golden case torch's dtypes can hold, through tensors: bits, classes, messages."""
+"""Every golden case that torch's dtypes can hold: bits, error classes, messages."""
 
 from __future__ import annotations
 

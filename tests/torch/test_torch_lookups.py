@@ -1,4 +1,4 @@
-"""The lookups on tensors against what TensorFlow answered, forward and gradient."""
+"""The lookups on tensors against TensorFlow's results, forward and gradient."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import rowgrad as rg
 from conformance.test_golden_lookups import FUNCTIONS, arguments, close, is_fixed
 from golden_cases import Case, cases, same_bits
-from test_embedding import EXTREME_NORMS
+from test_embedding_lookup import EXTREME_NORMS
 from torch_arrays import to_numpy, to_torch
 
 CASES = [c for c in cases("valid", composites=True) if all(to_torch(a) is not None for a in c.inputs.values())]

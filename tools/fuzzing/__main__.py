@@ -1,11 +1,11 @@
-"""All fuzz targets, one after the other: `make fuzz MINUTES=60`, `make fuzz-check`.
+"""Run the fuzz targets one after the other: `make fuzz MINUTES=60`, `make fuzz-check`.
 
     python tools/fuzzing --minutes 10 [--seed 1] [--only slice literal] [--levels baseline]
-    python tools/fuzzing --check [--seconds 5]   the committed corpus, then a few seconds of each
-    python tools/fuzzing --seeds                 first inputs of the readers, into build/fuzz/corpus
-    python tools/fuzzing --merge                 what was grown here, minimised, into tests/corpus
+    python tools/fuzzing --check [--seconds 5]   replay the committed corpus, then fuzz each target for a few seconds
+    python tools/fuzzing --seeds                 write initial inputs of the readers to build/fuzz/corpus
+    python tools/fuzzing --merge                 minimise the corpus in build/fuzz/corpus into tests/corpus
 
-Writes build/fuzz/report.md and report.json. Exits with 1 after a finding, whose input is kept in build/fuzz/findings.
+Writes build/fuzz/report.md and report.json. Exits with 1 after a finding and stores its input in build/fuzz/findings.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import sys
 import time
 from pathlib import Path
 
-import merging
+import merge_corpus
 import report
-import target_runs
+import run_target
 import targets
 from targets import ROOT, WORK, Target
 
 
 def build(levels: str, names: list[str]) -> Path:
-    """These targets, of those in C++; where they are. For the baseline alone nothing is optimized, which is quick."""
+    """Build the C++ targets among these; returns their folder. The baseline alone is built without optimization."""
     folder = WORK / ("cpp" if levels == "all" else "cpp-quick")
     places = [str(ROOT / "build" / "tools" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     cmake, ninja = (shutil.which(name, path=os.pathsep.join(places)) for name in ("cmake", "ninja"))
@@ -37,10 +37,10 @@ def build(levels: str, names: list[str]) -> Path:
     log = WORK / f"{folder.name}.log"
     WORK.mkdir(parents=True, exist_ok=True)
     if not (folder / "build.ninja").exists():
-        compiler = importlib.import_module("fuzz_clang").compiler()
+        compiler = importlib.import_module("ensure_clang").compiler()
         given = {"ROWGRAD_FUZZ": "ON", "ROWGRAD_FUZZ_LEVELS": levels, "CMAKE_CXX_COMPILER": compiler}
-        told = [f"-D{name}={value}" for name, value in (given | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
-        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *told], log)
+        definitions = [f"-D{name}={value}" for name, value in (given | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
+        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *definitions], log)
     jobs = os.environ.get("JOBS") or str(min(2, os.cpu_count() or 1))
     if names:
         _logged([cmake, "--build", str(folder), "-j", jobs, "--target", *(f"fuzz_{n}" for n in names)], log)
@@ -64,7 +64,7 @@ def chosen(options: argparse.Namespace, folder: Path) -> list[Target]:
     return [t for t in every if not options.only or t.name in options.only]
 
 
-def shown(outcome: target_runs.Outcome) -> target_runs.Outcome:
+def shown(outcome: run_target.Outcome) -> run_target.Outcome:
     name = f"{outcome.target} ({outcome.level})" if outcome.level else outcome.target
     covered = f", coverage {outcome.coverage}" if outcome.coverage else ""
     end = f"FINDING: {outcome.finding}\n  again: {outcome.again}" if outcome.finding else "no finding"
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--merge", action="store_true", help="put what was grown into the committed corpus")
     parser.add_argument("--seeds", action="store_true", help="write first inputs of the readers")
     options = parser.parse_args()
-    sys.path[:0] = target_runs.python_path().split(os.pathsep)
+    sys.path[:0] = run_target.python_path().split(os.pathsep)
     if options.seeds:
         importlib.import_module("seeds").write()
         return 0
@@ -94,13 +94,13 @@ def main() -> int:
     folder = build(options.levels, kernels)
     some = chosen(options, folder)
     if options.merge:
-        return merging.merge(some)
+        return merge_corpus.merge(some)
     has_atheris = importlib.util.find_spec("atheris") is not None
     outcomes = []
     if options.check:
         what = f"the committed corpus and {options.seconds:g} s of each target"
         some = [t for t in some if t.kind != "reference"]  # its calls have a step of their own
-        outcomes += [shown(target_runs.replay(t)) for t in some]
+        outcomes += [shown(run_target.replay(t)) for t in some]
     else:
         what = f"{options.minutes:g} minutes"
     left = [t for t in some if has_atheris or t.kind != "reader"]
@@ -110,7 +110,7 @@ def main() -> int:
     share = options.minutes * 60 / max(1, len({t.name for t in left}))
     for target in left if options.seconds or not options.check else []:
         seconds = options.seconds if options.check else share / sum(t.name == target.name for t in left)
-        outcomes.append(shown(target_runs.run(target, seconds, options.seed)))
+        outcomes.append(shown(run_target.run(target, seconds, options.seed)))
         report.write(outcomes, what)
     report.write(outcomes, what)
     findings = sum(bool(o.finding) for o in outcomes)

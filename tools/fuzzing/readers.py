@@ -1,7 +1,7 @@
-"""What reads files that anybody may have written, each as a function of bytes.
+"""Every reader of untrusted files, as a function of bytes.
 
-Only the library's own errors may come out of them (`OpError`, which `PageError` is one of); whatever else does is a
-finding. Several files are one input: sections, parted by lines of `--`.
+A reader may raise only the library's own errors (`OpError` and its subclass `PageError`); any other exception is a
+finding. An input with several files is split into sections by lines of `--`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def reader(function: Reader) -> Reader:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A new one, in memory where the machine has such."""
+    """A new temporary folder, in memory if possible."""
     made = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
         yield made
@@ -57,7 +57,7 @@ def folder() -> Iterator[Path]:
 
 
 def sections(data: bytes, count: int) -> list[bytes]:
-    """So many; those that are not there are empty."""
+    """The sections of an input; missing ones are empty."""
     found = data.split(PARTING, count - 1)
     return found + [b""] * (count - len(found))
 
@@ -72,7 +72,7 @@ def hold(condition: bool, what: str) -> None:
 
 @reader
 def page_text(data: bytes) -> None:
-    """A page's text: read, written, read again; judged, built, and opened in a session."""
+    """The text of a page: read, written, read again; checked, built, and opened in a session."""
     page = loads(data.decode("utf-8", "surrogateescape"))
     text = dumps(page)
     hold(dumps(loads(text)) == text, "a page that was written is read as another")
@@ -89,7 +89,7 @@ def _judged(page: Page) -> None:
 
 @reader
 def page_run(data: bytes) -> None:
-    """A page that is run once, where no shape that is known is large."""
+    """A page that is run once if no known shape is large."""
     page = loads(data.decode("utf-8", "surrogateescape"))
     if isinstance(page, Project):
         return
@@ -101,7 +101,7 @@ def page_run(data: bytes) -> None:
 
 @reader
 def page_file(data: bytes) -> None:
-    """A page in a file, with arrays beside it: the second section is the content of every file that is named."""
+    """A page in a file with arrays beside it: the second section is the content of every file that it names."""
     text, beside = sections(data, 2)
     digest = hashlib.sha256(beside).hexdigest().encode()
     with folder() as at:
@@ -114,14 +114,14 @@ def page_file(data: bytes) -> None:
 
 @reader
 def literal(data: bytes) -> None:
-    """A value as text, in no dtype or in one."""
+    """A value as text, with or without a dtype."""
     text, dtype = sections(data, 2)
     parse_literal(text.decode("utf-8", "replace"), dtype.decode("utf-8", "replace") or None)
 
 
 @reader
 def enuspace(data: bytes) -> None:
-    """An old page, with the binary file beside it."""
+    """An enuSpace page, with the binary file beside it."""
     drawn, binary = sections(data, 2)
     with folder() as at:
         (at / "p.svg").write_bytes(drawn)
@@ -134,7 +134,7 @@ def enuspace(data: bytes) -> None:
 
 @reader
 def state(data: bytes) -> None:
-    """A state file: as it is, or as sections to be zipped, so that checksums do not hide what comes after them."""
+    """A state file: as it is, or as sections to be zipped, so that checksums do not hide later parts."""
     with folder() as at:
         path = at / "s.state"
         if data.startswith(b"PK"):
@@ -163,7 +163,7 @@ def npy_header(data: bytes) -> None:
 
 @reader
 def safetensors_header(data: bytes) -> None:
-    """The length of the header is put before it, unless the input begins with a zero and so brings its own."""
+    """Prefix the length of the header, unless the input begins with a zero and brings its own."""
     with folder() as at:
         whole = data[1:] if data[:1] == b"\0" else _with_length(data)
         (at / "p.safetensors").write_bytes(whole)
@@ -177,7 +177,7 @@ def _with_length(data: bytes) -> bytes:
 
 @reader
 def parts(data: bytes) -> None:
-    """A folder of parts with its manifest, written anew in three parts."""
+    """A sharded table with its manifest, resharded into three parts."""
     manifest, first, second = sections(data, 3)
     ending = "npy" if first[:1] == bytes([0x93]) else "safetensors"
     with folder() as at:
@@ -194,7 +194,7 @@ def parts(data: bytes) -> None:
 
 @reader
 def checkpoint(data: bytes) -> None:
-    """An index file of blocks with right checksums, and a data file; every tensor that is not large is read."""
+    """An index file of blocks with valid checksums, and a data file; every tensor that is not large is read."""
     blocks, stored = sections(data, 2)
     with folder() as at:
         if blocks[:1] == b"\0":
@@ -212,7 +212,7 @@ def checkpoint(data: bytes) -> None:
                 dtype, shape = found.dtype(name), found.shape(name)
                 if int(np.prod([float(d) for d in shape])) <= MOST_ELEMENTS:
                     read = found.read(name)
-                    hold(read.dtype == dtype and read.shape == shape, f"{name!r} is another than was told")
+                    hold(read.dtype == dtype and read.shape == shape, f"{name!r}: not the listed dtype and shape")
 
 
 # -- Studio ----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def studio_body(data: bytes) -> None:
 
 @reader
 def studio_verb(data: bytes) -> None:
-    """A verb with its arguments, on a project of one page; what it answers is JSON. Files come in the third section."""
+    """A verb with its arguments, on a project of one page; the response is JSON. The third section is a file."""
     name, body, file = sections(data, 3)
     verb = name.decode("utf-8", "replace")
     with folder() as at:
@@ -254,6 +254,6 @@ PAGE = (ROOT / "examples/pages/02_sparse_segment_mean_grad.json").read_text()
 
 
 def one_input(name: str, data: bytes) -> None:
-    """Read it; what comes out other than an answer or a refusal is a finding."""
+    """Read it; any exception other than the library's errors is a finding."""
     with suppress(OpError):
         READERS[name](data)

@@ -1,4 +1,4 @@
-"""What a run came to, for people and for programs."""
+"""Write the outcome of a run as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import json
 import platform
 import time
 
-from target_runs import Outcome
+from run_target import Outcome
 from targets import WORK
 
 
 def write(outcomes: list[Outcome], what: str) -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     findings = [o for o in outcomes if o.finding]
-    told = {"what": what, "ended": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()), "machine": platform.machine(),
+    report = {"what": what, "ended": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()), "machine": platform.machine(),
             "executions": sum(o.executions for o in outcomes), "seconds": round(sum(o.seconds for o in outcomes), 1),
             "findings": len(findings), "targets": [o.to_json() for o in outcomes]}  # fmt: skip
-    (WORK / "report.json").write_text(json.dumps(told, indent=1) + "\n")
+    (WORK / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     lines = [
         f"# Fuzzing: {what}",
         "",
-        f"{told['executions']:,} executions in {told['seconds']:,.0f} s; {len(findings)} findings.",
+        f"{report['executions']:,} executions in {report['seconds']:,.0f} s; {len(findings)} findings.",
         "",
         "| target | level | executions | seconds | per second | coverage | corpus | seed | finding |",
         "|---|---|---:|---:|---:|---:|---:|---:|---|",

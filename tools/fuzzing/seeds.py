@@ -1,6 +1,6 @@
-"""First inputs of the readers, from example pages and from what the library itself writes.
+"""Write initial inputs of the readers, from the example pages and from files that the library writes.
 
-They go to build/fuzz/corpus; runs grow them, and `--merge` keeps what is worth it in tests/corpus.
+They go to build/fuzz/corpus. Runs grow them there, and `--merge` copies the useful ones to tests/corpus.
 """
 
 from __future__ import annotations
@@ -97,8 +97,15 @@ def parts() -> Iterator[bytes]:
     two = [npy(np.ones((2, 3), np.float32)), npy(np.zeros((1, 3), np.float32))]
     yield PARTING.join([b"", *two])
     tensor = {"dtype": "float32", "shape": [3, 3], "by_rows": True}
-    told = {"format": "rowgrad.sharding.rule", "version": 1, "files": "npy", "strategy": "div", "parts": 2, "rows": 3}
-    yield PARTING.join([json.dumps(told | {"tensors": {"table": tensor}}).encode(), *two])
+    manifest = {
+        "format": "rowgrad.sharding.rule",
+        "version": 1,
+        "files": "npy",
+        "strategy": "div",
+        "parts": 2,
+        "rows": 3,
+    }
+    yield PARTING.join([json.dumps(manifest | {"tensors": {"table": tensor}}).encode(), *two])
     yield PARTING.join([b"", b"\n-\n".join(_tensors())])
 
 

@@ -1,4 +1,4 @@
-"""The targets: what runs one, for how long, and how a finding of it is run again."""
+"""The fuzz targets: the command of each, its share of the time, and the command that repeats a finding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "fuzz"
 FINDINGS = WORK / "findings"
-READING = Path(__file__).with_name("reading_process.py")
+READING = Path(__file__).with_name("reader_process.py")
 KERNELS = [  # of cpp/fuzz; whether the row arithmetic, which there is for several levels, has a part in it
     ("segment_forward", True),
     ("segment_gradient", True),
@@ -57,24 +57,24 @@ class Target:
 
     @property
     def seeds(self) -> Path:
-        """What is committed."""
+        """The committed corpus."""
         return ROOT / "tests" / "corpus" / self.name
 
     @property
     def grown(self) -> Path:
-        """What runs on this machine have found."""
+        """The corpus grown by runs on this machine."""
         return WORK / "corpus" / self.name
 
     def again(self, finding: Path) -> str:
-        """The command that runs one input."""
+        """The command that repeats one input."""
         replay = ["--replay"] if self.kind == "reader" else []
-        told = [f"{name}={value}" for name, value in self.environment.items()]
+        settings = [f"{name}={value}" for name, value in self.environment.items()]
         words = [*self.command, *replay, str(finding)]
-        return shlex.join(told + [str(Path(w).relative_to(ROOT)) if w.startswith(f"{ROOT}/") else w for w in words])
+        return shlex.join(settings + [str(Path(w).relative_to(ROOT)) if w.startswith(f"{ROOT}/") else w for w in words])
 
 
 def levels() -> list[str]:
-    """Those of the row arithmetic that this machine has, the most general first."""
+    """The levels of the row arithmetic that this machine supports, the most general first."""
     found = ["baseline"]
     if platform.machine().lower() not in ("x86_64", "amd64") or not Path("/proc/cpuinfo").exists():
         return found
@@ -100,5 +100,5 @@ def reader_targets() -> list[Target]:
 
 
 def reference_target() -> Target:
-    """Calls of every op, held against tests/reference."""
-    return Target("reference", [sys.executable, str(ROOT / "tools" / "fuzz.py")], kind="reference")
+    """Random calls of every op, compared with tests/reference."""
+    return Target("reference", [sys.executable, str(Path(__file__).with_name("random_calls.py"))], kind="reference")

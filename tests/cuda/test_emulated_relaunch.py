@@ -1,0 +1,76 @@
+"""Launches that are queued again with other memory use that memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import emulated_call
+import pytest
+import torch
+from cpu_comparison import agree
+from emulated_call import emulate, on_cpu, same_bits
+from emulated_device import HostDevice
+from torch import Tensor
+
+SIZE, ROWS = 300, 40
+
+
+@pytest.fixture(autouse=True)
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All calls of a test are on the same device."""
+    device = HostDevice()
+    monkeypatch.setattr(emulated_call, "HostDevice", lambda seed: device)
+
+
+def check(op: str, **given: Any) -> None:
+    for got, expected in zip(emulate(op, given), on_cpu(op, given), strict=True):
+        assert same_bits(got, expected)
+
+
+def lists(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, segments, and a buffer that holds both, overlapping."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, ROWS, (SIZE,), generator=draw)
+    return ids, torch.randint(0, ROWS, (SIZE,), generator=draw), torch.randint(0, ROWS, (SIZE + 8,), generator=draw)
+
+
+def test_inputs_that_share_memory() -> None:
+    """The first call has one list twice, the second two lists, the third two that overlap, and all over again."""
+    grad = torch.randn((ROWS, 4), generator=torch.Generator().manual_seed(1))
+    for op in ("SparseSegmentSumGrad", "SparseSegmentMeanGrad"):
+        for seed in range(2):
+            ids, segments, both = lists(seed)
+            for pair in ((ids, ids), (ids, segments), (both[:-8], both[8:]), (segments, ids), (both[8:], both[:-8])):
+                check(op, grad=grad, indices=pair[0], segment_ids=pair[1], output_dim0=ROWS)
+
+
+def test_plans_that_share_memory() -> None:
+    """Arrays of a plan that are one, then two."""
+    grad = torch.randn((ROWS, 4), generator=torch.Generator().manual_seed(1))
+    every, counts = torch.arange(ROWS), torch.ones(ROWS, dtype=torch.int64)
+    for op in ("PlannedSparseSegmentMeanGrad", "PlannedSparseSegmentMeanGradV2"):
+        for rows, starts, segments in (
+            (every, every, every),
+            (every * 2, every, every.flip(0)),
+            (every, every.clone(), every),
+            (every * 3, every.clone(), every.clone()),
+        ):
+            plan = {"rows": rows, "starts": starts, "segments": segments, "positions": every, "counts": counts}
+            check(op, grad=grad, **plan, num_rows=3 * ROWS)
+
+
+@pytest.mark.parametrize("order", ["sequential", "blocked"])
+@pytest.mark.parametrize("op", ["PlannedSparseSegmentSumGrad", "PlannedSparseSegmentSqrtNGradV2"])
+def test_plans_again(op: str, order: str) -> None:
+    """Several plans of one shape, of which one is none: it is refused, and the next one is as good as ever."""
+    starts, size = torch.tensor([0, 70, 71, 2000]), 2100
+    for turn in range(4):
+        draw = torch.Generator().manual_seed(turn)
+        segments = torch.randint(0, 9, (size,), generator=draw)
+        plan = {
+            "rows": torch.randperm(20, generator=draw)[:4].sort().values, "starts": starts + 0, "segments": segments,
+            "positions": torch.arange(size), "counts": segments.bincount(minlength=9), "num_rows": 20,
+        }  # fmt: skip
+        if turn == 2:
+            segments[1500] = 9
+        agree(op, grad=torch.randn((9, 3), generator=draw), **plan, attrs={"order": order})

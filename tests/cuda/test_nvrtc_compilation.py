@@ -1,0 +1,38 @@
+"""Every kernel compiles for the oldest and the newest supported architecture; NVRTC needs no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from rowgrad.cuda import run  # noqa: F401  (registers every kernel)
+from rowgrad.cuda.driver import compile_unit, nvrtc, unit_of
+from rowgrad.cuda.kernel import KERNELS
+from rowgrad.errors import UnimplementedError
+
+ARCHITECTURES = ("sm_80", "sm_90")
+
+
+def compiled(name: str, form: tuple[str, ...], architecture: str) -> bytes:
+    kernel = KERNELS[name]
+    return compile_unit(nvrtc()[0], unit_of(kernel, form), architecture)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_one_variant_of_each_kernel(name: str) -> None:
+    for architecture, form in zip(ARCHITECTURES, (KERNELS[name].forms[0], KERNELS[name].forms[-1]), strict=True):
+        assert compiled(name, form, architecture).startswith(b"\x7fELF")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_all_variants(name: str) -> None:
+    for architecture in ARCHITECTURES:
+        for form in KERNELS[name].forms:
+            assert compiled(name, form, architecture).startswith(b"\x7fELF"), form
+
+
+def test_compiler_errors_are_raised() -> None:
+    with pytest.raises(UnimplementedError, match="undefined"):
+        compile_unit(nvrtc()[0], '#include "device.cuh"\nint x = no_such_name;\n', "sm_90")

@@ -1,0 +1,46 @@
+"""Blocks that do not fit together raise an error that names the place when the page is built."""
+
+from __future__ import annotations
+
+import pytest
+
+from rowgrad.graph.page import Block, End, Page, PageError
+from rowgrad.graph.page_builder import arriving, build, check
+
+ONE = Block("c", "Const", {"val": [1.0, 2.0]})
+BOTH = Block("l", "InputList", wires={"outputlist": [End("c", "output"), End("c", "output")]})
+
+
+def reading(*ends: End) -> Page:
+    """A page whose last block reads what is asked for."""
+    return Page("p", [ONE, BOTH, Block("n", "Identity", wires={"input": [*ends]})])
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (End("x", "output"), "there is no block 'x'"),
+        (End("cc", "output"), "there is no block 'cc'; did you mean 'c'?"),
+        (End("c", "out"), "c (Const) has no output 'out'; it has output"),
+        (End("c", "output", 0), "c.output is no list; write it without [0]"),
+        (End("l", "output", 2), "l.output[2] is not there: l.output has 2 entries"),
+    ],
+)
+def test_wires_from_nowhere(end: End, words: str) -> None:
+    page = reading(end)
+    assert [(name, str(error)) for name, error in check(page).errors.items()] == [("n", f"n.input: {words}")]
+    with pytest.raises(PageError) as raised:
+        build(page)
+    assert raised.value.place == "n.input"
+
+
+def test_two_blocks_of_one_id() -> None:
+    with pytest.raises(PageError, match=r"^c: two blocks have this id$"):
+        check(Page("p", [ONE, BOTH, ONE]))
+
+
+def test_wires_from_missing_ends_carry_nothing() -> None:
+    graph = build(reading(End("l", "output", 1))).graph
+    assert arriving(graph, End("l", "output", 1)) is arriving(graph, End("l", "output"))[1]
+    for end in (End("l", "output", 2), End("c", "output", 0), End("c", "out"), End("x", "output")):
+        assert arriving(graph, end) is None

@@ -1,0 +1,211 @@
+"""enuSpace files that an import rejects with the place of the error; damaged files are read or rejected."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from enuspace_files import SAMPLES, Blocks, Drawn, Pin, stand_ins, svg, task
+
+from rowgrad._catalog.spec import CATALOG
+from rowgrad.graph.enuspace import Imported, read_enuspace
+from rowgrad.graph.enuspace.blocks import to_page
+from rowgrad.graph.enuspace.drawing import DataFile, Drawing, DrawnBlock, DrawnEnd, DrawnWire, Report
+from rowgrad.graph.page import PageError
+
+CONST = Drawn("Const", {"val": Pin("double", "", [1])})
+
+
+@pytest.fixture(autouse=True)
+def _catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, op in stand_ins().items():
+        monkeypatch.setitem(CATALOG, name, op)
+
+
+def read(folder: Path, text: str, name: str = "page.svg") -> Imported:
+    (folder / name).write_text(text, encoding="utf-16")
+    return read_enuspace(folder / name)
+
+
+def text(elements: str) -> Pin:
+    return Pin(elements=elements)
+
+
+def const(pin: Pin) -> str:
+    return svg({"A": Drawn("Const", {"val": pin})}, [])
+
+
+VARIABLE: Blocks = {"A": Drawn("Variable", {"shape": text("{2,2}"), "initvalues": text("{1,2,3}")})}
+TASK = task({"A": CONST}, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("", "neither a page"),
+        ("hello", "neither a page"),
+        ("[1]", "neither a page"),
+        ("{", "is no JSON"),
+        ("{}", "page.svg: 'object' is missing"),
+        ('{"object": 3}', "'object' is no list"),
+        ('{"object": [3]}', r"object\[0\]: an object should be here"),
+        ('{"object": [' + "[" * 50_000, "is no JSON"),
+        (TASK.replace('"id"', '"ID"'), r"object\[0\]: 'id' is missing"),
+        (TASK.replace('"A"', "5"), "'id' is no text"),
+        (TASK.replace('"A"', '"\\ud800"'), "half a character"),
+        (TASK.replace('"pin-shape"', '"shape"'), r"object\[0\].input\[0\]: 'pin-shape' is missing"),
+        (TASK.replace('"text"', '"binary"'), "'pin-binary-pos' is missing"),
+        ("<svg>", "is no XML"),
+        ("<a/>", "should be svg"),
+        ('<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "<!DOCTYPE: such declarations"),
+        ("<svg>&unknown;</svg>", "is no XML"),
+        (svg({"A": CONST}, []).replace("#Const", ""), "A: a block that does not say of which kind"),
+        (svg({"A": CONST}, []).replace("value=", "worth="), "A.val: value is missing"),
+        (svg({"A": CONST}, []).replace("type=\"double\"", ""), "A.val: type is missing"),
+        ('<!-- --><!DOCTYPE svg><svg><!-- --></svg>', "<!DOCTYPE: such declarations"),
+        ('<?a <!-- ?><!DOCTYPE svg [<!ENTITY a "b">]><!-- --><svg>&a;</svg>', "<!DOCTYPE: such declarations"),
+        ('<!DOC<?xml a?>TYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "is no XML"),
+        ('<svg><!ENTITY a "b"></svg>', "is no XML"),
+        ("<svg><!-- <!DOCTYPE svg></svg>", "is no XML"),
+        (svg({"A": CONST}, [("A", "output", "A", "val")]).replace("to-id", "two-id"), "to-id is missing"),
+        (svg({"": CONST}, []), "a block has no id"),
+        (svg({"A": CONST, "B": CONST}, []).replace('"B"', '"A"'), "page.svg: two blocks have the id 'A'"),
+        (const(Pin("double", "[2]", [1, 2, 3])), r"A.val: the shape \[2\] has 2 elements, and 3 are given"),
+        (const(Pin("double", "[2]", "")), r"A.val: the shape \[2\] has 2 elements, and 0 are given"),
+        (const(Pin("double", "[9]", "{1,0,0...}")), "A.val: the text is cut short"),
+        (const(Pin("double", "[2]", ["1", "x"])), "A.val: 'x' at character 4 is no float64"),
+        (const(Pin("double", "[2]", "1;x")), "A.val: 'x' at element 1 is no float64"),
+        (const(Pin("int", "", ["3000000000"])), "A.val: '3000000000' .* is not in .*2147483647"),
+        (const(Pin("double", "[two]", [1])), r"A.val: '\[two\]' is no shape"),
+        (const(Pin("double", "[-1]", [1])), "A.val: .* leaves a dimension open"),
+        (const(Pin("colour", "", [1])), "A.val: 'colour' is no type of a pin"),
+        (const(Pin("double", "[0][99999999999999999][99999999999999999]", [])), "A.val: the shape .* is none"),
+        (const(Pin("double", "[99999999999999999]", dat=0)), "A.val: needs 799999999999999992 bytes from byte 0"),
+        (const(Pin("int", "[2]", dat=96)), r"A.val: needs 8 bytes from byte 96 on of page.dat, which has 100"),
+        (const(Pin("bool", "[2]", dat=0)), "A.val: elements of type 'bool' are in no .dat file"),
+        (const(Pin("int", "[2]", dat=-1)), "A.val: '-1' is no place in a file"),
+        (svg(VARIABLE, []), r"A.initvalues: the shape \[2, 2\] has 4 elements, and 3 are given"),
+        (svg({"A": Drawn("Placeholder", {"dtype": text("DT_WHAT")})}, []), "A.dtype: 'DT_WHAT' is no dtype"),
+        (svg({"A": Drawn("MatMul", {"attrs": text("transpose_a_ = maybe;")})}, []), "A.attrs: 'maybe' .* is no bool"),
+        (svg({"A": Drawn("MatMul", {"attrs": text("transpose_a_")})}, []), "A.attrs: .* is no attribute"),
+        (svg({"A": Drawn("Mean", {"axis": text("{0,{1}}")})}, []), "A.axis: braces beside values, at character 4"),
+    ],
+)  # fmt: skip
+def test_rejected_files(written: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "page.dat").write_bytes(bytes(100))
+    with pytest.raises(PageError, match=message) as caught:
+        read(tmp_path, written)
+    assert caught.value.place.startswith("page.svg")
+
+
+def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(PageError, match=r"gone.svg: cannot be read: No such file"):
+        read_enuspace(tmp_path / "gone.svg")
+    with pytest.raises(PageError, match=r"needs 800 bytes from byte 8 on of page.dat, which cannot be read"):
+        read(tmp_path, const(Pin("double", "[100]", dat=8)))
+    for raw in (b"\xff\xfe<\0\0", b"<\xff", b"\xff\xfe\x00\xd8"):
+        (tmp_path / "page.svg").write_bytes(raw)
+        with pytest.raises(PageError, match="this is no text in UTF"):
+            read_enuspace(tmp_path / "page.svg")
+
+
+def mutated(raw: bytes, rng: random.Random) -> bytes:
+    """A few bytes, characters or lines changed, dropped, doubled or moved; or the end cut off."""
+    kind = rng.randrange(4)
+    if kind == 0:
+        some = bytearray(raw)
+        for _ in range(rng.randint(1, 4)):
+            some[rng.randrange(len(some))] = rng.randrange(256)
+        return bytes(some)
+    if kind == 1:
+        return raw[: rng.randrange(len(raw))]
+    parts = raw.decode("utf-16").splitlines(keepends=True) if kind == 2 else list(raw.decode("utf-16"))
+    for _ in range(rng.randint(1, 4)):
+        at, other = rng.randrange(len(parts)), rng.randrange(len(parts))
+        parts[at : at + 1] = rng.choice([[], [parts[at]] * 2, [parts[other]], [rng.choice('{}[]";#<>&,.-0é')]])
+    return "".join(parts).encode("utf-16")
+
+
+def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    originals = [p.read_bytes() for p in sorted(SAMPLES.iterdir())]
+    began = time.process_time()  # of this process: others may have the processor meanwhile
+    refused = 0
+    for number in range(2000):
+        path = tmp_path / "page.svg"
+        path.write_bytes(mutated(originals[number % len(originals)], rng))
+        try:
+            read_enuspace(path)
+        except PageError:
+            refused += 1
+    assert time.process_time() - began < 10
+    assert 200 < refused < 1800  # both happen
+
+
+# -- blocks that are not recognised --------------------------------------------------------------------------------
+
+
+def test_a_file_without_any_readable_block_is_an_error(tmp_path: Path) -> None:
+    """An empty page from a file full of blocks would look like a successful import."""
+    page = svg({"A": CONST, "B": CONST}, [])
+    with pytest.raises(PageError, match=r"none of its 2 blocks can be imported: 'Const' as use of type 'keras' x2"):
+        read(tmp_path, page.replace('type="tensorflow"', 'type="keras"'))
+    with pytest.raises(PageError, match="'Const' as use of type 'none' x2"):
+        read(tmp_path, page.replace('type="tensorflow"', ""))
+    with pytest.raises(PageError, match="none of its 2 blocks can be imported: 'Nonsense' x2"):
+        read(tmp_path, page.replace("#Const", "#Nonsense"))
+    with pytest.raises(PageError, match="none of its 1 blocks can be imported: 'Nonsense' x1"):
+        read(tmp_path, TASK.replace("#Const", "#Nonsense"))
+    inside = '<defs><use id="Z" type="tensorflow" href="#Const"/></defs>'
+    with pytest.raises(PageError, match="'Const' in defs or symbol x1"):
+        read(tmp_path, svg({}, [], inside=inside))
+
+
+def test_files_without_blocks_are_empty_pages(tmp_path: Path) -> None:
+    shown = '<use id="T" type="trend"/><text>hello</text>'
+    assert read(tmp_path, svg({}, [], inside=shown)).page.blocks == []
+    assert read(tmp_path, '{"object": []}').page.blocks == []
+
+
+def test_blocks_of_the_second_plugin_are_read_like_those_of_the_first(tmp_path: Path) -> None:
+    blocks = {"A": CONST, "B": CONST, "C": Drawn("Add", {"x": Pin(), "y": Pin()}, ("z",))}
+    wires = [("A", "output", "C", "x"), ("B", "output", "C", "y")]
+    page = svg(blocks, wires)
+    kinds = ("tensorflow", "enu_tensorflow2_0")
+    first, second = (read(tmp_path, page.replace('"tensorflow"', f'"{kind}"')) for kind in kinds)
+    assert [(b.id, b.op, b.wires, b.at) for b in first.page] == [(b.id, b.op, b.wires, b.at) for b in second.page]
+    assert len(second.page.blocks) == 3
+    assert first.report == second.report
+    (extra,) = read(tmp_path, svg(blocks, wires, inside='<use id="Z" type="keras" href="#Add"/>')).report[:1]
+    assert str(extra) == "warning: 1 of 4 blocks are left out: 'Add' as use of type 'keras' x1"
+
+
+def test_the_import_of_unknown_blocks_grows_with_their_number(tmp_path: Path) -> None:
+    """Twice the blocks and wires take about twice the comparisons, whatever the ids are."""
+
+    class Counted(str):
+        seen = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.seen += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    def work(many: int) -> int:
+        ids = [Counted(f"\u00c4{chr(0x4E00 + k)}") for k in range(many)]
+        blocks = [DrawnBlock(name, "Nonsense", []) for name in ids]
+        wires = [DrawnWire(DrawnEnd(name, "output"), DrawnEnd(name, "x")) for name in ids]
+        drawing = Drawing([*blocks, DrawnBlock("A", "Const", [])], wires)
+        Counted.seen = 0
+        to_page("p", drawing, DataFile(tmp_path / "none.dat"), Report())
+        return Counted.seen
+
+    assert work(400) < 3 * work(200) + 100
+
+
+def test_a_task_with_a_long_integer(tmp_path: Path) -> None:
+    with pytest.raises(PageError, match=r"this is no JSON: an integer of 5000 characters$"):
+        read(tmp_path, '{"object": [' + "9" * 5000 + "]}", "task.json")

@@ -1,0 +1,426 @@
+"""Gradients as blocks of a page: the bits of AddSymbolicGradients, unused ids, free places on the page."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from page_samples import same, same_blocks
+
+from dense_op_calls import CALLS, inputs_of
+from rowgrad._catalog.spec import CATALOG, Op, find_op
+from rowgrad.errors import OpError
+from rowgrad.graph import (
+    AddSymbolicGradients,
+    Block,
+    ClientSession,
+    Const,
+    End,
+    Page,
+    PageError,
+    Scope,
+    build,
+    check,
+    dumps,
+    load,
+    loads,
+    ops,
+    page_of,
+)
+from rowgrad.graph.nodes import Output
+from rowgrad.graph.wiring import gradient_blocks
+
+PAGES = sorted((Path(__file__).parents[2] / "examples" / "pages").glob("*.json"))
+KERNEL_CALLS = [
+    pytest.param(op, {}, id=op.name) for op in CATALOG.values() if op.layer == "kernel" and op.adjoint is not None
+]
+RNG = np.random.default_rng(5)
+
+
+def ends(*texts: str) -> list[End]:
+    return [End.parse(t) for t in texts]
+
+
+def flipped(page: Page, outputs: list[End], inputs: list[End]) -> tuple[Page, list[End]]:
+    """The page with its gradients, of which everything that can be said without running it has been said."""
+    before = copy.deepcopy(page)
+    blocks, found = gradient_blocks(page, outputs, inputs)
+    assert same_blocks(page, before)
+    assert len(found) == len(inputs)
+    larger = loads(dumps(Page(page.name, [*page.blocks, *blocks], page.notes)))
+    assert isinstance(larger, Page)
+    assert set(check(larger).errors) == set(check(page).errors)
+    assert len({b.id for b in larger.blocks}) == len(larger.blocks)
+    stand_apart(page, blocks)
+    return larger, found
+
+
+def stand_apart(page: Page, blocks: list[Block]) -> None:
+    """No new block covers another block, as an editor draws them."""
+    boxes = []
+    placed = [b for b in page.blocks if b.at is not None]
+    for block in [*placed, *blocks]:
+        assert block.at is not None
+        op = find_op(block.op)
+        assert op is not None
+        height = 40 + 22 * max(len(op.inputs), len(op.outputs))
+        boxes.append((*block.at, block.at[0] + 200, block.at[1] + height, block))
+    for k, (left, top, right, bottom, block) in enumerate(boxes):
+        for left_, top_, right_, bottom_, other in boxes[max(k + 1, len(placed)) :]:
+            assert right <= left_ or right_ <= left or bottom <= top_ or bottom_ <= top, (block.id, other.id)
+
+
+def values(page: Page, outputs: list[End], inputs: list[End], found: list[End], feeds: Any = None) -> tuple[Any, Any]:
+    """The gradients by AddSymbolicGradients and by the blocks, of one run."""
+    scope = check(page).scope
+    pins = [[_pin(scope, e) for e in some] for some in (outputs, inputs)]
+    expected = AddSymbolicGradients(scope, *pins).pins["grad_outputs"]
+    given = dict(feeds or {})
+    for block in scope.graph.sessions.values():
+        given |= {f.placeholder: f.value for f in block.feeds}
+    result = ClientSession(scope).run([expected, [_pin(scope, e) for e in found]], given)
+    return result[0], result[1]
+
+
+def _pin(scope: Scope, end: End) -> Any:
+    value = scope.graph.blocks[end.block].pins[end.pin]
+    return value if end.index is None else value[end.index]
+
+
+def agree(page: Page, outputs: list[End], inputs: list[End], feeds: Any = None) -> tuple[Page, list[End]]:
+    larger, found = flipped(page, outputs, inputs)
+    assert all(b.op != "AddSymbolicGradients" for b in larger.blocks[len(page.blocks) :])
+    by_block, by_blocks = values(larger, outputs, inputs, found, feeds)
+    assert len(by_block) == len(inputs)
+    assert same(by_block, by_blocks)
+    return larger, found
+
+
+def has_gradients(scope: Scope, outputs: list[Output], inputs: list[Output]) -> bool:
+    try:
+        AddSymbolicGradients(Scope(scope.graph), outputs, inputs)
+    except OpError as error:
+        if "no gradient flows" not in error.message:
+            raise
+        return False
+    return True
+
+
+def paths(page: Page) -> Iterator[tuple[End, End]]:
+    """Every pin of the page with another pin for which it has a gradient."""
+    scope = check(page).scope
+    floats = [
+        (end, value)
+        for value, end in scope.graph.ends.items()
+        if isinstance(value, Output) and value.dtype.startswith(("float", "complex", "bfloat"))
+    ]
+    for end, output in floats:
+        for start, source in floats:
+            if end != start and has_gradients(scope, [output], [source]):
+                yield end, start
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_examples(path: Path) -> None:
+    page = load(path)
+    assert isinstance(page, Page)
+    for end, found in itertools.groupby(paths(page), lambda path: path[0]):
+        starts = [start for _, start in found]
+        agree(page, [end], starts)
+        agree(page, [end], starts[:1])
+
+
+def test_the_examples_have_paths() -> None:
+    pages = [load(p) for p in PAGES]
+    assert sum(any(paths(page)) for page in pages if isinstance(page, Page)) > 15
+
+
+def made(build_it: Any) -> Page:
+    root = Scope.new_root_scope("made")
+    build_it(root)
+    return page_of(root)
+
+
+def floats(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RNG.normal(size=shape).astype(dtype)
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_segments(kind: str, rows: bool) -> None:
+    def graph(root: Scope) -> None:
+        table = ops.Variable(root.with_op_name("table"), floats(5, 3))
+        op = getattr(ops, f"SparseSegment{kind}")
+        bags = op(root.with_op_name("bags"), table, [4, 0, 4, 2], [0, 0, 1, 3], sparse_gradient=rows)
+        ops.L2Loss(root.with_op_name("loss"), bags)
+
+    page = made(graph)
+    larger, found = agree(page, ends("loss.output"), ends("table.ref"))
+    assert found[0].block == "d_table_ref"
+    # The gradient of the gradient, of blocks this time.
+    agree(larger, found, ends("table.ref"))
+
+
+@pytest.mark.parametrize(("op", "way"), [*CALLS, *KERNEL_CALLS])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_every_op(op: Op, way: dict[str, Any], is_open: bool) -> None:
+    """The whole catalogue, once and twice: sizes that are known, and sizes that only a run knows."""
+    if is_open and op.name == "Squeeze" and way:
+        pytest.skip("it has to be told which sizes are 1")
+    root = Scope.new_root_scope("made")
+    feeds: dict[str, Any] = {}
+    inputs: list[End] = []
+
+    def source(name: str, value: Any) -> Any:
+        inputs.append(End(name, "output"))
+        if not is_open:
+            return Const(root.with_op_name(name), value)
+        feeds[name] = value
+        shape = [-1] * np.ndim(value)
+        return ops.Placeholder(root.with_op_name(name), dtype=str(np.asarray(value).dtype), shape=shape)
+
+    given = inputs_of(op, way)
+    for name in op.differentiable:
+        value = given[name]
+        items = [source(f"{name}{k}", v) for k, v in enumerate(value)] if isinstance(value, list) else None
+        given[name] = source(f"in_{name}", value) if items is None else items
+    it = ops.function_of(op.name)(root.with_op_name("it"), **given)
+    outputs = []
+    for pin, value in it.pins.items():
+        if value.dtype == "float64":
+            ops.Sin(root.with_op_name(f"sin_{pin}"), value)
+            outputs.append(End(f"sin_{pin}", "y"))
+    page = page_of(root)
+    larger, found = agree(page, outputs, inputs, feeds)
+    scope = build(larger)
+    if has_gradients(scope, [_pin(scope, e) for e in found], [_pin(scope, e) for e in inputs]):
+        agree(larger, found, inputs, feeds)
+
+
+def test_empty_rows_slices_and_sums() -> None:
+    def graph(root: Scope) -> None:
+        a = Const(root.with_op_name("a"), floats(3, dtype="float64"))
+        b = Const(root.with_op_name("b"), floats(2, dtype="float64"))
+        default = Const(root.with_op_name("default"), np.float64(7))
+        filled = ops.SparseFillEmptyRows(root.with_op_name("filled"), [[0, 0], [2, 1], [2, 2]], a, [4, 3], default)
+        part = ops.SparseSlice(
+            root.with_op_name("part"), filled.output_indices, filled.output_values, [4, 3], [1, 0], [3, 2]
+        )
+        total = ops.SparseAdd(
+            root.with_op_name("total"),
+            part.output_indices, part.output_values, part.output_shape, [[0, 0], [1, 1]], b, [3, 2], 0.0,
+        )  # fmt: skip
+        ops.L2Loss(root.with_op_name("loss"), total.sum_values)
+
+    page = made(graph)
+    larger, found = agree(page, ends("loss.output"), ends("a.output", "b.output", "default.output"))
+    agree(larger, found[:1], ends("a.output", "b.output"))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("max_norm", [0.0, 1.5])
+def test_lookups(weighted: bool, safe: bool, combiner: str, max_norm: float) -> None:
+    """What a lookup works out on the way has no pins; it is worked out again by blocks."""
+
+    def graph(root: Scope) -> None:
+        table = ops.Variable(root.with_op_name("table"), floats(5, 3))
+        weights = Const(root.with_op_name("weights"), np.abs(floats(3)))
+        ids = ops.SparseTensor(root.with_op_name("ids"), [[0, 0], [0, 1], [2, 0]], np.array([4, 1, 4]), [3, 2])
+        op = ops.SafeEmbeddingLookupSparse if safe else ops.EmbeddingLookupSparse
+        more = {"weights": weights} if weighted else {}
+        found = op(root.with_op_name("found"), table, ids.tensor, combiner=combiner, max_norm=max_norm, **more)
+        ops.L2Loss(root.with_op_name("loss"), ops.Exp(root.with_op_name("exp"), found))
+
+    page = made(graph)
+    agree(page, ends("loss.output"), ends("table.ref", *(["weights.output"] if weighted else [])))
+
+
+def test_a_net_with_open_sizes_and_second_order() -> None:
+    def graph(root: Scope) -> None:
+        x = ops.Placeholder(root.with_op_name("x"), dtype="float32", shape=[-1, 4])
+        w = ops.Variable(root.with_op_name("w"), floats(4, 3))
+        b = ops.Variable(root.with_op_name("b"), floats(3))
+        h = ops.Tanh(root.with_op_name("h"), ops.Add(root.with_op_name("sum"), ops.MatMul(root, x, w), b))
+        ops.Mean(root.with_op_name("loss"), ops.Square(root.with_op_name("square"), h), [0, 1])
+
+    page = made(graph)
+    feeds = {"x": floats(6, 4)}
+    larger, found = agree(page, ends("loss.output"), ends("w.ref", "b.ref", "x.output"), feeds)
+    assert [e.block for e in found] == ["d_w_ref", "d_b_ref", "d_x_output"]
+    largest, second = agree(larger, found[:2], ends("w.ref", "x.output"), feeds)
+    assert [e.block for e in second] == ["d_w_ref_2", "d_x_output_2"]
+    agree(largest, second[:1], ends("w.ref"), feeds)
+
+
+def test_nothing_is_known_of_the_rank() -> None:
+    def graph(root: Scope) -> None:
+        x = ops.Placeholder(root.with_op_name("x"), dtype="float64")
+        ops.Mul(root.with_op_name("y"), ops.Sin(root.with_op_name("sin"), x), x)
+
+    page = made(graph)
+    larger, found = agree(page, ends("y.z"), ends("x.output"), {"x": floats(2, 3, dtype="float64")})
+    agree(larger, found, ends("x.output"), {"x": floats(5, dtype="float64")})
+
+
+def test_several_outputs_and_one_input_twice() -> None:
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(3))
+        ops.Square(root.with_op_name("a"), w)
+        ops.Exp(root.with_op_name("b"), w)
+
+    page = made(graph)
+    agree(page, ends("a.y", "b.y"), ends("w.ref", "w.ref", "a.y"))
+    agree(page, ends("a.y"), ends("a.y"))
+
+
+def test_gradients_of_gradient_blocks_on_the_page() -> None:
+    """The inside of an AddSymbolicGradients block of the page becomes blocks as well."""
+
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(3, 2))
+        y = ops.MatMul(root.with_op_name("y"), w, w, transpose_b=True)
+        cube = ops.Mul(root.with_op_name("cube"), y, ops.Sigmoid(root.with_op_name("s"), y))
+        AddSymbolicGradients(root.with_op_name("G"), [cube], [w, y])
+
+    agree(made(graph), ends("G.grad_outputs[0]"), ends("w.ref", "G.grad_outputs[1]"))
+
+
+def test_lists_of_wires_and_arrays() -> None:
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(2, 2))
+        many = ops.Concat(root.with_op_name("many"), [w, floats(1, 2), w], 0)
+        ops.Mul(root.with_op_name("y"), many, many)
+
+    page = made(graph)
+    larger, found = agree(page, ends("y.z"), ends("w.ref"))
+    agree(larger, found, ends("w.ref"))
+
+
+def test_random_numbers_are_drawn_once() -> None:
+    def graph(root: Scope) -> None:
+        noise = ops.RandomNormal(root.with_op_name("noise"), [3], seed=1)
+        w = ops.Variable(root.with_op_name("w"), floats(3))
+        ops.Mul(root.with_op_name("y"), ops.Mul(root.with_op_name("wn"), w, noise), w)
+
+    larger, _ = agree(made(graph), ends("y.z"), ends("w.ref"))
+    assert sum(b.op == "RandomNormal" for b in larger.blocks) == 1
+
+
+def test_ids_are_free() -> None:
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(3))
+        ops.Square(root.with_op_name("d_w_ref"), w)
+        ops.Exp(root.with_op_name("full_like"), w)
+        ops.Exp(root.with_op_name("gradients"), w)
+
+    page = made(graph)
+    _, found = agree(page, ends("d_w_ref.y"), ends("w.ref"))
+    assert found[0].block == "d_w_ref_2"
+
+
+def test_a_block_that_gives_two_gradients_is_called_by_its_op() -> None:
+    page = load(PAGES[0].parent / "10_sparse_add.json")
+    assert isinstance(page, Page)
+    scope = build(page)
+    (add,) = [n for n in scope.graph.nodes if n.op.name == "SparseAdd"]
+    both = [scope.graph.ends.get(add.inputs[k]) for k in (1, 4)]
+    assert None not in both
+    _, found = gradient_blocks(page, ends(f"{add.name}.sum_values"), both)  # type: ignore[arg-type]
+    assert [e.pin for e in found] == ["a_val_grad", "b_val_grad"]
+    assert found[0].block == found[1].block == "sparse_add_grad"
+
+
+def test_places_follow_the_page() -> None:
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(3))
+        ops.Square(root.with_op_name("y"), w)
+
+    page = made(graph)
+    page["w"].at, page["y"].at = (-900.0, 40.0), (1200.0, -300.0)
+    blocks, _ = gradient_blocks(page, ends("y.y"), ends("w.ref"))
+    assert all(b.at is not None and b.at[0] >= 1400.0 and b.at[1] >= -300.0 for b in blocks)
+    columns = {b.id: b.at for b in blocks}
+    for block in blocks:
+        for end in block.wires.values():
+            if end[0].block in columns:
+                assert columns[end[0].block][0] < columns[block.id][0]  # type: ignore[index]
+
+
+@pytest.fixture
+def small() -> Page:
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(3))
+        ops.Square(root.with_op_name("y"), w)
+        ops.Variable(root.with_op_name("n"), np.arange(3))
+        ops.Variable(root.with_op_name("alone"), floats(3))
+        ops.InputList(root.with_op_name("list"), [w, w])
+
+    page = made(graph)
+    page.blocks.append(Block("wrong", "MatMul", wires={"a": [End("w", "ref")], "b": [End("w", "ref")]}))
+    page.blocks.append(Block("after", "Square", wires={"x": [End("wrong", "product")]}))
+    return page
+
+
+@pytest.mark.parametrize(
+    ("output", "given", "words"),
+    [
+        ("y.y", "alone.ref", "alone.ref: no gradient flows to it from y.y"),
+        ("y.y", "n.ref", "int64"),
+        ("n.ref", "w.ref", "int64"),
+        ("z.y", "w.ref", "z.y: there is no block 'z'"),
+        ("yy.y", "w.ref", "did you mean 'y'"),
+        ("y.x", "w.ref", "y (Square) has no output 'x'; it has y"),
+        ("y.y", "list.output", "list of 2; name one entry"),
+        ("y.y", "list.output[2]", "has 2 entries"),
+        ("y.y[0]", "w.ref", "is no list"),
+        ("wrong.product", "w.ref", "a must"),
+        ("after.y", "w.ref", "after: it waits"),
+    ],
+)
+def test_refusals(small: Page, output: str, given: str, words: str) -> None:
+    with pytest.raises(OpError) as error:
+        gradient_blocks(small, ends(output), ends(given))
+    assert words in str(error.value)
+
+
+def test_a_wrong_block_elsewhere_does_not_matter(small: Page) -> None:
+    blocks, found = gradient_blocks(small, ends("y.y"), ends("w.ref"))
+    assert "wrong" in check(Page("p", [*small.blocks, *blocks])).errors
+    scope = check(Page("p", [*small.blocks, *blocks])).scope
+    session = ClientSession(scope)
+    assert same(session.run(f"{found[0]}"), 2 * session.variables["w"])
+
+
+def test_nothing_requested(small: Page) -> None:
+    for outputs, inputs in (([], ends("w.ref")), (ends("y.y"), [])):
+        with pytest.raises(OpError):
+            gradient_blocks(small, outputs, inputs)
+
+
+def test_what_cannot_be_a_block_is_left_to_one(small: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adjoint that reached for what only its own block keeps would be such; there is none, so one is pretended."""
+    from rowgrad.graph import wiring as flipping
+
+    def refuse(self: Any, node: Any) -> None:
+        raise flipping._NoBlock(node.name)
+
+    monkeypatch.setattr(flipping._Blocks, "_make", refuse)
+    blocks, found = gradient_blocks(small, ends("y.y"), ends("w.ref", "y.y"))
+    assert [b.op for b in blocks] == ["AddSymbolicGradients"]
+    assert [str(e) for e in found] == ["gradients.grad_outputs[0]", "gradients.grad_outputs[1]"]
+    larger = Page("p", [*small.blocks, *blocks])
+    by_block, by_blocks = values(larger, ends("y.y"), ends("w.ref", "y.y"), found)
+    assert same(by_block, by_blocks)
+
+
+def test_page_errors_say_where(small: Page) -> None:
+    with pytest.raises(PageError) as error:
+        gradient_blocks(small, ends("y.y"), ends("nothing.ref"))
+    assert error.value.place == "nothing.ref"

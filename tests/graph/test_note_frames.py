@@ -1,0 +1,98 @@
+"""Notes with a size are frames around blocks."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_samples import basic, loaded, loaded_file
+
+from rowgrad.graph.export.picture import to_svg
+from rowgrad.graph.export.script import to_python
+from rowgrad.graph.io import dumps, save
+from rowgrad.graph.page import Note, Page, PageError
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def framed() -> Page:
+    page = basic()
+    page.notes = [Note("inputs", (20.0, 10.0), (200.5, 180.0)), Note("plain", (5.0, 6.0))]
+    return page
+
+
+def test_a_frame_comes_back(tmp_path: Path) -> None:
+    page = framed()
+    assert loaded(dumps(page)).notes == page.notes
+    save(page, tmp_path / "p.json")
+    assert loaded_file(tmp_path / "p.json").notes == page.notes
+    assert dumps(page).splitlines()[-5:-2] == [
+        ' "notes": [',
+        '  {"text": "inputs", "at": [20, 10], "size": [200.5, 180]},',
+        '  {"text": "plain", "at": [5, 6]}',
+    ]
+
+
+def test_a_frame_needs_no_place() -> None:
+    tree = json.loads(dumps(framed()))
+    tree["notes"] = [{"text": "", "size": [1, 2]}]
+    assert loaded(json.dumps(tree)).notes == [Note("", (0.0, 0.0), (1.0, 2.0))]
+
+
+@pytest.mark.parametrize(
+    ("size", "place", "words"),
+    [
+        ([0, 3], "notes[0].size[0]", "must be above 0; got 0"),
+        ([3, -1.5], "notes[0].size[1]", "must be above 0; got -1.5"),
+        ([3], "notes[0].size", "must be [width, height]; got a list of 1"),
+        ({"w": 1}, "notes[0].size", "must be a list; got an object"),
+        ([3, True], "notes[0].size[1]", "must be a number; got true"),
+        ([10**400, 1], "notes[0].size[0]", "must be a number; got a number beyond float64"),
+    ],
+)
+def test_invalid_sizes(size: Any, place: str, words: str) -> None:
+    tree = json.loads(dumps(framed()))
+    tree["notes"][0]["size"] = size
+    with pytest.raises(PageError) as caught:
+        loaded(json.dumps(tree))
+    assert (caught.value.place, str(caught.value)) == (place, f"{place}: {words}")
+
+
+def test_such_sizes_are_not_written_either() -> None:
+    for size, place in (
+        ((1.0, 0.0), "notes[0].size[1]"),
+        ((float("inf"), 1.0), "notes[0].size[0]"),
+        ((1.0,), "notes[0].size"),
+    ):
+        with pytest.raises(PageError) as caught:
+            dumps(Page("p", notes=[Note("", size=size)]))  # type: ignore[arg-type]
+        assert caught.value.place == place
+
+
+def test_a_frame_is_drawn_behind_blocks() -> None:
+    page = framed()
+    page.notes[0].text = "in <puts>"
+    page.notes[0].size = (1900.0, 700.0)
+    root = ET.fromstring(to_svg(page))
+    parts = [part.tag.removeprefix(SVG) for part in root]
+    assert parts[:3] == ["title", "rect", "text"]
+    rect, text = root[1], root[2]
+    assert [rect.get(k) for k in ("x", "y", "width", "height", "rx")] == ["20", "10", "1900", "700", "10"]
+    assert "".join(text.itertext()) == "in <puts>"
+    assert parts.index("path") > 1
+    assert parts.index("g") > 1
+    left, top, width, height = map(float, root.get("viewBox", "").split())
+    assert left <= 20
+    assert top <= 10
+    assert left + width == 20 + 1900 + 20
+    assert top + height == 10 + 700 + 20
+
+
+def test_a_script_is_the_same_with_and_without() -> None:
+    page = framed()
+    with_frame = to_python(page)
+    page.notes[0].size = None
+    assert to_python(page) == with_frame

@@ -1,0 +1,223 @@
+"""Run loops: steps, rates, pauses that preserve state, cancellation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rowgrad.graph import ClientSession, Loop, Scope, ops
+from rowgrad.graph.loop import SLOWEST, Tick
+
+
+def counter() -> tuple[ClientSession, object]:
+    root = Scope.new_root_scope()
+    return ClientSession(root), ops.AssignAdd(root, ops.Variable(root, 0), 1)
+
+
+def test_steps_and_progress() -> None:
+    session, step = counter()
+    seen = []
+    loop = Loop(
+        lambda feeds: session.run(step), steps=5, progress=lambda t: seen.append((t.step, t.steps, int(t.result)))
+    )
+    assert loop.run() == 5
+    assert seen == [(k, 5, k) for k in range(1, 6)]
+    assert loop.ended
+
+
+def test_batches_end_the_loop() -> None:
+    root = Scope.new_root_scope()
+    x = ops.Placeholder(root, dtype="int32", shape=[])
+    total = ops.AssignAdd(root, ops.Variable(root, 0), x)
+    session = ClientSession(root)
+    assert Loop(lambda feeds: session.run(total, feeds), feeds=({x: k} for k in (1, 2, 3))).run() == 6
+
+
+def test_pause_keeps_state_and_cancel_ends() -> None:
+    session, step = counter()
+    loop = Loop(lambda feeds: int(session.run(step)))
+    loop.pause()
+    loop.start()
+    time.sleep(0.05)
+    assert loop.done == 0
+    loop.step_on(3)
+    assert loop.wait_for_steps(3, 120)
+    time.sleep(0.05)
+    assert loop.done == 3
+    loop.resume()
+    assert loop.wait_for_steps(50, 120)
+    loop.pause()
+    paused_at = loop.done
+    time.sleep(0.05)
+    assert loop.done <= paused_at + 1  # the step in progress
+    loop.resume()
+    assert loop.wait_for_steps(paused_at + 10, 120)
+    loop.cancel()
+    assert loop.wait(120) == loop.done
+    assert session.run(step) == loop.done + 1
+
+
+def test_a_rate_is_kept() -> None:
+    session, step = counter()
+    began = time.perf_counter()
+    Loop(lambda feeds: session.run(step), steps=5, rate=50).run()
+    assert time.perf_counter() - began >= 4 / 50
+
+
+def test_errors_come_back() -> None:
+    def fail(feeds: object) -> None:
+        raise ValueError("no")
+
+    loop = Loop(fail, steps=2).start()
+    with pytest.raises(ValueError, match="no"):
+        loop.wait(120)
+    assert loop.ended
+
+
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
+    loop = Loop(lambda feeds: 7, steps=5, progress=lambda tick: 1 / 0)
+    if own_thread:
+        loop.start()
+    for _ in range(2):  # and no step is done when it is asked again
+        with pytest.raises(ZeroDivisionError):
+            loop.wait(120) if own_thread else loop.run()
+        assert loop.ended
+        assert (loop.done, loop.paused) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"steps": -1}, {"steps": 1.5}, {"steps": True}, {"rate": 0}, {"rate": float("inf")}, {"rate": 1e-300},
+     {"rate": float("nan")}, {"rate": True}, {"rate": 10**400}, {"rate": "5"}],
+    ids=lambda bad: str(bad)[:20],
+)  # fmt: skip
+def test_invalid_steps_and_rates(bad: Any) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Loop(int, **bad)
+
+
+def test_a_slow_loop_can_be_cancelled() -> None:
+    loop = Loop(lambda feeds: 1, rate=SLOWEST).start()
+    assert loop.wait_for_steps(1, 120)
+    loop.cancel()
+    assert loop.wait(120) == 1
+
+
+def test_a_pause_ends_run_and_run_goes_on() -> None:
+    def pause(tick: Tick) -> None:
+        if tick.step % 2:
+            loop.pause()
+
+    loop = Loop(lambda feeds: loop.done, steps=4, progress=pause)
+    assert [(loop.run(), loop.paused, loop.ended) for _ in range(4)] == [
+        (0, True, False), (2, True, False), (3, False, True), (3, False, True)
+    ]  # fmt: skip
+    loop = Loop(lambda feeds: loop.done)
+    loop.step_on(3)
+    assert (loop.run(), loop.paused) == (2, True)
+    loop.pause()
+    loop.cancel()
+    assert loop.ended
+    assert (loop.run(), loop.done) == (2, 3)
+
+
+def test_a_pause_from_elsewhere_ends_run_too() -> None:
+    loop = Loop(lambda feeds: 1, rate=SLOWEST)
+    other = threading.Thread(target=lambda: (loop.wait_for_steps(1, 120), loop.pause()))
+    other.start()
+    assert loop.run() == 1  # though it rests
+    assert loop.paused
+    other.join(120)
+
+
+def test_steps_one_by_one() -> None:
+    begun, go_on = Queue[int](), threading.Semaphore(0)
+    loop = Loop(lambda feeds: (begun.put(1), go_on.acquire(timeout=120))).start()
+    begun.get(timeout=120)
+    loop.pause()  # while a step is in progress
+    assert loop.done == 0
+    go_on.release()
+    assert loop.wait_for_steps(1, 120)
+    for more in range(1, 4):
+        loop.step_on()
+        begun.get(timeout=120)
+        go_on.release()
+        assert loop.wait_for_steps(1 + more, 120)
+    for bad in (0, -3, 1.5, True):
+        with pytest.raises(ValueError, match="n must be"):
+            loop.step_on(bad)
+    time.sleep(0.05)
+    assert begun.empty()
+    assert loop.done == 4
+    loop.cancel()
+    loop.wait(120)
+
+
+def test_a_running_loop_cannot_be_run_again() -> None:
+    loop = Loop(lambda feeds: 1).start()
+    for again in (loop.run, loop.start):
+        with pytest.raises(RuntimeError, match="this loop was started"):
+            again()
+    loop.cancel()
+    loop.wait(120)
+    seen: list[str] = []
+
+    def again_inside(feeds: object) -> None:
+        for again in (inner.run, inner.start, inner.wait, lambda: inner.wait_for_steps(1)):
+            with pytest.raises(RuntimeError, match=r"running already|cannot wait"):
+                again()
+            seen.append("refused")
+
+    inner = Loop(again_inside, steps=1)
+    inner.run()
+    assert len(seen) == 4
+
+
+def test_wait_for_a_run_in_another_thread() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    loop = Loop(lambda feeds: (begun.set(), go_on.wait(120))[1], steps=1)
+    other = threading.Thread(target=loop.run)
+    other.start()
+    assert begun.wait(120)
+    with pytest.raises(TimeoutError, match="at step 0"):
+        loop.wait(0.01)
+    go_on.set()
+    assert loop.wait(120) is True
+    other.join(120)
+
+
+def test_invalid_batch() -> None:
+    loop = Loop(lambda feeds: 1, feeds=[{}, None])
+    with pytest.raises(ValueError, match="batch 1 is None"):
+        loop.run()
+    assert (loop.done, loop.ended) == (1, True)
+
+
+def test_the_rhythm_begins_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, times = [0.0], list[float]()
+
+    def rest(self: Loop, due: float) -> None:
+        now[0] = max(now[0], due)
+
+    monkeypatch.setattr("rowgrad.graph.loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(Loop, "_rest", rest)
+
+    def pause(tick: Tick) -> None:
+        if tick.step == 1:
+            loop.pause()
+
+    loop = Loop(lambda feeds: times.append(now[0]), steps=4, rate=10, progress=pause)
+    loop.start()
+    while not loop.paused and not loop.ended:
+        time.sleep(0.001)
+    now[0] += 0.35
+    loop.resume()
+    loop.wait(120)
+    assert [after - before for before, after in pairwise(times[1:])] == [pytest.approx(0.1)] * 2

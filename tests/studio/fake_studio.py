@@ -1,0 +1,109 @@
+"""A fake studio with a few invented verbs behind the real server, in a separate process; see server_process.py."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.studio import verbs
+from rowgrad.studio.events import Hub
+from rowgrad.studio.limits import Limits
+from rowgrad.studio.verbs import Asked
+
+verbs._ROOMS = ()
+verbs.VERBS.clear()
+_gate = threading.Event()
+
+
+class FakeStudio:
+    """What the server knows of a studio, and no more."""
+
+    def __init__(self, project: Any = ".", without: Any = ()) -> None:
+        self.hub, self.pool = Hub(), SimpleNamespace()
+        self.folder, self.without = Path(project), tuple(without)
+
+    def close(self) -> None:
+        self.hub.close()
+        print("closed", file=sys.stderr, flush=True)
+
+
+@verbs.verb("echo")
+def echo(studio: Any, given: Asked) -> Any:
+    return dict(given.given)
+
+
+@verbs.verb("upload", takes_file=True)
+def upload(studio: Any, given: Asked) -> Any:
+    return {"name": given.text("name"), "bytes": len(given.body)}
+
+
+@verbs.verb("sleep")
+def sleep(studio: Any, given: Asked) -> Any:
+    time.sleep(given.number("seconds", 0, 60))
+    return {}
+
+
+@verbs.verb("gate")
+def gate(studio: Any, given: Asked) -> Any:
+    """Waits until another request opens it, or SIGUSR1 does: an answer shows that the two ran beside one another."""
+    if given.truth("open"):
+        _gate.set()
+    studio.hub.tell({"event": "told", "text": "at the gate"})
+    return {"opened": _gate.wait(600)}
+
+
+@verbs.verb("tell")
+def tell(studio: Any, given: Asked) -> Any:
+    studio.hub.tell({"event": "told", "text": given.text("text")})
+    return {}
+
+
+@verbs.verb("large")
+def large(studio: Any, given: Asked) -> Any:
+    return "x" * given.whole("bytes", 0, 100_000_000)
+
+
+@verbs.verb("fail")
+def fail(studio: Any, given: Asked) -> Any:
+    kinds: dict[str, Exception] = {
+        "op": InvalidArgumentError("ids must be sorted", argument="ids").in_call("SomeOp", "b1", "SomeOp(…)"),
+        "value": ValueError("no such value"),
+        "type": TypeError("no such type"),
+        "os": OSError(28, "No space left on device"),
+        "bug": KeyError("a secret of the inside"),
+        "exit": SystemExit(3),
+    }
+    if given.text("how") == "nan":
+        return {"number": math.nan}
+    raise kinds[given.text("how")]
+
+
+def main() -> None:
+    from rowgrad.studio.access import Access
+    from rowgrad.studio.serve import hosts_of, listen, serve
+
+    told = json.loads(sys.argv[1])
+    host = "127.0.0.1"
+    listening = listen(host, 0)
+    port = listening.getsockname()[1]
+    access = Access(port, told["token"])
+    studio: Any = FakeStudio()
+
+    def started() -> None:
+        print(json.dumps({"port": port, "launch": access.new_launch(), "control": access.control}), flush=True)
+
+    signal.signal(signal.SIGUSR1, lambda *_: _gate.set())
+    limits = Limits(**told["limits"])
+    serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(told["static"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Parts of arrays as exact text: every rank, every dtype, and nothing out of range."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rowgrad._catalog.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
+from rowgrad._runtime.arrays import NUMPY_DTYPE, Array
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.studio.value_input import parse_value, value_of_words
+from rowgrad.studio.value_text import heat_of, literal_text, preview, short_text, window_of
+
+
+def some(dtype: str, count: int = 300) -> Array:
+    """Awkward elements of a dtype: bounds, bits at random."""
+    rng = np.random.default_rng(ALL_DTYPES.index(dtype))
+    if dtype == "string":
+        texts: list[Any] = ["", " a", "a b", '"q"', "näh", "tab\t", b"\xff\x00", "x;", "{1}", "é" * 3, "line\n", "\\"]
+        made = np.empty(count, dtype=object)
+        made[:] = [texts[k % len(texts)] for k in range(count)]
+        return made
+    target = NUMPY_DTYPE[dtype]
+    if dtype == "bool":
+        return rng.integers(0, 2, count).astype(bool)
+    bits = rng.integers(0, 256, count * target.itemsize, dtype=np.uint8).view(target)
+    if dtype in FLOATS or dtype in COMPLEX:
+        with np.errstate(invalid="ignore"):
+            bits[np.isnan(bits)] = 1
+        special = np.array([np.inf, -np.inf, 0.0, -0.0, 0.1, 1 / 3]).astype(target)
+        bits[: len(special)] = special
+    else:
+        plain = bits.view(target[0]) if dtype in QUANTIZED else bits
+        plain[:2] = np.iinfo(plain.dtype).min, np.iinfo(plain.dtype).max
+    return bits
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+def test_texts_give_the_same_bits_back(dtype: str) -> None:
+    array = some(dtype)
+    window = json.loads(json.dumps(window_of(array, [], [0, 300], [0, 5])))
+    assert window["info"]["text"] == f"{dtype}[300]"
+    words = [cell for row in window["cells"] for cell in row]
+    back = value_of_words(words, dtype, [300])
+    assert back.dtype == array.dtype
+    if dtype == "string":
+        assert back.tolist() == array.tolist()
+    else:
+        assert back.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+def test_literals_give_the_same_bits_back(dtype: str) -> None:
+    array = some(dtype, 24).reshape(2, 3, 4)
+    text = literal_text(array, 10_000)
+    back = parse_value(text, dtype)
+    assert back.shape == (2, 3, 4)
+    assert back.tolist() == array.tolist()
+    assert len(literal_text(array, 30)) <= 30
+    assert len(preview(array)) <= 120
+
+
+def test_floats_are_short() -> None:
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        array = np.array([0.1, 1.5, 3e-5, np.nan]).astype(NUMPY_DTYPE[dtype])
+        cells = window_of(array, [], [0, 4], [0, 1])["cells"]
+        assert [c[0] for c in cells] == ["0.1", "1.5", "3e-05", "nan"]
+        assert window_of(array.astype(np.complex64), [], [0, 1], [0, 1])["cells"][0][0].endswith("+0.0j")
+
+
+def test_ranks() -> None:
+    array = np.arange(120).reshape(2, 3, 4, 5)
+    cells = [[str(v) for v in row] for row in array[1, 2, 1:3, 2:5].tolist()]
+    window = window_of(array, [1, 2], [1, 3], [2, 9])
+    assert window["cells"] == cells
+    assert (window["rows"], window["columns"], window["of"], window["at"]) == ([1, 3], [2, 5], [4, 5], [1, 2])
+    assert window_of(array[0], [1], [3, 4], [0, 2])["cells"] == [["35", "36"]]
+    assert window_of(array[0, 0], [], [3, 4], [0, 2])["cells"] == [["15", "16"]]
+    assert window_of(array[0, 0, 0], [], [3, 9], [0, 2])["cells"] == [["3"], ["4"]]
+    assert window_of(array[0, 0, 0, 0], [], [0, 9], [0, 9])["cells"] == [["0"]]
+    assert window_of(array, [0, 0], [9, 12], [0, 2])["cells"] == []
+    assert window_of(np.zeros((3, 0)), [], [0, 3], [0, 3])["cells"] == [[], [], []]
+    assert window_of(array.T, [4, 3], [0, 1], [0, 1])["cells"] == [[str(array[0, 0, 3, 4])]]
+
+
+def test_refusals() -> None:
+    array = np.zeros((3, 200, 200))
+    with pytest.raises(InvalidArgumentError, match=r"at must be 1 indices, as float64\[3,200,200\] asks for; got \[\]"):
+        window_of(array, [], [0, 1], [0, 1])
+    with pytest.raises(InvalidArgumentError, match=r"at\[0\] must be in \[0, 3\); got 3"):
+        window_of(array, [3], [0, 1], [0, 1])
+    with pytest.raises(InvalidArgumentError, match="at most 10000 cells; got 101 x 100"):
+        window_of(array, [0], [0, 101], [0, 100])
+    assert len(window_of(array, [0], [0, 100], [0, 100])["cells"]) == 100
+
+
+def test_long_values_are_cut_without_being_written() -> None:
+    text = short_text(np.zeros((1000, 1000, 4), np.float32))
+    assert len(text) == 200
+    assert text.startswith("{{{0.0f,0.0f,0.0f,0.0f},{0.0f,")
+    assert text.endswith("…")
+    assert short_text([[1.5, 0.1], [2.0, 3.0]]) == "{{1.5,0.1},{2.0,3.0}}"
+    assert short_text([]) == "{}"
+    assert preview(np.arange(100)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 …"
+
+
+def test_maps() -> None:
+    array = np.arange(1000.0 * 6).reshape(1000, 6)
+    array[0, 0], array[4, 1] = np.nan, np.inf
+    told = json.loads(json.dumps(heat_of(array, [], 256), allow_nan=False))
+    assert (told["rows"], told["columns"], told["step"]) == (1000, 6, [4, 1])
+    assert len(told["cells"]) == 250
+    assert told["cells"][0] == [None, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert told["cells"][1][:2] == [24.0, None]
+    assert (told["low"], told["high"]) == (1.0, 5999.0)
+    assert heat_of(np.full((2, 2), np.nan), [], 4)["low"] is None
+    assert heat_of(np.array([3 + 4j]), [], 4)["cells"] == [[5.0]]
+    assert heat_of(some("qint8")[:2], [], 4)["cells"] == [[-128.0], [127.0]]
+    assert heat_of(some("qint8")[:2], [], 4)["info"]["text"] == "qint8[2]"
+    with pytest.raises(InvalidArgumentError, match="numbers; got string"):
+        heat_of(some("string"), [], 4)

@@ -1,0 +1,170 @@
+"""Charts: numbers recorded after every step, bounded and thinned; the loss of a training page falls."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from studio_client import Asking, asking, counting
+
+from rowgrad._runtime.arrays import NUMPY_DTYPE
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph.page import Block, End, Page
+from rowgrad.graph.page_builder import build
+from rowgrad.graph.session import ClientSession
+from rowgrad.studio import charts
+from rowgrad.studio.charts import Trends
+
+__all__ = ["asking"]
+
+
+@pytest.mark.parametrize(("page", "steps", "to"), [("train_embedding", 40, 0.3), ("31_linear", 60, 0.999)])
+def test_training_falls(asking: Asking, page: str, steps: int, to: float) -> None:
+    name = asking.example(page)
+    asking.ask("run", name=name, mode="steps", steps=steps)
+    asking.until(name, lambda s: s["phase"] == "paused")
+    told = asking.ask("trend", name=name)
+    assert told["run"] == steps
+    losses = [s for s in told["series"] if "loss" in s["label"] or "cost" in s["label"]]
+    assert losses, told["series"]
+    runs, values = zip(*losses[0]["points"], strict=True)
+    assert runs == tuple(range(1, steps + 1))
+    assert values[-1] < to * values[0]
+    assert all(b <= a for a, b in pairwise(values))
+    later = asking.ask("trend", name=name, since=steps - 3)["series"][0]["points"]
+    assert [p[0] for p in later] == [steps - 2, steps - 1, steps]
+
+
+def test_elements_are_watched(asking: Asking) -> None:
+    name = asking.example("train_embedding")
+    page, _ = asking.studio.folder.open(name)
+    table = next(b.id for b in page.blocks if b.op == "Variable")
+    watched = asking.ask("watch", name=name, series=[{"block": table, "pin": "ref", "at": [1, 0]}])["series"]
+    assert [w["label"] for w in watched] == [f"{table}.ref[1,0]"]
+    asking.ask("run", name=name, mode="steps", steps=3)
+    asking.until(name, lambda s: s["phase"] == "paused")
+    (series,) = asking.ask("trend", name=name)["series"]
+    last = asking.cells(name, table, "ref")[1][0]
+    assert np.float32(series["points"][-1][1]) == np.float32(last)
+    asking.ask("watch", name=name)
+    asking.ask("step", name=name, steps=1)
+    asking.until(name, lambda s: s["run"] == 4)
+    (fetched,) = asking.ask("trend", name=name)["series"]
+    assert fetched["label"] != watched[0]["label"]
+    assert [run for run, _ in fetched["points"]] == [4]
+
+
+def test_a_series_begins_with_what_was_computed_last(asking: Asking) -> None:
+    asking.put(counting())
+    asking.ask("run", name="counting", mode="steps", steps=3)
+    asking.until("counting", lambda s: s["phase"] == "paused")
+    told = asking.ask("trend", name="counting")
+    assert told["chosen"] is False
+    (fetched,) = told["series"]
+    assert (fetched["block"], fetched["pin"], fetched["entry"], fetched["at"]) == ("more", "output_ref", None, [])
+    both = [{"block": "more", "pin": "output_ref"}, {"block": "count", "pin": "ref"}]
+    assert len(asking.ask("watch", name="counting", series=both)["series"]) == 2
+    told = asking.ask("trend", name="counting")
+    assert told["chosen"] is True
+    points = {s["label"]: s["points"] for s in told["series"]}
+    assert points == {"more.output_ref": [[1, 1.0], [2, 2.0], [3, 3.0]], "count.ref": [[3, 2.0]]}
+    asking.ask("watch", name="counting")
+    (fetched,) = asking.ask("trend", name="counting")["series"]
+    assert fetched["points"] == [[1, 1.0], [2, 2.0], [3, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("series", "words"),
+    [
+        ([{"block": "nobody", "pin": "y"}], r"series\[0\].block must be a block of the page"),
+        ([{"block": "more", "pin": "y"}], r"series\[0\]: "),
+        ([{"block": "more"}], r"watch: series\[0\]: pin must be a string; got 'nothing'"),
+        ([{"block": "more", "pin": "output_ref", "at": [1]}], r"series\[0\].at must be 0 indices"),
+        ([{"block": "more", "pin": "output_ref", "of": 1}], r"series\[0\] must be an object with block, pin"),
+        (["more"], r"series\[0\] must be an object"),
+        ([{}] * 65, "series must be at most 64"),
+    ],
+)
+def test_refusals(asking: Asking, series: Any, words: str) -> None:
+    asking.put(counting())
+    with pytest.raises(InvalidArgumentError, match=words):
+        asking.ask("watch", name="counting", series=series)
+
+
+class Nothing:
+    """A session that nobody asks."""
+
+
+def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "KEPT", 1000)
+    monkeypatch.setattr(charts, "SENT", 100)
+    made = Trends()
+    for run in range(1, 2501):
+        made.record(run, Nothing(), {"a.y": np.array([float(run)]), "b.y": np.array("x", object)})  # type: ignore[arg-type]
+    (series,) = made.points(0)
+    assert series["label"] == "a.y"
+    assert len(series["points"]) == 100
+    assert series["points"][0] == [1501, 1501.0]
+    assert series["points"][-1] == [2500, 2500.0]
+    assert len(made.points(2450)[0]["points"]) == 50
+    made.go_back(2000)
+    made.record(2001, Nothing(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
+    assert made.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
+
+
+@pytest.mark.parametrize(
+    ("array", "at", "expected"),
+    [
+        (np.arange(6.0).reshape(2, 3), (1, 2), 5.0),
+        (np.arange(6.0).reshape(2, 3), (1,), math.nan),
+        (np.arange(6.0).reshape(2, 3), (1, 3), math.nan),
+        (np.arange(6.0).reshape(2, 3), (), math.nan),
+        (np.array([[7]]), (), 7.0),
+        (np.array(True), (), 1.0),
+        (np.array(2**64 - 1, np.uint64), (), 2.0**64),
+        (np.array([1.5], NUMPY_DTYPE["bfloat16"]), (0,), 1.5),
+        (np.array([(3,)], NUMPY_DTYPE["qint8"]), (0,), 3.0),
+        (np.array(1 + 2j), (), math.nan),
+        (np.array("1.5", object), (), math.nan),
+        (np.array("1.5", np.dtypes.StringDType()), (), math.nan),
+    ],
+)
+def test_an_element_as_a_number(array: Any, at: tuple[int, ...], expected: float) -> None:
+    assert np.array_equal(charts.number(array, at), expected, equal_nan=True)
+
+
+def test_entries_of_lists_and_pins_that_went() -> None:
+    constants = [Block(name, "Const", {"val": value}) for name, value in (("a", 3.0), ("b", 4.0))]
+    together = Block("l", "InputList", wires={"outputlist": [End("a", "output"), End("b", "output")]})
+    session = ClientSession(build(Page("p", [*constants, together])))
+    made = Trends()
+    watched = [charts.Watched("l", "output", entry) for entry in (None, 1, 2)]
+    made.watch([*watched, charts.Watched("gone", "output"), charts.Watched("a", "gone")])
+    made.record(1, session, {})  # before any run
+    session.run("l.output")
+    made.record(2, session, {})
+    assert {s["label"]: s["points"] for s in made.points(0)} == {
+        "l.output": [[1, None], [2, 3.0]],
+        "l.output[1]": [[1, None], [2, 4.0]],
+        "l.output[2]": [[1, None], [2, None]],
+        "gone.output": [[1, None], [2, None]],
+        "a.gone": [[1, None], [2, None]],
+    }
+
+
+def test_names_that_are_not_pins_have_points_only() -> None:
+    made = Trends()
+    made.record(1, Nothing(), {"of no pin": np.array(2.0), "a.y": np.array(3.0)})  # type: ignore[arg-type]
+    assert [s["label"] for s in made.series()] == ["a.y"]
+    assert made.points(0)[0] == {"label": "of no pin", "points": [[1, 2.0]]}
+    assert made.points(0)[1] == {
+        "label": "a.y",
+        "block": "a",
+        "pin": "y",
+        "entry": None,
+        "at": [],
+        "points": [[1, 3.0]],
+    }

@@ -1,0 +1,299 @@
+"""A project's folder: the first writer wins, no edit is lost, and no path leads out of the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from studio_without_runs import everything, folder_in, large, listed, small
+
+from rowgrad.errors import InvalidArgumentError
+from rowgrad.graph import Page, PageError, Project, load, save
+from rowgrad.studio import page_names
+from rowgrad.studio.array_pool import Pool
+from rowgrad.studio.project import MOST_FILE, Folder, Listing
+
+
+def test_pages_are_listed_by_name(tmp_path: Path) -> None:
+    save(small("other"), tmp_path / "net.json")
+    save(large(), tmp_path / "Big.json")
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / ".hidden.json").write_text("x")
+    (tmp_path / "old.json").write_bytes('{"object": []}'.encode("utf-16"))
+    (tmp_path / "folder.json").mkdir()
+    pages = folder_in(tmp_path).pages()
+    assert [(p["name"], p["blocks"], "error" in p) for p in pages] == [("Big", 1, False), ("net", 2, False)]
+    assert pages[1]["modified"] == (tmp_path / "net.json").stat().st_mtime
+    page, revision = folder_in(tmp_path).open("net")
+    assert (page.name, revision) == ("net", pages[1]["revision"])
+
+
+def test_pages_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    (tmp_path / "cut.json").write_text('{"format": "rowgrad-page", "ver')
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "new.json").write_text('{"format": "rowgrad-page", "version": 99}')
+    (tmp_path / "twice.json").write_text('{"format": "rowgrad-page", "format": "rowgrad-page"}')
+    (tmp_path / f"{'x' * 120}.json").write_text('{"format": "rowgrad-page", "version": 1, "name": "", "blocks": []}')
+    (tmp_path / "away.json").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe.json")
+    folder = folder_in(tmp_path)
+    told = {entry["name"]: entry["error"] for entry in folder.pages()}
+    assert told.keys() == {"cut", "empty", "new", "twice", "x" * 120, "away", "pipe"}
+    for name, words in {
+        "cut": "not JSON",
+        "new": "newer rowgrad",
+        "away": "symbolic link",
+        "pipe": "not a regular file",
+    }.items():
+        assert words in told[name]
+        with pytest.raises(PageError, match=words):
+            folder.open(name)
+    (tmp_path / "cut.json").write_text('{"format": "rowgrad-page", "version": 1, "name": "", "blocks": []}')
+    assert "error" not in folder.info("cut")
+
+
+def test_files_that_are_too_large_no_files_or_gone(tmp_path: Path) -> None:
+    (tmp_path / "long.json").touch()
+    os.truncate(tmp_path / "long.json", MOST_FILE + 1)  # without a byte on the disk
+    os.mknod(tmp_path / "socket.json", stat.S_IFSOCK | 0o600)
+    assert {entry["name"]: entry["error"] for entry in folder_in(tmp_path).pages()} == {
+        "long": f"long.json: a page's file has at most {MOST_FILE} bytes",
+        "socket": f"{tmp_path / 'socket.json'}: this is not a regular file",
+    }
+    assert Listing(tmp_path)._look("gone") is None
+
+
+def test_a_file_that_is_a_project(tmp_path: Path) -> None:
+    save(Project("all", [small("one"), large("two")]), tmp_path / "all.json")
+    folder = folder_in(tmp_path)
+    assert folder.info("all")["pages"] == ["one", "two"]
+    assert "import it" in folder.info("all")["error"]
+    with pytest.raises(PageError, match="project"):
+        folder.open("all")
+    assert [page.name for page in folder.pages_of("all")] == ["one", "two"]
+
+
+BAD_NAMES = ["", ".", "..", "../x", "a/b", "a\\b", ".x", "x.", " x", "a\nb", "a\0b", "a\u202eb", "\ud800", "x" * 101,
+             "한" * 99, "NUL", "com1.x", "/etc/passwd"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_invalid_page_names(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    save(small(), tmp_path / "x.json")
+    save(small(), root / "p.json")
+    folder, before = folder_in(root), everything(tmp_path)
+    for act in (
+        lambda: folder.open(name), lambda: folder.save(name, None, small()), lambda: folder.new(name),
+        lambda: folder.rename("p", name), lambda: folder.rename(name, "q"), lambda: folder.remove(name),
+        lambda: folder.bring_back(name), lambda: folder.pages_of(name),
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgumentError, match="must be a page's name"):
+            act()
+    assert everything(tmp_path) == before
+    assert page_names.fault(page_names.fitted(name)) is None
+    assert page_names.fault(page_names.fitted(name, 30) + "x" * 30) is None
+
+
+def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.new("Net")
+    for act in (lambda: folder.new("net"), lambda: folder.save("NET", None, small())):
+        with pytest.raises(InvalidArgumentError, match=r"'Net\.json' in the folder already"):
+            act()
+    assert folder.rename("Net", "net")["name"] == "net"
+    assert listed(folder) == ["net"]
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    root, outside = tmp_path / "project", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    save(large(), outside / "x.json")
+    before = everything(outside)
+    (root / "x.json").symlink_to(outside / "x.json")
+    (root / "y.json.arrays").symlink_to(outside / "x.json.arrays")
+    folder = folder_in(root)
+    for act in (
+        lambda: folder.open("x"), lambda: folder.save("x", None, small()), lambda: folder.remove("x"),
+        lambda: folder.rename("x", "z"), lambda: folder.save("y", None, large(seed=3)), lambda: folder.pages_of("x"),
+    ):  # fmt: skip
+        with pytest.raises(PageError, match="symbolic link"):
+            act()
+    save(small(), root / "q.json")
+    (root / ".rowgrad").mkdir(exist_ok=True)
+    (root / ".rowgrad" / "removed").symlink_to(outside)
+    with pytest.raises(PageError, match="symbolic link"):
+        folder.remove("q")
+    assert everything(outside) == before
+
+
+def test_a_page_is_saved_as_any_program_reads_it(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    page = large("called otherwise")
+    saved = folder.save("p", None, page)
+    found = load(tmp_path / "p.json")
+    assert isinstance(found, Page)
+    assert found.name == "p"
+    assert found["a"].values["val"].tobytes() == page["a"].values["val"].tobytes()
+    assert folder.open("p")[1] == saved.revision == folder.info("p")["revision"]
+    other = tmp_path / "other"
+    other.mkdir()
+    save(found, other / "p.json")
+    assert everything(other) == {k: v for k, v in everything(tmp_path).items() if not k.startswith("other")}
+    folder.save("p", saved.revision, small())
+    assert everything(tmp_path).keys() - {f"other/{k}" for k in everything(other)} == {"p.json"}  # no array is left
+
+
+def test_the_same_page_is_not_written_again(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    first = folder.save("p", None, large())
+    before = os.stat(tmp_path / "p.json")
+    again = folder.save("p", "anything", large())
+    assert (again.revision, again.kept, again.written) == (first.revision, None, False)
+    assert os.stat(tmp_path / "p.json").st_ino == before.st_ino
+    (file,) = (tmp_path / "p.json.arrays").iterdir()
+    file.unlink()
+    assert folder.save("p", first.revision, large()).written  # what is missing comes back
+    assert load(tmp_path / "p.json")
+
+
+def test_the_first_writer_wins_and_the_other_is_kept(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    base = folder.save("p", None, small()).revision
+    first = folder.save("p", base, small(number=5.0))
+    second = folder.save("p", base, large(seed=7))
+    assert first.kept is None
+    assert second.kept is not None
+    assert second.kept.startswith("p (kept ")
+    assert second.revision == first.revision
+    assert folder.open("p")[0]["a"].values["val"].tolist() == [5.0, 2.0]
+    kept, _ = folder.open(second.kept)
+    assert kept.name == second.kept
+    assert kept["a"].values["val"].tobytes() == large(seed=7)["a"].values["val"].tobytes()
+    # The same again, as after a lost answer, makes no further page; another does, and its mark is not doubled.
+    assert folder.save("p", base, large(seed=7)) == (first.revision, second.kept, False)
+    third = folder.save("p", base, large(seed=8)).kept
+    assert third not in (None, second.kept)
+    folder.save(second.kept, "old", small())
+    assert len(listed(folder)) == 4
+    assert all(name.count("kept") == 1 for name in listed(folder) if name != "p")
+
+
+def test_another_program_is_a_writer_too(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    base = folder.save("p", None, small()).revision
+    save(large("p", seed=1), tmp_path / "p.json")
+    before = everything(tmp_path)
+    saved = folder.save("p", base, small(number=9.0))
+    assert saved.kept is not None
+    assert before.items() <= everything(tmp_path).items()
+    (tmp_path / "p.json").write_text("<<<<<<< a merge")
+    saved = folder.save("p", saved.revision, small(number=10.0))
+    assert saved.kept is not None
+    assert (tmp_path / "p.json").read_text() == "<<<<<<< a merge"
+
+
+def test_a_page_without_a_base_overwrites_nothing(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.save("p", None, small())
+    assert folder.save("p", None, small(number=3.0)).kept is not None
+
+
+def test_a_page_that_is_gone_is_made_again(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    base = folder.save("p", None, large()).revision
+    (tmp_path / "p.json").unlink()
+    assert folder.save("p", base, large(seed=2)).kept is None
+    assert folder.open("p")[0]["a"].values["val"].tobytes() == large(seed=2)["a"].values["val"].tobytes()
+
+
+def test_many_threads_lose_nothing(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    base = folder.save("p", None, small()).revision
+    results = []
+    threads = [
+        threading.Thread(target=lambda k=k: results.append(folder.save("p", base, small(number=k + 10.0))))
+        for k in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(saved.kept is None for saved in results) == 1
+    numbers = {folder.open(name)[0]["a"].values["val"][0] for name in listed(folder)}
+    assert numbers == {k + 10.0 for k in range(8)}
+
+
+def test_a_large_array_survives_removal_and_undo(tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    folder = Folder(tmp_path, pool)
+    page = large(count=2_621_440)  # 10 MB
+    bits = page["a"].values["val"].tobytes()
+    revision = folder.save("p", None, page).revision
+    tree = json.loads(json.dumps(pool.write_page(folder.open("p")[0])))
+    revision = folder.save("p", revision, Page("p")).revision  # the block is deleted
+    assert everything(tmp_path).keys() == {"p.json"}
+    restarted = Pool(tmp_path)  # and the studio started anew
+    folder = Folder(tmp_path, restarted)
+    begun = time.process_time()
+    folder.save("p", revision, restarted.read_page(tree))  # undone
+    assert time.process_time() - begun < 5
+    found = load(tmp_path / "p.json")
+    assert isinstance(found, Page)
+    assert found["a"].values["val"].tobytes() == bits
+    (file,) = (tmp_path / "p.json.arrays").iterdir()
+    assert os.stat(file).st_nlink == 2  # one file for pool and page
+
+
+def test_where_files_cannot_be_linked_they_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    folder = folder_in(tmp_path)
+    page = large()
+    revision = folder.save("p", None, page).revision
+    (file,) = (tmp_path / "p.json.arrays").iterdir()
+    before = os.stat(file)
+    page.blocks[0].at = (1.0, 2.0)
+    folder.save("p", revision, page)
+    assert (os.stat(file).st_nlink, os.stat(file).st_ino) == (1, before.st_ino)
+    assert folder.rename("p", "q")["blocks"] == 1
+    assert np.array_equal(folder_in(tmp_path).open("q")[0]["a"].values["val"], page["a"].values["val"])
+
+
+def test_arrays_of_a_page_mend_those_of_the_pool(tmp_path: Path) -> None:
+    save(large(), tmp_path / "p.json")
+    (file,) = (tmp_path / "p.json.arrays").iterdir()
+    arrays = tmp_path / ".rowgrad" / "arrays"
+    arrays.mkdir(parents=True)
+    (arrays / file.name).write_bytes(b"damaged")
+    folder = folder_in(tmp_path)
+    assert folder.open("p")[0]["a"].values["val"].size == 1000
+    file.unlink()  # and the other way round
+    assert folder_in(tmp_path).open("p")[0]["a"].values["val"].size == 1000
+
+
+def test_a_damaged_array_is_reported_and_not_passed_on(tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    folder = Folder(tmp_path, pool)
+    folder.save("p", None, large())
+    page, revision = folder.open("p")
+    (file,) = (tmp_path / "p.json.arrays").iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"!")  # both names are of this file
+    page.blocks[0].at = (1.0, 1.0)
+    with pytest.raises(PageError, match="not what its name says"):
+        folder_in(tmp_path).open("p")
+    file.unlink()
+    with pytest.raises(PageError, match="damaged"):
+        folder.save("p", revision, page)
+    assert not file.exists()

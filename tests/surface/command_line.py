@@ -1,0 +1,45 @@
+"""The commands of `rowgrad` as text: their arguments and options, without the help texts."""
+
+from __future__ import annotations
+
+import argparse
+
+from rowgrad.bench.command import parser as bench_parser
+from rowgrad.cli.errors import TABLE
+from rowgrad.cli.parser import make_parser
+
+
+def describe_commands() -> str:
+    """A line for each command, with its arguments and options below it, and the exit codes."""
+    parser = make_parser()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    lines = _describe("rowgrad COMMAND", parser)
+    for name, command in sorted(commands.choices.items()):
+        lines += _describe(f"rowgrad {name}", bench_parser() if name == "bench" else command)
+    codes = ", ".join(str(code) for code in sorted(TABLE))
+    return "".join(f"{line}\n" for line in [*lines, f"exit codes: {codes}"])
+
+
+def _describe(title: str, parser: argparse.ArgumentParser) -> list[str]:
+    actions = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction)]
+    positional = [_action(a) for a in actions if not a.option_strings]
+    options = sorted(_action(a) for a in actions if a.option_strings)
+    return [title, *(f"    {line}" for line in positional + options)]
+
+
+def _action(action: argparse.Action) -> str:
+    """The names of an option, its value, and its default."""
+    words = [", ".join(sorted(action.option_strings)) or action.dest]
+    if action.nargs != 0:
+        words.append(str(action.metavar or action.dest.upper()))
+    if action.nargs not in (None, 0):
+        words.append(f"nargs={action.nargs}")
+    if isinstance(action, argparse._AppendAction):
+        words.append("repeatable")
+    if action.choices is not None:
+        words.append(f"one of {', '.join(map(str, action.choices))}")
+    if action.option_strings and action.required:
+        words.append("required")
+    if action.default not in (None, False, [], argparse.SUPPRESS):
+        words.append(f"default {action.default!r}")
+    return " ".join(words)

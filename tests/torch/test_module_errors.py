@@ -1,0 +1,473 @@
+"""Exact error messages of modules, clipping and optimizer steps; and their rarely used options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import rowgrad as rg
+import rowgrad.torch as rgt
+from rowgrad import SparseTensor
+from rowgrad.torch import clip, optim
+
+T = torch.tensor
+IDS, STARTS = T([0, 1, 2]), T([0, 1])
+NONE = T([], dtype=torch.int64)
+
+
+def jagged(*bags: Any) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.as_tensor(b) for b in bags], layout=torch.jagged)
+
+
+def sparse(values: Any, rows: tuple[int, ...] = (0, 2)) -> SparseTensor:
+    return SparseTensor(np.array([[r, 0] for r in rows]), values, np.array([3, 1]))
+
+
+def refusal(call: Callable[[], Any]) -> tuple[type[Exception], str | None, str]:
+    """The kind of an error, the argument it names, and its words."""
+    with pytest.raises((rg.errors.OpError, TypeError)) as raised:
+        call()
+    error: Any = raised.value
+    return type(error), getattr(error, "argument", None), getattr(error, "message", str(error))
+
+
+ALONE = "wanted absent: {} says where its bags begin"
+EITHER = "wanted either offsets or segment_ids beside ids of one dimension"
+BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
+    ((T(1),), {}, "ids", "ids: got 0 dimensions; wanted 1 or 2"),
+    ((IDS,), {}, "offsets", f"offsets: got none, and no segment_ids; {EITHER}"),
+    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got segment_ids beside them; {EITHER}"),
+    ((IDS, T(0)), {}, "offsets", "offsets: got 0 dimensions; wanted 1"),
+    ((IDS, T([0.0])), {}, "offsets", "offsets must be one of int32, int64; got torch.float32"),
+    ((IDS, STARTS), {"num_bags": 5}, "num_bags", "num_bags: got 5; wanted 2, as offsets say"),
+    ((IDS,), {"segment_ids": T(0)}, "segment_ids", "segment_ids: got 0 dimensions; wanted 1"),
+    ((IDS,), {"segment_ids": T([[0, 0, 1]])}, "segment_ids", "segment_ids: got 2 dimensions; wanted 1"),
+    ((IDS[None],), {"num_bags": 3}, "num_bags", "num_bags: got 3; wanted 1, the rows of ids"),
+    ((IDS[None],), {"segment_ids": IDS}, "segment_ids", "segment_ids: got given; " + ALONE.format("a matrix of ids")),
+    (
+        (IDS[None],),
+        {"per_sample_weights": torch.ones(3)},
+        "per_sample_weights",
+        "per_sample_weights must have shape (1, 3), got (3,)",
+    ),
+    ((jagged([1], [2]), STARTS), {}, "offsets", "offsets: got given; " + ALONE.format("a nested tensor")),
+    ((jagged([1], [2]),), {"num_bags": 7}, "num_bags", "num_bags: got 7; wanted 2, as offsets say"),
+    ((jagged([1.0], [2.0]),), {}, "ids", "ids must be one of int32, int64; got torch.float32"),
+    ((jagged([[1, 2]], [[2, 1]]),), {}, "ids", "ids: got a nested tensor of other form; wanted bags of ids, no holes"),
+    ((sparse(IDS[:2].numpy()), STARTS), {}, "offsets", "offsets: got given; " + ALONE.format("a SparseTensor")),
+    ((sparse(IDS[:2].numpy()),), {"num_bags": 9}, "num_bags", "num_bags: got 9; wanted 3, as dense_shape says"),
+    ((sparse(np.ones(2)),), {}, "ids", "ids must be one of int32, int64; got torch.float64"),
+    ((SparseTensor(np.zeros((1, 0), int), [1], []),), {}, "dense_shape", "Dense shape cannot be empty."),
+    (
+        (IDS, STARTS),
+        {"per_sample_weights": object()},
+        "per_sample_weights",
+        "per_sample_weights must be an array; got object",
+    ),
+]
+
+
+@pytest.mark.parametrize(("args", "options", "argument", "words"), BAGS, ids=[words for *_, words in BAGS])
+def test_bags_that_do_not_fit(args: tuple[Any, ...], options: dict[str, Any], argument: str, words: str) -> None:
+    module = rgt.nn.EmbeddingBag(5, 3)
+    assert refusal(lambda: module(*args, **options)) == (rg.errors.InvalidArgumentError, argument, words)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_of_the_old_layout() -> None:
+    old = torch.nested.nested_tensor([T([1, 2]), T([3])])
+    words = "ids: got a nested tensor of layout torch.strided; wanted torch.jagged"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(5, 3)(old))[1:] == ("ids", words)
+
+
+def test_objects_that_are_not_tensors_are_named() -> None:
+    module = rgt.nn.EmbeddingBag(5, 3)
+    words = "ids must be a tensor or a SparseTensor, got list"
+    assert refusal(lambda: module([1])) == (TypeError, None, words)
+    assert refusal(lambda: module(IDS, [0])) == (TypeError, None, "offsets must be a tensor, got list")
+    many = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 3)])
+    assert refusal(lambda: many({"a": (IDS, STARTS, None)}))[2] == f"feature a: {words.replace('list', 'tuple')}"
+
+
+def test_bags_are_counted_by_their_last_id() -> None:
+    module = rgt.nn.EmbeddingBag(5, 3)
+    assert torch.equal(module(IDS, segment_ids=T([0, 0, 2])), module(IDS, T([0, 2, 2])))
+    assert module(NONE, segment_ids=NONE).shape == (0, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 1}, {"default_id": 1}], ids=str)
+def test_weights_come_in_any_form(options: dict[str, int]) -> None:
+    """Lists, arrays, sparse and jagged tensors of weights, beside ids of every form, are the tensor of the same."""
+    module = rgt.nn.EmbeddingBag(5, 3, **options)
+    w = [0.5, 2.0, 3.0]
+    expected = module(IDS, STARTS, T(w))
+    placed = SparseTensor([[0, 0], [1, 0], [1, 1]], np.array(w, np.float32), [2, 2])
+    for given in (w, np.array(w), np.array(w, ml_dtypes.bfloat16), placed):
+        assert torch.equal(module(IDS, STARTS, given), expected)
+    for given in (w, jagged(w[:1], w[1:]), T(w)):
+        assert torch.equal(module(jagged([0], [1, 2]), None, given), expected)
+    assert torch.equal(module(IDS[None], None, [w]), module(IDS, STARTS[:1], T(w)))
+    ids = sparse(IDS.numpy(), (0, 1, 1))
+    assert torch.equal(module(ids, None, w)[:2], expected)
+
+
+W = [0.5, 2.0, 3.0]
+CUT = "per_sample_weights: got {}; wanted the bags of ids"
+PLACED = SparseTensor([[0, 0], [1, 0], [1, 1]], IDS.numpy(), [2, 2])
+
+
+def placed(rows: Any, shape: Any = (2, 2)) -> SparseTensor:
+    return SparseTensor(rows, np.array(W), shape)
+
+
+@pytest.mark.parametrize(
+    ("ids", "weights", "words"),
+    [
+        ((jagged([0], [1, 2]),), jagged(W[:2], W[2:]), CUT.format("2 in bag 0, ids have 1")),
+        ((jagged([0], [1, 2]),), jagged(W[:1], W[1:2], W[2:]), CUT.format("3 bags, ids have 2")),
+        ((jagged([0], [1, 2]),), jagged([W[:1]], [W[1:2], W[2:]]), CUT.format("a nested tensor of other form")),
+        ((IDS, STARTS), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
+        ((IDS, STARTS), placed([[0, 0], [1, 0], [1, 1]], (3, 2)), CUT.format("a SparseTensor of other rows")),
+        ((jagged([0], [1, 2]),), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
+        *(
+            ((PLACED,), other, "per_sample_weights: got a SparseTensor of other indices; wanted the indices of ids")
+            for other in (placed([[0, 0], [0, 1], [1, 0]]), placed([[0, 0], [1, 0], [1, 1]], (2, 3)))
+        ),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"padding_idx": 1}], ids=str)
+def test_weights_cut_otherwise_than_the_ids(ids: Any, weights: Any, words: str, options: dict[str, Any]) -> None:
+    module = rgt.nn.EmbeddingBag(5, 3, **options)
+    assert refusal(lambda: module(*ids, per_sample_weights=weights))[1:] == ("per_sample_weights", words)
+    many = rgt.nn.Embeddings([A], include_last_offset=False)
+    given = ids if len(ids) == 2 else ids[0]
+    assert refusal(lambda: many({"a": given}, per_sample_weights={"a": weights}))[2] == f"feature a: {words}"
+
+
+A, B, WIDE = rgt.nn.Table("a", 5, 3), rgt.nn.Table("b", 5, 3), rgt.nn.Table("wide", 5, 4)
+PAIR = (IDS, T([0]))
+FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
+    ([A, WIDE], (IDS, T(0)), "offsets", "offsets: got 0 dimensions; wanted 1"),
+    ([A, WIDE], (T(1), STARTS), "ids", "ids: got 0 dimensions; wanted 1"),
+    ([A, WIDE], (IDS, STARTS), "offsets", "offsets must hold one more than a multiple of the 2 features, got 2"),
+    *(
+        (
+            tables,
+            (IDS, T([0, 1, 3]), torch.ones(2)),
+            "per_sample_weights",
+            "per_sample_weights must have shape (3,), got (2,)",
+        )
+        for tables in ([A], [A, WIDE])
+    ),
+    ([A], ({"a": IDS},), "a", f"feature a: offsets: got none, and no segment_ids; {EITHER}"),
+    *(
+        ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, others have 1")
+        for t in (B, WIDE)
+    ),
+    (
+        [A],
+        ({"a": PAIR}, T([0])),
+        "offsets",
+        "offsets: got given; wanted absent: every feature says where its bags begin",
+    ),
+    ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list; wanted features ['a']"),
+    (
+        [A],
+        ({"a": PAIR}, None, {"a": torch.ones(2)}),
+        "a",
+        "feature a: per_sample_weights must have shape (3,), got (2,)",
+    ),
+    (
+        [A, B],
+        ({"a": PAIR, "b": PAIR}, None, {"a": torch.ones(3), "b": None}),
+        "b",
+        "feature b: no weights, but others looked up with it have them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("tables", "args", "argument", "words"), FEATURES)
+def test_features_that_do_not_fit(tables: list[rgt.nn.Table], args: tuple[Any, ...], argument: str, words: str) -> None:
+    module = rgt.nn.Embeddings(tables, include_last_offset=False)
+    assert refusal(lambda: module(*args)) == (rg.errors.InvalidArgumentError, argument, words)
+
+
+def test_ids_of_features_are_a_mapping_or_a_vector_with_offsets() -> None:
+    words = "ids must be a mapping by feature, or a vector with the offsets of all bags"
+    assert refusal(lambda: rgt.nn.Embeddings([A])(IDS)) == (TypeError, None, words)
+
+
+def test_features_in_every_form() -> None:
+    module = rgt.nn.Embeddings([A], include_last_offset=False)
+    expected = module({"a": (IDS, T([0, 1, 1]))})["a"]
+    assert torch.equal(module({"a": jagged(IDS[:1], NONE, IDS[1:])})["a"], expected)
+    assert torch.equal(module({"a": sparse(IDS.numpy(), (0, 2, 2))})["a"], expected)
+    assert torch.equal(module({"a": IDS[:, None]})["a"], module.weight("a")[:3])
+
+
+def test_tables_of_embeddings() -> None:
+    assert refusal(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got none; wanted at least one")
+    words = "attribute output must be one of 'features', 'stacked'; got 'rows'"
+    assert refusal(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", words)
+    for what, table in (("num_embeddings", rgt.nn.Table("a", -5, 3)), ("embedding_dim", rgt.nn.Table("a", 5, -3))):
+        size = getattr(table, what)
+        argument = f"{what} of table 'a'"
+        words = f"{argument}: got {size}; wanted 0 or more"
+        assert refusal(lambda given=table: rgt.nn.Embeddings([given]))[1:] == (argument, words)
+    module = rgt.nn.Embeddings([A, WIDE])
+    with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
+        module.weight("x")
+    told = "Embeddings(\n  a: 5 × 3, mean\n  wide: 5 × 4, mean\n  grad='rows', fused=False\n)"
+    assert repr(module) == told
+
+
+def test_embeddings_on_meta_have_shapes() -> None:
+    module = rgt.nn.Embeddings([A, B], device="meta", include_last_offset=False)
+    found = module({name: (IDS.to("meta"), STARTS.to("meta")) for name in "ab"})
+    assert {name: (rows.device.type, tuple(rows.shape)) for name, rows in found.items()} == {
+        "a": ("meta", (2, 3)),
+        "b": ("meta", (2, 3)),
+    }
+
+
+def test_options_that_contradict_each_other() -> None:
+    words = "_weight must have shape (2, 3), got (3, 2)"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, _weight=torch.zeros(3, 2)))[1:] == ("_weight", words)
+    words = "combiner: got 'mean', and mode says 'sum'; wanted one of them"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, mode="sum", combiner="mean"))[1:] == ("combiner", words)
+    words = "grad: got 'dense', and sparse says 'rows'; wanted one of them"
+    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, sparse=True, grad="dense"))[1:] == ("grad", words)
+    words = "embeddings: got 1 dimensions; wanted 2"
+    assert refusal(lambda: rgt.nn.EmbeddingBag.from_pretrained(torch.ones(3)))[1:] == ("embeddings", words)
+
+
+def parameter(grad: torch.Tensor | None) -> torch.nn.Parameter:
+    made = torch.nn.Parameter(torch.zeros(3, 2))
+    made.grad = grad
+    return made
+
+
+def test_clipping() -> None:
+    assert clip.clip_grad_norm_([parameter(None)], 1.0) == 0
+    twice = torch.sparse_coo_tensor([[0, 0]], [[1.0, 2.0], [2.0, 2.0]], (3, 2), check_invariants=True)
+    rows, dense = parameter(twice), parameter(torch.full((3, 2), -9.0))
+    clip.clip_grad_value_([rows, dense, parameter(None)], 3.5)
+    assert rows.grad is not None
+    assert dense.grad is not None
+    assert rows.grad.to_dense().tolist() == [[3.0, 3.5], [0.0, 0.0], [0.0, 0.0]]
+    assert dense.grad.tolist() == [[-3.5, -3.5]] * 3
+    clip.clip_grad_value_(dense, 1.0)
+    assert dense.grad.tolist() == [[-1.0, -1.0]] * 3
+
+
+@pytest.mark.parametrize("norm", [2.0, "inf", 0.0, -1.0, -torch.inf])
+def test_norms_of_rows_are_those_of_the_dense_gradient(norm: Any) -> None:
+    """The rows that a sparse gradient does not hold are zeros; "inf" is taken as torch takes it."""
+    rows = torch.sparse_coo_tensor([[2]], [[4.0, 3.0]], (3, 2), check_invariants=True)
+    sparse, dense = parameter(rows), parameter(rows.to_dense())
+    norms = clip.clip_grad_norm_(sparse, 1.0, norm), torch.nn.utils.clip_grad_norm_(dense, 1.0, norm)
+    assert torch.equal(*norms)
+    assert sparse.grad is not None
+    assert dense.grad is not None
+    assert torch.equal(sparse.grad.to_dense(), dense.grad)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, -1.0, "x", None, T([1.0, 2.0])])
+def test_bounds_that_would_corrupt_gradients(wrong: Any) -> None:
+    dense = parameter(torch.ones(3, 2))
+    for call, argument in ((clip.clip_grad_norm_, "max_norm"), (clip.clip_grad_value_, "clip_value")):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=f"^{argument} must be a number of at least 0; got"):
+            call(dense, wrong)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="norm_type must be a number; got nan"):
+        clip.clip_grad_norm_(dense, 1.0, torch.nan)
+    assert dense.grad is not None
+    assert dense.grad.tolist() == [[1.0, 1.0]] * 3
+
+
+def test_gradients_that_cannot_be_clipped() -> None:
+    bad = parameter(torch.tensor([[1.0, torch.inf]] * 3))
+    with pytest.raises(RuntimeError, match=r"^the gradients' norm of order 2.0 is inf, so they cannot be clipped$"):
+        clip.clip_grad_norm_(bad, 1.0, error_if_nonfinite=True)
+    assert bad.grad is not None
+    assert bad.grad.tolist() == [[1.0, torch.inf]] * 3
+
+
+def test_steps_of_tables_that_are_not_dense() -> None:
+    made = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
+    words = "param must be dense; got a tensor of layout torch.sparse_coo"
+    assert refusal(lambda: optim.SGD([made], 0.1)) == (rg.errors.UnimplementedError, "param", words)
+
+
+KINDS = "float16, bfloat16, float32, float64, int32, int64"
+STEPS: list[tuple[dict[str, Any], str, str]] = [
+    ({"grad": torch.ones(1, 2, device="meta")}, "grad", "grad must be on the CPU; got a tensor on meta"),
+    ({"indices": T([0], device="meta")}, "indices", "indices must be on the CPU; got a tensor on meta"),
+    ({"indices": T([0], dtype=torch.int16)}, "indices", f"indices must be one of {KINDS}; got torch.int16"),
+    ({"weights": T([1j])}, "weights", f"weights must be one of {KINDS}; got torch.complex64"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "argument", "words"), STEPS)
+def test_bags_a_step_cannot_take(wrong: dict[str, Any], argument: str, words: str) -> None:
+    param = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = optim.Adagrad([param], 0.1)
+    given = {"grad": torch.ones(1, 2), "indices": T([0]), "segment_ids": T([0]), "combiner": "sum"} | wrong
+    assert refusal(lambda: optimizer.update_from_bags(param, **given))[1:] == (argument, words)
+    assert param.tolist() == [[1.0, 1.0]] * 3
+    assert optimizer.state[param]["sum"].count_nonzero() == 0
+
+
+def test_a_step_without_memory() -> None:
+    param = parameter(torch.ones(3, 2))
+    optimizer = optim.Adagrad([param], 0.1)
+    optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2, device="meta")}
+    assert refusal(optimizer.step)[1:] == ("sum", "sum must be on the CPU; got a tensor on meta")
+    assert param.tolist() == [[0.0, 0.0]] * 3
+    optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2)}
+    param.data.untyped_storage().resize_(0)
+    assert refusal(optimizer.step)[1:] == ("param", "param has no memory: its storage was given away or freed")
+
+
+def test_out_is_not_for_tensors() -> None:
+    words = "out for output must be absent for torch tensors; got an array"
+    out = np.zeros((1, 2), np.float32)
+    assert refusal(lambda: rg.raw_ops.SparseSegmentSum(torch.ones(3, 2), T([0]), T([0]), out=out))[1:] == (
+        "output",
+        words,
+    )
+    assert out.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ((1, 0, 1), "segment ids are not increasing"),
+        ((0, 1, 5), "Segment id 5 out of range [0, 3)"),
+        ((-1, 0, 1), "Segment id -1 out of range [0, 3)"),
+    ],
+)
+def test_sparse_ids_of_features_are_in_order(rows: tuple[int, ...], words: str) -> None:
+    """They are counted by rows; out of order they would come into other bags."""
+    embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 4, 2)])
+    found = refusal(lambda: embeddings({"a": sparse(T([1, 2, 3]), rows)}))
+    assert found[2].startswith(f"feature a: {words}")
+
+
+def test_tables_without_columns() -> None:
+    embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 4, 0, features=("x", "y"))])
+    out = embeddings({"x": T([[1, 2]]), "y": T([[3, 3]])})
+    assert out["y"].shape == (1, 0)
+
+
+def test_padding_beside_segments_of_another_length() -> None:
+    table = torch.ones(3, 2)
+    found = refusal(lambda: rgt.functional.embedding_bag(table, IDS, segment_ids=T([0, 1]), num_bags=2, padding_idx=0))
+    assert found[1:] == ("segment_ids", "segment_ids and indices should have same size.")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: rgt.nn.EmbeddingBag(-1, 2), "num_embeddings must be an int of 0 or more; got -1"),
+        (lambda: rgt.nn.EmbeddingBag(3, 2.5), "embedding_dim must be an int of 0 or more; got 2.5"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag("3", 2), "num_embeddings must be an int of 0 or more; got '3'"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag(2**62, 2**62), "Encountered overflow when multiplying"),
+        (lambda: rgt.nn.EmbeddingBag(3, 2, dtype=torch.int64), "dtype must be one of torch.float16, torch.bfloat16"),
+        (lambda: rgt.nn.EmbeddingBag(3, 2, padding_idx=1.5), "padding_idx must be an int; got 1.5"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag.from_pretrained(np.ones((3, 2))), "embeddings must be a tensor, got ndarray"),  # type: ignore[arg-type]
+        (lambda: rgt.nn.EmbeddingBag.from_pretrained(IDS[None]), "embeddings must be one of float16"),
+        (lambda: rgt.functional.embedding_bag(T(1.0), IDS, STARTS), "weight: got 0 dimensions; wanted 1 or more"),
+        (
+            lambda: rgt.functional.embedding_bag(np.ones((3, 2)), IDS, STARTS, grad="rows"),  # type: ignore[arg-type]
+            "weight must be a tensor, got ndarray",
+        ),
+    ],
+)
+def test_impossible_tables(make: Callable[[], Any], words: str) -> None:
+    assert refusal(make)[2].startswith(words)
+
+
+def test_sizes_of_tables_may_be_numpys() -> None:
+    assert rgt.nn.EmbeddingBag(np.int64(3), np.int32(2)).weight.shape == (3, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("norm", [float("inf"), 2.0, 1.0])
+def test_clipping_gradients_of_empty_batches(norm: float) -> None:
+    bag = rgt.nn.EmbeddingBag(3, 2, grad="rows")
+    bag(NONE, T([0])).sum().backward()
+    assert clip.clip_grad_norm_(bag.parameters(), 1.0, norm).item() == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("fused", [False, True])
+def test_sparse_tensors_in_place_of_ids_and_weights(fused: bool) -> None:
+    bag, eye = rgt.nn.EmbeddingBag(3, 2, fused=fused), torch.eye(2, dtype=torch.int64)
+    for call, argument in (
+        (lambda: bag(eye.to_sparse()), "ids"),
+        (lambda: bag(eye.to_sparse_csr()), "ids"),
+        (lambda: bag(eye, None, torch.eye(2).to_sparse()), "per_sample_weights"),
+    ):
+        kind, named, words = refusal(call)
+        assert (kind, named) == (rg.errors.InvalidArgumentError, argument)
+        assert words.startswith(f"{argument} must be an array; got a torch.sparse_c")
+
+
+def test_ids_for_more_memory_than_there_is() -> None:
+    with pytest.raises(rg.errors.ResourceExhaustedError):
+        rgt.nn.EmbeddingBag(3, 2)(T([[1]]).expand(2**20, 2**30))
+    many = SparseTensor(np.zeros((0, 2), np.int64), NONE, [2**50, 1])
+    with pytest.raises(rg.errors.OpError):
+        rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2)])({"a": many})
+
+
+def test_weights_of_features_must_be_floats() -> None:
+    tables = rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2), rgt.nn.Table("b", 3, 2)])
+    weights = {"a": torch.ones(1, 2), "b": torch.ones(1, 2, dtype=torch.int64)}
+    with pytest.raises(rg.errors.InvalidArgumentError, match="feature b: per_sample_weights must be one of float16"):
+        tables({"a": IDS[None, :2], "b": IDS[None, :2]}, per_sample_weights=weights)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[[1.0, 2.0]] * 3, None, np.ones((3, 2)), torch.ones(3, 2).to_sparse(), torch.ones(3, 2, device="meta")]
+)
+def test_state_dicts_with_what_is_not_a_table(wrong: Any) -> None:
+    """torch names the entry, and all other tables are loaded, as with its own modules."""
+    tables = rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2), rgt.nn.Table("b", 3, 2)])
+    with pytest.raises(RuntimeError, match=r"loading state_dict for Embeddings:\s+a\.weight: "):
+        tables.load_state_dict({"a.weight": wrong, "b.weight": torch.full((3, 2), 7.0)})
+    assert bool((tables.weight("b") == 7.0).all())
+
+
+def test_tables_that_are_not_described() -> None:
+    with pytest.raises(TypeError, match="tables must be Tables, got tuple"):
+        rgt.nn.Embeddings([("a", 3, 2)])  # type: ignore[list-item]
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match="features of table 'a': got 'bc'; wanted a tuple of names"
+    ):
+        rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2, features="bc")])  # type: ignore[arg-type]
+    sized = rgt.nn.Table("a", np.int64(3), np.int32(2))  # type: ignore[arg-type]
+    assert rgt.nn.Embeddings([sized]).weight("a").shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding_idx": 0},
+        {"default_id": 1},
+        {"padding_idx": 0, "default_id": 1, "fused": True},
+        {"max_norm": 1.0},
+        {"padding_idx": 0, "max_norm": 1.0},
+    ],
+)
+def test_bad_ids_are_named_by_their_position_among_those_given(options: dict[str, Any]) -> None:
+    bag = rgt.nn.EmbeddingBag(3, 2, **options)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[4\] == 7 out of range \[0, 3\)") as raised:
+        bag(T([0, 2, 2, 0, 7]), T([0, 0, 2]))
+    assert raised.value.position == 4
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[3\] == -1 out of range"):
+        bag(T([[0, 2], [0, -1]]))

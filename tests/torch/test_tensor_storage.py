@@ -1,0 +1,305 @@
+"""Tensors with resized storage or overlapping elements raise an error before anything is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import rowgrad as rg
+import rowgrad.torch as rgt
+from rowgrad.errors import OpError
+from rowgrad.raw_ops import OPS
+
+SMALL = "bytes of its storage, which holds"
+
+
+def shrunk(tensor: Tensor, keep: int = 8) -> Tensor:
+    """The tensor after its storage lost all but `keep` bytes."""
+    tensor.untyped_storage().resize_(keep)
+    return tensor
+
+
+def table() -> Tensor:
+    return torch.arange(40.0).view(10, 4)
+
+
+IDS, SEGMENTS = torch.tensor([1, 2, 9]), torch.tensor([0, 0, 1])
+CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
+    "one known size": lambda t, i, s: OPS["GatherRows"](t, i),
+    "bags": lambda t, i, s: OPS["SparseSegmentSumWithNumSegments"](t, i, s, 2),
+    "a size of the data": lambda t, i, s: OPS["SparseSegmentSumGradV2"](t[:2], i, s, 10),
+    "an op of the dense layer": lambda t, i, s: OPS["AddV2"](t, t),
+    "a plan": lambda t, i, s: rg.Plan(i, s, 10),
+    "padding": lambda t, i, s: rgt.functional.embedding_bag(t, i, segment_ids=s, padding_idx=3),
+    "no number of bags": lambda t, i, s: rgt.functional.embedding_bag(t, i, segment_ids=s),
+    "a limited norm": lambda t, i, s: rgt.functional.embedding_bag(t, i, segment_ids=s, max_norm=1.0),
+    "a matrix of ids": lambda t, i, s: rgt.functional.embedding_bag(t, i.view(1, 3)),
+}
+READS = {
+    "a plan": (1, 2), "one known size": (0, 1), "a matrix of ids": (0, 1), "a size of the data": (1, 2),
+    "an op of the dense layer": (0,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_name_the_tensor_whose_storage_is_too_small(name: str) -> None:
+    for position in READS.get(name, (0, 1, 2)):
+        for _ in range(2):
+            CALLS[name](table(), IDS.clone(), SEGMENTS.clone())  # a later call like this one takes the remembered way
+        given = [table(), IDS.clone(), SEGMENTS.clone()]
+        shrunk(given[position])
+        with pytest.raises(OpError, match=SMALL):
+            CALLS[name](*given)
+
+
+def test_views_are_compared_with_the_whole_storage() -> None:
+    whole = table()
+    view = whole[8:]
+    inside = whole[:2]
+    whole.untyped_storage().resize_(2 * 16)
+    for _ in range(2):
+        with pytest.raises(OpError, match=f"params spans 160 {SMALL} 32"):
+            OPS["GatherRows"](view, torch.tensor([1]))
+        assert OPS["GatherRows"](inside, torch.tensor([1])).tolist() == [[4.0, 5.0, 6.0, 7.0]]
+    columns = table().t()
+    columns.untyped_storage().resize_(32)
+    with pytest.raises(OpError, match=f"params spans 160 {SMALL} 32"):
+        OPS["GatherRows"](columns, torch.tensor([1]))
+
+
+def test_views_of_a_storage_that_was_freed_have_no_memory() -> None:
+    whole = table()
+    view = whole[8:]  # its address is not 0, though that of the storage is
+    whole.untyped_storage().resize_(0)
+    with pytest.raises(OpError, match="params has no memory"):
+        OPS["GatherRows"](view, torch.tensor([1]))
+
+
+def test_tensors_without_elements_need_no_storage() -> None:
+    empty = shrunk(table(), 0)[10:]
+    assert OPS["GatherRows"](empty, torch.zeros(0, dtype=torch.int64)).shape == (0, 4)
+    huge = torch.empty(0).as_strided((0, 4), (2**40, 2**20), 2**30)
+    assert OPS["GatherRows"](huge, torch.zeros(0, dtype=torch.int64)).shape == (0, 4)
+
+
+def test_subclasses_are_compared_too() -> None:
+    class Named(Tensor):
+        pass
+
+    named = table().as_subclass(Named)
+    assert OPS["GatherRows"](named, IDS)[0, 0] == 4
+    shrunk(named)
+    with pytest.raises(OpError, match=SMALL):
+        OPS["GatherRows"](named, IDS)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("which", ["indices", "weights"])
+def test_storages_may_not_shrink_between_forward_and_backward(rows: bool, which: str) -> None:
+    weight = table().requires_grad_()
+    given = {"indices": IDS.clone(), "weights": torch.ones(3).requires_grad_()}
+    out = OPS["WeightedSparseSegmentMeanWithNumSegments"](
+        weight, given["indices"], SEGMENTS, given["weights"], 2, sparse_gradient=rows
+    )
+    shrunk(given[which].detach())
+    with pytest.raises(OpError, match=SMALL):
+        out.sum().backward()
+    assert weight.grad is None
+
+
+def test_indices_of_a_gradient_by_rows_may_not_shrink() -> None:
+    weight, ids = table().requires_grad_(), IDS.clone()
+    out = OPS["GatherRows"](weight, ids, gradient="rows")
+    shrunk(ids)
+    with pytest.raises(OpError, match=SMALL):
+        out.sum().backward()
+
+
+def test_batched_calls_compare_what_they_batch() -> None:
+    batch = torch.stack([IDS, IDS])
+    assert torch.func.vmap(lambda i: OPS["GatherRows"](table(), i))(batch).shape == (2, 3, 4)
+    shrunk(batch)
+    with pytest.raises(OpError, match=SMALL):
+        torch.func.vmap(lambda i: OPS["GatherRows"](table(), i))(batch)
+
+
+def test_torch_operators_compare_their_storages() -> None:
+    """What torch.compile calls."""
+    assert torch.ops.rowgrad.GatherRows(table(), IDS).shape == (3, 4)
+    with pytest.raises(OpError, match=SMALL):
+        torch.ops.rowgrad.GatherRows(shrunk(table()), IDS)
+
+
+# -- optimizers -------------------------------------------------------------------------------------------------------
+
+
+def stepped(optimizer: type[Any], param: Tensor, grad: Tensor) -> Any:
+    made = optimizer([param], lr=0.1)
+    param.grad = torch.ones_like(param)
+    made.step()
+    param.grad = grad
+    return made
+
+
+@pytest.mark.parametrize("optimizer", [rgt.optim.SGD, rgt.optim.Adagrad, rgt.optim.RowWiseAdagrad, rgt.optim.Adam])
+@pytest.mark.parametrize("form", ["dense", "rows", "uncoalesced"])
+def test_steps_leave_a_table_alone_whose_storage_is_too_small(optimizer: type[Any], form: str) -> None:
+    param = torch.nn.Parameter(table())
+    ids = torch.tensor([[1, 9]]) if form == "rows" else torch.tensor([[9, 9]])
+    sparse = torch.sparse_coo_tensor(
+        ids, torch.ones(2, 4), (10, 4), is_coalesced=form == "rows", check_invariants=False
+    )
+    made = stepped(optimizer, param, torch.ones(10, 4) if form == "dense" else sparse)
+    state = {k: v.clone() if isinstance(v, Tensor) else v for k, v in made.state[param].items()}
+    shrunk(param.data)
+    with pytest.raises(OpError, match=f"param spans 160 {SMALL} 8"):
+        made.step()
+    for name, value in state.items():
+        assert torch.equal(torch.as_tensor(made.state[param][name]), torch.as_tensor(value))
+
+
+@pytest.mark.parametrize("form", ["dense", "indices", "values"])
+def test_steps_compare_the_storage_of_gradients(form: str) -> None:
+    param = torch.nn.Parameter(table())
+    ids, values = torch.tensor([[1, 9]]), torch.ones(2, 4)
+    sparse = torch.sparse_coo_tensor(ids, values, (10, 4), is_coalesced=True, check_invariants=False)
+    dense = torch.ones(10, 4)
+    made = stepped(rgt.optim.Adagrad, param, dense if form == "dense" else sparse)
+    before = param.detach().clone()
+    shrunk({"dense": dense, "indices": ids, "values": values}[form])
+    with pytest.raises(OpError, match=f"grad spans .* {SMALL} 8"):
+        made.step()
+    assert torch.equal(param, before)
+    with pytest.raises(OpError, match=f"grad spans .* {SMALL} 8"):
+        rgt.clip.clip_grad_value_([param], 0.5)
+    with pytest.raises(OpError, match=f"grad spans .* {SMALL} 8"):
+        rgt.clip.clip_grad_norm_([param], 0.5)
+
+
+def test_steps_compare_the_storage_of_their_state() -> None:
+    param = torch.nn.Parameter(table())
+    made = stepped(rgt.optim.Adam, param, torch.ones(10, 4))
+    before = param.detach().clone()
+    for name in ("exp_avg_sq", "exp_avg"):
+        shrunk(made.state[param][name])
+        with pytest.raises(OpError, match=f"{name} spans 160 {SMALL} 8"):
+            made.step()
+    assert torch.equal(param, before)
+
+
+def test_fused_updates_compare_every_storage() -> None:
+    bag = rgt.nn.EmbeddingBag(10, 4, fused=True, combiner="sum")
+    made = rgt.optim.Adagrad(bag.parameters(), lr=0.1)
+    ids = IDS.clone()
+    bag(ids, segment_ids=SEGMENTS, num_bags=2).sum().backward()
+    before = bag.weight.detach().clone()
+    shrunk(ids)
+    with pytest.raises(OpError, match=SMALL):
+        made.step()
+    with pytest.raises(OpError, match=SMALL):
+        _ = bag.weight.grad
+    assert torch.equal(bag.weight, before)
+    assert made.state[bag.weight].get("step", 0) == 0
+
+
+@pytest.mark.parametrize("name", ["rows", "starts", "segments", "positions", "counts"])
+def test_plans_compare_the_storage_of_their_arrays(name: str) -> None:
+    param = torch.nn.Parameter(table())
+    made = rgt.optim.SGD([param], lr=0.1)
+    plan = rg.Plan(IDS, SEGMENTS, 10, 2)
+    arrays = [a.clone() if isinstance(a, Tensor) else a for a in plan.parts()]
+    broken = rg.Plan.of(*arrays)
+    before = param.detach().clone()
+    shrunk(getattr(broken, name), 1)
+    with pytest.raises(OpError, match=f"{name} spans .* {SMALL} 1"):
+        made.update_from_bags(param, torch.ones(2, 4), None, None, "sum", plan=broken)
+    assert torch.equal(param, before)
+    with pytest.raises(OpError, match=SMALL):
+        OPS["PlannedSparseSegmentSumGrad"](torch.ones(2, 4), *broken.parts())
+
+
+def test_numpy_compares_the_storage_of_tensors_it_is_handed() -> None:
+    grad = shrunk(torch.ones(10, 4))
+    numbers = np.ones((10, 4), np.float32)
+    with pytest.raises(OpError, match=f"grad spans 160 {SMALL} 8"):
+        rg.optim.apply_all("sgd", numbers, (), grad, rg.optim.Step(lr=0.1))
+    with pytest.raises(OpError, match=f"indices spans 48 {SMALL} 8"):
+        rg.SparseTensor(shrunk(torch.zeros(3, 2, dtype=torch.int64)), [1, 2, 3], [2, 2])
+
+
+# -- memory that elements share ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        torch.ones(4).expand(10, 4),
+        torch.ones(20).as_strided((10, 4), (1, 1)),
+        torch.ones(99).as_strided((9, 4), (3, 1)),
+    ],
+)
+def test_optimizers_take_no_table_whose_elements_share_memory(view: Tensor) -> None:
+    with pytest.raises(OpError, match="share memory"):
+        rgt.optim.SGD([torch.nn.Parameter(view)], lr=0.1)
+    param = torch.nn.Parameter(torch.ones(view.shape))
+    made = stepped(rgt.optim.Adagrad, param, torch.ones(view.shape))
+    state = made.state[param]["sum"].clone()
+    param.data = view
+    before = view.clone()
+    with pytest.raises(OpError, match="share memory"):
+        made.step()
+    assert torch.equal(param, before)
+    assert torch.equal(made.state[param]["sum"], state)
+
+
+def test_optimizers_update_tables_with_other_strides() -> None:
+    for view in (torch.ones(4, 10).t(), torch.ones(10, 8)[:, ::2], torch.ones(1, 4).expand(1, 4), torch.ones(10, 1)):
+        param = torch.nn.Parameter(view)
+        stepped(rgt.optim.SGD, param, torch.ones(view.shape))
+        assert torch.allclose(param, torch.full(view.shape, 0.9))
+
+
+def test_optimizers_update_what_a_negated_view_shows() -> None:
+    param = torch.nn.Parameter(torch._neg_view(torch.ones(10, 4)))
+    stepped(rgt.optim.SGD, param, torch.ones(10, 4))
+    assert torch.allclose(param, torch.full((10, 4), -1.1))
+
+
+def test_state_has_to_be_contiguous() -> None:
+    param = torch.nn.Parameter(table())
+    made = stepped(rgt.optim.Adagrad, param, torch.ones(10, 4))
+    before = param.detach().clone()
+    for other in (torch.ones(4, 10).t(), torch.ones(4).expand(10, 4), torch._neg_view(torch.ones(10, 4))):
+        made.state[param]["sum"] = other
+        with pytest.raises(OpError, match="sum must be contiguous"):
+            made.step()
+    assert torch.equal(param, before)
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_collating_compares_the_storage_of_samples() -> None:
+    collate = rgt.data.Collate({"ids": 10}, weights={"ids": "w"}, plan=False)
+    good = {"ids": torch.tensor([1, 2]), "w": torch.ones(2)}
+    assert collate([good])["ids"].num_bags == 1
+    with pytest.raises(OpError, match=f"ids spans 16 {SMALL} 8"):
+        collate([good, {**good, "ids": shrunk(torch.tensor([1, 2]))}])
+    with pytest.raises(OpError, match=f"w spans 8 {SMALL} 4"):
+        collate([good, {**good, "w": shrunk(torch.ones(2), 4)}])
+
+
+def test_embeddings_compare_every_feature() -> None:
+    embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 10, 4), rgt.nn.Table("b", 10, 4)], include_last_offset=False)
+    starts = torch.tensor([0, 2])
+    for given in ((shrunk(IDS.clone()), starts), (IDS, shrunk(starts.clone()))):
+        with pytest.raises(OpError, match=SMALL):
+            embeddings({"a": (IDS, starts), "b": given})
+    weights = {"a": torch.ones(3), "b": shrunk(torch.ones(3))}
+    with pytest.raises(OpError, match=SMALL):
+        embeddings({"a": (IDS, starts), "b": (IDS, starts)}, per_sample_weights=weights)

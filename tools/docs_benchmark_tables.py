@@ -1,0 +1,200 @@
+"""Generate the tables of docs/performance.md from bench/results, so that no number there is typed by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent.parent / "bench" / "results"
+PEERS = {"tensorflow": "TensorFlow", "torch": "torch", "fbgemm": "FBGEMM", "jax": "JAX", "scipy": "SciPy"}
+KINDS = {
+    "forward": "forward, mean",
+    "weighted": "forward, weighted mean",
+    "dense": "gradient, fresh dense table",
+    "dense_kept": "gradient into a `GradBuffer`",
+    "rows": "gradient by unique rows",
+    "rows_planned": "gradient by unique rows, with a `Plan`",
+    "weighted_dense": "weighted gradient, fresh dense table",
+    "slice": "`SparseSlice`",
+    "slice_grad": "`SparseSliceGrad`",
+    "fill": "`SparseFillEmptyRows`",
+    "fill_grad": "`SparseFillEmptyRowsGrad`",
+    "add": "`SparseAdd`",
+    "add_grad": "`SparseAddGrad`",
+    "tiny": "1,000 tiny calls from NumPy",
+    "train": "a step: forward, backward, row-wise Adagrad",
+    "train_tables": "a step with 26 tables",
+    "tiny_torch": "1,000 tiny calls from torch",
+    "tiny_torch_grad": "1,000 tiny calls from torch, gradient recorded",
+    "tiny_torch_backward": "1,000 tiny backward passes of torch",
+    "tiny_module": "1,000 calls of `EmbeddingBag`",
+    "forward_jit": "forward, compiled",
+    "dense_jit": "dense gradient, compiled",
+    "rows_jit": "gradient by unique rows, compiled",
+    "tiny_jit": "1,000 tiny calls in a compiled loop",
+}
+COMPARISONS = ("six_cases", "shapes", "dtypes", "tiny", "torch_steps", "jax_jit")
+Ratios = dict[tuple[str, str], dict[str, float]]  # (kind, peer) -> case -> how many times faster
+
+
+def load(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def ratios(name: str) -> Ratios:
+    """Ratios of minimal times, for results that agree only."""
+    found: Ratios = {}
+    for case, kinds in load(name)["results"].items():
+        for kind, peers in kinds.items():
+            ours = peers["rowgrad"]["min"]
+            for peer in PEERS:
+                theirs = peers.get(peer)
+                if theirs and theirs["agrees"]:
+                    found.setdefault((kind, peer), {})[case] = theirs["min"] / ours
+    return found
+
+
+def wrong_answers() -> int:
+    """The number of peers' results that did not agree: 16-bit gradients stored in 16 bits."""
+    runs = (peers for name in COMPARISONS for kinds in load(name)["results"].values() for peers in kinds.values())
+    return sum(not answer["agrees"] for peers in runs for peer, answer in peers.items() if peer in PEERS)
+
+
+def mean(values: Iterable[float]) -> float:
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def short(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 1.05 else f"{value:.2f}"
+
+
+def shown(value: float) -> str:
+    return f"**{short(value)}**" if value < 1 else short(value)
+
+
+def facts(name: str) -> str:
+    f = load(name)["facts"]
+    machine = f"{f['processor']}, {f['cores']} cores, {f['threads']} threads, {f['level']}"
+    return f"{machine}, {', '.join(f['versions'])}, {f['date']}"
+
+
+def summary(name: str) -> Iterator[str]:
+    """Kind by peer: the geometric mean over the cases and the worst of them; losses are bold."""
+    found = ratios(name)
+    peers = [p for p in PEERS if any(peer == p for _, peer in found)]
+    yield "| | " + " | ".join(PEERS[p] for p in peers) + " |"
+    yield "|---|" + "---|" * len(peers)
+    for kind in dict.fromkeys(kind for kind, _ in found):
+        cells = []
+        for peer in peers:
+            cases = found.get((kind, peer), {})
+            if not cases:
+                cells.append("")
+            elif len(cases) == 1:
+                cells.append(shown(mean(cases.values())))
+            else:
+                cells.append(f"{shown(mean(cases.values()))}, worst {shown(min(cases.values()))}")
+        yield f"| {KINDS.get(kind, kind)} | " + " | ".join(cells) + " |"
+    yield ""
+    yield f"`bench/results/{name}.json`: {facts(name)}."
+
+
+def cases(name: str) -> Iterator[str]:
+    yield from ("| case | |", "|---|---|")
+    yield from (f"| `{case}` | {text} |" for case, text in load(name)["cases"].items())
+
+
+def losses() -> Iterator[str]:
+    """Every comparison in which a peer was faster, the largest loss first."""
+    found = [
+        (ratio, name, case, kind, peer)
+        for name in COMPARISONS
+        for (kind, peer), by_case in ratios(name).items()
+        for case, ratio in by_case.items()
+        if ratio < 1
+    ]
+    total = sum(len(by_case) for name in COMPARISONS for by_case in ratios(name).values())
+    yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_answers()} more are left out,"
+    yield "because the peer's answer was another one:"
+    yield ""
+    yield from ("| what | case | against | times as fast | file |", "|---|---|---|---|---|")
+    for ratio, name, case, kind, peer in sorted(found):
+        yield f"| {KINDS.get(kind, kind)} | `{case}` | {PEERS[peer]} | {ratio:.2f} | `{name}` |"
+
+
+def gpu() -> Iterator[str]:
+    """Queued calls next to torch's in the same run."""
+    data = load("h200-float32")
+    yield from ("| batch | forward, ms | torch | times | dense gradient, ms | torch | times |", "|---|" + "---|" * 6)
+    products: dict[str, list[float]] = {"forward": [], "dense": []}
+    for case in data["cases"]:
+        cells = []
+        for kind, seen in products.items():
+            ours = case["ours"][kind]["call queued"]["median"]
+            theirs = case["torch"][kind].get("queued", {}).get("median")
+            if theirs:
+                seen.append(theirs / ours)
+            cells += [f"{ours:.3f}", f"{theirs:.3f}" if theirs else "", shown(theirs / ours) if theirs else ""]
+        yield f"| {case['case']} | " + " | ".join(cells) + " |"
+    means = [shown(mean(v)) for v in products.values()]
+    yield f"| geometric mean | | | {means[0]} | | | {means[1]} |"
+    yield ""
+    machine = data["machine"]
+    yield f"`bench/results/h200-float32.json`: {machine['device']}, torch {machine['torch']}, {machine['date']}."
+
+
+def threads() -> Iterator[str]:
+    """The speed-up of the second thread, next to plain reads of the same rows."""
+    rows = load("threads")["threads"]
+    yield from ("| what | case | speed-up | of plain reads | quotient |", "|---|---|---|---|---|")
+    for r in rows:
+        cells = (f"{r[k]:.2f}" for k in ("speed_up", "probe_speed_up", "quotient"))
+        yield f"| {KINDS.get(r['kind'], r['kind'])} | `{r['case']}` | " + " | ".join(cells) + " |"
+
+
+def growth() -> Iterator[str]:
+    """Nanoseconds per id as the number of ids grows."""
+    rows = load("growth")["series"]["N"]
+    kinds = list(dict.fromkeys(r["kind"] for r in rows))
+    yield "| ids | " + " | ".join(f"{KINDS[k]}, ns an id" for k in kinds) + " |"
+    yield "|---|" + "---|" * len(kinds)
+    for ids in dict.fromkeys(r["ids"] for r in rows):
+        seen = {r["kind"]: r["seconds"] / ids * 1e9 for r in rows if r["ids"] == ids}
+        yield f"| {ids:,} | " + " | ".join(f"{seen[k]:.1f}" for k in kinds) + " |"
+
+
+def pages() -> Iterator[str]:
+    page, studio = load("page")["page"], load("studio")["studio"]
+    ms = {k: v * 1e3 for k, v in page["seconds"].items()}
+    frames, answer = studio["drag"]["frames_per_second"], studio["run_ms"]["median"]
+    yield f"- A page of {page['blocks']:,} blocks loads in {ms['load']:.0f} ms and is judged in {ms['check']:.0f} ms."
+    yield f"- It runs in {ms['run']:.1f} ms, of which the ops alone take {ms['ops alone']:.1f}."
+    yield f"- In the browser a page of {studio['blocks']:,} blocks is drawn after {studio['load_ms'] / 1e3:.1f} s,"
+    yield f"  dragged at {frames:.0f} frames a second, and its run is answered in {answer:.0f} ms."
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "six cases": lambda: summary("six_cases"),
+    "cases": lambda: cases("six_cases"),
+    "shapes": lambda: summary("shapes"),
+    "shape cases": lambda: cases("shapes"),
+    "dtypes measured": lambda: summary("dtypes"),
+    "tiny": lambda: summary("tiny"),
+    "torch steps": lambda: summary("torch_steps"),
+    "jax jit": lambda: summary("jax_jit"),
+    "losses": losses,
+    "gpu": gpu,
+    "threads": threads,
+    "growth": growth,
+    "pages": pages,
+}
+
+
+def parts() -> dict[str, str]:
+    """The generated parts of docs/performance.md by name."""
+    return {name: "\n".join(make()) + "\n" for name, make in PARTS.items()}
