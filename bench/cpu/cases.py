@@ -1,4 +1,4 @@
-"""Named workloads, and the arrays each is made of. Only NumPy is known here."""
+"""Named workloads and their arrays; the six usual ones are those of `rowgrad bench`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+
+from rowgrad.cli.bench import CASES, draw_ids
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Any]
@@ -16,7 +18,7 @@ class Workload(Protocol):
 
     @property
     def name(self) -> str:
-        """What `--cases` calls it."""
+        """Its name in `--cases`."""
 
     @property
     def group(self) -> str:
@@ -24,7 +26,7 @@ class Workload(Protocol):
 
     @property
     def title(self) -> str:
-        """Its sizes in words."""
+        """Its sizes as text."""
 
     def arrays(self) -> Arrays:
         """The same arrays on every call."""
@@ -57,7 +59,7 @@ class Case:
         lengths = rng.integers(0, int(2 * self.length) + 1, self.bags) if self.length > 1 else _few(rng, self)
         n = int(lengths.sum())
         segments = np.repeat(np.arange(self.bags), lengths)
-        ids = _power_law(rng, n, self.rows, self.zipf)
+        ids = draw_ids(rng, n, self.rows, self.zipf)
         return {
             "table": rng.standard_normal((self.rows, self.cols), np.float32),
             "grad": rng.standard_normal((self.bags, self.cols), np.float32),
@@ -73,15 +75,6 @@ class Case:
 
 def _few(rng: np.random.Generator, case: Case) -> Array:
     return rng.poisson(case.length, case.bags) if case.length < 1 else np.ones(case.bags, np.int64)
-
-
-def _power_law(rng: np.random.Generator, n: int, rows: int, exponent: float) -> Array:
-    """Ids by a truncated power law, through a random permutation so that hot rows are not neighbours."""
-    if not exponent:
-        return rng.integers(0, rows, n)
-    weight = np.arange(1, rows + 1, dtype=np.float64) ** -exponent
-    ranks = np.searchsorted(np.cumsum(weight) / weight.sum(), rng.random(n))
-    return rng.permutation(rows)[np.minimum(ranks, rows - 1)]
 
 
 @dataclass(frozen=True)
@@ -163,7 +156,7 @@ class SparseCase:
 
 @dataclass(frozen=True)
 class TinyCase:
-    """Nothing to load: the call makes its own few numbers."""
+    """No arrays: the call makes its own few numbers."""
 
     name: str = "tiny"
     group: str = "tiny"
@@ -174,14 +167,7 @@ class TinyCase:
         return {}
 
 
-SIX = (
-    Case("mid", 100_000, 64, 8_192, 20),
-    Case("wide", 1_000_000, 128, 16_384, 20),
-    Case("narrow", 1_000_000, 32, 65_536, 10),
-    Case("cold", 10_000_000, 64, 8_192, 20, zipf=0),
-    Case("few_rows", 1_000, 256, 4_096, 50),
-    Case("one_column", 100_000, 1, 65_536, 20),
-)
+SIX = tuple(Case(c.name, c.rows, c.cols, c.bags, c.length, c.zipf) for c in CASES)
 SHAPES = (
     Case("S1", 100_000, 128, 512, 20, zipf=0),
     Case("S2", 1_000_000, 64, 2_048, 100, zipf=0),

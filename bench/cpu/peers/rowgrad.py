@@ -1,4 +1,4 @@
-"""rowgrad itself."""
+"""rowgrad itself, called from NumPy, torch and compiled programs of JAX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = dict[str, Any]
 
 
 def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
-    if isinstance(result, rg.IndexedRows):  # peers have a table where these are a few of its rows
+    if isinstance(result, rg.IndexedRows):  # peers return the whole table
         values, ids = np.asarray(result.values, np.float32), np.asarray(result.indices)
         table = np.zeros((result.num_rows, *values.shape[1:]), np.float32)
         table[ids[ids < result.num_rows]] = values[ids < result.num_rows]
@@ -92,7 +92,7 @@ def page_touch(x: Arrays) -> Callable[[], Any]:
 
 
 def pages_of_rows(rows: np.ndarray[Any, Any], width: int, page: int = 4096) -> np.ndarray[Any, Any]:
-    """A byte on every page that rows of `width` bytes lie on, in a table that begins on a page."""
+    """The offset of a byte on every page that holds rows of `width` bytes, in a page-aligned table."""
     first, last = rows.astype(np.int64) * width // page, (rows.astype(np.int64) * width + width - 1) // page
     most = int((last - first).max(initial=0)) + 1
     pages = np.unique(np.minimum(first[:, None] + np.arange(most), last[:, None]))
@@ -221,16 +221,67 @@ def thousand(call: Callable[[], Any]) -> Callable[[], Any]:
     return run
 
 
-def by_jax(name: str) -> Callable[[Arrays], Callable[[], Any] | None]:
-    """A call inside a compiled program of JAX, where there is JAX."""
+# -- Inside compiled programs of JAX ----------------------------------------------------------------------------------
 
-    def made(x: Arrays) -> Callable[[], Any] | None:
-        from .. import jit_calls
 
-        call: Callable[[], Any] = getattr(jit_calls, name)(x)
-        return call
+def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    """A compiled call on arrays that are already on the device."""
+    import jax
 
-    return made
+    run = jax.jit(function)
+    on_device = [jax.device_put(a) for a in arguments]
+    return lambda: jax.block_until_ready(run(*on_device))
+
+
+def jax_arrays(x: Arrays, name: str) -> tuple[Any, Any, Any]:
+    """Table or gradient, ids, segment ids."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", x["ids"].dtype == np.int64)
+    return jnp.asarray(x[name]).astype(x["dtype"]), x["ids"], x["segments"]
+
+
+def forward_jit(x: Arrays) -> Callable[[], Any]:
+    mean = OPS["SparseSegmentMeanWithNumSegments"]
+    return compiled(lambda table, ids, segments: mean(table, ids, segments, x["bags"]), *jax_arrays(x, "table"))
+
+
+def dense_jit(x: Arrays) -> Callable[[], Any]:
+    gradient = OPS["SparseSegmentMeanGrad"]
+    return compiled(lambda grad, ids, segments: gradient(grad, ids, segments, x["rows"]), *jax_arrays(x, "grad"))
+
+
+def rows_jit(x: Arrays) -> Callable[[], Any]:
+    """Unique rows, in an output a quarter larger than their number."""
+    gradient, size = OPS["SparseSegmentMeanGradV2"], len(np.unique(x["ids"])) * 5 // 4
+    call = compiled(lambda *args: tuple(gradient(*args, x["rows"], size=size)), *jax_arrays(x, "grad"))
+
+    def run() -> Any:
+        values, ids = call()
+        return rg.IndexedRows(values, ids, x["rows"], is_unique=True)
+
+    return run
+
+
+def zeros_jit(x: Arrays) -> Callable[[], Any]:
+    """The table of a gradient, filled with a number that is an argument of the program."""
+    import jax.numpy as jnp
+
+    shape = (x["rows"], x["grad"].shape[1])
+    return compiled(lambda value: jnp.full(shape, value, x["dtype"]), np.float32(0))
+
+
+def tiny_jit(x: Arrays) -> Callable[[], Any]:
+    """A thousand calls in a loop, each on the result of the one before."""
+    import jax
+    import jax.numpy as jnp
+
+    mean, ids = OPS["SparseSegmentMeanWithNumSegments"], jnp.arange(16)
+    return compiled(
+        lambda table: jax.lax.fori_loop(0, 1000, lambda _, t: mean(t, ids, ids, 16), table),
+        np.ones((16, 16), np.float32),
+    )
 
 
 KINDS: dict[str, Callable[[Arrays], Callable[[], Any] | None]] = {
@@ -239,6 +290,6 @@ KINDS: dict[str, Callable[[Arrays], Callable[[], Any] | None]] = {
     "slice": slice_, "slice_grad": slice_grad, "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad,
     "tiny": tiny, "train": train, "train_tables": train_tables, "tiny_torch": tiny_torch,
     "tiny_torch_grad": lambda x: tiny_torch(x, recorded=True), "tiny_torch_backward": tiny_torch_backward,
-    "tiny_module": tiny_module, "tiny_jit": by_jax("tiny"),
-    **{f"{name}_jit": by_jax(name) for name in ("forward", "dense", "rows", "zeros")},
+    "tiny_module": tiny_module, "forward_jit": forward_jit, "dense_jit": dense_jit, "rows_jit": rows_jit,
+    "zeros_jit": zeros_jit, "tiny_jit": tiny_jit,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""One point of a series, measured in a process of its own: told as JSON what to measure, it prints what it saw."""
+"""One point of a series, measured in its own process: reads a task as JSON, prints the measurement as JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import GradBuffer
-from ..raw_ops import OPS
+from rowgrad import GradBuffer
+from rowgrad.raw_ops import OPS
+
 from .cases import Arrays
 from .peers import rowgrad as peer
 from .worker import Call, seconds_of
@@ -38,7 +39,7 @@ class Point:
         return -(-self.ids // self.length)
 
     def arrays(self, kind: str) -> Arrays:
-        """What the kind needs and nothing else: only the forward looks into a table."""
+        """The arrays that the kind needs and no others: only the forward reads a table."""
         rng = np.random.default_rng(3)
         needed: Arrays = {
             "ids": rng.integers(0, self.rows, self.ids, np.int32),
@@ -53,18 +54,18 @@ class Point:
         return needed
 
     def working_set(self, unique: int) -> int:
-        """Bytes a call comes back to: the rows of table and bags, ids and segment ids."""
+        """Bytes that a call reuses: the rows of table and bags, ids and segment ids."""
         return (unique + self.bags) * self.cols * 4 + 2 * self.ids * 4
 
 
 def measure(point: Point, kind: str, repeats: int, seconds: float = 5) -> dict[str, Any]:
-    """Memory of the first call, the least time of the next ones, and what the point is made of."""
+    """Extra memory of the first call, the least time of the next ones, and the point's sizes."""
     tiny = Point(40, 10, 2)
     ready(kind, tiny.arrays(kind))()
     arrays = point.arrays(kind)
     unique = int(np.count_nonzero(np.bincount(arrays["ids"], minlength=1)))
     call = ready(kind, arrays)
-    extra = extra_memory(call, kept=kind == "dense_kept")
+    extra = extra_memory(call, reused=kind == "dense_kept")
     times: list[float] = []
     started = time.perf_counter()
     while len(times) < 3 or (len(times) < repeats and time.perf_counter() - started < seconds):
@@ -74,7 +75,7 @@ def measure(point: Point, kind: str, repeats: int, seconds: float = 5) -> dict[s
 
 
 def ready(kind: str, x: Arrays) -> Call:
-    """The call of a kind; a kept gradient has its pages from the start."""
+    """The call of a kind; a reused gradient buffer has its pages from the start."""
     if kind == "dense_kept":
         buffer = GradBuffer((x["rows"], x["grad"].shape[1]))
         buffer.array.fill(0)
@@ -85,32 +86,32 @@ def ready(kind: str, x: Arrays) -> Call:
     return call
 
 
-def extra_memory(call: Call, kept: bool) -> int | None:
-    """Bytes resident at the peak of a call beyond those before it and its result; None where the system won't tell.
+def extra_memory(call: Call, reused: bool) -> int | None:
+    """Resident bytes at the peak of a call beyond those before it and its result; None if they are not reported.
 
-    The pages of a kept result are there before the call, so they are not taken off.
+    The pages of a reused result are resident before the call, so they are not subtracted.
     """
     give_back_memory()
     try:
-        CLEAR.write_text("5")  # the peak begins anew
+        CLEAR.write_text("5")  # resets the peak
         before = _status("VmRSS")
         result = call()
         peak = _status("VmHWM")
     except OSError:
         return None
     parts = result if isinstance(result, tuple) else (result,)
-    return peak - before - (0 if kept else sum(resident(part.nbytes) for part in parts))
+    return peak - before - (0 if reused else sum(resident(part.nbytes) for part in parts))
 
 
 def resident(size: int) -> int:
-    """What an array of this size takes of memory: from 4 MiB on, whole pages of 2 MiB."""
+    """Memory of an array of this size: from 4 MiB on, whole pages of 2 MiB."""
     return size if size < 4 << 20 else -(-size >> 21) << 21
 
 
 def give_back_memory() -> None:
-    """Hand what was freed to the system, or a call could take it unseen."""
+    """Return freed memory to the system, so that a call cannot reuse it uncounted."""
     gc.collect()
-    with contextlib.suppress(AttributeError):  # another C library than glibc has no such call
+    with contextlib.suppress(AttributeError):  # only glibc has this call
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -122,5 +123,5 @@ def _status(field: str) -> int:
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    print(json.dumps(measure(Point(**asked["point"]), asked["kind"], asked["repeats"])))
+    task = json.loads(sys.argv[1])
+    print(json.dumps(measure(Point(**task["point"]), task["kind"], task["repeats"])))

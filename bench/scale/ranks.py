@@ -1,6 +1,6 @@
-"""One rank of a world that runs steps and counts bytes: `python -m rowgrad.bench.scale.ranks TASK`, TASK as JSON.
+"""One rank of a world, which runs steps and counts bytes: `python -m bench.scale.ranks TASK`, TASK as JSON.
 
-Rank 0 prints a line of JSON for whatever is done: {"what": …, …}. Every rank has one thread.
+Rank 0 prints a line of JSON for each measurement: {"what": …, …}. Every rank has one thread.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ import torch
 import torch.distributed as dist
 
 import rowgrad as rg
+from rowgrad.torch import optim, sharded
+from rowgrad.torch.bags import Bags
+from rowgrad.torch.sharded.exchange import route
+from rowgrad.torch.sharded.layout import Stack
 
-from ...torch import optim, sharded
-from ...torch.bags import Bags
-from ...torch.sharded.exchange import route
-from ...torch.sharded.layout import Stack
-from .laws import draw
-from .model import PHASES
+from .model import PHASES, draw
 from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, GATHERED, ROUTED, WAYS, Workload, routed
 
-LONGEST = 170  # seconds after which a rank ends itself, whatever became of who started it
+LONGEST = 170  # seconds after which a rank ends itself, even if its parent is gone
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank is to do; fields as in the JSON it is given."""
+    """The task of a rank; fields as in its JSON."""
 
     store: str
     rank: int
@@ -45,7 +44,7 @@ class Task:
     checks: list[str]  # names out of CHECKS
 
 
-Clocks = tuple[float, float]  # by the wall, and of this process alone, which others at work here do not slow down
+Clocks = tuple[float, float]  # wall time, and CPU time of this process, which other programs do not slow down
 Parts = list[Clocks]
 
 
@@ -74,8 +73,8 @@ class Steps:
         self.y = torch.ones(w.bags, w.columns)
 
     def go(self, mode: str, wire_bytes: int) -> Parts:
-        """One step after all ranks have come: forward, and backward with the update."""
-        self.module.mode = mode  # read anew in every call, so one table serves all ways
+        """One step after a barrier: forward, and backward with the update."""
+        self.module.mode = mode  # read in every call, so one table serves all ways
         self.module.wire_dtype = torch.bfloat16 if wire_bytes == 2 else None
         dist.barrier()
         begun = now()
@@ -94,14 +93,14 @@ class Steps:
 
 
 def exchange(size: int, ranks: int) -> Parts:
-    """Until `size` bytes have come from every rank, all of which begin together."""
+    """Time until `size` bytes arrived from every rank; all start together."""
     data = torch.zeros(size * ranks, dtype=torch.uint8)
     dist.barrier()
-    return [exchanged(data, size, ranks)]
+    return [timed_exchange(data, size, ranks)]
 
 
-def exchanged(data: torch.Tensor, size: int, ranks: int) -> Clocks:
-    """Seconds of one exchange, into memory that is taken anew as modules do."""
+def timed_exchange(data: torch.Tensor, size: int, ranks: int) -> Clocks:
+    """Seconds of one exchange into newly allocated memory, as in the modules."""
     each = [size] * ranks
     begun = now()
     result = torch.empty_like(data)
@@ -110,9 +109,9 @@ def exchanged(data: torch.Tensor, size: int, ranks: int) -> Clocks:
 
 
 def after_work(size: int, ranks: int) -> Callable[[], Parts]:
-    """As many exchanges as a step has, work before each: so many must go well in a row, as they must in a step.
+    """As many exchanges as a step has, with work before each.
 
-    Parts are the work and the exchanges, with the time a rank waits there for one that comes later.
+    Parts are the work and the exchanges, including the wait for slower ranks.
     """
     rows, columns, count = GATHERED
     table, data = torch.zeros(rows, columns), torch.zeros(size * ranks, dtype=torch.uint8)
@@ -124,33 +123,33 @@ def after_work(size: int, ranks: int) -> Callable[[], Parts]:
         for _ in PHASES:
             begun = now()
             table.index_select(0, ids)
-            spent.append((since(begun, now()), exchanged(data, size, ranks)))
+            spent.append((since(begun, now()), timed_exchange(data, size, ranks)))
         return [(sum(wall for wall, _ in part), sum(own for _, own in part)) for part in zip(*spent, strict=True)]
 
     return once
 
 
 def routing(bags: int, hotness: int, owners: int, strategy: str) -> Callable[[], Parts]:
-    """What sorts ids by so many owners, which needs no other rank."""
+    """Sort ids by so many owners; this involves no other rank."""
     rows = 200_000
     stack = Stack([rows], owners, strategy)
     ids = torch.from_numpy(draw(np.random.default_rng(owners), bags * hotness, rows, 0.0))
-    given = Bags(ids, torch.arange(bags).repeat_interleave(hotness), bags, None)
+    request = Bags(ids, torch.arange(bags).repeat_interleave(hotness), bags, None)
 
     def once() -> Parts:
         dist.barrier()
         begun = now()
-        route(given, stack, "Mean", torch.float32)
+        route(request, stack, "Mean", torch.float32)
         return [since(begun, now())]
 
     return once
 
 
 def gathered(mine: Sequence[Any], ranks: int) -> torch.Tensor:
-    """Numbers of all ranks, one below the other."""
-    given = torch.tensor(mine, dtype=torch.float64)
-    found = [torch.empty_like(given) for _ in range(ranks)]
-    dist.all_gather(found, given)
+    """Numbers of all ranks, stacked."""
+    own = torch.tensor(mine, dtype=torch.float64)
+    found = [torch.empty_like(own) for _ in range(ranks)]
+    dist.all_gather(found, own)
     return torch.stack(found)
 
 
@@ -163,60 +162,60 @@ def slowest(task: Task, once: Callable[[], Parts]) -> list[list[list[float]]]:
     return found
 
 
-def work(task: Task, tell: Callable[..., None]) -> None:
+def work(task: Task, send: Callable[..., None]) -> None:
     """Bytes of every check; then rounds of exchanges, steps of single ranks, and the checks themselves."""
     alone = [dist.new_group([r]) for r in range(task.ranks)][task.rank]
     timed = task.seconds > 0
     checks = [Steps(w, dist.group.WORLD, task.rank, timed) for w in CHECKS if w.name in task.checks]
     for steps, name in zip(checks, task.checks, strict=True):
         for way in WAYS:
-            tell(what="traffic", name=name, way=way, bytes=gathered(steps.traffic(*way), task.ranks).tolist())
+            send(what="traffic", name=name, way=way, bytes=gathered(steps.traffic(*way), task.ranks).tolist())
     if not timed:
         return
     single = [Steps(w, alone, task.rank) for w in CALIBRATION]
     worked = after_work(BETWEEN, task.ranks)
     begun = time.monotonic()
-    for done in range(task.rounds):  # in turn: a slow spell of the machine hits all alike
+    for done in range(task.rounds):  # in turn, so a slow phase of the machine affects all alike
         spent = time.monotonic() - begun
-        if not go_on(done == 0 or spent * (done + 1) / done < task.seconds):
+        if not broadcast(done == 0 or spent * (done + 1) / done < task.seconds):
             break
-        tell(what="round", part=max(spent / task.seconds, done / task.rounds))
+        send(what="round", part=max(spent / task.seconds, done / task.rounds))
         for size in EXCHANGED if task.ranks > 1 else ():
-            tell(what="exchange", size=size, seconds=slowest(task, partial(exchange, size, task.ranks)))
+            send(what="exchange", size=size, seconds=slowest(task, partial(exchange, size, task.ranks)))
         if task.ranks > 1:
-            tell(what="after_work", size=BETWEEN, seconds=slowest(task, worked))
+            send(what="after_work", size=BETWEEN, seconds=slowest(task, worked))
         for (bags, hotness), (owners, strategy) in itertools.product(ROUTED, routed(task.ranks)):
             seconds = slowest(task, routing(bags, hotness, owners, strategy))
-            tell(what="route", name=[bags * hotness, owners, strategy], seconds=seconds)
+            send(what="route", name=[bags * hotness, owners, strategy], seconds=seconds)
         for kind, every, names in (
             ("single", single, [w.name for w in CALIBRATION]), ("step", checks, task.checks),
         ):  # fmt: skip
             for steps, name in zip(every, names, strict=True):
                 for way in WAYS:
                     seconds = slowest(task, partial(steps.go, *way))
-                    tell(what=kind, name=name, way=way, seconds=seconds)
+                    send(what=kind, name=name, way=way, seconds=seconds)
 
 
-def go_on(wanted: bool) -> bool:
-    """What rank 0 wants."""
-    said = torch.tensor([wanted])
-    dist.broadcast(said, 0)
-    return bool(said)
+def broadcast(value: bool) -> bool:
+    """The value of rank 0."""
+    decision = torch.tensor([value])
+    dist.broadcast(decision, 0)
+    return bool(decision)
 
 
 def main(text: str) -> None:
-    """Join the others, work, leave."""
+    """Join the group, work, leave."""
     task = Task(**json.loads(text))
     signal.alarm(LONGEST)
     torch.set_num_threads(1)
     rg.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{task.store}", rank=task.rank, world_size=task.ranks)
 
-    def tell(**line: Any) -> None:
+    def send(**line: Any) -> None:
         if task.rank == 0:
             print(json.dumps(line), flush=True)
 
-    work(task, tell)
+    work(task, send)
     dist.destroy_process_group()
 
 

@@ -1,10 +1,11 @@
-"""The steps that are run: those the laws are fitted to, those they are held against; and the tables of MLPerf."""
+"""Workloads: those the laws are fitted to, those that check them, and the tables of MLPerf."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...sharding.rule import STRATEGIES
+from rowgrad.sharding.rule import STRATEGIES
+
 from .model import Feature, Setting
 
 WORLDS = (1, 2, 4)
@@ -18,7 +19,7 @@ GATHERED = (100_000, 64, 4_096)  # that work: rows and columns of a table, and h
 
 @dataclass(frozen=True)
 class Workload:
-    """One table, and the bags of one rank; the ways it is run in are WAYS."""
+    """One table and the bags of one rank; it runs in each of WAYS."""
 
     name: str
     rows: int
@@ -29,7 +30,7 @@ class Workload:
     strategy: str = "mod"
 
     def setting(self, ranks: int, mode: str, wire_bytes: int) -> Setting:
-        """It on so many ranks, in one way."""
+        """The setting of this workload on so many ranks."""
         feature = Feature(self.rows, self.hotness, self.alpha)
         return Setting((feature,), self.columns, self.bags, ranks, self.strategy, mode, wire_bytes)
 
@@ -41,8 +42,8 @@ CHECKS = (
     Workload("zipf 1.05, 20 ids", 200_000, 64, 2_048, 20, 1.05),
     Workload("uniform, 20 ids, div", 200_000, 64, 2_048, 20, 0.0, "div"),
 )
-# Single ranks, no one of them a check: sizes around those of the checks, so that nothing is extrapolated there; most
-# tables take more than a core's share of the third-level cache, as large tables do.
+# Steps of single ranks, none of them a check; sizes around those of the checks avoid extrapolation, and most tables
+# exceed a core's share of the L3 cache, as large tables do.
 CALIBRATION = (
     Workload("few", 100_000, 64, 256, 1),
     Workload("one id", 150_000, 32, 12_000, 1),
@@ -70,13 +71,13 @@ MLPERF_RANKS = tuple(2**k for k in range(11))
 
 
 def routed(ranks: int) -> list[tuple[int, str]]:
-    """For how many owners, and by which rule, a world of so many ranks sorts ids: all that predictions are made for."""
+    """The numbers of owners and strategies for which a world of so many ranks times sorting by owner."""
     found = [(owners, strategy) for owners in sorted({1, ranks}) for strategy in STRATEGIES]
     return found + [(n, "mod") for n in MLPERF_RANKS if n not in (1, ranks)] if ranks == PREDICTING else found
 
 
 def mlperf(ranks: int, mode: str, wire_bytes: int = 4, alpha: float = 0.0) -> Setting:
-    """One step of all 26 tables: the batch of all ranks together stays the same."""
+    """One step of all 26 tables; the global batch is constant."""
     features = tuple(Feature(*f, alpha) for f in zip(MLPERF_ROWS, MLPERF_HOTNESS, strict=True))
     whole = Setting(features, MLPERF_COLUMNS, MLPERF_BATCH, ranks, "mod", mode, wire_bytes, combiner="sum")
     return replace(whole, bags=MLPERF_BATCH // ranks)

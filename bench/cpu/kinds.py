@@ -1,8 +1,8 @@
-"""The bytes a call must move: one formula per kind, over the sizes of its workload.
+"""The kinds of calls that are timed: which cases each fits, what peers run, and how many bytes it must move.
 
-Rows count as often as they are read, although a cache may hold a row that was read before; what is written counts
-once. So a rate may exceed the memory's own where rows are hot, and where zeroed pages that nobody touches are never
-moved at all. What an implementation does besides (sorting, copies) counts as time, not as bytes.
+Bytes: a row counts as often as it is read, although a cache may hold it; an output counts once. So a rate may exceed
+the memory's bandwidth where rows are hot, or where zeroed pages are never touched. Extra work of an implementation
+(sorting, copies) counts as time, not as bytes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,60 @@ import numpy as np
 
 from .cases import Array, Arrays
 
+PEERS = ("rowgrad", "tensorflow", "torch", "fbgemm", "jax", "scipy")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One call on one group of workloads; `nearest` is the kind that peers run if they lack this one."""
+
+    name: str
+    group: str
+    title: str
+    nearest: str | None = None
+
+    def for_peer(self, peer: str) -> str:
+        """The kind that this peer runs."""
+        return self.name if peer == "rowgrad" or self.nearest is None else self.nearest
+
+
+_EVERY = (
+    Kind("forward", "bags", "mean of each bag's rows"),
+    Kind("weighted", "bags", "weighted mean of each bag's rows"),
+    Kind("dense", "bags", "gradient of the mean, a fresh table"),
+    Kind("dense_kept", "bags", "gradient of the mean into a GradBuffer; peers as in dense", "dense"),
+    Kind("rows", "bags", "gradient of the mean, unique rows only"),
+    Kind("rows_planned", "bags", "the same with the ids sorted beforehand by a Plan; peers as in rows", "rows"),
+    Kind("forward_jit", "bags", "mean of each bag's rows inside jax.jit; peers as in forward", "forward"),
+    Kind("dense_jit", "bags", "gradient of the mean inside jax.jit, a table; peers as in dense", "dense"),
+    Kind("rows_jit", "bags", "unique rows inside jax.jit, padded to a quarter more; peers as in dense", "dense"),
+    Kind("zeros_jit", "bags", "probe: a table of zeros inside jax.jit"),
+    Kind("weighted_dense", "bags", "gradient of the weighted mean, a fresh table"),
+    Kind("page_touch", "bags", "probe: a fresh zeroed table, one write to every page the gradient's rows lie on"),
+    Kind("train", "bags", "a training step: forward, backward, row-wise Adagrad (torch: Adagrad), by torch modules"),
+    Kind("train_tables", "tables", "the same on many tables: one Embeddings module, peers with theirs"),
+    Kind("slice", "sparse", "SparseSlice"),
+    Kind("slice_grad", "sparse", "SparseSliceGrad"),
+    Kind("fill", "sparse", "SparseFillEmptyRows"),
+    Kind("fill_grad", "sparse", "SparseFillEmptyRowsGrad"),
+    Kind("add", "sparse", "SparseAdd"),
+    Kind("add_grad", "sparse", "SparseAddGrad"),
+    Kind("tiny", "tiny", "a thousand calls of SparseSegmentMeanGrad from NumPy"),
+    Kind("tiny_jit", "tiny", "a thousand calls of SparseSegmentMean in one compiled loop of JAX"),
+    Kind("tiny_torch", "tiny", "a thousand calls of SparseSegmentMean from torch; torch: F.embedding_bag"),
+    Kind("tiny_torch_grad", "tiny", "the same on a table that requires a gradient"),
+    Kind("tiny_torch_backward", "tiny", "a thousand backward passes of one such call, to a dense gradient"),
+    Kind("tiny_module", "tiny", "a thousand calls of EmbeddingBag modules with offsets, gradient recorded"),
+)
+KINDS = {kind.name: kind for kind in _EVERY}
+
+
+# -- Bytes that a call must move --------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class BagSizes:
-    """What the formulas of the bag kinds know."""
+    """Sizes in the formulas of the bag kinds."""
 
     N: int  # ids
     U: int  # unique ids
@@ -30,7 +80,7 @@ class BagSizes:
 
 @dataclass(frozen=True)
 class SparseSizes:
-    """What the formulas of the sparse kinds know; matrices have int64 indices of rank 2 and 4-byte values."""
+    """Sizes in the formulas of the sparse kinds; matrices have int64 indices of rank 2 and 4-byte values."""
 
     n: int  # entries of each matrix
     inside: int  # entries inside the slice

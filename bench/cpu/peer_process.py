@@ -1,4 +1,4 @@
-"""Peers as processes: starting them, and the talk with them."""
+"""Peers as processes: start them and exchange JSON lines with them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ WORKER = Path(__file__).parent / "worker.py"
 
 
 class PeerEndedError(RuntimeError):
-    """A peer's process is gone."""
+    """A peer's process has ended."""
 
 
 class Peer:
-    """A worker process and the talk with it."""
+    """A worker process and the connection to it."""
 
     def __init__(self, name: str, python: str, threads: int | None = None) -> None:
         self.name, self.ended = name, False
         with contextlib.ExitStack() as opened:
-            self._complaints = opened.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            self._errors = opened.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
             self._process = opened.enter_context(
                 subprocess.Popen(
-                    # -P: files beside the worker must not be found in place of libraries of the same name.
+                    # -P: files beside the worker must not shadow libraries of the same name.
                     [python, "-P", str(WORKER), name, str(threads or 0)],
                     text=True,
                     env=_environment(threads),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=self._complaints,
+                    stderr=self._errors,
                 )
             )
             self._opened = opened.pop_all()
@@ -41,7 +41,7 @@ class Peer:
 
     def ask(self, do: str, **details: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
-        with contextlib.suppress(BrokenPipeError):  # where it has ended, reading will say how
+        with contextlib.suppress(BrokenPipeError):  # if it has ended, reading reports how
             print(json.dumps({"do": do, **details}), file=self._process.stdin, flush=True)
         return self._read()
 
@@ -51,21 +51,21 @@ class Peer:
             if line.startswith("{"):  # libraries print greetings
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-        last_words = self._last_words()
+        last_error = self._last_error()
         self.ended = True
         self.close()
-        raise PeerEndedError(last_words)
+        raise PeerEndedError(last_error)
 
-    def _last_words(self) -> str:
-        """The last line the process complained with, or else its status."""
+    def _last_error(self) -> str:
+        """The last line of its stderr, or its exit status."""
         status = self._process.wait()
-        self._complaints.seek(0)
-        said = [line.strip() for line in self._complaints if line.strip()]
-        return said[-1] if said else f"ended with status {status}"
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors if line.strip()]
+        return lines[-1] if lines else f"ended with status {status}"
 
     def close(self) -> None:
-        """End the process, which stops when nothing more can be asked."""
-        with contextlib.suppress(BrokenPipeError):  # a command it did not live to read
+        """Close the process's stdin, which ends it, and wait."""
+        with contextlib.suppress(BrokenPipeError):  # a command that it did not read
             self._opened.close()
 
 
@@ -78,7 +78,7 @@ def _environment(threads: int | None) -> dict[str, str]:
 
 
 def start_peers(names: list[str], peers_python: str, threads: int | None = None) -> list[Peer]:
-    """A process for every peer that can be started; what is missing is told and left out."""
+    """Start a process for every peer; print and skip those that are missing."""
     found: list[Peer] = []
     for name in names:
         python = sys.executable if name == "rowgrad" else peers_python

@@ -1,4 +1,4 @@
-"""Times as a law of sizes: t = a + b·N + c·N·D, none of the three below zero, relative errors as small as may be."""
+"""Times as a law of sizes: t = a + b·N + c·N·D, with nonnegative coefficients and least relative errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from .cases import Array
+from .cpu.cases import Array
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Fit:
     points: int
 
     def at(self, ids: float, cols: float) -> float:
-        """Seconds the law says."""
+        """Seconds by the law."""
         return self.a + self.b * ids + self.c * ids * cols
 
 
@@ -53,9 +53,9 @@ def nonnegative_least_squares(terms: Array, target: Array) -> Array:
 
 
 def regime(working_set: int, caches: dict[int, int]) -> str:
-    """Where a working set clearly lives: in a cache it fills by half at most, or in memory twice the largest cache.
+    """The level that holds a working set: at most the L2, at most half of the L3, or memory from twice the L3 on.
 
-    What lies between two levels is served by both, in a proportion no law of sizes knows: `between` is no regime.
+    Sizes in between are served by two levels in an unknown proportion: they are "between" and are not fitted.
     """
     if working_set <= caches[2]:
         return "L2"

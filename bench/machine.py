@@ -1,4 +1,4 @@
-"""What machine this is, and how fast its memory: the ground every ratio stands on."""
+"""Facts of the machine, and its measured copy bandwidth."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import _core
+from rowgrad import _core
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}  # where the system does not tell
+USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}  # if the system does not report them
 
 
 def facts(threads: int | None = None) -> dict[str, Any]:

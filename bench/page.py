@@ -1,4 +1,4 @@
-"""What a page costs: reading it, judging it, and what a run adds to the ops themselves."""
+"""Cost of a page: loading, checking, and what a run adds to the ops themselves."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Block, ClientSession, End, Page, check, dumps, loads
-from ..raw_ops import OPS
-from . import machine, results
+from rowgrad.graph import Block, ClientSession, End, Page, check, dumps, loads
+from rowgrad.raw_ops import OPS
+
+from . import machine, output
 
 _OPS = ("Add", "Mul", "Tanh", "Sub", "Square", "SparseSegmentMean", "Neg")
 
 
 def run(blocks: int, chosen: argparse.Namespace) -> None:
-    """Measure, print, and write where that is asked for."""
-    text = dumps(_page(blocks))
+    """Measure, print, and write if --out is given."""
+    text = dumps(make_page(blocks))
     page = loads(text)
     assert isinstance(page, Page)
     session = ClientSession(check(page).scope)
@@ -36,10 +37,10 @@ def run(blocks: int, chosen: argparse.Namespace) -> None:
             values[place] = op(*[values[i] for i in arguments])
 
     rounds = chosen.rounds * chosen.repeats
-    ways: dict[str, Callable[[], Any]] = {
+    calls_by_name: dict[str, Callable[[], Any]] = {
         "load": lambda: loads(text), "check": lambda: check(page), "run": session.run_block, "ops alone": direct,
     }  # fmt: skip
-    seconds = {name: _fastest(way, rounds) for name, way in ways.items()}
+    seconds = {name: _fastest(call, rounds) for name, call in calls_by_name.items()}
     added = (seconds["run"] - seconds["ops alone"]) / blocks * 1e6
     print(f"a page of {blocks} blocks, {len(text) / 1e3:.0f} kB; minima of {rounds}")
     for name, best in seconds.items():
@@ -48,21 +49,21 @@ def run(blocks: int, chosen: argparse.Namespace) -> None:
     if chosen.out:
         rows = [{"what": k, "blocks": blocks, "min_ms": round(v * 1e3, 3)} for k, v in seconds.items()]
         parts = {"page": {"blocks": blocks, "seconds": seconds, "added_us_per_block": added}}
-        for path in results.write(results.place(chosen.out), machine.facts(), parts, rows):
+        for path in output.write(output.place(chosen.out), machine.facts(), parts, rows):
             print(f"wrote {path}")
 
 
-def _fastest(way: Callable[[], Any], rounds: int) -> float:
-    way()
+def _fastest(call: Callable[[], Any], rounds: int) -> float:
+    call()
     found = []
     for _ in range(rounds):
         begun = time.perf_counter()
-        way()
+        call()
         found.append(time.perf_counter() - begun)
     return min(found)
 
 
-def _page(blocks: int) -> Page:
+def make_page(blocks: int) -> Page:
     """A chain of small ops with a second wire from one of the last few."""
     draw = random.Random(0)
     page = Page("page of a benchmark")
