@@ -37,7 +37,7 @@ _COUNT_FRAMES = """() => {
   requestAnimationFrame(count);
 }"""
 _STOP_COUNTING = "() => { window.count_frames = false; return window.frames_seen; }"
-# From the click to the state that tells of the next run, in the browser's own clock.
+# From the click to the state of the next run, by the browser's clock.
 _RUN = """() => new Promise(done => {
   const shown = document.querySelector(".progress[data-phase]"), before = shown.dataset.run, begun = performance.now();
   const look = () => {

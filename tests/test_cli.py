@@ -247,6 +247,8 @@ def test_wrong_usage_of_bench(words: list[str], message: str, capsys: Captured) 
 def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls are run once in a round."""
     monkeypatch.setattr(bench, "SHORTEST", 0.0)
+    monkeypatch.setattr(bench, "FEWEST", 1)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
 
 
 def find_only(*names: str) -> Callable[[str], object]:
@@ -286,6 +288,16 @@ def test_bench_without_peers(capsys: Captured, monkeypatch: pytest.MonkeyPatch) 
     _, header, *rows = shown.out.splitlines()
     assert header.split() == ["case", "call", "rowgrad", "ms"]
     assert [row.split()[:2] for row in rows] == [["few_rows", "forward"], ["few_rows", "gradient"]]
+
+
+@pytest.mark.usefixtures("quick_rounds")
+def test_bench_on_a_busy_machine(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", find_only())
+    monkeypatch.setattr("os.getloadavg", lambda: (1e4, 0.0, 0.0))
+    assert main(["bench", "--quick", "--cases", "few_rows", "--rounds", "1", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "other programs are running (load average 10000.0), so times are unreliable" in shown.err
+    assert len(json.loads(shown.out)["results"]) == 2
 
 
 @pytest.mark.usefixtures("quick_rounds")

@@ -43,7 +43,7 @@ _EVERY = (
     Kind("rows_jit", "bags", "unique rows inside jax.jit, padded to a quarter more; peers as in dense", "dense"),
     Kind("zeros_jit", "bags", "probe: a table of zeros inside jax.jit"),
     Kind("weighted_dense", "bags", "gradient of the weighted mean, a fresh table"),
-    Kind("page_touch", "bags", "probe: a fresh zeroed table, one write to every page the gradient's rows lie on"),
+    Kind("page_touch", "bags", "probe: a fresh zeroed table, one write to every page that holds rows of the gradient"),
     Kind("train", "bags", "a training step: forward, backward, row-wise Adagrad (torch: Adagrad), by torch modules"),
     Kind("train_tables", "tables", "the same on many tables: one Embeddings module, peers with theirs"),
     Kind("slice", "sparse", "SparseSlice"),

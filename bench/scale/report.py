@@ -79,8 +79,8 @@ def write(
     }
     written = output.write(stem, facts, {"checks": rows, "numbers": numbers, "mlperf": predicted}, rows)
     page = stem.with_name(stem.name + ".md")
-    said = f"{facts['processor']}, {facts['cores']} cores, one thread a rank; `bench/run.py --scale`."
-    text = [f"# Tables split among processes: model and runs\n\n{said}"]
+    summary = f"{facts['processor']}, {facts['cores']} cores, one thread a rank; `bench/run.py --scale`."
+    text = [f"# Tables split among processes: model and runs\n\n{summary}"]
     text += ["\n".join([f"## {title}", "", *lines]) for title, lines in parts.items()]
     page.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     if stem == Path("bench", "results", "scale") and PAGE.exists():
@@ -156,9 +156,9 @@ def parameters(machine: Machine) -> list[str]:
     units = ("µs", *["ns"] * (len(TERMS) - 1))
     head = ["mode, wire", "pass", *(f"{t}, {u}" for t, u in zip(TERMS, units, strict=True)), "largest deviation"]
     link = machine.link
-    said = f"An exchange: {link.message * 1e6:.0f} µs a message, {link.byte * 1e9:.2f} ns a byte"
-    said += f" ({1e-9 / link.byte:.2f} GB/s), largest deviation {link.deviation:.0%};"
-    return [*table(head, lines), "", f"{said} {link.after_work * 1e6:.0f} µs more where it comes after work."]
+    exchange = f"An exchange: {link.message * 1e6:.0f} µs a message, {link.byte * 1e9:.2f} ns a byte"
+    exchange += f" ({1e-9 / link.byte:.2f} GB/s), largest deviation {link.deviation:.0%};"
+    return [*table(head, lines), "", f"{exchange} {link.after_work * 1e6:.0f} µs more where it comes after work."]
 
 
 def mlperf_sizes(predicted: Sequence[Row]) -> list[str]:

@@ -1,4 +1,4 @@
-"""JAX on the CPU: gather and `segment_sum` forward, gather and scatter-add backward, compiled; bags' sums are given."""
+"""JAX on the CPU, compiled: gather and `segment_sum` forward, gather and scatter-add backward; bag sizes are precomputed."""
 
 from __future__ import annotations
 

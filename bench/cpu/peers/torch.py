@@ -87,11 +87,11 @@ def train_tables(x: Arrays) -> Callable[[], Any]:
     optimizer = torch.optim.Adagrad(modules.parameters(), lr=1e-4)
     ids, starts, grad = torch.from_numpy(x["ids"]), torch.from_numpy(x["offsets"]), torch.from_numpy(x["grad"])
     cuts = [starts[k * bags : (k + 1) * bags + 1] for k in range(x["tables"])]
-    given = [(ids[c[0] : c[-1]].contiguous(), c - c[0]) for c in cuts]
+    inputs = [(ids[c[0] : c[-1]].contiguous(), c - c[0]) for c in cuts]
 
     def run() -> Any:
         optimizer.zero_grad()
-        out = torch.stack([m(*g) for m, g in zip(modules, given, strict=True)], dim=1)
+        out = torch.stack([m(*g) for m, g in zip(modules, inputs, strict=True)], dim=1)
         out.backward(grad)
         optimizer.step()
         return [out.detach().flatten(1)]

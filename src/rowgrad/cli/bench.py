@@ -26,7 +26,7 @@ from .terminal import Progress, emit, say, show_columns
 
 KINDS = ("forward", "gradient")
 TOLERANCE = 1e-3  # relative and absolute, of float32 answers
-SHORTEST = 0.02  # seconds a library is timed in each round: short calls are repeated
+SHORTEST, FEWEST = 0.05, 5  # each library is timed in each round for so many seconds and calls at least
 _SAMPLED = 20_000_000  # elements from which answers are compared by every 97th one
 
 Call = Callable[[], Any]
@@ -185,11 +185,12 @@ def _is_close(ours: Array, theirs: Array) -> bool:
 
 
 def _fastest(call: Call) -> float:
-    best, end = math.inf, time.perf_counter() + SHORTEST
-    while best == math.inf or time.perf_counter() < end:
+    call()  # untimed: wakes the threads and warms the caches
+    best, count, end = math.inf, 0, time.perf_counter() + SHORTEST
+    while count < FEWEST or time.perf_counter() < end:
         started = time.perf_counter()
         result = call()
-        best = min(best, time.perf_counter() - started)
+        best, count = min(best, time.perf_counter() - started), count + 1
         del result  # freed outside of the timed part
     return best
 
@@ -204,6 +205,8 @@ def command(chosen: argparse.Namespace) -> int:
     peers = list(versions)
     if not peers:
         say("bench", "neither torch nor TensorFlow is installed in this environment; these are rowgrad's own times")
+    if hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > (os.cpu_count() or 1):
+        say("bench", f"other programs are running (load average {load:.1f}), so times are unreliable")
     found = []
     progress = Progress(len(cases) * len(KINDS), not chosen.json, unit="calls")
     try:

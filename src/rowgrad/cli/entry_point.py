@@ -17,17 +17,17 @@ from .terminal import emit
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    args = list(sys.argv[1:] if argv is None else argv)
     _escape_unencodable()
     try:
         try:
-            status = _run(words)
+            status = _run(args)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where a full disk can still be reported
         except (BrokenPipeError, SystemExit):  # SystemExit: after --help
             raise
         except BaseException as error:  # including signals
-            status = _report(error, words)
+            status = _report(error, args)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _silence()
         return OK
@@ -47,14 +47,14 @@ def tour(chosen: argparse.Namespace) -> int:
     return OK
 
 
-def command_of(words: Sequence[str]) -> str:
-    """The word that names the command, "" if there is none."""
-    word = next((w for w in words if not w.startswith("-")), "")
-    return word if word in MODULES else ""
+def command_of(args: Sequence[str]) -> str:
+    """The name of the command, "" if there is none."""
+    name = next((w for w in args if not w.startswith("-")), "")
+    return name if name in MODULES else ""
 
 
-def _has(flag: str, words: list[str]) -> bool:
-    return flag in (words[: words.index("--")] if "--" in words else words)
+def _has(flag: str, args: list[str]) -> bool:
+    return flag in (args[: args.index("--")] if "--" in args else args)
 
 
 def _escape_unencodable() -> None:
@@ -64,8 +64,8 @@ def _escape_unencodable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(words: list[str]) -> int:
-    chosen, rest = make_parser(_has("--json", words)).parse_known_args(words)
+def _run(args: list[str]) -> int:
+    chosen, rest = make_parser(_has("--json", args)).parse_known_args(args)
     if rest:  # parse_args would name the help of `rowgrad`, not of the command
         raise UsageError(f"unknown: {' '.join(rest)}; see `rowgrad {chosen.command} --help`")
     module, function = MODULES[chosen.command]
@@ -73,10 +73,10 @@ def _run(words: list[str]) -> int:
     return status
 
 
-def _report(error: BaseException, words: list[str]) -> int:
+def _report(error: BaseException, args: list[str]) -> int:
     from .terminal import report
 
-    name, as_json, debug = command_of(words), _has("--json", words), _has("--debug", words)
+    name, as_json, debug = command_of(args), _has("--json", args), _has("--debug", args)
     try:
         status = report(error, name, as_json, debug)
         if sys.stdout is not None:

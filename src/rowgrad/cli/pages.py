@@ -151,13 +151,13 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
 def _fault(checked: Checked, name: str) -> OpError | None:
     """The error of a block, or of the nearest block that it depends on."""
     blocks = {b.id: b for b in checked.page.blocks}
-    seen, waiting = set(), [name]
+    visited, waiting = set(), [name]
     while waiting:
         found = waiting.pop(0)
         if found in checked.errors:
             return _named(checked, found)
-        if found in blocks and found not in seen:
-            seen.add(found)
+        if found in blocks and found not in visited:
+            visited.add(found)
             waiting += [e.block for e in ends_of(blocks[found])]
     return None
 

@@ -52,11 +52,11 @@ def command(chosen: argparse.Namespace) -> int:
     return OK
 
 
-def _tensors(words: list[str]) -> dict[str, str] | None:
+def _tensors(texts: list[str]) -> dict[str, str] | None:
     """[NEW=]NAME, each new name once."""
-    if not words:
+    if not texts:
         return None
-    pairs = [(new or name, name) for new, _, name in (w.rpartition("=") for w in words)]
+    pairs = [(new or name, name) for new, _, name in (w.rpartition("=") for w in texts)]
     if len(dict(pairs)) != len(pairs):
         raise UsageError("--tensor: two tensors would have one name")
     return dict(pairs)

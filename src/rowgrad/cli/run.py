@@ -91,11 +91,11 @@ def _save_finished_steps(path: str | None, run: PageRun, remark: Callable[[str],
 
 def _check_names(file: str, runs: list[PageRun]) -> None:
     """Raise if two pages have results of the same name: `x` of page `a/b` and `b/x` of page `a`."""
-    seen: dict[str, PageRun] = {}
+    owners: dict[str, PageRun] = {}
     for run in runs:
         for name in run.result_names():
             full = _full_name(run, name, runs)
-            if seen.setdefault(full, run) is not run:
+            if owners.setdefault(full, run) is not run:
                 raise PageError(file, f"two pages have results named {full}; choose one page with --page")
 
 
