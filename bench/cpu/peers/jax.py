@@ -1,4 +1,4 @@
-"""JAX on the CPU, compiled: gather and `segment_sum` forward, gather and scatter-add backward; bag sizes are precomputed."""
+"""JAX on the CPU, compiled: gather and `segment_sum` forward, gather and scatter-add backward; bag sizes are known."""
 
 from __future__ import annotations
 
