@@ -77,11 +77,11 @@ fuzz-ready: $(VENV)/.ready fuzz-clang   ## and atheris
 	@$(BIN)/python -c 'import atheris' 2> /dev/null || \
 	  $(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3.0'
 
-bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls against the peers installed; writes bench/results
-	$(BIN)/rowgrad bench --out latest
+bench: $(VENV)/.ready   ## the six cases, the sparse ops and tiny calls beside other libraries; writes bench/results
+	$(BIN)/python bench/run.py --out latest
 
 bench-series: $(VENV)/.ready   ## time and memory as ids, rows, columns and threads grow; writes bench/results
-	$(BIN)/rowgrad bench --series N,V,D,threads --out series
+	$(BIN)/python bench/run.py --series N,V,D,threads --out series
 
 bench-peers:   ## an environment with the libraries rowgrad is compared with
 	$(PYTHON) -m venv .venv-peers

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "studio" / "browser"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "studio" / "browser")]
 
 import chromium
 from desk import Desk
 from running import Studio
 from watching import Watch
 
-from rowgrad.bench import machine
-from rowgrad.bench.pages import _page
+from bench import machine
+from bench.page import make_page
 from rowgrad.graph import save
 
 RUNS = 9
@@ -37,7 +37,7 @@ _COUNT_FRAMES = """() => {
   requestAnimationFrame(count);
 }"""
 _STOP_COUNTING = "() => { window.count_frames = false; return window.frames_seen; }"
-# From the click to the state that tells of the next run, in the browser's own clock.
+# From the click to the state of the next run, by the browser's clock.
 _RUN = """() => new Promise(done => {
   const shown = document.querySelector(".progress[data-phase]"), before = shown.dataset.run, begun = performance.now();
   const look = () => {
@@ -52,7 +52,7 @@ _RUN = """() => new Promise(done => {
 
 def write_page(folder: Path, blocks: int) -> None:
     """The page other benchmarks use, in rows of 40 so that it has a place for every block."""
-    page = _page(blocks - 3)  # it adds a Variable, the ids and a session
+    page = make_page(blocks - 3)  # it adds a Variable, the ids and a session
     page.name = NAME
     for k, block in enumerate(page.blocks):
         block.at = (360.0 * (k % 40), 200.0 * (k // 40))

@@ -1,4 +1,4 @@
-"""The benchmarks as a program: what they run, count and write. How fast anything is, no test here asks."""
+"""The benchmarks as a program: what they run, count and write. No test here depends on speed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,21 +14,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rowgrad.bench import drawing, growth, machine, results, scaling, traffic
-from rowgrad.bench.cases import ALL, Case
-from rowgrad.bench.fit import fit, regime
-from rowgrad.bench.kinds import KINDS
-from rowgrad.bench.peer_process import Peer, PeerEndedError
-from rowgrad.bench.peers import rowgrad as peer
-from rowgrad.bench.point import Point
-from rowgrad.bench.progress import Progress, clock
-from rowgrad.cli import main
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import machine, output
+from bench.cpu import compare, kinds, series
+from bench.cpu.cases import ALL, Case
+from bench.cpu.kinds import KINDS
+from bench.cpu.peer_process import Peer, PeerEndedError
+from bench.cpu.peers import rowgrad as peer
+from bench.cpu.point import Point
+from bench.fit import fit, regime
+from bench.output import Progress, clock
+from bench.run import main
 
 QUICK = ["--rounds", "1", "--repeats", "1"]
 
 
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--list"]) == 0
+    assert main(["--list"]) == 0
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
     assert listed >= {*ALL, *KINDS, "N", "V", "D", "threads"}
 
@@ -45,19 +49,19 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_not_there_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", *words]) == 2
+    assert main([*words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_numbers_must_be_positive() -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["bench", "--rounds", "0"])
+        main(["--rounds", "0"])
 
 
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ["--cases", "S12,sparse_small", "--kinds", "forward,dense,rows,weighted_dense,page_touch,slice"]
     peers = ["--peers", "scipy", "--peers-python", sys.executable]
-    assert main(["bench", *wanted, *peers, *QUICK, "--out", str(tmp_path / "small")]) == 0
+    assert main([*wanted, *peers, *QUICK, "--out", str(tmp_path / "small")]) == 0
     out, err = capsys.readouterr()
     assert "dense by (page_touch + rows)" in out
     assert "*" not in out.partition("how many times")[0], "answers differ"
@@ -76,7 +80,7 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_peer_that_is_missing_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cases", "S12", "--kinds", "rows", "--peers", "fbgemm", "--peers-python", sys.executable]
-    assert main(["bench", *words, *QUICK]) == 0
+    assert main([*words, *QUICK]) == 0
     assert "without fbgemm: ModuleNotFoundError" in capsys.readouterr().err
 
 
@@ -89,39 +93,39 @@ def test_a_peer_that_ends_says_so() -> None:
 
 
 def test_a_small_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--series", "N", "--upto", "1000", *QUICK, "--out", str(tmp_path / "n")]) == 0
+    assert main(["--series", "N", "--upto", "1000", *QUICK, "--out", str(tmp_path / "n")]) == 0
     assert "t = a + b·N + c·N·D" in capsys.readouterr().out
     measured = json.loads((tmp_path / "n.json").read_text())["series"]["N"]
-    assert [(m["kind"], m["ids"]) for m in measured] == [(kind, 1000) for kind in growth.KINDS]
+    assert [(m["kind"], m["ids"]) for m in measured] == [(kind, 1000) for kind in series.KINDS]
     assert len((tmp_path / "n.csv").read_text().splitlines()) == 4
 
 
 def test_scaling() -> None:
     case = Case("small", 1_000, 8, 64, 5)
-    measured = scaling.measure_scaling([case], 2, 1, 1, Progress(3, io.StringIO()))
-    assert [m["kind"] for m in measured] == list(scaling.KINDS)
+    measured = series.measure_threads([case], 2, 1, 1, Progress(3, io.StringIO()))
+    assert [m["kind"] for m in measured] == list(series.KINDS)
     assert all(m["quotient"] == m["speed_up"] / m["probe_speed_up"] for m in measured)
-    assert len(scaling.report(measured)) == 5
+    assert len(series.threads_report(measured)) == 5
 
 
 def test_the_probe_reads_rows_in_the_kernels_order() -> None:
     x = {"dtype": "float32", "grad": np.eye(3, dtype=np.float32)}
     x |= {"table": np.eye(4, dtype=np.float32), "ids": np.array([2, 0, 2, 1]), "segments": np.array([0, 0, 1, 2])}
-    assert scaling.reads("forward", x)[1].tolist() == [2, 0, 2, 1]
-    assert scaling.reads("rows", x)[1].tolist() == [0, 2, 0, 1]
+    assert series.reads("forward", x)[1].tolist() == [2, 0, 2, 1]
+    assert series.reads("rows", x)[1].tolist() == [0, 2, 0, 1]
 
 
 def test_every_kind_can_be_made_and_has_its_bytes() -> None:
     assert set(peer.KINDS) == set(KINDS)
     counted = {name for name, kind in KINDS.items() if kind.group in ("bags", "sparse")}
-    assert {*traffic.BAG_BYTES, *traffic.SPARSE_BYTES} == counted
+    assert {*kinds.BAG_BYTES, *kinds.SPARSE_BYTES} == counted
 
 
 def test_least_bytes_of_bags() -> None:
     # 3 ids, 2 of them different, 2 bags, a table of 4 × 5 floats: a row has 20 bytes, an id 4.
     grad, ids = np.zeros((2, 5), np.float32), np.array([0, 2, 2], np.int32)
     x = {"grad": grad, "ids": ids, "rows": 4, "bags": 2, "dtype": "float32"}
-    assert traffic.least_bytes(x, list(KINDS)) == {
+    assert kinds.least_bytes(x, list(KINDS)) == {
         "forward": 3 * 20 + 24 + 2 * 20,
         "weighted": 3 * 20 + 24 + 12 + 2 * 20,
         "rows": 3 * 20 + 24 + 2 * 24,
@@ -136,15 +140,15 @@ def test_least_bytes_of_bags() -> None:
         "zeros_jit": 4 * 20,
         "train": (3 * 20 + 24 + 2 * 20) + (3 * 20 + 24) + 2 * (2 * 20 + 8),
     }
-    assert traffic.bag_sizes({**x, "dtype": "bfloat16"}).w == 2
+    assert kinds.bag_sizes({**x, "dtype": "bfloat16"}).w == 2
 
 
 def test_least_bytes_of_sparse_matrices() -> None:
     # Entries (0, 0), (2, 1) and (0, 0), (2, 2) in 3 × 4; the slice holds row 2; row 1 is empty; the sum has 3 entries.
     x = {"indices": np.array([[0, 0], [2, 1]]), "b_indices": np.array([[0, 0], [2, 2]]), "shape": np.array([3, 4])}
     x |= {"start": np.array([1, 0]), "size": np.array([2, 4])}
-    assert traffic.sparse_sizes(x) == traffic.SparseSizes(n=2, inside=1, rows=3, empty=1, union=3)
-    assert traffic.least_bytes(x, ["slice", "add"]) == {"slice": 3 * 20, "add": 7 * 20}
+    assert kinds.sparse_sizes(x) == kinds.SparseSizes(n=2, inside=1, rows=3, empty=1, union=3)
+    assert kinds.least_bytes(x, ["slice", "add"]) == {"slice": 3 * 20, "add": 7 * 20}
 
 
 def test_pages_of_rows() -> None:
@@ -163,7 +167,7 @@ def test_the_fit_finds_the_law() -> None:
 
 def test_the_fit_shows_that_there_is_no_law() -> None:
     ids = [1e3, 1e4, 1e5, 1e6]
-    assert fit(ids, [1] * 4, [n * n * 1e-12 for n in ids]).deviation > growth.MOST_DEVIATION
+    assert fit(ids, [1] * 4, [n * n * 1e-12 for n in ids]).deviation > series.MOST_DEVIATION
     falling = fit(ids, [1] * 4, [1e-3 / n for n in ids])
     assert min(falling.a, falling.b, falling.c) >= 0
 
@@ -171,8 +175,8 @@ def test_the_fit_shows_that_there_is_no_law() -> None:
 def test_a_point_counts_its_memory_and_its_regime() -> None:
     point = Point(1_000, 50, 4)
     assert point.bags == 50
-    assert growth.bytes_per_id(point, 16_400) == 16.0
-    assert growth.bytes_per_id(point, None) is None
+    assert series.bytes_per_id(point, 16_400) == 16.0
+    assert series.bytes_per_id(point, None) is None
     assert point.working_set(unique=50) == 100 * 16 + 8_000
     caches = {2: 1_000, 3: 20_000}
     sizes = (1_000, 1_001, 2_000, 10_000, 10_001, 39_999, 40_000)
@@ -204,10 +208,10 @@ def test_progress_tells_each_step_on_a_line_of_its_own() -> None:
 
 def test_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert results.place("mine") == Path("mine")
+    assert output.place("mine") == Path("mine")
     (tmp_path / "bench" / "results").mkdir(parents=True)
-    assert results.place("mine") == Path("bench/results/mine")
-    assert results.place("./elsewhere/mine.2") == Path("elsewhere/mine.2")
+    assert output.place("mine") == Path("bench/results/mine")
+    assert output.place("./elsewhere/mine.2") == Path("elsewhere/mine.2")
 
 
 FOUND = {"mid": {"rows": {"rowgrad": {"min": 1.0, "agrees": True}, "torch": {"min": 2.0, "agrees": True}}}}
@@ -215,18 +219,29 @@ FOUND = {"mid": {"rows": {"rowgrad": {"min": 1.0, "agrees": True}, "torch": {"mi
 
 def test_drawings_are_the_same_every_time(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
-    grown = {"N": [{"kind": k, "ids": n, "seconds": n * 1e-8} for k in growth.KINDS for n in (10, 100)]}
-    for draw in (lambda stem: drawing.draw_ratios(stem, FOUND), lambda stem: drawing.draw_growth(stem, grown)):
+    grown = {"N": [{"kind": k, "ids": n, "seconds": n * 1e-8} for k in series.KINDS for n in (10, 100)]}
+    for draw in (lambda stem: compare.draw_ratios(stem, FOUND), lambda stem: series.draw_growth(stem, grown)):
         first, second = (draw(tmp_path / name)[0].read_bytes() for name in ("a", "b"))
         assert first == second
 
 
 def test_without_matplotlib_a_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    drawing.draw_if_possible(True, [Path("a.json")], lambda: [Path("a.svg")])
+    output.draw_if_possible(True, [Path("a.json")], lambda: [Path("a.svg")])
     assert capsys.readouterr().err.splitlines()[0].endswith("brings matplotlib, which draws them")
 
 
-def test_no_other_command_loads_the_benchmarks() -> None:
-    source = "import sys, rowgrad.cli; rowgrad.cli.main(['ops']); sys.exit('rowgrad.bench' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", source], capture_output=True).returncode == 0
+def test_started_from_another_folder(tmp_path: Path) -> None:
+    script = Path(__file__).resolve().parents[1] / "bench" / "run.py"
+    words = ["--series", "N", "--upto", "1000", *QUICK, "--out", "n"]  # starts processes that import the package
+    subprocess.run([sys.executable, str(script), *words], cwd=tmp_path, capture_output=True, check=True)
+    assert (tmp_path / "n.csv").exists()
+
+
+def test_the_package_does_not_have_them() -> None:
+    sources = Path(__file__).resolve().parents[1] / "src" / "rowgrad"
+    assert not (sources / "bench").exists()
+    named = [
+        p for p in sources.rglob("*.py") if re.search(r"^\s*(from|import) (rowgrad\.|\.+)?bench\b", p.read_text(), re.M)
+    ]
+    assert named == []

@@ -4,15 +4,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rowgrad as rg
 from rowgrad._catalog.spec import CATALOG
-from rowgrad.bench.peer_process import PeerEndedError
-from rowgrad.cli import main, terminal
+from rowgrad.cli import bench, main, terminal
 from rowgrad.cli.errors import TABLE, StoppedError, UsageError
 from rowgrad.cli.parser import MODULES
 
@@ -103,8 +105,6 @@ def test_json_of_one_op_and_of_texts(capsys: Captured) -> None:
     assert document(capsys) == next(r for r in json.loads(json.dumps(rg.catalog())) if r["name"] == "Const")
     assert main(["tour", "--json"]) == 0
     assert "SparseSegmentMeanGrad" in document(capsys)["text"]
-    assert main(["--json", "bench", "--list"]) == 0
-    assert "series" in document(capsys)["text"]
 
 
 # -- help, usage, exit codes -------------------------------------------------------------------------------------------
@@ -114,11 +114,8 @@ def test_help_names_every_command_and_exit_code(capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"\n    {name}" in shown for name in (*MODULES, "bench"))
+    assert all(f"\n    {name}" in shown for name in MODULES)
     assert all(f"\n  {code:<4} {text}" in shown for code, text in TABLE.items())
-    with pytest.raises(SystemExit, match="0"):
-        main(["bench", "--help"])
-    assert "--series" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["", *MODULES])
@@ -131,10 +128,10 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "rowgrad: the following arguments are required: COMMAND; `rowgrad --help` says more"),
+        ([], "rowgrad: the following arguments are required: COMMAND; see `rowgrad --help`"),
         (["rnu"], "rowgrad: argument COMMAND: invalid choice: 'rnu'"),
-        (["run"], "rowgrad run: the following arguments are required: PAGE; `rowgrad run --help` says more"),
-        (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; `rowgrad run --help` says more"),
+        (["run"], "rowgrad run: the following arguments are required: PAGE; see `rowgrad run --help`"),
+        (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; see `rowgrad run --help`"),
         (["run", "p", "--steps", "0"], "rowgrad run: argument --steps: '0' is not a positive whole number"),
         (["run", "p", "--rate", "nan"], "rowgrad run: argument --rate: 'nan' is not a number of steps per second"),
         (["run", "p", "--rate", "9e-7"], "rowgrad run: argument --rate: '9e-7' is not a number of steps per second"),
@@ -177,14 +174,14 @@ def test_exit_codes(error: BaseException, code: int) -> None:
     assert "\n" not in terminal.sentence(error)
 
 
-def test_errors_nobody_expected(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:
         raise ZeroDivisionError("a bad\nday")
 
     monkeypatch.setattr("rowgrad.cli.ops._listed", fail)
     assert main(["ops"]) == 70
     shown = capsys.readouterr().err
-    assert shown == "rowgrad ops: ZeroDivisionError: a bad day (unexpected; run it again with --debug to see where)\n"
+    assert shown == "rowgrad ops: ZeroDivisionError: a bad day (internal error; --debug shows the traceback)\n"
     assert main(["--debug", "ops"]) == 70
     assert "Traceback" in capsys.readouterr().err
     assert main(["ops", "Zzz", "--debug"]) == 2
@@ -203,7 +200,7 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_for_people_has_every_exit_code_and_command() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
     assert all(f"| {code} | {text.replace('--debug', '`--debug`')} |" in page for code, text in TABLE.items())
-    assert all(f"| `rowgrad {name}" in page for name in (*MODULES, "bench"))
+    assert all(f"| `rowgrad {name}" in page for name in MODULES)
 
 
 # -- as a process ------------------------------------------------------------------------------------------------------
@@ -221,29 +218,111 @@ def test_the_version_as_json(capsys: Captured) -> None:
         assert document(capsys) == {"version": rg.__version__}
 
 
+# -- bench -------------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["--bogus"], "unrecognized arguments: --bogus; `rowgrad bench --help` says more"),
+        (["--bogus"], "unknown: --bogus; see `rowgrad bench --help`"),
         (["--rounds", "0"], "argument --rounds: '0' is not a positive whole number"),
-        (["--cases", "nowhere"], "no case 'nowhere'"),
+        (
+            ["--cases", "mid,nowhere"],
+            "--cases: no case 'nowhere'; there are mid, wide, narrow, cold, few_rows",
+        ),
+        (["--cases", ""], "--cases: no case ''"),
     ],
 )
-def test_wrong_usage_of_bench_as_json(words: list[str], said: str, capsys: Captured) -> None:
+def test_wrong_usage_of_bench(words: list[str], message: str, capsys: Captured) -> None:
     for flagged in (["--json", "bench", *words], ["bench", *words, "--json"]):
         assert main(flagged) == 2
         shown = capsys.readouterr()
-        assert said in json.loads(shown.out)["error"]["message"]
+        assert message in json.loads(shown.out)["error"]["message"]
         assert shown.err == ""
+    assert main(["bench", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
-def test_a_benchmark_that_ends_as_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(chosen: object) -> int:
-        raise PeerEndedError("killed")
+@pytest.fixture
+def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are run once in a round."""
+    monkeypatch.setattr(bench, "SHORTEST", 0.0)
+    monkeypatch.setattr(bench, "FEWEST", 1)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
 
-    monkeypatch.setattr("rowgrad.bench.command.run", fail)
-    assert main(["bench", "--json"]) == 1
-    assert document(capsys)["error"]["message"] == "rowgrad's own process has ended: killed"
+
+def find_only(*names: str) -> Callable[[str], object]:
+    return lambda name: object() if name in names else None
+
+
+@pytest.mark.usefixtures("quick_rounds")
+def test_bench_beside_torch(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="the extra `torch` is not installed")
+    monkeypatch.setattr("importlib.util.find_spec", find_only("torch"))
+    words = ["bench", "--quick", "--cases", "mid,one_column", "--rounds", "1"]
+    assert main(words) == 0
+    title, header, *rows, last = capsys.readouterr().out.splitlines()
+    assert title.startswith(f"rowgrad {rg.__version__}, torch ")
+    assert header.split() == ["case", "call", "rowgrad", "ms", "torch", "ms", "ratio"]
+    names = [("mid", "forward"), ("mid", "gradient"), ("one_column", "forward"), ("one_column", "gradient")]
+    assert [tuple(row.split()[:2]) for row in rows] == [*names, ("mean", "forward"), ("mean", "gradient")]
+    assert all(float(row.split()[-1]) > 0 for row in rows), "an answer differs"
+    assert "* marks a different answer" in last
+    assert main([*words, "--json"]) == 0
+    found = document(capsys)
+    assert list(found["versions"]) == ["rowgrad", "torch"]
+    assert list(found["cases"]) == ["mid", "one_column"]
+    assert [(r["case"], r["kind"]) for r in found["results"]] == names
+    for result in found["results"]:
+        assert result["ratios"]["torch"] == result["seconds"]["torch"] / result["seconds"]["rowgrad"]
+
+
+@pytest.mark.usefixtures("quick_rounds")
+def test_bench_without_peers(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", find_only())
+    assert main(["bench", "--quick", "--cases", "few_rows", "--rounds", "1"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == (
+        "rowgrad bench: neither torch nor TensorFlow is installed in this environment; these are rowgrad's own times\n"
+    )
+    _, header, *rows = shown.out.splitlines()
+    assert header.split() == ["case", "call", "rowgrad", "ms"]
+    assert [row.split()[:2] for row in rows] == [["few_rows", "forward"], ["few_rows", "gradient"]]
+
+
+@pytest.mark.usefixtures("quick_rounds")
+def test_bench_on_a_busy_machine(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", find_only())
+    monkeypatch.setattr("os.getloadavg", lambda: (1e4, 0.0, 0.0))
+    assert main(["bench", "--quick", "--cases", "few_rows", "--rounds", "1", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "other programs are running (load average 10000.0), so times are unreliable" in shown.err
+    assert len(json.loads(shown.out)["results"]) == 2
+
+
+@pytest.mark.usefixtures("quick_rounds")
+@pytest.mark.parametrize("wrong", [False, True])
+def test_bench_beside_raw_ops_of_tensorflow(wrong: bool, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with the names and keywords of TensorFlow, which computes with rowgrad, or something else."""
+
+    def mean(*, data: Any, indices: Any, segment_ids: Any, num_segments: Any) -> Any:
+        return rg.raw_ops.SparseSegmentMeanWithNumSegments(data, indices, segment_ids, num_segments) + wrong
+
+    def mean_grad(*, grad: Any, indices: Any, segment_ids: Any, output_dim0: Any) -> Any:
+        return rg.raw_ops.SparseSegmentMeanGrad(grad, indices, segment_ids, output_dim0)
+
+    ops = SimpleNamespace(SparseSegmentMeanWithNumSegments=mean, SparseSegmentMeanGrad=mean_grad)
+    module: Any = ModuleType("tensorflow")
+    module.__version__, module.int32, module.constant, module.raw_ops = "2.0", np.int32, np.array, ops
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    monkeypatch.setattr("importlib.util.find_spec", find_only("tensorflow"))
+    assert main(["bench", "--quick", "--cases", "narrow", "--rounds", "1", "--json"]) == 0
+    forward, gradient = document(capsys)["results"]
+    assert (forward["ratios"]["tensorflow"] is None) == wrong  # a wrong answer's time does not count
+    assert gradient["ratios"]["tensorflow"] > 0
+
+
+# -- encodings, pipes, disks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

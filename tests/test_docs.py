@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
-from rowgrad.bench.command import parser as bench_parser
 from rowgrad.cli.errors import UsageError
 from rowgrad.cli.parser import make_parser
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench.run import make_parser as make_bench_parser
+
 FOLDERS = ("*.md", "docs/**/*.md", "examples/**/*.md", "bench/README.md", "tests/golden/README.md")
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
 WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the pages of docs/ops are executed by their generator
@@ -118,15 +121,20 @@ def complaint_about(words: list[str]) -> str:
         return "".join(f"there is no target {t}" for t in rest if t not in make_targets())
     if program == "rowgrad":
         try:
-            (bench_parser() if rest[:1] == ["bench"] else make_parser()).parse_args(rest[rest[:1] == ["bench"] :])
+            make_parser().parse_args(rest)
         except (UsageError, SystemExit) as error:
+            return f"{error}"
+    elif program.endswith("python") and rest[:1] == ["bench/run.py"]:
+        try:
+            make_bench_parser().parse_args(rest[1:])
+        except SystemExit as error:
             return f"{error}"
     elif program == "pip":
         wanted = {e for w in rest for m in re.findall(r"\[(.+)\]", w) for e in m.split(",")}
         return "".join(f"there is no extra {e}" for e in wanted - extras())
     elif not program.endswith("python") and program not in OTHERS:
         return f"who is {program}?"
-    places = [w for w in rest if w.startswith(("examples/", "tests/", "tools/", "docs/"))]
+    places = [w for w in rest if w.startswith(("examples/", "tests/", "tools/", "docs/", "bench/"))]
     return "".join(f"{place} is not there" for place in places if not (ROOT / place).exists())
 
 
@@ -148,6 +156,7 @@ def test_commands_exist(page: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     ["make coffee", "rowgrad bake page.json", "rowgrad run page.json --stpes 3", "rowgrad bench --lst",
+     "python bench/run.py --lst", "python bench/nowhere.py",
      "rowgrad run examples/pages/99.json", "pip install 'rowgrad[all]'", "frobnicate"],
 )  # fmt: skip
 def test_a_wrong_command_would_fail(line: str) -> None:

@@ -612,7 +612,7 @@ def test_a_signal_ends_the_command(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
-        assert process.stderr.read() == "rowgrad reshard: ended by a signal; t is as it was\n"
+        assert process.stderr.read() == "rowgrad reshard: ended by a signal; t is unchanged\n"
     assert process.returncode == 143
     assert os.listdir(tmp_path) == ["a.npy"]
 

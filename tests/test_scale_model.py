@@ -1,7 +1,8 @@
-"""The model of tables split among processes: its counts against sampled ones, its bytes against what two ranks send."""
+"""The model of sharded tables: its counts against sampled ones, its bytes against what two ranks send."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rowgrad.bench.scale import laws, tables
-from rowgrad.bench.scale.model import PHASES, Feature, Setting, counts, memory, sent
-from rowgrad.bench.scale.predictions import predict
-from rowgrad.bench.scale.seen import OWN, WALL, World, bytes_off, compare, pooled_sends_less
-from rowgrad.bench.scale.timing import PASSES, Link, Machine, Routing, Work, fit_link, fit_work, step, terms
-from rowgrad.bench.scale.workloads import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.scale import model, report
+from bench.scale.model import PHASES, Feature, Setting, counts, memory, sent
+from bench.scale.timing import PASSES, Link, Machine, Routing, Work, fit_link, fit_work, predict, step, terms
+from bench.scale.workloads import (
     BETWEEN,
     CALIBRATION,
     CHECKS,
@@ -26,9 +27,9 @@ from rowgrad.bench.scale.workloads import (
     ROUTED,
     WAYS,
     mlperf,
-    routed,  # fmt: skip
+    routed,
 )
-from rowgrad.bench.scale.worlds import listen
+from bench.scale.world import OWN, WALL, World, bytes_off, compare, listen, pooled_sends_less
 from rowgrad.sharding.rule import STRATEGIES, locate
 
 
@@ -40,7 +41,7 @@ def test_counts_are_those_of_samples(rows: int, alpha: float, strategy: str) -> 
     found = np.zeros((4, ranks))
     times = 60
     for _ in range(times):
-        ids = laws.draw(rng, ranks * bags * hotness, rows, alpha).reshape(ranks, bags, hotness)
+        ids = model.draw(rng, ranks * bags * hotness, rows, alpha).reshape(ranks, bags, hotness)
         owner, _ = locate(ids.reshape(-1), rows, ranks, strategy)
         owner = owner.reshape(ids.shape)
         for o in range(ranks):
@@ -53,9 +54,9 @@ def test_counts_are_those_of_samples(rows: int, alpha: float, strategy: str) -> 
 
 
 def test_bins_of_rows_count_as_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    binned = laws.law(500_000, 1.05)
-    monkeypatch.setattr(laws, "HEAD", 500_000)
-    single = laws.law.__wrapped__(500_000, 1.05)
+    binned = model.law(500_000, 1.05)
+    monkeypatch.setattr(model, "HEAD", 500_000)
+    single = model.law.__wrapped__(500_000, 1.05)
     assert len(binned.p) < len(single.p) / 5
     for strategy in ("div", "mod"):
         of = [x.by_owner(x.distinct(40_000), 7, strategy) for x in (binned, single)]
@@ -67,7 +68,7 @@ def test_two_ranks_send_what_the_model_says() -> None:
     wanted = [w for w in CHECKS if w.name in ("uniform, 20 ids", "zipf 1.05, 1 id")]
     world = World(2)
     for line in listen(2, [w.name for w in wanted]):
-        world.hear(line)
+        world.add(line)
     rows = compare(world, wanted)
     assert len(rows) == len(wanted) * len(WAYS)
     assert max(map(bytes_off, rows)) < 0.05
@@ -99,28 +100,28 @@ def test_laws_are_found_again() -> None:
     assert (link.message, link.byte) == pytest.approx((2e-4, 1e-9))
 
 
-def told(machine: Machine, ranks: int) -> World:
+def simulated_world(machine: Machine, ranks: int) -> World:
     """A world in which everything takes as long as the machine's numbers say, every other repeat longer."""
     world, link = World(ranks), machine.link
 
-    def hear(parts: list[float], **line: Any) -> None:
+    def add(parts: list[float], **line: Any) -> None:
         repeats = [[*parts, sum(parts)], [parts[0] * 0.9, *(p * 1.5 for p in parts[1:])]]
         repeats[1].append(sum(repeats[1]) + parts[0])
-        world.hear({**line, "seconds": [[[t, t] for t in repeat] for repeat in repeats]})
+        world.add({**line, "seconds": [[[t, t] for t in repeat] for repeat in repeats]})
 
     for size in EXCHANGED:
-        hear([(ranks - 1) * (link.message + link.byte * size)], what="exchange", size=size)
+        add([(ranks - 1) * (link.message + link.byte * size)], what="exchange", size=size)
     each = (ranks - 1) * (link.message + link.byte * BETWEEN) + link.after_work
-    hear([3e-3, each * len(PHASES)], what="after_work", size=BETWEEN)
+    add([3e-3, each * len(PHASES)], what="after_work", size=BETWEEN)
     for ids, (owners, strategy) in product([b * h for b, h in ROUTED], routed(ranks)):
         r = machine.routes[owners, strategy] if owners > 1 else Routing(0.0, 0.0)
-        hear([1e-4 + r.call + r.each * ids], what="route", name=[ids, owners, strategy])
+        add([1e-4 + r.call + r.each * ids], what="route", name=[ids, owners, strategy])
     for way in WAYS:
         for w in CALIBRATION:
             found = step(w.setting(1, *way), machine)
-            hear([found.forward, found.backward], what="single", name=w.name, way=way)
+            add([found.forward, found.backward], what="single", name=w.name, way=way)
         for w in CHECKS:
-            hear([step(w.setting(ranks, *way), machine).total], what="step", name=w.name, way=way)
+            add([step(w.setting(ranks, *way), machine).total], what="step", name=w.name, way=way)
             world.traffic[w.name, way] = [[0] * len(PHASES)] * ranks
     return world
 
@@ -128,7 +129,7 @@ def told(machine: Machine, ranks: int) -> World:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_world_tells_its_numbers(ranks: int) -> None:
     machine = known()
-    world = told(machine, ranks)
+    world = simulated_world(machine, ranks)
     for clock in (WALL, OWN):
         link = world.machine(clock).link
         assert (link.message, link.byte) == pytest.approx((machine.link.message, machine.link.byte))
@@ -142,7 +143,7 @@ def test_exchanges_come_after_work() -> None:
     together = replace(machine, link=replace(machine.link, after_work=0.0))
     added = step(setting, machine).messages - step(setting, together).messages
     assert added == pytest.approx(len(PHASES) * machine.link.after_work)  # once an exchange, however many messages
-    assert "; 50 µs more where it comes after work." in tables.parameters(machine)[-1]
+    assert "; 50 µs more where it comes after work." in report.parameters(machine)[-1]
 
 
 def test_more_ranks_hold_less_and_wait_for_the_busiest() -> None:
@@ -156,12 +157,12 @@ def test_more_ranks_hold_less_and_wait_for_the_busiest() -> None:
 
 def test_tables_go_between_their_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("a\n<!-- sizes: written by rowgrad bench --scale -->\nold\n<!-- end of sizes -->\nb\n")
+    page.write_text("a\n<!-- sizes: written by bench/run.py --scale -->\nold\n<!-- end of sizes -->\nb\n")
     predicted = predict(known())
     for _ in range(2):
-        tables.put(page, "sizes", tables.mlperf_sizes(predicted))
+        report.put(page, "sizes", report.mlperf_sizes(predicted))
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1], "old" in lines) == ("a", "b", False)
     assert sum(line.startswith("| 1,024 |") for line in lines) == 1
     with pytest.raises(ValueError, match="no place for runs"):
-        tables.put(page, "runs", [])
+        report.put(page, "runs", [])

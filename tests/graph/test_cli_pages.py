@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import runpy
 import shutil
 import signal
@@ -22,7 +23,7 @@ from enuspace_files import SAMPLES
 
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.cli import main
-from rowgrad.cli.terminal import Progress, clock
+from rowgrad.cli.terminal import Progress, clock, show_columns
 from rowgrad.errors import refuse
 from rowgrad.graph import Block, End, Page, Project, load, save
 from signal_defaults import restored
@@ -175,7 +176,8 @@ def test_fetches_of_lists_sparse_tensors_and_operations(capsys: Captured) -> Non
 
 def test_a_page_without_a_session(capsys: Captured) -> None:
     save(Page("still", [Block("a", "Const", {"val": np.array(["x", b"\xff"], object)})]), "still.json")
-    assert "there is no ClientSession block to run; say with --fetch" in refused(["run", "still.json"], 1, capsys)
+    message = "there is no ClientSession block to run; name values to compute with --fetch"
+    assert message in refused(["run", "still.json"], 1, capsys)
     assert main(["run", "still.json", "--fetch", "a"]) == 0
     assert capsys.readouterr().out == "a.output  string[2]\n  ['x' b'\\xff']\n"
 
@@ -242,24 +244,24 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
         (["--feed", "x={1,2,3}"], 1, "must have shape [2]"),
         (["--feed", "x={1,two}"], 1, "rowgrad run: x: "),
         (["--feed", "x=missing.npy"], 3, "missing.npy: No such file"),
-        (["--feed", "x=page.json"], 1, "page.json: this is no .npy file"),
-        (["--feed", "x=empty.npy"], 1, "empty.npy: this is no .npy file"),
-        (["--feed", "x=cut.npy"], 1, "cut.npy: this is no .npy file"),
-        (["--feed", "x=objects.npy"], 1, "objects.npy: this is no .npy file"),
-        (["--feed", "x=out.npz"], 1, "out.npz: this is no .npy file"),
+        (["--feed", "x=page.json"], 1, "page.json: not a .npy file"),
+        (["--feed", "x=empty.npy"], 1, "empty.npy: not a .npy file"),
+        (["--feed", "x=cut.npy"], 1, "cut.npy: not a .npy file"),
+        (["--feed", "x=objects.npy"], 1, "objects.npy: not a .npy file"),
+        (["--feed", "x=out.npz"], 1, "out.npz: not a .npy file"),
         (["--feed", "x"], 2, "--feed x: write name=FILE.npy"),
         (["--feed", "x=1", "--feed", "x=2"], 2, "x is fed twice"),
         (["--feed", "x=1", "--feed-batches", "x=many.npy"], 2, "x is fed twice"),
         (["--feed", "x={1,2}", "--feed", "x.output={3,4}"], 2, "x is fed twice"),
         (["--feed", "x={1,2}", "--feed-batches", "x.output=many.npy"], 2, "x is fed twice"),
-        (["--feed", "x=truth_in_shape.npy"], 1, "truth_in_shape.npy: this is no .npy file"),
-        (["--feed", "x=open_bracket.npy"], 1, "open_bracket.npy: this is no .npy file"),
-        (["--feed", "x=beyond_int64.npy"], 1, "beyond_int64.npy: this is no .npy file"),
-        (["--feed-batches", "x=beyond_int64.npy"], 1, "beyond_int64.npy: this is no .npy file"),
-        (["--feed", "x=overflowing.npy"], 1, "overflowing.npy: this is no .npy file"),
+        (["--feed", "x=truth_in_shape.npy"], 1, "truth_in_shape.npy: not a .npy file"),
+        (["--feed", "x=open_bracket.npy"], 1, "open_bracket.npy: not a .npy file"),
+        (["--feed", "x=beyond_int64.npy"], 1, "beyond_int64.npy: not a .npy file"),
+        (["--feed-batches", "x=beyond_int64.npy"], 1, "beyond_int64.npy: not a .npy file"),
+        (["--feed", "x=overflowing.npy"], 1, "overflowing.npy: not a .npy file"),
         (["--feed", "y={1,2}"], 1, "there is no 'y'"),
         (["--feed", "sum={1,2}"], 1, "only placeholders are fed; sum is not one"),
-        (["--feed-batches", "x=many.npy", "--steps", "4"], 2, "--steps 4: x has 3 batches only"),
+        (["--feed-batches", "x=many.npy", "--steps", "4"], 2, "--steps 4: x has only 3 batches"),
         (["--feed-batches", "x=many.npy", "--feed-batches", "z=two.npy"], 2, "z has 2 batches, x has 3"),
         (["--feed-batches", "x=nothing.npy"], 1, "there is no batch for x"),
         (["--feed", "x={1,2}", "--engine", "abacus"], 1, "there is no engine 'abacus'"),
@@ -328,7 +330,7 @@ sys.exit(main(["run", "page.json", "--feed-batches", "x=many.npy", "--state", "s
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "the state after 1 of 5000 steps is saved in s" in done.stderr
-    assert "many.npy: the file was changed while it was read" in done.stderr
+    assert "many.npy: the file changed while it was read" in done.stderr
 
 
 def test_files_that_are_no_pages(capsys: Captured) -> None:
@@ -533,10 +535,12 @@ def test_a_second_signal_ends_at_once(capsys: Captured, monkeypatch: pytest.Monk
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
-def on_a_terminal(*words: str) -> str:
-    """What a terminal at stderr gets."""
+def on_a_terminal(*words: str, code: str = "", stream: str = "stderr") -> str:
+    """What a terminal at stderr, or stdout, gets."""
     master, slave = pty.openpty()
-    with rowgrad(*words, stdout=subprocess.DEVNULL, stderr=slave) as process:
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: slave}
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+    with rowgrad(*words, code=code, env=environment, **streams) as process:
         os.close(slave)
         seen = b""
         while True:
@@ -552,13 +556,25 @@ def on_a_terminal(*words: str) -> str:
     return seen.decode()
 
 
+def plain(text: str) -> str:
+    """Without colours and other control sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
 def test_progress_on_a_terminal() -> None:
+    pytest.importorskip("rich", reason="the extra `cli` is not installed")
     seen = on_a_terminal("run", "walking.json", "--steps", "90", "--rate", "100")
-    lines = [line.removeprefix("\x1b[K") for line in seen.split("\r")]
-    assert lines[-1] == ""  # it is taken away
-    assert 2 <= len(lines) <= 8
-    assert all(" steps/s  0:0" in line and line.endswith(" left") and "/90 " in line for line in lines[1:-1])
-    assert "%" in lines[1]
+    assert seen.endswith("\x1b[2K")  # it is erased
+    lines = [line for line in plain(seen).split("\r") if line.strip()]
+    assert 2 <= len(lines) <= 9
+    assert all(re.search(r"\d+/90 +\d+% +[\d.]+ steps/s 0:0\d left", line) for line in lines)
+
+
+def test_no_progress_without_rich() -> None:
+    """The results are there; only the bar is not."""
+    code = "import sys; sys.modules['rich'] = None; from rowgrad.cli import main; exit(main(sys.argv[1:]))"
+    words = ("run", "walking.json", "--steps", "70", "--rate", "100")
+    assert on_a_terminal(*words, code=code) == ""
 
 
 def test_no_progress_where_nobody_wants_it() -> None:
@@ -571,7 +587,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_slow_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich", reason="the extra `cli` is not installed")
     now = [0.0]
     monkeypatch.setattr("rowgrad.cli.terminal.time.monotonic", lambda: now[0])
     monkeypatch.setenv("TERM", "xterm")
@@ -580,18 +597,48 @@ def test_progress_is_slow_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(400):
         now[0] += 0.005
         progress.step()
-    assert out.getvalue().count("\r") == pytest.approx(15, abs=1)
-    last = out.getvalue().split("\r")[-1]
-    assert last.startswith("\x1b[K[#########...............] ")
-    assert last.endswith("%  200 steps/s  0:03 left")
+    drawn = plain(out.getvalue()).split("\r")
+    assert sum(" steps/s " in line for line in drawn) == pytest.approx(15, abs=1)
+    assert re.search(r"\d+/1000 +\d+% 200 steps/s 0:03 left$", drawn[-1].rstrip())
     progress.clear()
-    assert out.getvalue().endswith("\r\x1b[K")
+    assert out.getvalue().endswith("\x1b[2K")
     out = Terminal()
     progress = Progress(10, True, out)
     progress.step()
     progress.clear()
     assert out.getvalue() == ""
     assert [clock(s) for s in (0, 83, 3600 + 62)] == ["0:00", "1:23", "1:01:02"]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_wrapped_on_a_terminal(capsys: Captured) -> None:
+    pytest.importorskip("rich", reason="the extra `cli` is not installed")
+    assert main(["ops"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) > 100
+    shown = plain(on_a_terminal("ops", stream="stdout"))
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+    assert "".join(shown.split()) == "".join(text.split())  # long words are cut
+
+
+def test_tables_are_plain_without_rich(capsys: Captured) -> None:
+    code = "import sys; sys.modules['rich'] = None; from rowgrad.cli import main; exit(main(sys.argv[1:]))"
+    for words in (["ops"], ["check", "page.json"]):
+        assert main(words) == 0
+        shown = on_a_terminal(*words, code=code, stream="stdout")
+        assert shown.replace("\r\n", "\n") == capsys.readouterr().out
+
+
+def test_tables_escape_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich", reason="the extra `cli` is not installed")
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    show_columns(["head\x1b[31m", ["a\x07", "[bold]b[/bold]"]])
+    assert plain(out.getvalue()).split() == ["head\\x1b[31m", "a\\x07", "[bold]b[/bold]"]
 
 
 # -- check, export, import ---------------------------------------------------------------------------------------------
@@ -601,7 +648,7 @@ def test_check(capsys: Captured) -> None:
     assert main(["check", "page.json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["x", "Placeholder", "output", "float32[2]"]
-    assert lines[-1] == "all 8 blocks hold"
+    assert lines[-1] == "all 8 blocks are valid"
     assert len(lines) == 9
     told = answer(["check", "page.json"], capsys)
     assert told["ok"] is True
@@ -615,8 +662,8 @@ def test_check_shows_every_fault(capsys: Captured) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error: sum (Add): ")
     assert lines[1] == "error: odd: there is no block 'SparseSegmentMaen'; did you mean 'SparseSegmentMean'?"
-    assert lines[2] == "waiting: s (ClientSession) needs a block with an error"
-    assert lines[3] == "2 of 5 blocks are wrong, 1 wait for them"
+    assert lines[2] == "waiting: s (ClientSession) depends on a block with an error"
+    assert lines[3] == "2 of 5 blocks have errors, 1 depend on them"
     told = answer(["check", "broken.json"], capsys, 1)
     assert not told["ok"]
     assert told["waiting"] == ["s"]
@@ -636,7 +683,7 @@ def test_check_where_a_character_is_lacking() -> None:
 
 def test_check_a_project(capsys: Captured) -> None:
     assert main(["check", "project.json"]) == 0
-    assert capsys.readouterr().out.count("blocks hold") == 3
+    assert capsys.readouterr().out.count("blocks are valid") == 3
     assert [p["page"] for p in answer(["check", "project.json"], capsys)["pages"]] == ["one", "two", "none"]
 
 
@@ -722,7 +769,7 @@ def test_import_a_task(capsys: Captured) -> None:
     assert Path("basic.page.json").exists()
     assert "written to basic.page.json" in capsys.readouterr().out
     refused(["import", "basic.json", "-o", "basic.json", "--force"], 3, capsys)
-    assert "this is no page (SVG) and no task" in refused(["import", "page.json"], 1, capsys)
+    assert "not a page (SVG) or task" in refused(["import", "page.json"], 1, capsys)
     assert "No such file" in refused(["import", "gone.svg"], 3, capsys)
 
 
@@ -757,7 +804,7 @@ def test_a_fault_ends_a_run_only_where_it_is_needed(capsys: Captured) -> None:
     assert main(["run", "loose.json"]) == 0
     out, err = capsys.readouterr()
     assert "q.y" in out
-    assert "left out, as nothing that runs needs it: Add (name: z): x is neither wired nor typed in" in err
+    assert "skipped, because nothing that runs needs it: Add (name: z): x is neither wired nor typed in" in err
     assert main(["run", "loose.json", "--fetch", "q"]) == 0
     assert main(["check", "loose.json"]) == 1
     capsys.readouterr()

@@ -124,7 +124,7 @@ def _constant(page: str, block: str) -> Page:
 def test_results_of_two_pages_under_one_name(capsys: pytest.CaptureFixture[str]) -> None:
     save(Project("both", [_constant("a", "b/c"), _constant("a/b", "c")]), "both.json")
     assert main(["run", "both.json", "-o", "out.npz"]) == 1
-    assert "results of two pages are called a/b/c.output; choose one page with --page" in capsys.readouterr().err
+    assert "two pages have results named a/b/c.output; choose one page with --page" in capsys.readouterr().err
     assert not Path("out.npz").exists()
     assert main(["run", "both.json", "--page", "a", "-o", "out.npz"]) == 0
     save(Project("both", [_constant("a", "c"), _constant("a/b", "c")]), "both.json")

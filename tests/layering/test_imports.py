@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-OPTIONAL = ("torch", "jax", "jaxlib", "triton", "starlette", "uvicorn", "scipy", "tensorflow")
+OPTIONAL = ("torch", "jax", "jaxlib", "triton", "starlette", "uvicorn", "scipy", "tensorflow", "rich", "shtab")
 REPORT = "import sys; print(' '.join(sorted({m.partition('.')[0] for m in sys.modules})))"
 
 
@@ -28,6 +28,14 @@ def loaded_after(statement: str) -> set[str]:
 )
 def test_nothing_optional_is_loaded(statement: str) -> None:
     assert not loaded_after(statement) & set(OPTIONAL)
+
+
+MAIN = "import contextlib as c, io, rowgrad.cli\nwith c.redirect_stdout(io.StringIO()), c.suppress(SystemExit):"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["bench", "--help"], ["ops"], ["--version"]])
+def test_commands_load_nothing_optional_for_help_and_plain_text(words: list[str]) -> None:
+    assert not loaded_after(f"{MAIN} rowgrad.cli.main({words})\n0") & set(OPTIONAL)
 
 
 def test_the_report_would_show_it() -> None:

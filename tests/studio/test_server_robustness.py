@@ -218,7 +218,7 @@ def test_features_are_those_of_the_page() -> None:
         listed = source.read_text().partition("FEATURES = [")[2].partition("]")[0]
         assert tuple(re.findall(r'"([^"]+)"', listed)) == FEATURES
     assert _features("undo, export") == ["undo", "export"]
-    with pytest.raises(UsageError, match="'exports' is no name of a feature; did you mean 'export'"):
+    with pytest.raises(UsageError, match="there is no feature 'exports'; did you mean 'export'"):
         _features("exports")
     with pytest.raises(UsageError, match="there are align, attributes"):
         _features("zzzzzzz")

@@ -161,7 +161,7 @@ def test_the_current_folder_is_the_project(tmp_path: Path) -> None:
 
 def test_a_new_folder(tmp_path: Path) -> None:
     code, told = refusal(str(tmp_path / "a" / "b"))
-    assert (code, told) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new makes it\n")
+    assert (code, told) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new creates it\n")
     with started("--new", str(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b").is_dir()
 
@@ -177,7 +177,7 @@ def test_a_gallery_goes_unless_a_page_was_kept() -> None:
                 (folder / "mine.json").write_text("{}")
             told = end(process, signal.SIGINT)
         assert folder.exists() == keeps
-        assert (f"your pages are kept in {folder}" in told) == keeps
+        assert (f"your pages are saved in {folder}" in told) == keeps
     shutil.rmtree(folder)
 
 
@@ -191,7 +191,7 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
         assert urlsplit(again).netloc == f"127.0.0.1:{port}"
         assert hello(again, enter(again)) == 200
         told = end(process)
-    assert "others can connect through 0.0.0.0; nothing that they or you send is encrypted" in told
+    assert "others can connect through 0.0.0.0; the connection is not encrypted" in told
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
         (["--token", "with spaces in it, and long"], "--token must be"),
         (["--port", "65536"], "argument --port: '65536' is not a port"),
         (["--port", "http"], "argument --port: 'http' is not a port"),
-        (["--without", "A b"], "--without: 'A b' is no name"),
-        (["--gallery", "."], "leave out PROJECT"),
+        (["--without", "A b"], "--without: there is no feature 'A b'"),
+        (["--gallery", "."], "omit PROJECT"),
         (["--link", "--new"], "--link takes PROJECT, --port and --json only"),
         (["--link", "--host", "0.0.0.0"], "--link takes PROJECT"),
         (["--host", "203.0.113.7"], "--host 203.0.113.7: this machine has no such address"),
-        ([__file__], "is no folder and no page .json"),
+        ([__file__], "is not a folder or a page .json"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, words: list[str], message: str) -> None:
@@ -221,7 +221,7 @@ def test_without_the_packages(missing: str) -> None:
     call = f"import sys; sys.modules[{missing!r}] = None; from rowgrad.cli import main; sys.exit(main(['studio']))"
     done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "rowgrad studio: the studio needs packages of its own: pip install 'rowgrad[studio]'\n"
+    assert done.stderr == "rowgrad studio: the studio needs more packages: pip install 'rowgrad[studio]'\n"
 
 
 def test_a_browser_gets_a_file_and_no_secret(tmp_path: Path) -> None:
@@ -264,14 +264,14 @@ def test_a_link_opens_a_studio_that_runs(tmp_path: Path) -> None:
         assert again == told | {"url": again["url"]}
         code, url, error = link(str(tmp_path), "--port", "1")
         assert (code, url) == (3, "")
-        assert "no studio runs on port 1 here; `rowgrad studio` starts one" in error
+        assert "no studio is running on port 1 here; `rowgrad studio` starts one" in error
         (control,) = (tmp_path / ".rowgrad").glob("studio-*")
         assert control.stat().st_mode & 0o777 == 0o600
         assert told["token"] not in control.read_text()
         end(process)
     assert not list((tmp_path / ".rowgrad").glob("studio-*"))
     assert not list((tmp_path / ".rowgrad").glob("open-*"))
-    assert "no studio runs here" in link(str(tmp_path))[2]
+    assert "no studio is running here" in link(str(tmp_path))[2]
 
 
 def test_a_killed_studio_has_no_link(tmp_path: Path) -> None:

@@ -1,3 +1,3 @@
-"""The command `rowgrad`: what is here, what it does and how fast; pages judged, run, written out and brought over."""
+"""The command `rowgrad`: check, run, export and import pages, open Studio, reshard tables, list and time operators."""
 
 from .entry_point import main as main

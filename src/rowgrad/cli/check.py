@@ -1,4 +1,4 @@
-"""`rowgrad check`: what every block of a page gives, or what is wrong with it."""
+"""`rowgrad check`: the outputs of every block of a page, or its errors."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from typing import Any
 from ..errors import OpError
 from ..graph.nodes import Output, describe
 from ..graph.page_builder import Checked, check
-from .errors import OK, REFUSED
+from .errors import OK, REJECTED
 from .pages import read_pages
-from .terminal import emit, record, say, show
+from .terminal import emit, record, say, show, show_columns
 
 
 def command(chosen: argparse.Namespace) -> int:
-    """Judge every page."""
+    """Validate every page."""
     found = [check(page) for page in read_pages(chosen.file, None, partial(say, "check"), chosen.follow_links)]
     ok = all(checked.ok for checked in found)
     if chosen.json:
-        told = [_document(checked) for checked in found]
-        emit(told[0] if len(told) == 1 else {"ok": ok, "pages": told})
+        pages = [_document(checked) for checked in found]
+        emit(pages[0] if len(pages) == 1 else {"ok": ok, "pages": pages})
     else:
         for checked in found:
             if len(found) > 1:
                 show(f"page {checked.page.name}")
-            show("\n".join(_outputs(checked) if checked.ok else _faults(checked)))
-    return OK if ok else REFUSED
+            if checked.ok:
+                show_columns(_outputs(checked))
+            else:
+                show("\n".join(_faults(checked)))
+    return OK if ok else REJECTED
 
 
-def _outputs(checked: Checked) -> Iterator[str]:
+def _outputs(checked: Checked) -> Iterator[list[str] | str]:
     blocks = checked.page.blocks
-    wide = max((len(b.id) for b in blocks), default=0), max((len(b.op) for b in blocks), default=0)
     for block in blocks:
         placed = checked.scope.graph.blocks[block.id]
         pins = ", ".join(f"{pin} {_text(value)}" for pin, value in placed.pins.items())
-        yield f"{block.id:{wide[0]}}  {block.op:{wide[1]}}  {pins}".rstrip()
-    yield f"all {len(blocks)} blocks hold"
+        yield [block.id, block.op, pins]
+    yield f"all {len(blocks)} blocks are valid"
 
 
 def _text(value: Any) -> str:
@@ -52,9 +54,9 @@ def _faults(checked: Checked) -> Iterator[str]:
     for block in sorted(checked.errors, key=order.__getitem__):
         yield f"error: {_sentence(block, checked.errors[block])}"
     for block in sorted(checked.waiting, key=order.__getitem__):
-        yield f"waiting: {block} ({blocks[block].op}) needs a block with an error"
-    wrong, all_ = len(checked.errors), len(checked.page.blocks)
-    yield f"{wrong} of {all_} blocks are wrong, {len(checked.waiting)} wait for them"
+        yield f"waiting: {block} ({blocks[block].op}) depends on a block with an error"
+    wrong, total = len(checked.errors), len(checked.page.blocks)
+    yield f"{wrong} of {total} blocks have errors, {len(checked.waiting)} depend on them"
 
 
 def _sentence(block: str, error: OpError) -> str:
@@ -69,11 +71,11 @@ def _document(checked: Checked) -> dict[str, Any]:
     placed = checked.scope.graph.blocks
     blocks = []
     for block in checked.page.blocks:
-        told: dict[str, Any] = {"id": block.id, "op": block.op, "outputs": {}}
+        entry: dict[str, Any] = {"id": block.id, "op": block.op, "outputs": {}}
         if block.id in placed:
-            told["outputs"] = {pin: _known(value) for pin, value in placed[block.id].pins.items()}
+            entry["outputs"] = {pin: _known(value) for pin, value in placed[block.id].pins.items()}
         error = checked.errors.get(block.id)
-        blocks.append(told | {"error": None if error is None else record(error, block.id)})
+        blocks.append(entry | {"error": None if error is None else record(error, block.id)})
     return {"page": checked.page.name, "ok": checked.ok, "blocks": blocks, "waiting": list(checked.waiting)}
 
 

@@ -15,16 +15,16 @@ from .terminal import emit, printable, say
 
 
 def command(chosen: argparse.Namespace) -> int:
-    """Write it to a file or to stdout."""
+    """Write the page to a file or to stdout."""
     page = read_page(chosen.file, chosen.page, partial(say, "export"), chosen.follow_links)
     if chosen.out is not None:
         check_writable(chosen.out, files_of(chosen.file))
-    if chosen.form == "python":
-        build(page)  # a script of a page that does not hold would only fail later; a drawing of one may help
-    if chosen.form == "python" and chosen.out is not None:
+    if chosen.format == "python":
+        build(page)  # reject an invalid page: its script would fail later; drawing it may help
+    if chosen.format == "python" and chosen.out is not None:
         save_python(page, chosen.out)
     else:
-        text = {"python": to_python, "svg": to_svg, "dot": to_dot}[chosen.form](page)
+        text = {"python": to_python, "svg": to_svg, "dot": to_dot}[chosen.format](page)
         if chosen.out is not None:
             write_atomically(chosen.out, text.encode())
         elif chosen.json:
@@ -37,7 +37,7 @@ def command(chosen: argparse.Namespace) -> int:
 
 
 def _to_stdout(text: str) -> None:
-    """As a file has it, in UTF-8: most likely it becomes one."""
+    """Write the text as a file would have it, in UTF-8, unless stdout is a terminal."""
     if sys.stdout.isatty():
         text = printable(text)
     elif isinstance(sys.stdout, io.TextIOWrapper):

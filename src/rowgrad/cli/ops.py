@@ -1,4 +1,4 @@
-"""`rowgrad ops` and `rowgrad catalog`: the operators and blocks there are, and all about one of them."""
+"""`rowgrad ops` and `rowgrad catalog`: list the operators and blocks, or describe one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from .._catalog.spec import CATALOG, Arg, Derived, Op, catalog, find_op
 from .errors import UsageError
-from .terminal import emit
+from .terminal import emit, show_columns
 
 _MARKS = {
     "many": "a list of wires",
@@ -19,7 +19,7 @@ _MARKS = {
 
 
 def catalog_command(chosen: argparse.Namespace) -> int:
-    """Every record."""
+    """Print every record."""
     emit(catalog(), indent=1)
     return 0
 
@@ -30,7 +30,7 @@ def command(chosen: argparse.Namespace) -> int:
         if chosen.json:
             emit(catalog(), indent=1)
         else:
-            print("\n".join(_listed()))
+            show_columns(_listed(), indent=2)
         return 0
     op = find_op(chosen.name) or next((o for o in CATALOG.values() if o.snake_name == chosen.name), None)
     if op is None:
@@ -48,13 +48,12 @@ def _nearest(name: str) -> str:
     return f"did you mean {known[near[0]]}?" if near else "`rowgrad ops` lists them all"
 
 
-def _listed() -> Iterator[str]:
-    width = max(map(len, CATALOG))
+def _listed() -> Iterator[list[str] | str]:
     for category in dict.fromkeys(op.category for op in CATALOG.values()):
         yield f"\n{category}"
         for op in CATALOG.values():
             if op.category == category:
-                yield f"  {op.name:{width}}  {op.doc.splitlines()[0]}"
+                yield [op.name, op.doc.splitlines()[0]]
 
 
 def _described(op: Op) -> Iterator[str]:

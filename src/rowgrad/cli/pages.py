@@ -37,15 +37,13 @@ from ..graph.session import ClientSession
 from .errors import UsageError
 from .terminal import sentence
 
-# -- Files that hold pages --------------------------------------------------------------------------------------------
+# -- Files of pages ---------------------------------------------------------------------------------------------------
 
-# Files that hold pages: rowgrad's own, and those of the old tool, told apart by what is in them.
-
-_HEAD = 400  # bytes in which a page that rowgrad wrote says what it is
+_HEAD = 400  # a page that rowgrad wrote names its format within so many bytes
 
 
 def read_pages(file: str, name: str | None, say: Callable[[str], None], follow_links: bool = False) -> list[Page]:
-    """The pages of a file, or the one of this name. Remarks on a file of the old tool are said."""
+    """The pages of a file, or the one of this name; `say` gets remarks on a file of enuSpace-TensorFlow."""
     if is_old(plain_bytes(file)):
         imported = read_enuspace(file, follow_links=follow_links)
         for remark in imported.report:
@@ -72,18 +70,18 @@ def read_page(file: str, name: str | None, say: Callable[[str], None], follow_li
 def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
     names = [p.name for p in pages]
     near = get_close_matches(name, names, 1)
-    meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
-    raise PageError(file, f"there is no page {name!r}; {meant}")
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
+    raise PageError(file, f"there is no page {name!r}; {hint}")
 
 
 def plain_bytes(file: str) -> bytes:
-    """The bytes of a file; OSError where it is none that can be read."""
+    """The bytes of a regular file; OSError if it cannot be read."""
     with open_plain(file) as opened:
         return opened.read()
 
 
 def is_old(raw: bytes) -> bool:
-    """Whether this is a file of the old tool: SVG, UTF-16, or JSON about `object` without our `format`."""
+    """Whether this is a file of enuSpace-TensorFlow: SVG, UTF-16, or JSON with `object` and without our `format`."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:2]:
         return True
     text = raw.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -97,7 +95,7 @@ def is_old(raw: bytes) -> bool:
 
 
 def files_of(file: str) -> list[str]:
-    """A page's file and the files that are read with it: its arrays, or the `.dat` of a page of the old tool."""
+    """A page's file and the files read with it: its arrays, or the `.dat` of a page of enuSpace-TensorFlow."""
     if is_old(plain_bytes(file)):
         return [file, str(Path(file).with_suffix(".dat"))]
     folder = folder_of(Path(os.path.realpath(file)))
@@ -126,17 +124,18 @@ def _is_same(target: Path, source: str) -> bool:
         return False
 
 
-# -- What holds of a page ---------------------------------------------------------------------------------------------
-
-# What holds of a page: a fault ends a run only where the run needs the block; others are told and left out.
+# -- Errors of a page -------------------------------------------------------------------------------------------------
 
 
-def scope_of(page: Page, names: Iterable[str], tell: Callable[[str], None]) -> Scope:
-    """The page's scope, or the fault in what is to run: the blocks or pins `names`, without any every session."""
+def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Scope:
+    """The page's scope; raises if a block that must run has an error, and only reports errors of other blocks.
+
+    The blocks or pins `names` must run, or every session if there are none.
+    """
     checked = check(page)
-    asked = list(names)
-    wanted = [b.id for b in page.blocks if any(n == b.id or n.startswith(f"{b.id}.") for n in asked)]
-    if not asked:
+    requested = list(names)
+    wanted = [b.id for b in page.blocks if any(n == b.id or n.startswith(f"{b.id}.") for n in requested)]
+    if not requested:
         wanted = [b.id for b in page.blocks if b.wires and (op := find_op(b.op)) and op.name == "ClientSession"]
         if not wanted and checked.errors:
             wanted = list(checked.errors)
@@ -145,20 +144,20 @@ def scope_of(page: Page, names: Iterable[str], tell: Callable[[str], None]) -> S
         if error is not None:
             raise error
     for name in checked.errors:
-        tell(f"left out, as nothing that runs needs it: {sentence(_named(checked, name))}")
+        say(f"skipped, because nothing that runs needs it: {sentence(_named(checked, name))}")
     return checked.scope
 
 
 def _fault(checked: Checked, name: str) -> OpError | None:
-    """What is wrong with a block, or with the first it needs that something is wrong with."""
+    """The error of a block, or of the nearest block that it depends on."""
     blocks = {b.id: b for b in checked.page.blocks}
-    seen, waiting = set(), [name]
+    visited, waiting = set(), [name]
     while waiting:
         found = waiting.pop(0)
         if found in checked.errors:
             return _named(checked, found)
-        if found in blocks and found not in seen:
-            seen.add(found)
+        if found in blocks and found not in visited:
+            visited.add(found)
             waiting += [e.block for e in ends_of(blocks[found])]
     return None
 
@@ -169,30 +168,28 @@ def _named(checked: Checked, name: str) -> OpError:
     return error
 
 
-# -- Values for placeholders from the command line --------------------------------------------------------------------
+# -- Feeds ------------------------------------------------------------------------------------------------------------
 
-# Values for placeholders from the command line: files, typed values, a batch per step.
-
-_TYPED = tuple("0123456789+-{\"'")  # how a value begins that is typed, not in a file
+_LITERAL = tuple("0123456789+-{\"'")  # a value that begins so is written out, not in a file
 
 
 @dataclass(slots=True)
 class Feeds:
-    """What one page is fed: the same in every step, and by step."""
+    """The feeds of one page: constant ones, and one value per step."""
 
-    steady: dict[Output, Array] = field(default_factory=dict)
+    constant: dict[Output, Array] = field(default_factory=dict)
     batches: dict[Output, Batches] = field(default_factory=dict)
 
     def by_step(self, steps: int) -> Iterator[dict[Output, Array]]:
         """All values of each step."""
         for k in range(steps):
-            yield self.steady | {target: values[k] for target, values in self.batches.items()}
+            yield self.constant | {target: values[k] for target, values in self.batches.items()}
 
 
-def split_feeds(option: str, given: Sequence[str]) -> dict[str, str]:
-    """`name=what` by name, each once."""
+def split_feeds(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Parse `name=value` arguments; each name may occur once."""
     found: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, what = text.partition("=")
         if not (name and equals and what):
             raise UsageError(f"{option} {text}: write name=FILE.npy")
@@ -211,9 +208,9 @@ def placeholder(session: ClientSession, name: str) -> Output:
     return found
 
 
-def steady_value(target: Output, text: str) -> Array:
-    """The value in a file, or the one that is typed."""
-    if not Path(text).exists() and text.startswith(_TYPED):
+def constant_value(target: Output, text: str) -> Array:
+    """The value in a file, or the value written out."""
+    if not Path(text).exists() and text.startswith(_LITERAL):
         try:
             return parse_literal(text, target.dtype)
         except PageError as error:
@@ -222,7 +219,7 @@ def steady_value(target: Output, text: str) -> Array:
 
 
 def batches(target: Output, text: str) -> Batches:
-    """The value of every step, along the first axis."""
+    """The values of all steps, along the first axis."""
     found = Batches(target, text)
     if not found.shape or not len(found):
         raise PageError(text, f"there is no batch for {target.node.name} in shape {list(found.shape)}")
@@ -230,9 +227,9 @@ def batches(target: Output, text: str) -> Batches:
 
 
 class Batches:
-    """An array in a .npy file, read a batch at a time: it may be larger than memory.
+    """An array in a .npy file, read one batch at a time, so it may be larger than memory.
 
-    It is read and not mapped: a file that shrinks under a map ends the process.
+    It is not memory-mapped: if a mapped file shrinks, the process crashes.
     """
 
     def __init__(self, target: Output, file: str) -> None:
@@ -241,13 +238,13 @@ class Batches:
         try:
             self.shape, self._fortran, self._dtype = npy_header(self._file)
         except ValueError as error:
-            raise self._not_read(str(error)) from None
+            raise self._error(str(error)) from None
         if self._dtype.hasobject:
-            raise self._not_read("it holds Python objects")
-        self._begin, self._stamp = self._file.tell(), self._look()
-        size, there = math.prod(self.shape) * self._dtype.itemsize, self._stamp[0] - self._begin
-        if size > there:
-            raise self._not_read(f"its header promises {size} bytes, but the file has {there}")
+            raise self._error("it contains Python objects")
+        self._begin, self._stamp = self._file.tell(), self._status()
+        size, available = math.prod(self.shape) * self._dtype.itemsize, self._stamp[0] - self._begin
+        if size > available:
+            raise self._error(f"its header declares {size} bytes, but the file has {available}")
         if self._dtype.kind == "V" and target.dtype == "bfloat16" and self._dtype.itemsize == 2:
             self._dtype = NUMPY_DTYPE["bfloat16"]  # .npy files have no name for it
         self._whole: Array | None = self.all() if self._fortran and len(self.shape) > 1 else None
@@ -269,7 +266,7 @@ class Batches:
         found = self._read(0, self.shape[::-1] if self._fortran else self.shape)
         return found.T if self._fortran else found
 
-    def _look(self) -> tuple[int, int]:
+    def _status(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
 
@@ -277,79 +274,75 @@ class Batches:
         try:
             found = np.empty(shape, self._dtype)
         except (ValueError, OverflowError) as error:
-            raise self._not_read(f"no array has its shape: {error}") from None
+            raise self._error(f"its shape is invalid: {error}") from None
         octets = found.reshape(-1).view(np.uint8)
         self._file.seek(self._begin + first * self._dtype.itemsize)
         count = self._file.readinto(octets.data) if octets.size else 0
-        if count != octets.size or self._look() != self._stamp:
-            raise PageError(self._name, "the file was changed while it was read")
+        if count != octets.size or self._status() != self._stamp:
+            raise PageError(self._name, "the file changed while it was read")
         return found
 
-    def _not_read(self, why: str) -> PageError:
-        return PageError(self._name, f"this is no .npy file of numbers or strings: {why}")
+    def _error(self, reason: str) -> PageError:
+        return PageError(self._name, f"not a .npy file of numbers or strings: {reason}")
 
 
-def step_count(asked: int | None, lengths: dict[str, int]) -> int:
-    """How many steps: as many as were asked for, or as there are batches."""
+def step_count(requested: int | None, lengths: dict[str, int]) -> int:
+    """The number of steps: the requested one, or the number of batches."""
     if not lengths:
-        return asked or 1
+        return requested or 1
     name, length = min(lengths.items(), key=lambda item: item[1])
     longest = max(lengths, key=lambda n: lengths[n])
     if lengths[longest] != length:
         raise UsageError(f"--feed-batches: {name} has {length} batches, {longest} has {lengths[longest]}")
-    if asked is not None and asked > length:
-        raise UsageError(f"--steps {asked}: {name} has {length} batches only")
-    return asked or length
+    if requested is not None and requested > length:
+        raise UsageError(f"--steps {requested}: {name} has only {length} batches")
+    return requested or length
 
 
-# -- Names on the command line into what a session runs ---------------------------------------------------------------
-
-# Names on the command line into what a session runs: values under the names they are printed with, and operations.
+# -- Fetches ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Fetches:
-    """What is fetched in every step."""
+    """Values, under their printed names, and operations to fetch in every step."""
 
     values: dict[str, Output] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
 
     def add(self, session: ClientSession, name: str) -> None:
-        """Fetch what a name means: every value of a block, a pin, or an entry of it."""
+        """Fetch every value of a block, a pin, or an entry of a pin."""
         found = session.find(name)
         if isinstance(found, Placed):
             if name in session.graph.sessions:
                 raise PageError(name, f"this is a ClientSession block; run it with --session {name}")
             for pin, value in found.pins.items():
-                # The parts of a sparse tensor have pins of their own.
+                # The components of a sparse tensor have pins of their own.
                 if not isinstance(value, Sparse) or len(found.pins) == 1:
-                    self._take(f"{name}.{pin}", value)
+                    self._add_value(f"{name}.{pin}", value)
         else:
-            self._take(name, found)
+            self._add_value(name, found)
 
-    def _take(self, name: str, value: Any) -> None:
+    def _add_value(self, name: str, value: Any) -> None:
         if isinstance(value, Output):
             self.values[name] = value
         elif isinstance(value, Operation):
             self.operations.append(value)
         elif isinstance(value, Sparse):
             for part in ("indices", "values", "dense_shape"):
-                self._take(f"{name}.{part}", getattr(value, part))
+                self._add_value(f"{name}.{part}", getattr(value, part))
         elif isinstance(value, list):
             for k, item in enumerate(value):
-                self._take(f"{name}[{k}]", item)
+                self._add_value(f"{name}[{k}]", item)
         else:
             raise refuse("pin_kind", argument=name, bound="a value or an operation", value=type(value).__name__.lower())
 
 
-# -- One page as the command line asks for it -------------------------------------------------------------------------
-
-# One page as the command line asks for it: its session, what is run in a step, and what came out.
+# -- Runs -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class PageRun:
-    """A page about to be run, and what came of it."""
+    """A page with its session, what runs in a step, and the results."""
 
     page: Page
     session: ClientSession
@@ -360,7 +353,7 @@ class PageRun:
     done: int = 0
     seconds: float = 0.0
     results: dict[str, Array] = field(default_factory=dict)
-    shared: set[str] | None = None  # names that several sessions, or a session and --fetch, give results under
+    shared: set[str] | None = None  # result names of several sessions, or of a session and --fetch
 
     @property
     def is_idle(self) -> bool:
@@ -368,20 +361,20 @@ class PageRun:
         return not (self.blocks or self.fetches.values or self.fetches.operations)
 
     def result_names(self) -> list[str]:
-        """What the results will be called."""
+        """The names of the results."""
         fetched = [self._name(block, name) for block in self.blocks for name in self.session.block(block).names or ()]
         return [*fetched, *self.fetches.values]
 
     def _name(self, block: str, name: str) -> str:
-        """A result of a session; where another has it too, perhaps of later Variables, with the session before it."""
+        """The name of a session's result, with the session before it if another result has the same name."""
         if self.shared is None:
-            given = [set(self.session.block(b).names or ()) for b in self.blocks]
-            counts = Counter(n for names in (*given, self.fetches.values) for n in names)
+            by_block = [set(self.session.block(b).names or ()) for b in self.blocks]
+            counts = Counter(n for names in (*by_block, self.fetches.values) for n in names)
             self.shared = {n for n, count in counts.items() if count > 1}
         return f"{block}/{name}" if name in self.shared else name
 
     def step(self, feeds: Mapping[Any, Any]) -> None:
-        """Every session once, then what is fetched; after an error the state is that of before."""
+        """Run every session once, then fetch; an error restores the state from before."""
         state = self.session.state
         before = dict(state.values), dict(state.counters)
         found: dict[str, Array] = {}
@@ -397,11 +390,11 @@ class PageRun:
         self.results = found
 
     def loop(self, rate: float | None, progress: Callable[[Tick], None]) -> Loop:
-        """The steps, ready to go."""
+        """A loop over the steps."""
         return Loop(self.step, self.steps, rate, self.feeds.by_step(self.steps), progress)
 
     def run(self, loop: Loop) -> None:
-        """Do the steps and take the time."""
+        """Run the steps and measure the time."""
         began = time.perf_counter()
         try:
             loop.run()
@@ -409,12 +402,12 @@ class PageRun:
             self.done, self.seconds = loop.done, time.perf_counter() - began
 
 
-def open_runs(chosen: argparse.Namespace, pages: list[Page], tell: Callable[[str], None]) -> list[PageRun]:
-    """Pages with their sessions, and to each what it knows of the names that were given."""
+def open_runs(chosen: argparse.Namespace, pages: list[Page], say: Callable[[str], None]) -> list[PageRun]:
+    """A run for each page, with those sessions, fetches and feeds that the page has."""
     engine = _engine(chosen.engine)
     names = [*chosen.session, *chosen.fetch]
     memory = None if chosen.memory is None else chosen.memory << 20
-    runs = [PageRun(page, ClientSession(scope_of(page, names, tell), engine, memory=memory)) for page in pages]
+    runs = [PageRun(page, ClientSession(scope_of(page, names, say), engine, memory=memory)) for page in pages]
     for name in chosen.session:
         _offer(name, runs, lambda run, name: run.blocks.append(run.session.block(name).name))
     for name in chosen.fetch:
@@ -433,31 +426,31 @@ def open_runs(chosen: argparse.Namespace, pages: list[Page], tell: Callable[[str
 def _engine(name: str) -> Engine:
     try:
         return open_engine(name)
-    except ImportError as error:  # it is known, but the library it stands on is not installed
+    except ImportError as error:  # the engine is known, but its library is not installed
         raise PageError(f"engine {name}", str(error)) from None
 
 
 def _feed(chosen: argparse.Namespace, runs: list[PageRun]) -> None:
-    steady, by_step = split_feeds("--feed", chosen.feed), split_feeds("--feed-batches", chosen.feed_batches)
+    constant, by_step = split_feeds("--feed", chosen.feed), split_feeds("--feed-batches", chosen.feed_batches)
     split_feeds("--feed and --feed-batches", [*chosen.feed, *chosen.feed_batches])
     lengths: dict[str, int] = {}
 
     def free(run: PageRun, name: str) -> Output:
         target = placeholder(run.session, name)
-        if target in run.feeds.steady or target in run.feeds.batches:  # by another name: x, x.output
+        if target in run.feeds.constant or target in run.feeds.batches:  # under another name: x, x.output
             raise UsageError(f"--feed and --feed-batches: {target.node.name} is fed twice")
         return target
 
     def one(run: PageRun, name: str) -> None:
         target = free(run, name)
-        run.feeds.steady[target] = steady_value(target, steady[name])
+        run.feeds.constant[target] = constant_value(target, constant[name])
 
     def many(run: PageRun, name: str) -> None:
         target = free(run, name)
         run.feeds.batches[target] = batches(target, by_step[name])
         lengths[name] = len(run.feeds.batches[target])
 
-    for name in steady:
+    for name in constant:
         _offer(name, runs, one)
     for name in by_step:
         _offer(name, runs, many)
@@ -467,16 +460,16 @@ def _feed(chosen: argparse.Namespace, runs: list[PageRun]) -> None:
 
 
 def _offer(name: str, runs: Iterable[PageRun], take: Callable[[PageRun, str], None]) -> None:
-    """Give a name to every page that has it; where none does, the error is that of the first."""
-    refused: list[OpError] = []
-    taken = 0
+    """Call `take` for every page that has the name; if none has it, raise the first page's error."""
+    errors: list[OpError] = []
+    found = False
     for run in runs:
         try:
             run.session.find(name)
         except OpError as error:
-            refused.append(error)
+            errors.append(error)
         else:
             take(run, name)
-            taken += 1
-    if not taken:
-        raise refused[0]
+            found = True
+    if not found:
+        raise errors[0]

@@ -1,4 +1,4 @@
-"""What may be asked: every command with its options. Nothing that a command needs is imported here."""
+"""Every command with its options. Imports nothing that only a command needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from .errors import TABLE, UsageError
 
-# Which module answers, and the function in it.
+# The module of each command, and the function in it.
 MODULES = {
     "run": ("run", "command"),
     "check": ("check", "command"),
@@ -21,24 +21,25 @@ MODULES = {
     "ops": ("ops", "command"),
     "catalog": ("ops", "catalog_command"),
     "tour": ("entry_point", "tour"),
+    "bench": ("bench", "command"),
     "completion": ("completion", "command"),
 }
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 _EXITS = "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in TABLE.items())
 _PAGE = "a page or project (JSON), or a page .svg or task .json of enuSpace-TensorFlow"
-_SLOWEST = 1e-6  # as in graph.loop, which is not loaded for this
+_SLOWEST = 1e-6  # as in graph.loop, which is not imported here
 
 
 class Parser(argparse.ArgumentParser):
-    """Options are written in full, and wrong usage is an error like others."""
+    """A parser without abbreviated options, which raises UsageError."""
 
     def __init__(self, **settings: Any) -> None:
-        usual: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
-        super().__init__(**(usual | settings))
+        defaults: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**(defaults | settings))
 
     def error(self, message: str) -> NoReturn:
-        """Leave the telling and the exit code to the entry."""
-        raise UsageError(f"{message}; `{self.prog} --help` says more")
+        """Raise; the entry point prints the message and chooses the exit code."""
+        raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
 def make_parser(as_json: bool = False) -> Parser:
@@ -54,10 +55,10 @@ def make_parser(as_json: bool = False) -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
     def add(name: str, text: str, example: str) -> Parser:
-        made = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.",
-                                   epilog=f"example:\n  rowgrad {example}")  # fmt: skip
-        _add_flags(made, argparse.SUPPRESS)  # or the command's default would beat what stands before it
-        return made
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.",
+                                      epilog=f"example:\n  rowgrad {example}")  # fmt: skip
+        _add_flags(command, argparse.SUPPRESS)  # or the command's default would override a flag before the command
+        return command
 
     run = add("run", "run the sessions of a page, or fetch values from it", "run page.json --feed 'x={1,2}' -o out.npz")
     _run_options(run)
@@ -67,13 +68,14 @@ def make_parser(as_json: bool = False) -> Parser:
     _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))
     _import_options(add("import", "turn a file of enuSpace-TensorFlow into a page", "import task.json -o page.json"))
     _studio_options(add("studio", "open the block editor in a browser, on a folder of pages", "studio pages --new"))
-    text = "write a table that lies in parts anew: in other parts, by another rule"
+    text = "repartition a sharded table: other shards, another strategy"
     _reshard_options(add("reshard", text, "reshard parts new --parts 8 --strategy div --from-strategy mod"))
     ops = add("ops", "list the operators and blocks, or describe one", "ops SparseSegmentMeanGrad")
     ops.add_argument("name", nargs="?", metavar="OP", help="an operator: SparseSegmentMeanGrad, or in snake_case")
     add("catalog", "print every operator's record as JSON", "catalog")
     add("tour", "compute every operator and its gradient on a small example", "tour")
-    add("bench", "time the operators beside other libraries; `rowgrad bench --help` says more", "bench --list")
+    text = "time SparseSegmentMean and its gradient beside torch and TensorFlow, if they are installed"
+    _bench_options(add("bench", text, "bench --quick --cases mid,cold"))
     shell = add("completion", "print a script that completes this command in a shell",
                 "completion bash > ~/.local/share/bash-completion/completions/rowgrad")  # fmt: skip
     shell.add_argument("shell", choices=SHELLS, help="which shell the script is for")
@@ -81,12 +83,12 @@ def make_parser(as_json: bool = False) -> Parser:
 
 
 def _add_flags(parser: Parser, default: Any) -> None:
-    parser.add_argument("--json", action="store_true", default=default, help="answer with one JSON document")
+    parser.add_argument("--json", action="store_true", default=default, help="print one JSON document")
     parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks of errors")
 
 
 def _add_links(parser: Parser) -> None:
-    text = "read arrays and .dat files beside PAGE that are symbolic links"
+    text = "read array files and .dat files that are symbolic links"
     parser.add_argument("--follow-links", action="store_true", help=text)
 
 
@@ -97,90 +99,100 @@ def _run_options(parser: Parser) -> None:
     each: dict[str, Any] = {"action": "append", "default": []}
     text = "this ClientSession block (default: all, in the page's order)"
     what.add_argument("--session", metavar="ID", help=text, **each)
-    text = "block, block.pin or block.pin[i], in place of the sessions; after those given with --session"
+    text = "a value: block, block.pin or block.pin[i]; replaces the sessions, or runs after those of --session"
     what.add_argument("--fetch", metavar="NAME", help=text, **each)
-    text = "a Placeholder's value; a number, or values in braces, may be typed: 'x={1,2}'"
+    text = "the value of a Placeholder, from a file or written out: 'x={1,2}'"
     what.add_argument("--feed", metavar="NAME=FILE.npy", help=text, **each)
-    text = "a value per step: slice k of the first axis is that of step k"
+    text = "a value per step: slice k of the first axis in step k"
     what.add_argument("--feed-batches", metavar="NAME=FILE.npy", help=text, **each)
     how = parser.add_argument_group("how")
-    how.add_argument("--steps", metavar="N", type=_count, help="how often (default 1, or as many as there are batches)")
-    how.add_argument("--rate", metavar="HZ", type=_rate, help="steps per second (default: as fast as it goes)")
+    how.add_argument("--steps", metavar="N", type=_count, help="number of steps (default: 1, or the number of batches)")
+    how.add_argument("--rate", metavar="HZ", type=_rate, help="steps per second (default: no limit)")
     how.add_argument("--engine", metavar="ENGINE", default="numpy", help="numpy (the default), torch, torch:cuda, …")
-    text = "of all values of a page's session (default: three quarters of this machine's)"
+    text = "limit for all values of a page's session (default: three quarters of this machine's memory)"
     how.add_argument("--memory", metavar="MIB", type=_count, help=text)
-    how.add_argument("--quiet", action="store_true", help="no progress and no remarks on stderr")
-    result = parser.add_argument_group("what is kept")
-    text = "Variables and random counters: read if it is there, written at the end, on Ctrl-C or where a step fails"
+    how.add_argument("--quiet", action="store_true", help="print no progress and no remarks on stderr")
+    result = parser.add_argument_group("output files")
+    text = "Variables and random counters: read if it exists; written at the end, on Ctrl-C and when a step fails"
     result.add_argument("--state", metavar="FILE", help=text)
-    result.add_argument("--other-page", action="store_true", help="take FILE also where another page wrote it")
-    text = "write the last results, under the names that are printed"
+    result.add_argument("--other-page", action="store_true", help="accept a FILE that another page wrote")
+    text = "write the results of the last step, under the printed names"
     result.add_argument("-o", "--out", metavar="OUT.npz", help=text)
     _add_links(parser)
 
 
 def _export_options(parser: Parser) -> None:
     parser.add_argument("file", metavar="PAGE", help=_PAGE)
-    form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--python", dest="form", action="store_const", const="python", help="a script that does the same")
-    form.add_argument("--svg", dest="form", action="store_const", const="svg", help="a drawing")
-    form.add_argument("--dot", dest="form", action="store_const", const="dot", help="a graph for Graphviz")
-    parser.add_argument("-o", "--out", metavar="FILE", help="write it there (default: to stdout)")
+    format_ = parser.add_mutually_exclusive_group(required=True)
+    for name, text in (
+        ("python", "a script that computes the same"),
+        ("svg", "a drawing"),
+        ("dot", "a graph for Graphviz"),
+    ):
+        format_.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=text)
+    parser.add_argument("-o", "--out", metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--page", metavar="NAME", help="which page of a project")
     _add_links(parser)
 
 
 def _import_options(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", help="a page .svg or a task .json")
-    text = "where the page goes (default: beside FILE, as .json, or .page.json for a task)"
+    text = "the page to write (default: beside FILE, as .json, or .page.json for a task)"
     parser.add_argument("-o", "--out", metavar="PAGE.json", help=text)
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 where there are warnings")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if there are warnings")
     _add_links(parser)
 
 
 def _studio_options(parser: Parser) -> None:
-    text = "a folder of pages, or a page .json of one (default: the current folder)"
+    text = "a folder of pages, or a page .json in one (default: the current folder)"
     parser.add_argument("project", nargs="?", metavar="PROJECT", help=text)
-    parser.add_argument("--new", action="store_true", help="make the folder where it is missing")
-    parser.add_argument("--gallery", action="store_true", help="open the gallery, in a folder for the time being")
-    text = "features to leave out, with commas between them"
+    parser.add_argument("--new", action="store_true", help="create the folder if it is missing")
+    parser.add_argument("--gallery", action="store_true", help="open the gallery of examples, in a temporary folder")
+    text = "features to disable, separated by commas"
     parser.add_argument("--without", metavar="FEATURE,…", default="", help=text)
-    parser.add_argument("--no-browser", action="store_true", help="print the address only")
-    where = parser.add_argument_group("where it listens")
-    text = "a port (default: the one this project had before, or the first free one from 8765)"
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    where = parser.add_argument_group("address")
+    text = "port (default: the port this project used before, or the first free one from 8765)"
     where.add_argument("--port", metavar="N", type=_port, default=0, help=text)
-    text = "an address of this machine (default: 127.0.0.1, which only this machine reaches)"
+    text = "an address of this machine (default: 127.0.0.1, reachable from this machine only)"
     where.add_argument("--host", metavar="HOST", default="127.0.0.1", help=text)
     access = parser.add_argument_group("access")
-    text = "print a new address for the studio that runs on PROJECT, instead of starting one"
+    text = "print a new address for the studio that is running on PROJECT, instead of starting one"
     access.add_argument("--link", action="store_true", help=text)
-    text = "use the token of this project's last start with this option, so that open windows stay signed in"
+    text = "reuse the token of this project's last start with this option, so that open windows stay signed in"
     access.add_argument("--keep-token", action="store_true", help=text)
-    text = "the token for programs, 16 to 128 letters, digits, - and _ (default: random); other users here may see it"
+    text = "the token for programs, 16 to 128 letters, digits, - and _ (default: random); visible to other local users"
     access.add_argument("--token", metavar="TOKEN", help=text)
 
 
 def _reshard_options(parser: Parser) -> None:
     text = "a folder of part-00000-of-00004.npy or .safetensors, one such file, or a checkpoint of TensorFlow"
     parser.add_argument("source", metavar="SOURCE", help=text)
-    parser.add_argument("target", metavar="TARGET", help="a folder, which is made")
-    how = parser.add_argument_group("how it is cut")
-    how.add_argument("--parts", metavar="N", type=_count, required=True, help="how many parts the target has")
-    rules = ("div", "mod")  # as in parts, which is not loaded for this
-    text = "div: runs of rows; mod: row i in part i mod N"
-    how.add_argument("--strategy", choices=rules, required=True, help=text)
-    text = "the source's rule (default: what its manifest says)"
-    how.add_argument("--from-strategy", choices=rules, help=text)
-    what = parser.add_argument_group("what is read and written")
-    text = "the files of the target (default: as the source's)"
+    parser.add_argument("target", metavar="TARGET", help="a folder, which is created")
+    how = parser.add_argument_group("partitioning")
+    how.add_argument("--parts", metavar="N", type=_count, required=True, help="number of shards in the target")
+    strategies = ("div", "mod")  # as in sharding.rule, which is not imported here
+    text = "div: consecutive rows; mod: row i in shard i mod N"
+    how.add_argument("--strategy", choices=strategies, required=True, help=text)
+    text = "strategy of the source (default: from its manifest)"
+    how.add_argument("--from-strategy", choices=strategies, help=text)
+    what = parser.add_argument_group("input and output")
+    text = "file format of the target (default: that of the source)"
     what.add_argument("--format", choices=("npy", "safetensors"), help=text)
-    text = "only this tensor, by another name if written NEW=NAME; needed for checkpoints"
+    text = "only this tensor, renamed if written NEW=NAME; required for checkpoints"
     what.add_argument("--tensor", metavar="NAME", action="append", default=[], help=text)
-    what.add_argument("--table", metavar="NAME", help="the tensor whose rows count (default: the largest)")
-    what.add_argument("--memory", metavar="MIB", type=_count, default=64, help="of rows held at a time (default 64)")
-    what.add_argument("--overwrite", action="store_true", help="replace a folder of parts that is there")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    what.add_argument("--table", metavar="NAME", help="the tensor whose rows are counted (default: the largest)")
+    what.add_argument("--memory", metavar="MIB", type=_count, default=64, help="limit for rows in memory (default 64)")
+    what.add_argument("--overwrite", action="store_true", help="replace an existing folder of shards")
+    parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+
+
+def _bench_options(parser: Parser) -> None:
+    text = "some of mid, wide, narrow, cold, few_rows, one_column (default: all; cold needs 8 GB of memory)"
+    parser.add_argument("--cases", metavar="A,B", help=text)
+    parser.add_argument("--quick", action="store_true", help="smaller cases, which take seconds")
+    parser.add_argument("--rounds", metavar="R", type=_count, default=5, help="rounds over the libraries (default 5)")
 
 
 def _port(text: str) -> int:

@@ -1,4 +1,4 @@
-"""`rowgrad reshard`: a table in parts, written anew."""
+"""`rowgrad reshard`: repartition a sharded table."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import argparse
 
 from ..sharding import reshard
 from .errors import OK, StoppedError, UsageError
-from .terminal import Progress, Stopping, emit, show
+from .terminal import Progress, SignalWatch, emit, show
 
 _MIB = 1 << 20
 
 
 def command(chosen: argparse.Namespace) -> int:
-    """Move, show how far it is, tell what there is now."""
-    shown = not (chosen.quiet or chosen.json)
+    """Move the rows with a progress bar, then print the new tensors."""
+    visible = not (chosen.quiet or chosen.json)
     bars: list[Progress] = []
-    with Stopping() as stopping:
+    with SignalWatch() as signals:
 
         def watch(done: int, total: int) -> None:
-            if stopping.number is not None:
-                raise StoppedError(stopping.number, f"ended by a signal; {chosen.target} is as it was")
+            if signals.number is not None:
+                raise StoppedError(signals.number, f"ended by a signal; {chosen.target} is unchanged")
             if not bars:
-                bars.append(Progress(-(-total // _MIB), shown, unit="MiB"))
+                bars.append(Progress(-(-total // _MIB), visible, unit="MiB"))
             bars[0].reach(done // _MIB)
 
         try:
-            made = reshard(
+            manifest = reshard(
                 chosen.source,
                 chosen.target,
                 parts=chosen.parts,
@@ -42,20 +42,21 @@ def command(chosen: argparse.Namespace) -> int:
             for bar in bars:
                 bar.clear()
     if chosen.json:
-        emit(made.to_json() | {"target": chosen.target})
+        emit(manifest.to_json() | {"target": chosen.target})
         return OK
-    for name, tensor in made.tensors.items():
+    for name, tensor in manifest.tensors.items():
         shape = ",".join(map(str, tensor.shape))
         show(f"{name}  {tensor.dtype}[{shape}]{'' if tensor.by_rows else ', in every part'}")
-    show(f"{made.rows} rows in {made.parts} parts by {made.strategy}, as .{made.format} in {chosen.target}")
+    parts = f"{manifest.parts} parts by {manifest.strategy}"
+    show(f"{manifest.rows} rows in {parts}, as .{manifest.format} in {chosen.target}")
     return OK
 
 
-def _tensors(words: list[str]) -> dict[str, str] | None:
+def _tensors(texts: list[str]) -> dict[str, str] | None:
     """[NEW=]NAME, each new name once."""
-    if not words:
+    if not texts:
         return None
-    pairs = [(new or name, name) for new, _, name in (w.rpartition("=") for w in words)]
+    pairs = [(new or name, name) for new, _, name in (w.rpartition("=") for w in texts)]
     if len(dict(pairs)) != len(pairs):
         raise UsageError("--tensor: two tensors would have one name")
     return dict(pairs)

@@ -1,4 +1,4 @@
-"""`rowgrad run`: the sessions of a page step by step, its state kept in a file, the results shown or written."""
+"""`rowgrad run`: run the sessions of a page step by step, save its state, print or write the results."""
 
 from __future__ import annotations
 
@@ -16,96 +16,96 @@ from ..graph.io.state_file import save_arrays
 from ..graph.page import PageError
 from .errors import OK, UsageError
 from .pages import PageRun, check_writable, files_of, open_runs, read_pages
-from .terminal import Progress, Stopping, array_text, emit, say, sentence, show
+from .terminal import Progress, SignalWatch, array_text, emit, say, sentence, show
 
 
 def command(chosen: argparse.Namespace) -> int:
-    """Run, keep, show."""
-    tell = partial(say, "run", quiet=chosen.quiet)
-    pages = read_pages(chosen.file, chosen.page, tell, chosen.follow_links)
+    """Run the pages, save state and results, print the results."""
+    remark = partial(say, "run", quiet=chosen.quiet)
+    pages = read_pages(chosen.file, chosen.page, remark, chosen.follow_links)
     if chosen.state is not None and len(pages) > 1:
         names = ", ".join(p.name for p in pages)
-        raise UsageError(f"--state keeps one page, and there are several; choose one with --page: {names}")
-    fed = [what.partition("=")[2] for what in (*chosen.feed, *chosen.feed_batches)]
-    used = [*files_of(chosen.file), *fed] if chosen.state or chosen.out else []
+        raise UsageError(f"--state is for one page, and the file has several; choose one with --page: {names}")
+    feed_files = [what.partition("=")[2] for what in (*chosen.feed, *chosen.feed_batches)]
+    inputs = [*files_of(chosen.file), *feed_files] if chosen.state or chosen.out else []
     if chosen.state is not None:
-        check_writable(chosen.state, used)
+        check_writable(chosen.state, inputs)
     if chosen.out is not None:
-        check_writable(chosen.out, [chosen.state, *used])
-    opened = open_runs(chosen, pages, tell)
-    runs = [run for run in opened if not run.is_idle]
+        check_writable(chosen.out, [chosen.state, *inputs])
+    all_runs = open_runs(chosen, pages, remark)
+    runs = [run for run in all_runs if not run.is_idle]
     if not runs:
-        raise PageError(chosen.file, "there is no ClientSession block to run; say with --fetch what to compute")
+        raise PageError(chosen.file, "there is no ClientSession block to run; name values to compute with --fetch")
     if not (chosen.fetch or chosen.session):
-        for run in opened:
+        for run in all_runs:
             if run.is_idle:
-                tell(f"page {run.page.name}: there is no ClientSession block to run")
+                remark(f"page {run.page.name}: there is no ClientSession block to run")
     if chosen.out is not None:
         _check_names(chosen.file, runs)
-    with Stopping() as stopping:
+    with SignalWatch() as signals:
         if chosen.state is not None and os.path.exists(chosen.state):
-            with warnings.catch_warnings(record=True) as remarks:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 runs[0].session.restore(chosen.state, other_page=chosen.other_page)
-            for remark in remarks:
-                tell(f"warning: {remark.message}")
-            tell(f"state restored from {chosen.state}")
+            for warning in caught:
+                remark(f"warning: {warning.message}")
+            remark(f"state restored from {chosen.state}")
         try:
-            _work(chosen, runs, stopping)
+            _run_all(chosen, runs, signals)
         except Exception:
-            _save_what_was_done(chosen.state, runs[0], tell)
+            _save_finished_steps(chosen.state, runs[0], remark)
             raise
         if chosen.state is not None:
             runs[0].session.save(chosen.state)
         if chosen.out is not None:
             save_arrays(chosen.out, {name: value for run in runs for name, value in _named(run, runs).items()})
-    _show(chosen, runs, stopping.number)
-    if stopping.number is None:
+    _show(chosen, runs, signals.number)
+    if signals.number is None:
         return OK
     done, total = (sum(getattr(run, n) for run in runs) for n in ("done", "steps"))
-    kept = f"; state saved in {chosen.state}" if chosen.state is not None else ""
-    tell(f"{_word(stopping.number)} after {done} of {total} steps{kept}")
-    return 128 + stopping.number
+    saved = f"; state saved in {chosen.state}" if chosen.state is not None else ""
+    remark(f"{_signal_text(signals.number)} after {done} of {total} steps{saved}")
+    return 128 + signals.number
 
 
-def _work(chosen: argparse.Namespace, runs: list[PageRun], stopping: Stopping) -> None:
+def _run_all(chosen: argparse.Namespace, runs: list[PageRun], signals: SignalWatch) -> None:
     progress = Progress(sum(run.steps for run in runs), not (chosen.quiet or chosen.json))
     try:
         for run in runs:
-            run.run(stopping.watch(run.loop(chosen.rate, progress.step)))
+            run.run(signals.watch(run.loop(chosen.rate, progress.step)))
     finally:
         progress.clear()
 
 
-def _save_what_was_done(path: str | None, run: PageRun, tell: Callable[[str], None]) -> None:
-    """A step that fails costs that step alone."""
+def _save_finished_steps(path: str | None, run: PageRun, remark: Callable[[str], None]) -> None:
+    """Save the state of the steps before the one that failed."""
     if path is None or run.done == 0:
         return
     try:
         run.session.save(path)
-    except Exception as error:  # the failed step is what the command ends with
-        tell(f"the state after {run.done} of {run.steps} steps could not be saved: {sentence(error)}")
+    except Exception as error:  # the command reports the failed step
+        remark(f"the state after {run.done} of {run.steps} steps could not be saved: {sentence(error)}")
     else:
-        tell(f"the state after {run.done} of {run.steps} steps is saved in {path}")
+        remark(f"the state after {run.done} of {run.steps} steps is saved in {path}")
 
 
 def _check_names(file: str, runs: list[PageRun]) -> None:
-    """Raise if results of two pages have the same name in the output file: page `a/b` may have what `a` calls `b/…`."""
-    seen: dict[str, PageRun] = {}
+    """Raise if two pages have results of the same name: `x` of page `a/b` and `b/x` of page `a`."""
+    owners: dict[str, PageRun] = {}
     for run in runs:
         for name in run.result_names():
             full = _full_name(run, name, runs)
-            if seen.setdefault(full, run) is not run:
-                raise PageError(file, f"results of two pages are called {full}; choose one page with --page")
+            if owners.setdefault(full, run) is not run:
+                raise PageError(file, f"two pages have results named {full}; choose one page with --page")
 
 
 def _named(run: PageRun, runs: list[PageRun]) -> dict[str, Array]:
-    """Results as they are printed."""
+    """Results under the printed names."""
     return {_full_name(run, name, runs): value for name, value in run.results.items()}
 
 
 def _full_name(run: PageRun, name: str, runs: list[PageRun]) -> str:
-    """With the page's name before it where there are several."""
+    """The name, with the page's name before it if there are several pages."""
     return f"{run.page.name}/{name}" if len(runs) > 1 else name
 
 
@@ -129,5 +129,5 @@ def _document(run: PageRun) -> dict[str, Any]:
     return {"page": run.page.name, "steps": run.done, "seconds": run.seconds, "results": results}
 
 
-def _word(number: int) -> str:
+def _signal_text(number: int) -> str:
     return "interrupted" if number == signal.SIGINT else "terminated"

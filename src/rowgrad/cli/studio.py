@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _HOST = "127.0.0.1"
-_NEEDED = ("starlette", "uvicorn", "h11", "anyio")
-_tell = partial(say, "studio")
+_PACKAGES = ("starlette", "uvicorn", "h11", "anyio")
+_remark = partial(say, "studio")
 
 
 def command(chosen: argparse.Namespace) -> int:
-    """Serve until a signal comes, or print an address of a studio that runs."""
+    """Serve until a signal arrives, or print an address of the running studio."""
     if chosen.token is not None and not _TOKEN.fullmatch(chosen.token):
         raise UsageError("--token must be 16 to 128 letters, digits, - or _")
     without = _features(chosen.without)
@@ -44,7 +44,7 @@ def command(chosen: argparse.Namespace) -> int:
         number = _serve(chosen, Studio(folder, without), folder, listening, shown)
     if number is None:
         return OK
-    _tell("stopped")
+    _remark("stopped")
     return 128 + number
 
 
@@ -70,7 +70,7 @@ def _serve(
     access = Access(port, chosen.token or (kept_token(folder) if chosen.keep_token else None))
 
     def open_window() -> bool:
-        """With a secret of its own, so that the printed address can be used as well."""
+        """Open the browser with a secret of its own, so that the printed address stays usable."""
         path = redirect_path(folder, port)
         launch = access.new_launch(partial(files.remove, path))
         address = address_of(chosen.host, port, launch, **shown)
@@ -78,11 +78,11 @@ def _serve(
 
     def started() -> None:
         if not is_local(chosen.host):
-            _tell(f"others can connect through {chosen.host}; nothing that they or you send is encrypted")
+            _remark(f"others can connect through {chosen.host}; the connection is not encrypted")
         _print_address(chosen, folder, port, access.new_launch(), access.token, shown)
-        _tell(f"project {folder}; Ctrl-C stops")
+        _remark(f"project {folder}; Ctrl-C stops")
         if not chosen.no_browser and not open_window():
-            _tell("there is no browser to open here; open the address in one")
+            _remark("no browser was found; open the address in one")
 
     with running_file(folder, Running(chosen.host, port, access.control)):
         return serve(studio, listening, hosts_of(chosen.host, port), access, started, debug=chosen.debug)
@@ -113,16 +113,16 @@ def _link(chosen: argparse.Namespace) -> int:
                 _print_address(chosen, folder, running.port, *found, shown)
                 return OK
     where = f" on port {chosen.port}" if chosen.port else ""
-    raise FileNotFoundError(errno.ENOENT, f"no studio runs{where} here; `rowgrad studio` starts one", str(folder))
+    raise FileNotFoundError(errno.ENOENT, f"no studio is running{where} here; `rowgrad studio` starts one", str(folder))
 
 
 def _check_installed() -> None:
     try:
         from ..studio import serve as opening  # noqa: F401
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
+        if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
-        raise UnimplementedError("the studio needs packages of its own: pip install 'rowgrad[studio]'") from None
+        raise UnimplementedError("the studio needs more packages: pip install 'rowgrad[studio]'") from None
 
 
 def _features(text: str) -> list[str]:
@@ -132,22 +132,22 @@ def _features(text: str) -> list[str]:
     for name in found:
         if name not in FEATURES:
             near = get_close_matches(name, FEATURES, 1)
-            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(FEATURES)}"
-            raise UsageError(f"--without: {name!r} is no name of a feature; {meant}")
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(FEATURES)}"
+            raise UsageError(f"--without: there is no feature {name!r}; {hint}")
     return found
 
 
 @contextmanager
 def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The folder, and what of it is shown first."""
+    """The folder, and what the browser shows first."""
     if chosen.gallery:
         if chosen.project is not None or chosen.new:
-            raise UsageError("--gallery has a folder of its own: leave out PROJECT and --new")
+            raise UsageError("--gallery uses a temporary folder: omit PROJECT and --new")
         folder = Path(tempfile.mkdtemp(prefix="rowgrad-gallery-"))
         try:
             yield folder, {"gallery": "1"}
         finally:
-            _leave(folder)
+            _remove_gallery(folder)
         return
     path = Path(chosen.project or ".")
     if path.is_file():
@@ -155,11 +155,11 @@ def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]
         return
     if not path.exists():
         if not chosen.new:
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder; --new makes it", str(path))
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder; --new creates it", str(path))
         path.mkdir(parents=True)
     folder = path.resolve()
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "pages cannot be written there", str(path))
+        raise PermissionError(errno.EACCES, "pages cannot be written to this folder", str(path))
     yield folder, {}
 
 
@@ -167,16 +167,16 @@ def _folder_of_page(path: Path) -> Path:
     from .pages import is_old, plain_bytes
 
     if is_old(plain_bytes(str(path))):
-        raise UsageError(f"{path} is a file of the old tool; `rowgrad import {path}` makes a page of it")
+        raise UsageError(f"{path} is a file of enuSpace-TensorFlow; `rowgrad import {path}` converts it to a page")
     if path.suffix != ".json":
-        raise UsageError(f"{path} is no folder and no page .json")
+        raise UsageError(f"{path} is not a folder or a page .json")
     return path.resolve().parent
 
 
-def _leave(folder: Path) -> None:
-    """A gallery nobody has kept a page of goes; pages are kept, and told."""
+def _remove_gallery(folder: Path) -> None:
+    """Remove the folder unless pages were saved in it."""
     if any(folder.glob("*.json")):
-        _tell(f"your pages are kept in {folder}")
+        _remark(f"your pages are saved in {folder}")
     else:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -186,7 +186,7 @@ def _listening(host: str, port: int, folder: Path) -> Iterator[socket.socket]:
     from ..studio.serve import keep_port, kept_port, listen
 
     try:
-        made = listen(host, port, kept_port(folder))
+        opened = listen(host, port, kept_port(folder))
     except socket.gaierror as error:
         raise UsageError(f"--host {host}: {error.strerror}") from None
     except OSError as error:
@@ -195,8 +195,8 @@ def _listening(host: str, port: int, folder: Path) -> Iterator[socket.socket]:
         if error.errno == errno.EADDRNOTAVAIL:
             raise UsageError(f"--host {host}: this machine has no such address") from None
         if error.errno == errno.EACCES:
-            raise UsageError(f"port {port} is kept for the system; choose one from 1024") from None
+            raise UsageError(f"port {port} is reserved for the system; choose one from 1024") from None
         raise
-    with made:
-        keep_port(folder, made.getsockname()[1])
-        yield made
+    with opened:
+        keep_port(folder, opened.getsockname()[1])
+        yield opened

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,45 +20,47 @@ import numpy as np
 from .._catalog.spec import QUANTIZED
 from .._runtime.arrays import Array, aval_of
 from ..errors import OpError
-from .errors import FILES, INTERRUPTED, REFUSED, UNEXPECTED, USAGE, StoppedError, UsageError
+from .errors import FILES, INTERNAL, INTERRUPTED, REJECTED, USAGE, StoppedError, UsageError
 
-# -- What goes to stdout ----------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
-# What goes to stdout: JSON documents, and arrays in a few lines.
+    from ..graph.loop import Loop  # commands that use no pages do not load graphs
 
-_LINES, _WIDTH = 6, 120  # of one array
+# -- Text and JSON ----------------------------------------------------------------------------------------------------
 
-
-_CONTROLS = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # what JSON leaves as it is
+_LINES, _WIDTH = 6, 120  # limits for one array
+_NARROW = 48  # columns up to this width are not wrapped
+_CONTROLS = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # JSON does not escape these
 _UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f{_CONTROLS}]")
 _UNPRINTABLE_IN_JSON = re.compile(f"[{_CONTROLS}]")
 
 
 def printable(text: str) -> str:
-    """Text that a terminal only shows: control characters, and those that turn text around, are escaped."""
+    """Escape control characters and those that change the direction of text."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def show(text: str) -> None:
-    """Lines of the answer."""
+    """Print lines of the result."""
     print(printable(text))
 
 
 def emit(document: Any, indent: int | None = None) -> None:
-    """One JSON document; what the stream's encoding lacks is escaped as JSON does it."""
+    """Print one JSON document; escape characters that the stream's encoding lacks."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     text = json.dumps(document, indent=indent, ensure_ascii=not encoding.startswith("utf"), allow_nan=False)
     print(_UNPRINTABLE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def say(command: str, text: str, quiet: bool = False) -> None:
-    """A remark beside the answer."""
+    """Print a remark on stderr."""
     if not quiet:
         print(printable(f"rowgrad {command}: {text}"), file=sys.stderr)
 
 
 def array_text(name: str, array: Array) -> str:
-    """`name  dtype[shape]`, and the values in NumPy's text below it."""
+    """`name  dtype[shape]`, and NumPy's text of the values below it."""
     aval = aval_of(array)
     if aval.dtype in QUANTIZED:
         array = array.view(array.dtype[0])
@@ -71,19 +75,68 @@ def _short(line: str) -> str:
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"  # a string may be of any length
 
 
-# -- Errors as people and programs read them --------------------------------------------------------------------------
+def show_columns(rows: Iterable[Sequence[str] | str], indent: int = 0, numbers_from: int | None = None) -> None:
+    """Print rows in aligned columns; a row that is one string is a heading.
 
-# Errors as people and programs read them: one line on stderr, or one JSON document, and an exit code.
+    On a terminal rich wraps long cells to its width, if it is installed. Columns from `numbers_from` on are
+    right-aligned.
+    """
+    lines = list(rows)
+    cells = [row for row in lines if not isinstance(row, str)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numbers = len(widths) if numbers_from is None else numbers_from
+    if not (_is_terminal(sys.stdout) and _show_wrapped(lines, widths, indent, numbers)):
+        for row in lines:
+            show(row if isinstance(row, str) else _aligned(row, widths, indent, numbers))
 
 
-def tell(error: BaseException, command: str, as_json: bool, debug: bool) -> int:
-    """Say what went wrong; returns the exit code."""
+def _aligned(row: Sequence[str], widths: Sequence[int], indent: int, numbers: int) -> str:
+    padded = [c.rjust(w) if k >= numbers else c.ljust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+    return (" " * indent + "  ".join(padded)).rstrip()
+
+
+def _show_wrapped(lines: list[Sequence[str] | str], widths: Sequence[int], indent: int, numbers: int) -> bool:
+    """Print the rows as tables of rich; return False if it is not installed."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    console = Console(file=sys.stdout, highlight=False)
+    for is_heading, part in groupby(lines, key=lambda row: isinstance(row, str)):
+        if is_heading:
+            console.print(*(Text(printable(str(row)), style="bold") for row in part), sep="\n")
+            continue
+        table = Table.grid(padding=(0, 2))
+        for k, width in enumerate(widths):
+            align: Any = "right" if k >= numbers else "left"
+            table.add_column(justify=align, overflow="fold", no_wrap=width <= _NARROW)
+        for row in part:
+            texts = [printable(cell) for cell in row]
+            for k, width in enumerate(widths[: min(numbers, len(widths) - 1)]):
+                texts[k] = texts[k].ljust(min(width, _NARROW))  # tables below each other align
+            texts[0] = " " * indent + texts[0]
+            table.add_row(*map(Text, texts))
+        console.print(table)
+    return True
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+# -- Errors -----------------------------------------------------------------------------------------------------------
+
+
+def report(error: BaseException, command: str, as_json: bool, debug: bool) -> int:
+    """Print an error as one line on stderr or one JSON document; return the exit code."""
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     status = status_of(error)
     text = sentence(error)
-    if status == UNEXPECTED:
-        text += f" (unexpected{'' if debug else '; run it again with --debug to see where'})"
+    if status == INTERNAL:
+        text += f" (internal error{'' if debug else '; --debug shows the traceback'})"
     if as_json:
         emit({"error": record(error) | {"message": text}})
     else:
@@ -99,10 +152,10 @@ def status_of(error: BaseException) -> int:
         return 128 + error.number
     if isinstance(error, UsageError):
         return USAGE
-    # A page's array file that cannot be read is told as the page's error, with the file's behind it.
+    # An unreadable array file is an error of the page, caused by the error of the file.
     if isinstance(error, OSError) or (isinstance(error, OpError) and isinstance(error.__cause__, OSError)):
         return FILES
-    return REFUSED if isinstance(error, OpError | MemoryError) else UNEXPECTED
+    return REJECTED if isinstance(error, OpError | MemoryError) else INTERNAL
 
 
 def sentence(error: BaseException) -> str:
@@ -114,17 +167,17 @@ def sentence(error: BaseException) -> str:
         text = f"{error.filename}: {text}" if error.filename else text
     elif isinstance(error, MemoryError) and not isinstance(error, OpError):
         text = f"out of memory: {error}" if str(error) else "out of memory"
-    elif status_of(error) == UNEXPECTED:
+    elif status_of(error) == INTERNAL:
         text = f"{type(error).__name__}: {error}"
     else:
         text = str(error)
-    # Where it happened, such as the file of a page, stands in the error's notes.
+    # The error's notes say where it happened, such as the file of a page.
     text += "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return " ".join(text.split())
 
 
 def record(error: BaseException, block: str | None = None) -> dict[str, Any]:
-    """The error's facts, ready for JSON."""
+    """The error's facts for JSON."""
     facts: dict[str, Any] = {"type": type(error).__name__, "message": sentence(error), "block": block, "argument": None}
     if isinstance(error, OpError):
         facts |= {"block": block or error.name, "argument": error.argument}
@@ -136,59 +189,81 @@ def record(error: BaseException, block: str | None = None) -> dict[str, Any]:
     return facts
 
 
-# -- How far a run has come, in one line of a terminal that is written over and taken away at the end -----------------
+# -- Progress ---------------------------------------------------------------------------------------------------------
 
-_AFTER = 0.5  # seconds; what is done sooner needs no line
+_AFTER = 0.5  # seconds; shorter work shows no bar
 _EVERY = 0.1
-_PROGRESS_WIDTH = 24  # of the bar
 
 
 class Progress:
-    """A bar, steps done of all, percent, steps per second, time left; nothing where stderr is no terminal."""
+    """A progress bar on stderr, drawn by rich; nothing if stderr is not a terminal or rich is not installed."""
 
-    def __init__(self, total: int, shown: bool, out: TextIO | None = None, unit: str = "steps") -> None:
+    def __init__(self, total: int, enabled: bool, out: TextIO | None = None, unit: str = "steps") -> None:
         self.total, self.done, self._unit = total, 0, unit
         self._out = sys.stderr if out is None else out
-        self._shown = shown and self._out is not None and self._out.isatty() and os.environ.get("TERM") != "dumb"
+        self._enabled = enabled and _is_terminal(self._out)
         self._began = self._last = time.monotonic()
-        self._written = False
+        self._bar: Bar | None = None
 
     def step(self, tick: object = None) -> None:
-        """One more is done."""
+        """Count one more step."""
         self.reach(self.done + 1)
 
     def reach(self, done: int) -> None:
-        """So many are done."""
+        """Set the number of finished steps."""
         self.done = done
-        if not self._shown:
+        if not self._enabled:
             return
         now = time.monotonic()
         if now - self._began > _AFTER and now - self._last >= _EVERY:
             self._last = now
-            self._out.write(f"\r\x1b[K{self._line(now - self._began)[: self._columns() - 1]}")
-            self._out.flush()
-            self._written = True
+            self._draw(now - self._began)
 
-    def _line(self, elapsed: float) -> str:
-        part = self.done / max(self.total, 1)
+    def _draw(self, elapsed: float) -> None:
+        bar = self._bar or _new_bar(self._out, self.total)
+        if bar is None:
+            self._enabled = False
+            return
         speed = max(self.done, 1) / elapsed
-        bar = "#" * int(part * _PROGRESS_WIDTH)
         digits = 0 if speed >= 100 else 1 if speed >= 10 else 2
-        pace, left = f"{speed:.{digits}f} {self._unit}/s", clock((self.total - self.done) / speed)
-        return f"[{bar:.<{_PROGRESS_WIDTH}}] {self.done}/{self.total} {part:4.0%}  {pace}  {left} left"
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._out.fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
+        left = clock(max(self.total - self.done, 0) / speed)
+        pace = f"{speed:.{digits}f} {self._unit}/s"
+        bar.update(bar.task_ids[0], completed=self.done, speed=pace, left=f"{left} left")
+        if self._bar is None:
+            bar.start()
+            self._bar = bar
+        else:
+            bar.refresh()
 
     def clear(self) -> None:
-        """Take the line away."""
-        if self._written:
-            self._out.write("\r\x1b[K")
-            self._out.flush()
-            self._written = False
+        """Erase the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _new_bar(out: TextIO, total: int) -> Bar | None:
+    """A bar that erases itself when it stops; it draws on request only, because a thread of its own outlives a fork."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as Bar
+    except ImportError:
+        return None
+    bar = Bar(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[speed]}"),
+        TextColumn("{task.fields[left]}"),
+        console=Console(file=out),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.add_task("", total=total, speed="", left="")
+    return bar
 
 
 def clock(seconds: float) -> str:
@@ -200,25 +275,23 @@ def clock(seconds: float) -> str:
 
 # -- Ctrl-C and SIGTERM during a run ----------------------------------------------------------------------------------
 
-# Ctrl-C and SIGTERM during a run: the step in progress finishes first; a second signal ends at once.
 
-if TYPE_CHECKING:
-    from ..graph.loop import Loop  # commands that know no pages load no graphs
+class SignalWatch:
+    """Handles signals inside a `with`: the first lets the current step finish, the second ends the command.
 
-
-class Stopping:
-    """Watches for signals while a `with` lasts; `number` is the first that came."""
+    `number` is the first signal received, or None.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
         self._loop: Loop | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stopping:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+    def __enter__(self) -> SignalWatch:
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers in the main thread only
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                    self._before[number] = signal.signal(number, self._caught)
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -226,13 +299,13 @@ class Stopping:
             signal.signal(number, handler)
 
     def watch(self, loop: Loop) -> Loop:
-        """The loop that a signal is to end."""
+        """Cancel this loop when a signal arrives."""
         self._loop = loop
         if self.number is not None:
             loop.cancel()
         return loop
 
-    def _caught(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
             raise StoppedError(number)
         self.number = number

@@ -1,0 +1,1 @@
+"""Cost of tables sharded among processes: a model, and runs that check it."""
