@@ -144,8 +144,6 @@ def _studio_options(parser: Parser) -> None:
     parser.add_argument("project", nargs="?", metavar="PROJECT", help=text)
     parser.add_argument("--new", action="store_true", help="make the folder where it is missing")
     parser.add_argument("--gallery", action="store_true", help="open the gallery, in a folder for the time being")
-    text = "features to leave out, with commas between them"
-    parser.add_argument("--without", metavar="FEATURE,…", default="", help=text)
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     where = parser.add_argument_group("where it listens")
     text = "a port (default: the one this project had before, or the first free one from 8765)"

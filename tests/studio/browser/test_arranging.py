@@ -104,7 +104,7 @@ def test_notes_are_written_and_deleted(desk: Desk) -> None:
     expect(note).to_have_text("Other words")
 
 
-@pytest.mark.feature("grid-snap")
+@pytest.mark.feature("gridSnap")
 def test_blocks_keep_to_the_grid(desk: Desk) -> None:
     """Grid snap: places are multiples of 10; switched off, they are not."""
     name = desk.new_page()
@@ -214,7 +214,7 @@ def test_automatic_layout(desk: Desk) -> None:
                 assert boxes[source][2] < boxes[b["id"]][0], f"{source} is not left of {b['id']}"
 
 
-@pytest.mark.feature("hidden-wires")
+@pytest.mark.feature("hiddenWires")
 def test_hidden_wires_are_dashes(desk: Desk) -> None:
     """Hidden wires: drawn as dashes, told in the file, shown again."""
     wires = {"x": "x.output"}

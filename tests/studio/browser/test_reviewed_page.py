@@ -152,7 +152,7 @@ def test_wires_of_a_list_that_became_shorter_can_be_cut(desk: Desk) -> None:
     assert "in" not in desk.saved_block("neg")
 
 
-@pytest.mark.feature("copy-paste")
+@pytest.mark.feature("copyPaste")
 def test_duplicates_stand_beside_what_they_are_of(desk: Desk) -> None:
     desk.open_made(const("a", (100, 100), 1.0))
     desk.select("a")

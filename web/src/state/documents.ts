@@ -4,7 +4,6 @@ import { pageAt, record } from "../model/history";
 import type { Hello, Opened, Page, PageInfo, RunState, StudioEvent, Transport } from "../transport/protocol";
 import { Refusal } from "../transport/protocol";
 import { makeCatalog } from "../model/catalog";
-import { has } from "./features";
 import { forget, keepDoc, keepWindow, keptTheme, keptWindow, takeOver } from "./keeping";
 import { attempt, say, sayError } from "./messages";
 import { ELSEWHERE, remembered } from "./remembering";
@@ -131,7 +130,7 @@ async function hearPage(name: string, revision: string): Promise<void> {
 
 /** Another window changed a page a moment after it was saved here, and gave way. */
 function hearKept(name: string, kept: string): void {
-  if (!doc(name) || !has("conflicts")) return;
+  if (!doc(name) || !FEATURES.conflicts) return;
   say("warning", `Another window changed ${name} at the same time. The page here stands; the other is kept as “${kept}”.`, { page: name });
 }
 
@@ -256,7 +255,7 @@ export async function bringBack(name: string): Promise<void> {
 }
 
 export async function openGallery(name: string): Promise<void> {
-  if (!has("gallery")) return;
+  if (!FEATURES.gallery) return;
   const found = await attempt(() => server().ask<{ page: Page }>("gallery", { name }));
   if (found) await newPage(found.page, name);
 }

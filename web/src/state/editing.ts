@@ -8,7 +8,6 @@ import type { End } from "../model/page";
 import { blockOf, endText, parseEnd } from "../model/page";
 import { settle } from "../model/places";
 import { inputOf } from "../model/pins";
-import { has } from "./features";
 import { keepDoc } from "./keeping";
 import { attempt, say } from "./messages";
 import { saveSoon } from "./saving";
@@ -22,7 +21,7 @@ export function change(label: string, make: (page: Page) => Page, merge = false,
   const made = make(open.page);
   if (made === open.page) return;
   const page = settle(made, open.page);
-  const history = has("undo") ? record(open.history, label, page, merge) : open.history;
+  const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
   changeDoc(open.name, { page, history });
   keepDoc(doc(open.name)!);
   saveSoon(open.name);
@@ -30,7 +29,7 @@ export function change(label: string, make: (page: Page) => Page, merge = false,
 
 function travel(step: number): void {
   const open = doc();
-  if (!open || !has("undo")) return;
+  if (!open || !FEATURES.undo) return;
   const history = goTo(open.history, step);
   if (history.now === open.history.now) return;
   const page = pageAt(history);
@@ -86,7 +85,7 @@ export function place(op: string, at?: edit.Place): string | null {
   const wanted = at ?? freePlace(open.page, catalog, view.middle(), found);
   let id = "";
   change(`add ${found.name}`, (page) => {
-    const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && has("grid-snap") ? snap(wanted) : wanted);
+    const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && FEATURES.gridSnap ? snap(wanted) : wanted);
     id = made;
     return next;
   });
@@ -105,12 +104,12 @@ export async function askCandidates(end: End, side: "from" | "to"): Promise<Reco
 /** Draw a wire, if the server takes it; else say why not. */
 export async function tryConnect(from: End, to: string, pin: string): Promise<boolean> {
   const open = doc();
-  if (!open || !has("wires")) return false;
+  if (!open || !FEATURES.wires) return false;
   const takes = await askCandidates(from, "from");
   if (!takes) return false;
   const reason = takes[`${to}.${pin}`];
   if (reason !== null) {
-    if (has("refusals")) say("error", reason ?? `${to}.${pin} takes no wire from ${endText(from)}`, { block: to, pin });
+    if (FEATURES.refusals) say("error", reason ?? `${to}.${pin} takes no wire from ${endText(from)}`, { block: to, pin });
     return false;
   }
   const target = blockOf(open.page, to);

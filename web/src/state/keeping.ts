@@ -5,7 +5,6 @@ import type { Kept } from "../model/history";
 import { keep, unkeep } from "../model/history";
 import type { History } from "../model/history";
 import type { Page } from "../transport/protocol";
-import { has } from "./features";
 import type { Doc, StudioState, Theme } from "./store";
 import { get } from "./store";
 
@@ -50,7 +49,7 @@ function quietly<T>(work: () => T): T | null {
 }
 
 export function keepDoc(doc: Doc): void {
-  if (!has("drafts")) return;
+  if (!FEATURES.drafts) return;
   const flying = inTheAir.get(doc.name) ?? null;
   const window = get().transport?.window ?? "";
   const unsent = doc.page !== doc.sent;

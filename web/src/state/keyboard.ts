@@ -1,7 +1,6 @@
 // Keys: each is looked up in the table of commands. While somebody types into a field, only a few are heard.
 
 import { COMMANDS, isReady } from "./commands";
-import { has } from "./features";
 import { held, pasteText } from "./pasting";
 import { get, set } from "./store";
 
@@ -54,7 +53,7 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     // Out of a field, so that keys are commands again; after the field itself has heard of it.
     if (typing && event.key === "Escape") setTimeout(() => (event.target as HTMLElement).blur(), 0);
     const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
-    if (!found || (!has("keyboard") && !typing)) return;
+    if (!found || (!FEATURES.keyboard && !typing)) return;
     if (!isReady(found)) return;
     // Chosen text is what somebody wants to copy, not the block that happens to be selected.
     if (["copy", "cut"].includes(found.id) && isTextChosen(event.target)) return;

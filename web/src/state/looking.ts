@@ -4,7 +4,6 @@ import { blockOf, endsAt, parseEnd, wiresOf } from "../model/page";
 import type { Segment } from "../model/tracing";
 import type { Block, Cells, Page, Result, RunState, Trace, Trend } from "../transport/protocol";
 import { Refusal } from "../transport/protocol";
-import { has } from "./features";
 import { attempt, say } from "./messages";
 import type { Doc, Look, StudioState } from "./store";
 import { changeDoc, doc, get, server, set, useStudio } from "./store";
@@ -103,7 +102,7 @@ function list<T>(value: T | T[] | undefined): (T | undefined)[] {
 /** Blocks fed by a result that keep account of rows, with the pin it comes to. */
 export function readersOf(page: Page, seen: Look): { block: string; pin: string }[] {
   const { catalog } = get();
-  if (!has("trace")) return [];
+  if (!FEATURES.trace) return [];
   return wiresOf(page)
     .filter((wire) => wire.from.block === seen.block && wire.from.pin === seen.pin && (wire.from.index ?? 0) === (seen.entry ?? 0))
     .filter((wire) => catalog.find(blockOf(page, wire.to)?.op ?? "")?.traced)
@@ -111,7 +110,7 @@ export function readersOf(page: Page, seen: Look): { block: string; pin: string 
 }
 
 export function isTraced(open: Doc, block: string): boolean {
-  return has("trace") && get().catalog.find(blockOf(open.page, block)?.op ?? "")?.traced === true;
+  return FEATURES.trace && get().catalog.find(blockOf(open.page, block)?.op ?? "")?.traced === true;
 }
 
 export async function askTrace(name: string, block: string): Promise<Trace> {
@@ -144,7 +143,7 @@ export function elementKey(element: Element): string {
 /** One more number in the trend, beside those that are there. */
 export async function watchAlso(element: Element): Promise<boolean> {
   const open = doc();
-  if (!open || !has("trend")) return false;
+  if (!open || !FEATURES.trend) return false;
   const trend = await attempt(() => server().ask<ToldTrend>("trend", { name: open.name, since: 0 }));
   if (!trend) return false;
   const others = elementsOf(trend).filter((one) => elementKey(one) !== elementKey(element));

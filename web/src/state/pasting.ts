@@ -4,7 +4,6 @@ import { copyText, paste, readText } from "../model/clipboard";
 import * as edit from "../model/edit";
 import { blockOf, notesOf } from "../model/page";
 import { change, chosenBlocks, select, view } from "./editing";
-import { has } from "./features";
 import { say } from "./messages";
 import { doc, front, get } from "./store";
 
@@ -26,7 +25,7 @@ export async function copy(): Promise<void> {
 export function pasteText(text: string, wanted = view.middle()): boolean {
   const open = front();
   const found = readText(text);
-  if (!open || !found || !has("copy-paste")) return false;
+  if (!open || !found || !FEATURES.copyPaste) return false;
   const taken = new Set(open.page.blocks.map((block) => String(block.at)));
   let made: ReturnType<typeof paste>;
   let [x, y] = wanted;

@@ -1,7 +1,6 @@
 // Runs of the page in front: once, so many steps, at a rate, flat out; paused, gone on with, stopped, reset.
 
 import type { Mode, RunState, Snapshot } from "../transport/protocol";
-import { has } from "./features";
 import { attempt, say } from "./messages";
 import { flushWhole } from "./saving";
 import { changeDoc, doc, get, server, useStudio } from "./store";
@@ -11,7 +10,7 @@ export type RunTold = RunState & { done?: number; serial?: number };
 
 async function tell(verb: string, given: Record<string, unknown> = {}, name = get().active): Promise<RunState | null> {
   const open = doc(name);
-  if (!open || !has("run")) return null;
+  if (!open || !FEATURES.run) return null;
   const state = await attempt(() => server().ask<RunState>(verb, { name: open.name, ...given }));
   if (state) takeRun(open.name, state);
   return state;
@@ -84,7 +83,7 @@ export async function snapshots(): Promise<Snapshot[]> {
 
 export async function snapshot(label = ""): Promise<void> {
   const open = doc();
-  if (!open || !has("snapshots")) return;
+  if (!open || !FEATURES.snapshots) return;
   const reply = await attempt(() => server().ask("snapshot", { name: open.name, label }));
   if (reply) say("info", `The Variables of ${open.name} are kept as they are now.`);
 }

@@ -3,7 +3,6 @@
 import type { Conflict, Opened, Page, Saved } from "../transport/protocol";
 import { Refusal } from "../transport/protocol";
 import { record } from "../model/history";
-import { has } from "./features";
 import { inTheAir, keepDoc } from "./keeping";
 import { attempt, say, sayError } from "./messages";
 import { ELSEWHERE } from "./remembering";
@@ -19,7 +18,7 @@ const flights = new Map<string, Promise<unknown>>();
 
 export function saveSoon(name: string): void {
   changeDoc(name, { saving: "waiting" });
-  if (!has("autosave")) return;
+  if (!FEATURES.autosave) return;
   const first = since.get(name) ?? Date.now();
   since.set(name, first);
   flushIn(name, Math.max(0, Math.min(WAIT, first + LONGEST - Date.now())));
@@ -134,7 +133,7 @@ async function giveWay(name: string, sent: Page, conflict: Conflict): Promise<vo
     changeDoc(name, { sent: open.page, saving: "failed" });
     say("error", `${name} was overwritten with something that is no page. Yours is kept as “${kept}”; go on there.`, { page: name });
   }
-  if (!has("conflicts")) return;
+  if (!FEATURES.conflicts) return;
   const busy = get().dialog !== null; // what is being typed in a dialog is not taken away
   say("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, busy);
   if (!busy) set({ dialog: { kind: "conflict", name, kept } });
@@ -147,6 +146,6 @@ async function addTo(name: string, page: Page): Promise<void> {
 
 /** After the server has come back: send what it missed. */
 export function saveAll(): void {
-  if (!has("autosave")) return;
+  if (!FEATURES.autosave) return;
   for (const open of Object.values(get().docs)) if (open.page !== open.sent) void flush(open.name);
 }

@@ -2,7 +2,6 @@
 // out and could have changed it.
 
 import type { Result } from "../transport/protocol";
-import { has } from "./features";
 import type { Doc, StudioState } from "./store";
 
 /** `steady`: every run gives the same, so that an earlier run's result is as good as new. */
@@ -17,7 +16,7 @@ export function isStale(state: StudioState, block: string): boolean {
 export function whyStale(open: Doc, block: string, pin?: string): string | null {
   const run = open.run;
   const results = run?.results[block];
-  if (!run || !results || !has("stale")) return null;
+  if (!run || !results || !FEATURES.stale) return null;
   const told = Object.entries(results).filter(([name]) => pin === undefined || name === pin);
   const all = told.flatMap(([, result]) => result as Told | Told[]);
   if (!all.length) return null;

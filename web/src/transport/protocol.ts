@@ -141,7 +141,6 @@ export interface Hello {
   dtypes: string[];
   engines: Engine[];
   limits: Record<string, number>;
-  without: string[];
   gallery: GalleryEntry[];
 }
 

@@ -3,7 +3,6 @@
 import { ReactFlowProvider } from "@xyflow/react";
 import { useEffect, useRef } from "react";
 import { listenToKeys } from "../state/keyboard";
-import { useFeature } from "../state/features";
 import type { StudioState } from "../state/store";
 import { useDoc, useStudio } from "../state/store";
 import { Bottom } from "./Bottom";
@@ -23,8 +22,7 @@ export function App() {
   const start = useStudio((state) => state.start);
   const ready = useStudio((state) => state.hello !== null);
   const failure = useStudio((state) => state.failure);
-  const hasPalette = useFeature("palette");
-  const palette = useStudio((state) => state.paletteOpen) && hasPalette;
+  const palette = useStudio((state) => state.paletteOpen) && FEATURES.palette;
   const inspector = useStudio((state) => state.inspectorOpen);
   const bottom = useStudio((state) => state.bottomOpen);
   const sizes = useStudio((state) => state.sizes);

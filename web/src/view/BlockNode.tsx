@@ -8,7 +8,6 @@ import type { Role } from "../model/pins";
 import { SHAPES, pinText, roleOf } from "../model/pins";
 import { EMPTY, blockOf, endsAt, wiredOutputs } from "../model/page";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../model/show";
-import { useFeature } from "../state/features";
 import { run } from "../state/running";
 import { whyStale } from "../state/stale";
 import { set, useStudio } from "../state/store";
@@ -57,9 +56,8 @@ function NearBlock({ id, selected }: NodeProps) {
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
-  const showErrors = useFeature("errors");
   if (!block) return null;
-  const error = showErrors ? (fault ?? failed) : undefined;
+  const error = FEATURES.errors ? (fault ?? failed) : undefined;
   const classes = ["block", selected && "selected", error && "faulty", waiting && "waiting", record?.runs && "session"];
   return (
     <div className={classes.filter(Boolean).join(" ")} data-block={id} data-op={block.op}>
@@ -109,35 +107,31 @@ function useTakes(key: string, side: "from" | "to"): string | null | undefined {
   });
 }
 
-function pinClass(role: Role, many: boolean, roles: boolean, takes: string | null | undefined, refuses: boolean): string {
+function pinClass(role: Role, many: boolean, takes: string | null | undefined): string {
   const parts = ["pin"];
-  if (roles) parts.push(`role-${role}`, `shape-${SHAPES[role]}`);
+  if (FEATURES.pinRoles) parts.push(`role-${role}`, `shape-${SHAPES[role]}`);
   if (many) parts.push("many");
   if (takes === null) parts.push("takes");
-  else if (takes !== undefined && refuses) parts.push("refuses");
+  else if (takes !== undefined && FEATURES.refusals) parts.push("refuses");
   return parts.join(" ");
 }
 
 function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: Info | Info[] | undefined; faulty: boolean }) {
   const takes = useTakes(`${block.id}.${pin.name}`, "from");
-  const roles = useFeature("pin-roles");
-  const shapes = useFeature("wire-shapes");
-  const refuses = useFeature("refusals");
-  const tables = useFeature("spreadsheet");
   const wired = endsAt(block, pin.name);
   const role = roleOf(pin);
   const openTable = (event: React.MouseEvent) => {
-    if (!tables || wired.length || !takesLiteral(pin)) return; // the block's own double click opens all its values
+    if (!FEATURES.spreadsheet || wired.length || !takesLiteral(pin)) return; // the block's own double click opens all its values
     event.stopPropagation();
     set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
   };
-  const title = takes && refuses ? `${pin.name}: ${takes}` : pinText(pin);
+  const title = takes && FEATURES.refusals ? `${pin.name}: ${takes}` : pinText(pin);
   return (
     <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
-      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, roles, takes, refuses)} role="img" aria-label={`Input ${pinText(pin)}`} />
+      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, takes)} role="img" aria-label={`Input ${pinText(pin)}`} />
       <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
       {wired.length ? (
-        <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : markedText(info)) : ""}</span>
+        <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{FEATURES.wireShapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : markedText(info)) : ""}</span>
       ) : (
         <InlineLiteral block={block} pin={pin} />
       )}
@@ -160,26 +154,22 @@ function OutputPin({ block, pin, info, wired }: { block: string; pin: Pin; info:
 function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; index: number | null; info: Info | Info[] | undefined }) {
   const label = index === null ? pin.name : `${pin.name}[${index}]`;
   const takes = useTakes(`${block}.${label}`, "to");
-  const roles = useFeature("pin-roles");
-  const shapes = useFeature("wire-shapes");
-  const refuses = useFeature("refusals");
   const role = roleOf(pin);
   return (
-    <div className="pin-row out" title={takes && refuses ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
-      <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{shapes ? markedText(info) : ""}</span>
+    <div className="pin-row out" title={takes && FEATURES.refusals ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+      <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{FEATURES.wireShapes ? markedText(info) : ""}</span>
       <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
-      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, roles, takes, refuses)} role="img" aria-label={`Output ${pinText(pin)}`} />
+      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, takes)} role="img" aria-label={`Output ${pinText(pin)}`} />
     </div>
   );
 }
 
 function SessionButtons({ id }: { id: string }) {
-  const runs = useFeature("run");
   return (
     <div className="session-buttons nodrag">
-      <button onClick={() => void run("once", [id])} disabled={!runs} title={`Run ${id} once`}>▶ Run</button>
-      <button onClick={() => void run("steps", [id])} disabled={!runs} title={`Run ${id} n steps`}>Step</button>
-      <button onClick={() => void run("flat", [id])} disabled={!runs} aria-label={`Run ${id} flat out`} title={`Run ${id} flat out`}>∞</button>
+      <button onClick={() => void run("once", [id])} disabled={!FEATURES.run} title={`Run ${id} once`}>▶ Run</button>
+      <button onClick={() => void run("steps", [id])} disabled={!FEATURES.run} title={`Run ${id} n steps`}>Step</button>
+      <button onClick={() => void run("flat", [id])} disabled={!FEATURES.run} aria-label={`Run ${id} flat out`} title={`Run ${id} flat out`}>∞</button>
     </div>
   );
 }
@@ -188,14 +178,12 @@ function Results({ id }: { id: string }) {
   const results = useStudio((state) => state.docs[state.active ?? ""]?.run?.results[id]);
   const cost = useStudio((state) => state.docs[state.active ?? ""]?.run?.costs[id]);
   const outline = useStudio((state) => state.traced?.block === id);
-  const showResults = useFeature("results");
-  const showCosts = useFeature("costs");
   if (!results && !cost) return null;
   return (
     <div className={`block-results${outline ? " traced" : ""}`}>
-      {showResults &&
+      {FEATURES.results &&
         Object.entries(results ?? {}).map(([pin, result]) => <ResultChip key={pin} block={id} pin={pin} result={result} />)}
-      {showCosts && cost && <div className="block-cost" title="time and memory of the last run">{cost.seconds > 0 ? `${secondsText(cost.seconds)} · ` : ""}{bytesText(cost.bytes)}</div>}
+      {FEATURES.costs && cost && <div className="block-cost" title="time and memory of the last run">{cost.seconds > 0 ? `${secondsText(cost.seconds)} · ` : ""}{bytesText(cost.bytes)}</div>}
     </div>
   );
 }

@@ -2,8 +2,6 @@
 
 import type { BottomTab } from "../state/store";
 import { set, useStudio } from "../state/store";
-import type { Feature } from "../state/features";
-import { has } from "../state/features";
 import { Splitter } from "./Splitter";
 import { HistoryPanel } from "./HistoryPanel";
 import { MessagesPanel } from "./MessagesPanel";
@@ -12,27 +10,33 @@ import { ResultsPanel } from "./look/ResultsPanel";
 import { TracePanel } from "./look/TracePanel";
 import { TrendPanel } from "./look/TrendPanel";
 
-const PANELS: { tab: BottomTab; title: string; feature: Feature; view: () => React.ReactNode }[] = [
-  { tab: "results", title: "Results", feature: "results", view: () => <ResultsPanel /> },
-  { tab: "trend", title: "Trend", feature: "trend", view: () => <TrendPanel /> },
-  { tab: "map", title: "Heat map", feature: "heat-map", view: () => <MapPanel /> },
-  { tab: "trace", title: "Trace", feature: "trace", view: () => <TracePanel /> },
-  { tab: "messages", title: "Messages", feature: "messages", view: () => <MessagesPanel /> },
-  { tab: "history", title: "History", feature: "history", view: () => <HistoryPanel /> },
+interface Panel {
+  tab: BottomTab;
+  title: string;
+  view: () => React.ReactNode;
+}
+
+const TABLE: (Panel | false)[] = [
+  FEATURES.results && { tab: "results", title: "Results", view: () => <ResultsPanel /> },
+  FEATURES.trend && { tab: "trend", title: "Trend", view: () => <TrendPanel /> },
+  FEATURES.heatMap && { tab: "map", title: "Heat map", view: () => <MapPanel /> },
+  FEATURES.trace && { tab: "trace", title: "Trace", view: () => <TracePanel /> },
+  FEATURES.messages && { tab: "messages", title: "Messages", view: () => <MessagesPanel /> },
+  FEATURES.history && { tab: "history", title: "History", view: () => <HistoryPanel /> },
 ];
+const PANELS = TABLE.filter((panel) => panel !== false);
 
 export function Bottom() {
   const tab = useStudio((state) => state.bottom);
   const messages = useStudio((state) => state.messages.length);
-  const shown = PANELS.filter((panel) => has(panel.feature));
-  const panel = shown.find((one) => one.tab === tab) ?? shown[0];
+  const panel = PANELS.find((one) => one.tab === tab) ?? PANELS[0];
   if (!panel) return null;
   return (
     <section className="below" aria-label="Results and messages">
       <Splitter panel="bottom" label="Height of the results" />
       <div className="bottom-tabs">
         <div role="tablist" aria-label="Panels">
-        {shown.map((one) => (
+        {PANELS.map((one) => (
           <button key={one.tab} role="tab" id={`bottom-${one.tab}`} aria-selected={one === panel} aria-controls="bottom-panel" className={one === panel ? "active" : ""} onClick={() => set({ bottom: one.tab })}>
             {one.title}{one.tab === "messages" && messages ? ` (${messages})` : ""}
           </button>

@@ -19,7 +19,6 @@ import { GRID, boundsOf, drawn } from "../model/arrange";
 import { parseEnd } from "../model/page";
 import { canvas, perform } from "../state/commands";
 import { askCandidates, place, select, tryConnect, view } from "../state/editing";
-import { has, useFeature } from "../state/features";
 import { say } from "../state/messages";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../state/store";
 import { BlockNode } from "./BlockNode";
@@ -42,10 +41,6 @@ export function Canvas() {
   const catalog = useStudio((state) => state.catalog);
   const minimap = useStudio((state) => state.minimap);
   const snapping = useStudio((state) => state.snapping);
-  const hasMinimap = useFeature("minimap");
-  const hasSnap = useFeature("grid-snap");
-  const hasZoom = useFeature("zoom");
-  const hasMulti = useFeature("multi-select");
   const flow = useReactFlow();
   const far = useStore((state) => state.transform[2] < FAR);
   const [nodes, setNodes] = useState<Node[]>([]);
@@ -150,7 +145,7 @@ export function Canvas() {
     const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
     const reason = drag.takes[keyOfEnd(other)];
     const target = drag.side === "from" ? other : drag.end;
-    if (reason && has("refusals")) say("error", reason, { block: target.block, pin: target.pin });
+    if (reason && FEATURES.refusals) say("error", reason, { block: target.block, pin: target.pin });
   }, []);
 
   const onDrop = useCallback(
@@ -182,21 +177,21 @@ export function Canvas() {
         isValidConnection={isValid}
         onPaneClick={() => select([])}
         onNodeDoubleClick={() => perform("edit-block")}
-        snapToGrid={snapping && hasSnap}
+        snapToGrid={snapping && FEATURES.gridSnap}
         snapGrid={[GRID, GRID]}
         selectionMode={SelectionMode.Partial}
-        selectionOnDrag={hasMulti}
-        selectionKeyCode={hasMulti ? "Shift" : null}
-        multiSelectionKeyCode={hasMulti ? ["Shift", "Meta", "Control"] : null}
-        panOnDrag={hasMulti ? [1, 2] : true}
+        selectionOnDrag={FEATURES.multiSelect}
+        selectionKeyCode={FEATURES.multiSelect ? "Shift" : null}
+        multiSelectionKeyCode={FEATURES.multiSelect ? ["Shift", "Meta", "Control"] : null}
+        panOnDrag={FEATURES.multiSelect ? [1, 2] : true}
         panActivationKeyCode="Space"
-        panOnScroll={hasZoom}
+        panOnScroll={FEATURES.zoom}
         zoomOnScroll={false}
-        zoomOnPinch={hasZoom}
+        zoomOnPinch={FEATURES.zoom}
         zoomOnDoubleClick={false}
         deleteKeyCode={null}
         minZoom={0.05}
-        maxZoom={hasZoom ? 4 : 1}
+        maxZoom={FEATURES.zoom ? 4 : 1}
         connectionRadius={28}
         onlyRenderVisibleElements={open.page.blocks.length > MANY}
         nodesFocusable
@@ -207,7 +202,7 @@ export function Canvas() {
       >
         <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
         {light && <FarWires />}
-        {minimap && hasMinimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
+        {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
       </ReactFlow>
     </div>
   );

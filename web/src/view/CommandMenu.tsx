@@ -3,7 +3,6 @@
 import { search } from "../model/catalog";
 import { COMMANDS, isReady, pageCommands } from "../state/commands";
 import { place, showBlock } from "../state/editing";
-import { has } from "../state/features";
 import { doc, get } from "../state/store";
 import { keysText } from "./CommandButton";
 import { DialogFrame, closeDialog } from "./DialogFrame";
@@ -14,7 +13,7 @@ function entries(typed: string): Entry[] {
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (text: string) => words.every((word) => text.toLowerCase().includes(word));
   const commands = [...COMMANDS, ...pageCommands()].filter((command) => isReady(command) && fits(`${command.title} ${command.group}`));
-  const there = words.length && has("search") ? (doc()?.page.blocks.filter((block) => fits(`${block.id} ${block.op}`)).slice(0, 50) ?? []) : [];
+  const there = words.length && FEATURES.search ? (doc()?.page.blocks.filter((block) => fits(`${block.id} ${block.op}`)).slice(0, 50) ?? []) : [];
   const blocks = words.length && doc() ? search(get().catalog, typed, 40) : [];
   return [
     ...there.map((block) => ({ key: `go ${block.id}`, title: `Go to ${block.id}`, note: block.op })),

@@ -7,7 +7,6 @@ import type { FlipPin } from "../model/tracingPins";
 import { guess, pinsOf, upstream } from "../model/tracingPins";
 import { parseEnd } from "../model/page";
 import { change, select } from "../state/editing";
-import { useFeature } from "../state/features";
 import { say } from "../state/messages";
 import { doc, server } from "../state/store";
 import type { Block } from "../transport/protocol";
@@ -16,7 +15,6 @@ import { DialogFrame, Gone, closeDialog } from "./DialogFrame";
 
 export function FlipDialog() {
   const open = doc();
-  const flips = useFeature("flip");
   const flow = useReactFlow();
   const pins = useMemo(() => (open ? pinsOf(open.page, open.checked) : []), []); // eslint-disable-line
   const first = useMemo(() => (open ? guess(open.page, pins, open.blocks) : { outputs: [], inputs: [] }), []); // eslint-disable-line
@@ -24,7 +22,7 @@ export function FlipDialog() {
   const [inputs, setInputs] = useState<ReadonlySet<string>>(new Set(first.inputs));
   const [refused, setRefused] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
-  if (!open || !flips) return <Gone />;
+  if (!open || !FEATURES.flip) return <Gone />;
   const before = upstream(open.page, [...outputs].map((end) => parseEnd(end).block));
   const sources = outputs.size ? pins.filter((pin) => before.has(pin.block) || inputs.has(pin.end)) : pins;
   const flip = async () => {

@@ -1,18 +1,16 @@
 // Files dropped anywhere on the window, or chosen after the command “Import”.
 
 import { useEffect, useRef, useState } from "react";
-import { useFeature } from "../state/features";
 import { importFiles, isTaken, TAKEN } from "./out/importing";
 
 /** While files are dragged only their kinds are known. Pages and drawings have one; arrays and data have none. */
 const KINDS = ["application/json", "image/svg+xml"];
 
 export function ImportDrop() {
-  const on = useFeature("import");
   const field = useRef<HTMLInputElement>(null);
   const [over, setOver] = useState(false);
   useEffect(() => {
-    if (!on) return;
+    if (!FEATURES.import) return;
     const isFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
     const dragged = (event: DragEvent) => {
       if (!isFiles(event)) return;
@@ -42,8 +40,8 @@ export function ImportDrop() {
       window.removeEventListener("drop", dropped);
       window.removeEventListener("rowgrad:import", asked);
     };
-  }, [on]);
-  if (!on) return null;
+  }, []);
+  if (!FEATURES.import) return null;
   return (
     <>
       <input

@@ -3,7 +3,6 @@
 import { useRef, useState } from "react";
 import { valueText, whole } from "../model/show";
 import { setValue } from "../state/editing";
-import { useFeature } from "../state/features";
 import { say } from "../state/messages";
 import { isRead } from "../state/saving";
 import { get, server, set } from "../state/store";
@@ -55,10 +54,8 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const [fault, setFault] = useState<string | null>(null);
   const asked = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
   const fresh = useRef(false); // opened by the click that is still going on: it may become a double click
-  const on = useFeature("literals");
-  const tables = useFeature("spreadsheet");
   const value = block.values?.[pin.name];
-  if (!on || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
+  if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
   const full = value === undefined ? "" : whole(value);
   const close = () => {
     asked.current = null;
@@ -104,7 +101,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
       }}
       onDoubleClick={(event) => {
         event.stopPropagation(); // in a field that was open a double click chooses a word
-        if (!fresh.current || !tables) return;
+        if (!fresh.current || !FEATURES.spreadsheet) return;
         close();
         openTable();
       }}

@@ -7,7 +7,6 @@ import { pinText } from "../model/pins";
 import { infoText } from "../model/show";
 import { change, renameBlock, showBlock } from "../state/editing";
 import { parseEnd } from "../model/page";
-import { useFeature } from "../state/features";
 import { set, useDoc, useStudio } from "../state/store";
 import type { Block, OpRecord, Pin } from "../transport/protocol";
 import { AttrField } from "./AttrField";
@@ -71,24 +70,21 @@ function countText(n: number): string {
 function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefined }) {
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[block.id]);
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[block.id]);
-  const showErrors = useFeature("errors");
-  const help = useFeature("help");
-  const attributes = useFeature("attributes");
-  const sparse = useFeature("sparse-editor") && record?.outputs.some((pin) => pin.type === "sparse");
+  const sparse = FEATURES.sparseEditor && record?.outputs.some((pin) => pin.type === "sparse");
   return (
     <>
       <h2>
         {block.op}
-        {help && record && <button className="plain" aria-label={`Help for ${block.op}`} onClick={() => set({ dialog: { kind: "help", op: record.name } })}>?</button>}
+        {FEATURES.help && record && <button className="plain" aria-label={`Help for ${block.op}`} onClick={() => set({ dialog: { kind: "help", op: record.name } })}>?</button>}
       </h2>
       <NameField block={block} />
-      {showErrors && fault && <p className="fault" role="alert">{fault.pin ? <b>{fault.pin}: </b> : null}{fault.message}</p>}
+      {FEATURES.errors && fault && <p className="fault" role="alert">{fault.pin ? <b>{fault.pin}: </b> : null}{fault.message}</p>}
       {!record && <p className="fault">The catalogue has no such block.</p>}
       {sparse && <button onClick={() => set({ dialog: { kind: "sparse", block: block.id } })}>Edit as a sparse matrix</button>}
       {record && record.inputs.length > 0 && <h3>Inputs</h3>}
       {record?.inputs.map((pin) => <PinSheet key={pin.name} block={block} pin={pin} info={infoText(known?.inputs[pin.name])} faulty={fault?.pin === pin.name} />)}
-      {attributes && record && Object.keys(record.attrs).length > 0 && <h3>Attributes</h3>}
-      {attributes && record && Object.entries(record.attrs).map(([name, attr]) => <AttrField key={name} block={block} name={name} attr={attr} />)}
+      {FEATURES.attributes && record && Object.keys(record.attrs).length > 0 && <h3>Attributes</h3>}
+      {FEATURES.attributes && record && Object.entries(record.attrs).map(([name, attr]) => <AttrField key={name} block={block} name={name} attr={attr} />)}
       {record && record.outputs.length > 0 && <h3>Outputs</h3>}
       {record?.outputs.map((pin) => (
         <div key={pin.name} className="out-row">
@@ -102,7 +98,6 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
 function NameField({ block }: { block: Block }) {
   const page = useDoc()?.page;
   const [name, setName] = useState(block.id);
-  const renames = useFeature("rename");
   const fault = page ? nameFault(page, block.id, name) : null;
   const finish = () => (fault ? setName(block.id) : renameBlock(block.id, name));
   return (
@@ -111,7 +106,7 @@ function NameField({ block }: { block: Block }) {
       <input
         className="name-field"
         value={name}
-        readOnly={!renames}
+        readOnly={!FEATURES.rename}
         aria-invalid={fault !== null}
         onChange={(event) => setName(event.target.value)}
         onBlur={finish}
@@ -127,8 +122,6 @@ function NameField({ block }: { block: Block }) {
 
 function PinSheet({ block, pin, info, faulty }: { block: Block; pin: Pin; info: string; faulty: boolean }) {
   const ends = endsAt(block, pin.name);
-  const lists = useFeature("list-pins");
-  const hides = useFeature("hidden-wires");
   const hidden = block.hidden?.includes(pin.name) ?? false;
   return (
     <div className={`pin-edit${faulty ? " faulty" : ""}`} data-pin={pin.name}>
@@ -139,7 +132,7 @@ function PinSheet({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
       {ends.map((end, place) => (
         <div key={`${end} ${place}`} className="end">
           <button className="plain end-name" onClick={() => showBlock(parseEnd(end).block)} title="Show where it comes from">{end}</button>
-          {pin.many && lists && ends.length > 1 && (
+          {pin.many && FEATURES.listPins && ends.length > 1 && (
             <>
               <button className="plain" aria-label={`Move ${end} up`} disabled={place === 0} onClick={() => change(`order of ${block.id}.${pin.name}`, (page) => edit.reorder(page, block.id, pin.name, place, place - 1))}>↑</button>
               <button className="plain" aria-label={`Move ${end} down`} disabled={place === ends.length - 1} onClick={() => change(`order of ${block.id}.${pin.name}`, (page) => edit.reorder(page, block.id, pin.name, place, place + 1))}>↓</button>
@@ -148,7 +141,7 @@ function PinSheet({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
           <button className="plain" aria-label={`Cut the wire from ${end} to ${block.id}.${pin.name}`} onClick={() => change(`cut ${end}`, (page) => edit.disconnect(page, { to: block.id, pin: pin.name, place }))}>✕</button>
         </div>
       ))}
-      {ends.length > 0 && hides && (
+      {ends.length > 0 && FEATURES.hiddenWires && (
         <label className="check">
           <input type="checkbox" checked={hidden} onChange={() => change(`${hidden ? "show" : "hide"} wires of ${block.id}.${pin.name}`, (page) => edit.setHidden(page, block.id, pin.name, !hidden))} /> hide the wire
         </label>

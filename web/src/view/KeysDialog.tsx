@@ -1,6 +1,6 @@
 // Every command with its keys.
 
-import { COMMANDS, isReady } from "../state/commands";
+import { COMMANDS } from "../state/commands";
 import { keysText } from "./CommandButton";
 import { DialogFrame } from "./DialogFrame";
 
@@ -22,7 +22,7 @@ export function KeysDialog() {
           <section key={group}>
             <h3>{group}</h3>
             <dl>
-              {COMMANDS.filter((command) => command.group === group && command.keys && (!command.feature || isReady(command) || command.ready)).map((command) => (
+              {COMMANDS.filter((command) => command.group === group && command.keys).map((command) => (
                 <div key={command.id}><dt><kbd>{keysText(command.keys)}</kbd></dt><dd>{command.title}</dd></div>
               ))}
             </dl>

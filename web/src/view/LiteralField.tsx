@@ -3,7 +3,6 @@
 import { useRef, useState } from "react";
 import { valueText, whole } from "../model/show";
 import { setValue } from "../state/editing";
-import { useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
 import type { Block, Pin } from "../transport/protocol";
 import { dtypeOf, dtypesOf, typeInto } from "./InlineLiteral";
@@ -32,9 +31,6 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
     }
   }
   const all = useStudio((state) => state.hello?.dtypes ?? []);
-  const tables = useFeature("spreadsheet");
-  const uploads = useFeature("upload");
-  const on = useFeature("literals");
   const dtypes = dtypesOf(pin, all);
   const long = full === null || full.length > LONG;
   const label = `${block.id}.${pin.name}`;
@@ -53,7 +49,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   return (
     <>
       <div className="literal-field">
-        {!on ? null : long ? (
+        {!FEATURES.literals ? null : long ? (
           <span className="literal-large" title="Too long for a line: open it as a table">{valueText(value, 30)}</span>
         ) : (
           <input
@@ -76,7 +72,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
             }}
           />
         )}
-        {on && <select
+        {FEATURES.literals && <select
           value={dtype}
           aria-label={`Dtype of ${label}`}
           disabled={long}
@@ -88,7 +84,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
           <option value="">as typed</option>
           {[...new Set(dtype ? [...dtypes, dtype] : dtypes)].map((name) => <option key={name}>{name}</option>)}
         </select>}
-        {(tables || uploads) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
+        {(FEATURES.spreadsheet || FEATURES.upload) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
         {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}>✕</button>}
       </div>
       {fault && <p className="fault" role="alert">{fault}</p>}

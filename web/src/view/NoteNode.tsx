@@ -5,15 +5,13 @@ import type { NodeProps } from "@xyflow/react";
 import { memo } from "react";
 import * as edit from "../model/edit";
 import { change } from "../state/editing";
-import { useFeature } from "../state/features";
 import { set } from "../state/store";
 import { noteNumber } from "./drawing";
 
 export const NoteNode = memo(function NoteNode({ id, data, selected }: NodeProps) {
   const { text, framed } = data as { text: string; framed: boolean };
   const k = noteNumber(id)!;
-  const shown = useFeature(framed ? "frames" : "notes");
-  if (!shown) return null;
+  if (framed ? !FEATURES.frames : !FEATURES.notes) return null;
   const rewrite = () => set({ dialog: { kind: "note", k } });
   return (
     <div className={`note${framed ? " frame" : ""}${selected ? " selected" : ""}`} onDoubleClick={rewrite} data-note={k}>

@@ -3,7 +3,6 @@
 import { useMemo, useState } from "react";
 import { search } from "../model/catalog";
 import { place } from "../state/editing";
-import { useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
 import type { OpRecord } from "../transport/protocol";
 import { OP_DRAGGED } from "./Canvas";
@@ -14,7 +13,6 @@ export function Palette() {
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
   const [opened, setOpened] = useState<ReadonlySet<string>>(new Set(catalog.categories.slice(0, 2).map((c) => c.name)));
-  const searches = useFeature("palette-search");
   const found = useMemo(() => (typed.trim() ? search(catalog, typed) : null), [catalog, typed]);
   const put = (record: OpRecord | undefined) => {
     if (record) place(record.name);
@@ -28,7 +26,7 @@ export function Palette() {
   return (
     <nav className="palette" aria-label="Palette">
       <Splitter panel="palette" label="Width of the palette" />
-      {searches && (
+      {FEATURES.paletteSearch && (
         <input
           id="palette-search"
           type="search"
@@ -73,22 +71,20 @@ export function Palette() {
 }
 
 function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put: (record: OpRecord) => void }) {
-  const help = useFeature("help");
-  const drags = useFeature("palette-drag");
   const first = record.doc.split(/\n\n|(?<=\.)\s/)[0] ?? "";
   return (
     <button
       className={`palette-item layer-${record.layer}${chosen ? " chosen" : ""}`}
-      draggable={drags}
+      draggable={FEATURES.paletteDrag}
       data-op={record.name}
-      title={help ? first : ""}
+      title={FEATURES.help ? first : ""}
       onDragStart={(event) => {
         event.dataTransfer.setData(OP_DRAGGED, record.name);
         event.dataTransfer.effectAllowed = "copy";
       }}
       onClick={() => put(record)}
       onKeyDown={(event) => {
-        if (event.key !== "F1" || !help) return;
+        if (event.key !== "F1" || !FEATURES.help) return;
         event.preventDefault();
         event.stopPropagation();
         set({ dialog: { kind: "help", op: record.name } });

@@ -1,7 +1,6 @@
 // Running the page in front: how, how fast, on what; and how far it is.
 
 import { secondsText } from "../model/show";
-import { useFeature } from "../state/features";
 import { get, set, useDoc, useStudio } from "../state/store";
 import type { RunTold } from "../state/running";
 import type { RunState } from "../transport/protocol";
@@ -11,18 +10,15 @@ export function RunBar() {
   const open = useDoc();
   const mode = useStudio((state) => state.runMode);
   const engines = useStudio((state) => state.hello?.engines ?? []);
-  const hasEngines = useFeature("engines");
-  const hasSteps = useFeature("steps");
-  const hasRate = useFeature("rate");
   if (!open) return null;
   const change = (part: Partial<typeof mode>) => set({ runMode: { ...get().runMode, ...part } });
   return (
     <section className="run-bar" aria-label="Run">
       <CommandButton id="run" text="▶ Run once" className="primary" />
       <CommandButton id="run-steps" text="Steps" />
-      {hasSteps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
+      {FEATURES.steps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
       <CommandButton id="run-rate" text="Cyclic" />
-      {hasRate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
+      {FEATURES.rate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
       <CommandButton id="run-flat" text="Flat out" />
       <span className="gap" />
       <CommandButton id="pause" text="Pause" />
@@ -31,7 +27,7 @@ export function RunBar() {
       <CommandButton id="reset" text="Reset" />
       <CommandButton id="snapshot" text="Snapshot" />
       <CommandButton id="snapshots" text="…" />
-      {hasEngines && (
+      {FEATURES.engines && (
         <label className="engine">
           Engine{" "}
           <select value={mode.engine} onChange={(event) => change({ engine: event.target.value })}>

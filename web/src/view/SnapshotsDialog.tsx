@@ -1,19 +1,17 @@
 // States of a page's Variables that were kept: a new one, or back to an old one.
 
 import { useEffect, useState } from "react";
-import { useFeature } from "../state/features";
 import { restore, snapshot, snapshots } from "../state/running";
 import { useDoc } from "../state/store";
 import type { Snapshot } from "../transport/protocol";
 import { DialogFrame, closeDialog } from "./DialogFrame";
 
 export function SnapshotsDialog() {
-  const keeps = useFeature("snapshots");
   const open = useDoc();
   const [found, setFound] = useState<Snapshot[] | null>(null);
   const [label, setLabel] = useState("");
   useEffect(() => void snapshots().then(setFound), []);
-  if (!keeps || !open) return null;
+  if (!FEATURES.snapshots || !open) return null;
   const never = !open.run || open.run.run === 0;
   const take = async () => {
     await snapshot(label.trim());

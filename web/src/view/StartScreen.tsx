@@ -3,7 +3,6 @@
 import { useState } from "react";
 import { perform } from "../state/commands";
 import { newPage } from "../state/documents";
-import { useFeature } from "../state/features";
 import { useStudio } from "../state/store";
 import { GalleryCard } from "./out/GalleryCard";
 import { PageList } from "./out/PageList";
@@ -11,7 +10,6 @@ import { PageList } from "./out/PageList";
 export function StartScreen() {
   const hello = useStudio((state) => state.hello)!;
   const pages = useStudio((state) => state.pages);
-  const hasGallery = useFeature("gallery");
   const [typed, setTyped] = useState("");
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (text: string) => words.every((word) => text.toLowerCase().includes(word));
@@ -39,7 +37,7 @@ export function StartScreen() {
           <PageList pages={shownPages} searched={words.length > 0} />
           <ImportHint />
         </section>
-        {hasGallery && (
+        {FEATURES.gallery && (
           <section className="start-gallery" aria-labelledby="start-gallery">
             <div className="start-title">
               <h2 id="start-gallery">Gallery</h2>
@@ -58,8 +56,7 @@ export function StartScreen() {
 }
 
 function ImportHint() {
-  const on = useFeature("import");
-  if (!on) return null;
+  if (!FEATURES.import) return null;
   return (
     <div className="start-import">
       <h3>Import</h3>

@@ -3,7 +3,6 @@
 import { useId } from "react";
 import { perform } from "../state/commands";
 import { close, newPage } from "../state/documents";
-import { has, useFeature } from "../state/features";
 import { set, useStudio } from "../state/store";
 import { CommandButton } from "./CommandButton";
 
@@ -40,8 +39,7 @@ function Tabs() {
   const tabs = useStudio((state) => state.tabs);
   const active = useStudio((state) => (state.start ? null : state.active));
   const docs = useStudio((state) => state.docs);
-  const on = useFeature("tabs");
-  const shown = on ? tabs : tabs.filter((name) => name === active);
+  const shown = FEATURES.tabs ? tabs : tabs.filter((name) => name === active);
   const id = useId();
   return (
     <div className="tabs">
@@ -65,7 +63,7 @@ function Tabs() {
           );
         })}
       </div>
-      {on && <button className="plain" aria-label="New page" title="New page" onClick={() => void newPage()}>+</button>}
+      {FEATURES.tabs && <button className="plain" aria-label="New page" title="New page" onClick={() => void newPage()}>+</button>}
     </div>
   );
 }
@@ -76,8 +74,8 @@ function SaveState() {
   const saving = useStudio((state) => state.docs[state.active ?? ""]?.saving ?? null);
   if (!saving) return null;
   return (
-    <button className={`save-state plain ${saving}`} data-saving={saving} onClick={() => perform("save")} title={has("autosave") ? "Every edit is saved by itself" : "Save now (Ctrl+S)"}>
-      {saving === "waiting" && !has("autosave") ? WORDS.failed : WORDS[saving]}
+    <button className={`save-state plain ${saving}`} data-saving={saving} onClick={() => perform("save")} title={FEATURES.autosave ? "Every edit is saved by itself" : "Save now (Ctrl+S)"}>
+      {saving === "waiting" && !FEATURES.autosave ? WORDS.failed : WORDS[saving]}
     </button>
   );
 }

@@ -5,7 +5,6 @@ import type { EdgeProps } from "@xyflow/react";
 import { memo } from "react";
 import type { End } from "../model/page";
 import { isKnown, markedText } from "../model/show";
-import { useFeature } from "../state/features";
 import { useStudio } from "../state/store";
 
 const ROOM = 80; // about half a block
@@ -20,12 +19,11 @@ export const WireEdge = memo(function WireEdge(props: EdgeProps) {
     const found = state.docs[state.active ?? ""]?.checked.blocks[from.block]?.outputs[from.pin];
     return Array.isArray(found) && from.index !== null ? found[from.index] : found;
   });
-  const shapes = useFeature("wire-shapes");
-  const hides = useFeature("hidden-wires") && hidden && !selected;
+  const hides = FEATURES.hiddenWires && hidden && !selected;
   return (
     <g className={`wire wire-${role}${hides ? " hidden" : ""}${selected ? " selected" : ""}`}>
       <BaseEdge path={path} interactionWidth={16} />
-      {shapes && !hides && (
+      {FEATURES.wireShapes && !hides && (
         <text className={`wire-text${isKnown(info) ? "" : " open"}`} x={x} y={y - 5} textAnchor="middle">
           {markedText(info)}
         </text>

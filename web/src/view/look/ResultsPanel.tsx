@@ -1,7 +1,6 @@
 // All results of the last runs, and the one in front as a table.
 
 import { useEffect, useMemo, useRef, useState } from "react";
-import { has } from "../../state/features";
 import type { Seen } from "../../state/looking";
 import { copyTable, inFront, isTraced, lookGiven, resultsOf, watchAlso } from "../../state/looking";
 import { whyStale } from "../../state/stale";
@@ -97,12 +96,12 @@ function ResultSheet({ open, front }: { open: Doc; front: Seen }) {
         </span>
         <span className="result-is">{front.result.info.text} · run {front.result.run}</span>
         <Leading at={at} leading={leading} change={setAt} />
-        {has("trend") && dtype !== "string" && (
+        {FEATURES.trend && dtype !== "string" && (
           <button aria-label="Show in trend" onClick={() => void toTrend()} title={`Record ${element.at.length ? `element [${element.at.join(", ")}]` : "the number"} over the runs`}>
             Trend
           </button>
         )}
-        {has("heat-map") && dtype !== "string" && <button onClick={() => go("map")}>Heat map</button>}
+        {FEATURES.heatMap && dtype !== "string" && <button onClick={() => go("map")}>Heat map</button>}
         {isTraced(open, front.block) && <button onClick={() => go("trace")}>Trace</button>}
         <button onClick={() => void copyTable(front, at, rows, columns)} aria-label="Copy as TSV" title="Copy the table as text with tabs">Copy</button>
       </header>

@@ -1,7 +1,6 @@
 // Files on their way in: the server reads each, and what it says about it is shown before a page is made.
 
 import { newPage } from "../../state/documents";
-import { has } from "../../state/features";
 import { attempt, say } from "../../state/messages";
 import { get, server, set } from "../../state/store";
 import type { ImportReport, Page } from "../../transport/protocol";
@@ -25,7 +24,7 @@ export function isTaken(name: string): boolean {
 
 /** Read files; data go before the drawings that need them. */
 export async function importFiles(files: File[]): Promise<void> {
-  if (!has("import")) return;
+  if (!FEATURES.import) return;
   const isData = (file: File) => file.name.toLowerCase().endsWith(".dat");
   const sorted = [...files].sort((a, b) => Number(isData(b)) - Number(isData(a)));
   for (const file of sorted) {
@@ -39,7 +38,7 @@ export async function importFiles(files: File[]): Promise<void> {
 
 /** The pages of a project's file that lies in the folder already. */
 export async function importStored(name: string): Promise<void> {
-  if (has("import")) take(name, await attempt(() => server().send<Answer>("import", { name: `${name}.json` }, new Blob())));
+  if (FEATURES.import) take(name, await attempt(() => server().send<Answer>("import", { name: `${name}.json` }, new Blob())));
 }
 
 function take(name: string, answer: Answer | null): void {

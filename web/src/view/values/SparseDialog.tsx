@@ -8,7 +8,6 @@ import { START, cursorAt } from "../../model/sheet";
 import type { Entries, Entry, Part } from "../../model/sheet_sparse";
 import { PARTS, clearEntries, entriesOf, faultyEntry, listOf, partsOf, placeKey, putEntries } from "../../model/sheet_sparse";
 import { change } from "../../state/editing";
-import { useFeature } from "../../state/features";
 import { server, useDoc, useStudio } from "../../state/store";
 import type { Info, Json } from "../../transport/protocol";
 import { DialogFrame, Gone, closeDialog } from "../DialogFrame";
@@ -34,7 +33,6 @@ interface Listed {
 
 export function SparseDialog({ block }: { block: string }) {
   const open = useDoc();
-  const on = useFeature("sparse-editor");
   const catalog = useStudio((state) => state.catalog);
   const all = useStudio((state) => state.hello?.dtypes ?? []);
   const found = open ? blockOf(open.page, block) : undefined;
@@ -73,7 +71,7 @@ export function SparseDialog({ block }: { block: string }) {
 
   const [rows, columns] = size;
   const list = useMemo(() => listOf(entries, rows, columns), [entries, rows, columns]);
-  if (!on || !found) return <Gone />;
+  if (!FEATURES.sparseEditor || !found) return <Gone />;
   if (!pins) {
     return (
       <DialogFrame title={`Sparse matrix ${block}`}>

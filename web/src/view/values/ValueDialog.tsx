@@ -6,7 +6,6 @@ import { faultyPlace } from "../../model/grid";
 import { blockOf } from "../../model/page";
 import { inputOf } from "../../model/pins";
 import { setValue } from "../../state/editing";
-import { useFeature } from "../../state/features";
 import { useDoc, useStudio } from "../../state/store";
 import type { Json } from "../../transport/protocol";
 import { DialogFrame, Gone, closeDialog } from "../DialogFrame";
@@ -24,9 +23,6 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   const open = useDoc();
   const catalog = useStudio((state) => state.catalog);
   const all = useStudio((state) => state.hello?.dtypes ?? []);
-  const literals = useFeature("literals");
-  const sheets = useFeature("spreadsheet");
-  const uploads = useFeature("upload");
   const found = open ? blockOf(open.page, block) : undefined;
   const input = inputOf(catalog.find(found?.op ?? ""), pin);
   const before = found?.values?.[pin];
@@ -69,7 +65,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
     setGrid(made.grid);
     if (value !== undefined) setDtype(made.dtype);
     setTouched(false);
-    setPart((was) => next ?? was ?? (sheets && (made.info?.shape?.length || !literals) ? "grid" : literals ? "text" : "file"));
+    setPart((was) => next ?? was ?? (FEATURES.spreadsheet && (made.info?.shape?.length || !FEATURES.literals) ? "grid" : FEATURES.literals ? "text" : "file"));
   };
   useEffect(() => void adopt(before, null), []); // as it was when the dialog was opened
 
@@ -104,7 +100,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
     setArrays(null);
     const reply = await attempt(() => readFile(file, dtype));
     if (!reply) return;
-    if (reply.made.length === 1) await adopt(reply.made[0]!.value, sheets ? "grid" : null);
+    if (reply.made.length === 1) await adopt(reply.made[0]!.value, FEATURES.spreadsheet ? "grid" : null);
     else setArrays(reply.made);
   };
   const apply = async () => {
@@ -119,9 +115,9 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   const label = `${block}.${pin}`;
   const dtypes = dtypesOf(input, all);
   const parts: [Part, string][] = [
-    ...(literals ? ([["text", "Text"]] as [Part, string][]) : []),
-    ...(sheets ? ([["grid", "Grid"], ["paste", "Paste"]] as [Part, string][]) : []),
-    ...(uploads ? ([["file", "File"]] as [Part, string][]) : []),
+    ...(FEATURES.literals ? ([["text", "Text"]] as [Part, string][]) : []),
+    ...(FEATURES.spreadsheet ? ([["grid", "Grid"], ["paste", "Paste"]] as [Part, string][]) : []),
+    ...(FEATURES.upload ? ([["file", "File"]] as [Part, string][]) : []),
   ];
   return (
     <DialogFrame title={`Value of ${label}`} wide>
@@ -142,7 +138,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
           event.preventDefault();
           event.stopPropagation();
           const file = event.dataTransfer.files[0];
-          if (file && uploads) void bring(file);
+          if (file && FEATURES.upload) void bring(file);
         }}
       >
         <div className="value-top">
@@ -200,7 +196,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
             <p><button onClick={() => void read()} disabled={busy || !pasted.trim()}>Read into the grid</button></p>
           </>
         )}
-        {part === "file" && <FilePart arrays={arrays} busy={busy} bring={(file) => void bring(file)} take={(array) => void adopt(array.value, sheets ? "grid" : "file")} />}
+        {part === "file" && <FilePart arrays={arrays} busy={busy} bring={(file) => void bring(file)} take={(array) => void adopt(array.value, FEATURES.spreadsheet ? "grid" : "file")} />}
         {fault && <p className="fault value-fault" role="alert"><b>{label}:</b> {fault}</p>}
         <div className="dialog-foot">
           <button onClick={closeDialog}>Cancel</button>
