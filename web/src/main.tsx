@@ -2,13 +2,12 @@
 
 import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";
-import { connect } from "./state/documents";
-import { get, set } from "./state/store";
+import { App, Fallback } from "./app/App";
+import { get, set } from "./app/store";
+import { connect } from "./project/pages";
 import { HttpTransport, takeLaunch } from "./transport/http";
 import type { KernelModel } from "./transport/kernel";
 import { KernelTransport } from "./transport/kernel";
-import { App } from "./view/App";
-import { Fallback } from "./view/Fallback";
 import "./styles/studio.css";
 
 const home = document.getElementById("studio");

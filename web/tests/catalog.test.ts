@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { makeCatalog, search } from "../src/model/catalog";
+import { makeCatalog, search } from "../src/palette/catalog";
 import { op } from "./model_pages";
 
 const catalog = makeCatalog([

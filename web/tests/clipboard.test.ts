@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { copyText, paste, readText } from "../src/model/clipboard";
-import { blockOf, wiresOf } from "../src/model/page";
+import { copyText, paste, readText } from "../src/clipboard/clipboard";
+import { blockOf, wiresOf } from "../src/page/page";
 import { frozen, page, small } from "./model_pages";
 
 describe("copy", () => {

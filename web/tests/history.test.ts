@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import * as edit from "../src/model/edit";
-import { begin, goTo, keep, pageAt, record, unkeep } from "../src/model/history";
-import type { History } from "../src/model/history";
+import * as edit from "../src/page/edit";
+import { begin, goTo, keep, pageAt, record, unkeep } from "../src/history/history";
+import type { History } from "../src/history/history";
 import type { Page } from "../src/transport/protocol";
 import { frozen, page, small } from "./model_pages";
 

@@ -1,11 +1,11 @@
 // What the panels below work out for themselves: rows of traces, chart columns, colours, surfaces, long lists.
 
 import { describe, expect, it } from "vitest";
-import { columnsOf, readIndices, shortNumber, since } from "../src/model/chart";
-import { NO_NUMBER, between, lookFrom, scaleOf, surfaceOf } from "../src/model/heat";
-import { rounded, scrollFor, stretchOf } from "../src/model/heatStretch";
-import { byPin, countOf, firstRow, placeOf, rowsOf, rowsText } from "../src/model/tracing";
-import { guess, pinsOf, upstream } from "../src/model/tracingPins";
+import { columnsOf, readIndices, shortNumber, since } from "../src/trend/points";
+import { NO_NUMBER, between, lookFrom, scaleOf, surfaceOf } from "../src/heatmap/heat";
+import { rounded, scrollFor, stretchOf } from "../src/ui/virtualScroll";
+import { byPin, countOf, firstRow, placeOf, rowsOf, rowsText } from "../src/trace/rows";
+import { guess, pinsOf, upstream } from "../src/gradients/pins";
 import type { Checked, Info, Page } from "../src/transport/protocol";
 
 describe("rows of a trace", () => {

@@ -1,12 +1,13 @@
 // Which result is in front, and which are stale.
 
 import { beforeEach, describe, expect, it } from "vitest";
-import { EMPTY } from "../src/model/page";
-import { begin } from "../src/model/history";
-import { inFront, resultsOf, segmentsOf } from "../src/state/looking";
-import { whyStale } from "../src/state/stale";
-import type { Doc } from "../src/state/store";
-import { NOTHING_SELECTED, set, useStudio } from "../src/state/store";
+import { EMPTY } from "../src/page/page";
+import { begin } from "../src/history/history";
+import { inFront, resultsOf } from "../src/results/results";
+import { segmentsOf } from "../src/trace/useRowTraces";
+import { whyStale } from "../src/results/stale";
+import type { Doc } from "../src/app/store";
+import { NOTHING_SELECTED, set, useStudio } from "../src/app/store";
 import type { Page, RunState } from "../src/transport/protocol";
 
 const one = (run: number, shape: number[] = [], steady = false) => ({ info: { text: "", kind: "tensor" as const, dtype: "float32", shape }, run, steady, preview: "" });

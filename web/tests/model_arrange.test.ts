@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Alignment } from "../src/model/arrange";
-import { WIDTH, align, frameRound, freePlace, layOut, sizeOf, snap } from "../src/model/arrange";
-import { addBlock, move } from "../src/model/edit";
-import { positionsOf } from "../src/model/places";
+import type { Alignment } from "../src/canvas/layout";
+import { WIDTH, align, frameRound, freePlace, layOut, sizeOf, snap } from "../src/canvas/layout";
+import { addBlock, move } from "../src/page/edit";
+import { positionsOf } from "../src/canvas/layout";
 import type { Block } from "../src/transport/protocol";
 import { CATALOG, frozen, page, small } from "./model_pages";
 

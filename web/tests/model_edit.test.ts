@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import * as edit from "../src/model/edit";
-import { blockOf, endText, endsAt, freeId, nameFault, parseEnd, samePage, wiresOf } from "../src/model/page";
+import * as edit from "../src/page/edit";
+import { blockOf, endText, endsAt, freeId, nameFault, parseEnd, samePage, wiresOf } from "../src/page/page";
 import type { Page } from "../src/transport/protocol";
 import { frozen, page, small } from "./model_pages";
 

@@ -1,6 +1,6 @@
 // Pages and a catalogue for tests. The records are made up: nothing here depends on what the real catalogue has.
 
-import { makeCatalog } from "../src/model/catalog";
+import { makeCatalog } from "../src/palette/catalog";
 import type { Block, OpRecord, Page, Pin } from "../src/transport/protocol";
 
 export function pin(name: string, more: Partial<Pin> = {}): Pin {

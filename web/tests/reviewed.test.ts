@@ -1,12 +1,12 @@
 // What a review found in pages that are odd, but are pages.
 
 import { expect, it } from "vitest";
-import { makeCatalog } from "../src/model/catalog";
-import { readText } from "../src/model/clipboard";
-import * as edit from "../src/model/edit";
-import { insideFrame } from "../src/model/frames";
-import { wiredOutputs } from "../src/model/page";
-import { positionsOf, settle } from "../src/model/places";
+import { makeCatalog } from "../src/palette/catalog";
+import { readText } from "../src/clipboard/clipboard";
+import * as edit from "../src/page/edit";
+import { insideFrame } from "../src/canvas/layout";
+import { wiredOutputs } from "../src/page/page";
+import { positionsOf, settle } from "../src/canvas/layout";
 import type { Block, Page } from "../src/transport/protocol";
 
 const page = (blocks: Block[], notes: Page["notes"] = []): Page => ({ format: "rowgrad-page", version: 1, name: "p", blocks, notes });

@@ -1,11 +1,11 @@
 // States of a run that overtake each other on their way.
 
 import { beforeEach, describe, expect, it } from "vitest";
-import { begin } from "../src/model/history";
-import { EMPTY } from "../src/model/page";
-import { connect } from "../src/state/documents";
-import { takeRun } from "../src/state/running";
-import { NOTHING_SELECTED, doc, get, set } from "../src/state/store";
+import { begin } from "../src/history/history";
+import { EMPTY } from "../src/page/page";
+import { connect } from "../src/project/pages";
+import { takeRun } from "../src/run/runs";
+import { NOTHING_SELECTED, doc, get, set } from "../src/app/store";
 import type { RunState, StudioEvent, Transport } from "../src/transport/protocol";
 import { Refusal } from "../src/transport/protocol";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { attrText, readAttr } from "../src/model/sheet_attr";
+import { attrText, readAttr } from "../src/blocks/attributes";
 
 describe("attributes as text", () => {
   it("keep their kind", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Grid } from "../src/model/grid";
-import { addLine, cellAt, faultyPlace, grown, insideOf, put, readShape, removeLine, reshape, seenOf, withShape } from "../src/model/grid";
+import type { Grid } from "../src/values/grid";
+import { addLine, cellAt, faultyPlace, grown, insideOf, put, readShape, removeLine, reshape, seenOf, withShape } from "../src/values/grid";
 
 const grid = (shape: number[], text: string): Grid => ({ shape, cells: text ? text.split(" ") : [] });
 

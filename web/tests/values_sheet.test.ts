@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { START, cursorAt, fromTable, isInside, moved, rangeOf, tabbed, toTable } from "../src/model/sheet";
+import { START, cursorAt, fromTable, isInside, moved, rangeOf, tabbed, toTable } from "../src/values/spreadsheet";
 
 describe("keys of a spreadsheet", () => {
   it("move the cursor and stop at the edges", () => {

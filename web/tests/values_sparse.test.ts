@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { clearEntries, entriesOf, faultyEntry, listOf, partsOf, putEntries } from "../src/model/sheet_sparse";
+import { clearEntries, entriesOf, faultyEntry, listOf, partsOf, putEntries } from "../src/values/sparse";
 
 const some = entriesOf([[2, 0, "c"], [0, 1, "a"], [0, 10, "b"]]);
 

@@ -235,6 +235,12 @@ export class Refusal extends Error {
   }
 }
 
+/** The message of an error: the server's, where a verb failed. */
+export function messageOf(error: unknown): string {
+  if (error instanceof Refusal) return error.fault.message;
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** A name no other window has. `crypto.randomUUID` would do, but is missing on pages that came without encryption. */
 export function windowName(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");

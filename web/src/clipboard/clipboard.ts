@@ -1,0 +1,147 @@
+// Copy, cut, paste and duplicate: blocks travel as JSON that is itself a page, so they can be pasted anywhere.
+
+import { doc, front, get } from "../app/store";
+import { positionsOf } from "../canvas/layout";
+import { say } from "../messages/messages";
+import { change, chosenBlocks, select, view } from "../page/actions";
+import * as edit from "../page/edit";
+import type { Place } from "../page/edit";
+import { addBlocks, addNote } from "../page/edit";
+import { blockOf, endText, endsAt, freeId, idsOf, notesOf, parseEnd, wiresOf } from "../page/page";
+import type { Block, Note, Page } from "../transport/protocol";
+
+/** The chosen blocks and notes as the text of a page; wires from other blocks are left behind. */
+export function copyText(page: Page, ids: ReadonlySet<string>, notes: ReadonlySet<number>): string {
+  const places = positionsOf(page);
+  const blocks = page.blocks
+    .filter((block) => ids.has(block.id))
+    .map((block) => {
+      const kept: Record<string, string | string[]> = {};
+      for (const pin of Object.keys(block.in ?? {})) {
+        const ends = endsAt(block, pin).filter((end) => ids.has(parseEnd(end).block));
+        if (ends.length) kept[pin] = ends.length === 1 ? ends[0]! : ends;
+      }
+      return rewired({ ...block, at: places.get(block.id)! }, kept);
+    });
+  const chosen = notesOf(page).filter((_, k) => notes.has(k));
+  const made: Page = { format: "rowgrad-page", version: 1, name: page.name, blocks, ...(chosen.length ? { notes: chosen } : {}) };
+  return JSON.stringify(made, null, 1);
+}
+
+/** A block with these wires and no others; what hid a wire goes with it. */
+function rewired(block: Block, wires: Record<string, string | string[]>): Block {
+  const { in: _, hidden, ...rest } = block;
+  const still = hidden?.filter((pin) => pin in wires) ?? [];
+  return { ...rest, ...(Object.keys(wires).length ? { in: wires } : {}), ...(still.length ? { hidden: still } : {}) };
+}
+
+/** What such a text holds, or null where it is none. A clipboard may hold anything. */
+export function readText(text: string): Page | null {
+  try {
+    const found = JSON.parse(text) as Page;
+    return found?.format === "rowgrad-page" && isWhole(found) ? found : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Whether it has blocks under names of their own, and its wires can be read. */
+function isWhole(page: Page): boolean {
+  wiresOf(page); // throws where one cannot be
+  const named = page.blocks.every((block) => typeof block.id === "string" && block.id !== "" && typeof block.op === "string");
+  const placed = [...page.blocks, ...notesOf(page)].every(({ at }) => at === undefined || (Array.isArray(at) && at.length === 2 && at.every(Number.isFinite)));
+  return placed && page.blocks.length + notesOf(page).length > 0 && named && idsOf(page).size === page.blocks.length && notesOf(page).every((note) => typeof note.text === "string");
+}
+
+/** The page with the pasted blocks, under free names, their upper left corner at a place; and which are new. */
+export function paste(page: Page, pasted: Page, at: Place): { page: Page; ids: Set<string>; notes: Set<number> } {
+  const taken = idsOf(page);
+  const names = new Map<string, string>();
+  for (const block of pasted.blocks) {
+    const id = freeId(taken, block.id);
+    taken.add(id);
+    names.set(block.id, id);
+  }
+  const places = positionsOf(pasted);
+  const corners = [...places.values(), ...notesOf(pasted).map((n) => n.at ?? [0, 0])];
+  const dx = at[0] - Math.min(...corners.map((c) => c[0]!));
+  const dy = at[1] - Math.min(...corners.map((c) => c[1]!));
+  const blocks = pasted.blocks.map((block) => {
+    const wires: Record<string, string | string[]> = {};
+    for (const pin of Object.keys(block.in ?? {})) {
+      const ends = endsAt(block, pin)
+        .map(parseEnd)
+        .filter((end) => names.has(end.block))
+        .map((end) => endText({ ...end, block: names.get(end.block)! }));
+      if (ends.length) wires[pin] = ends.length === 1 ? ends[0]! : ends;
+    }
+    const [x, y] = places.get(block.id)!;
+    return rewired({ ...block, id: names.get(block.id)!, at: [x + dx, y + dy] }, wires);
+  });
+  let next = addBlocks(page, blocks);
+  const notes = new Set<number>();
+  for (const note of notesOf(pasted) as Note[]) {
+    notes.add(notesOf(next).length);
+    const [x, y] = note.at ?? [0, 0];
+    next = addNote(next, { ...note, at: [x + dx, y + dy] });
+  }
+  return { page: next, ids: new Set(names.values()), notes };
+}
+
+/** What was copied last in this window, for browsers that do not let a page read the clipboard. */
+export const held = { text: "" };
+
+export async function copy(): Promise<void> {
+  const open = doc()!;
+  const text = copyText(open.page, open.blocks, open.notes);
+  held.text = text;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without leave to write the clipboard, the window's own copy still serves.
+  }
+}
+
+/** Blocks of such a text onto the page: in the middle of what is seen, or at a place, and never exactly over others. */
+export function pasteText(text: string, wanted = view.middle()): boolean {
+  const open = front();
+  const found = readText(text);
+  if (!open || !found || !FEATURES.copyPaste) return false;
+  const taken = new Set(open.page.blocks.map((block) => String(block.at)));
+  let made: ReturnType<typeof paste>;
+  let [x, y] = wanted;
+  do {
+    [x, y] = [x + 20, y + 20];
+    made = paste(open.page, found, [x, y]);
+  } while (made.page.blocks.some((block) => made.ids.has(block.id) && taken.has(String(block.at))));
+  const n = found.blocks.length;
+  change(`paste ${n === 1 ? found.blocks[0]!.id : n ? `${n} blocks` : "notes"}`, () => made.page);
+  select(made.ids, made.notes);
+  return true;
+}
+
+export function duplicate(): void {
+  const { page, blocks, notes } = doc()!;
+  const text = copyText(page, blocks, notes);
+  const chosen = [...chosenBlocks(), ...notesOf(page).filter((_, k) => notes.has(k))].map(({ at }): edit.Place => at ?? [0, 0]);
+  pasteText(text, [Math.min(...chosen.map(([x]) => x)), Math.min(...chosen.map(([, y]) => y))]);
+}
+
+export function copyParameters(): void {
+  held.text = copyText(doc()!.page, doc()!.blocks, new Set());
+  say("info", `The parameters of ${[...doc()!.blocks][0]} can be pasted onto other blocks.`);
+}
+
+export function pasteParameters(): void {
+  const from = readText(held.text)?.blocks[0];
+  if (!from) return;
+  const open = doc()!;
+  change(`paste parameters of ${from.id}`, (page) => {
+    let next = page;
+    for (const id of open.blocks) {
+      const found = get().catalog.find(blockOf(page, id)?.op ?? "");
+      if (found) next = edit.pasteParameters(next, id, from, found.inputs.map((pin) => pin.name), Object.keys(found.attrs));
+    }
+    return next;
+  });
+}

@@ -1,0 +1,155 @@
+// Actions on the active page: each edit is a step of its history, and is saved.
+
+import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store";
+import { inputOf } from "../blocks/pins";
+import { freePlace, settle, snap } from "../canvas/layout";
+import { goTo, pageAt, record } from "../history/history";
+import { attempt, say } from "../messages/messages";
+import { saveSoon } from "../project/autosave";
+import { keepDoc } from "../project/drafts";
+import type { Block, Json, Page } from "../transport/protocol";
+import * as edit from "./edit";
+import type { End } from "./page";
+import { blockOf, endText, pinPath } from "./page";
+
+/** Put a changed page in the place of the old one, under a label for the history. What waited for the server names its
+ *  page: another may be in front by now. */
+export function change(label: string, make: (page: Page) => Page, merge = false, name = get().active): void {
+  const open = doc(name);
+  if (!open) return;
+  const made = make(open.page);
+  if (made === open.page) return;
+  const page = settle(made, open.page);
+  const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
+  changeDoc(open.name, { page, history });
+  keepDoc(doc(open.name)!);
+  saveSoon(open.name);
+}
+
+function travel(step: number): void {
+  const open = doc();
+  if (!open || !FEATURES.undo) return;
+  const history = goTo(open.history, step);
+  if (history.now === open.history.now) return;
+  const page = pageAt(history);
+  const ids = new Set(page.blocks.map((block) => block.id));
+  const blocks = new Set([...open.blocks].filter((id) => ids.has(id)));
+  changeDoc(open.name, { page, history, ...NOTHING_SELECTED, blocks });
+  keepDoc(doc(open.name)!);
+  saveSoon(open.name);
+}
+
+export function undo(): void {
+  const open = doc();
+  if (open) travel(open.history.now - 1);
+}
+
+export function redo(): void {
+  const open = doc();
+  if (open) travel(open.history.now + 1);
+}
+
+export const travelTo = travel;
+
+// -- selection --------------------------------------------------------------------------------------------------------
+
+export function select(blocks: Iterable<string>, notes: Iterable<number> = [], wires: Iterable<string> = []): void {
+  const open = doc();
+  if (open) changeDoc(open.name, { blocks: new Set(blocks), notes: new Set(notes), wires: new Set(wires) });
+}
+
+/** The selected blocks, with the places they are shown at. */
+export function chosenBlocks(): Block[] {
+  const open = doc()!;
+  return settle(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
+}
+
+/** Bring a block into view and select it. */
+export function showBlock(id: string, pin: string | null = null): void {
+  select([id]);
+  set({ inspectorOpen: true });
+  window.dispatchEvent(new CustomEvent("rowgrad:show", { detail: { id, pin } }));
+}
+
+// -- blocks and wires -------------------------------------------------------------------------------------------------
+
+/** Where a new block goes when nobody pointed at a place: the middle of what is seen. The canvas sets it. */
+export const view = { middle: (): edit.Place => [100, 100] };
+
+export function place(op: string, at?: edit.Place): string | null {
+  const open = doc();
+  const { catalog, snapping } = get();
+  const found = catalog.find(op);
+  if (!open || !found) return null;
+  const wanted = at ?? freePlace(open.page, catalog, view.middle(), found);
+  let id = "";
+  change(`add ${found.name}`, (page) => {
+    const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && FEATURES.gridSnap ? snap(wanted) : wanted);
+    id = made;
+    return next;
+  });
+  select([id]);
+  return id;
+}
+
+export async function askCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
+  const open = doc();
+  if (!open) return null;
+  const given = side === "from" ? { page: open.page, from: endText(end) } : { page: open.page, to: pinPath(end.block, end.pin) };
+  const reply = await attempt(() => server().ask<{ takes: Record<string, string | null> }>("candidates", given));
+  return reply?.takes ?? null;
+}
+
+/** Draw a wire, if the server takes it; else say why not. */
+export async function tryConnect(from: End, to: string, pin: string): Promise<boolean> {
+  const open = doc();
+  if (!open || !FEATURES.wires) return false;
+  const takes = await askCandidates(from, "from");
+  if (!takes) return false;
+  const target = pinPath(to, pin);
+  const reason = takes[target];
+  if (reason !== null) {
+    if (FEATURES.refusals) say("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
+    return false;
+  }
+  const many = inputOf(get().catalog.find(blockOf(open.page, to)?.op ?? ""), pin)?.many ?? false;
+  change(`wire ${endText(from)} to ${target}`, (page) => edit.connect(page, from, to, pin, many), false, open.name);
+  return true;
+}
+
+export function removeSelected(): void {
+  const open = doc();
+  if (!open || !(open.blocks.size || open.notes.size || open.wires.size)) return;
+  change("delete", (page) => {
+    // Places in a list pin shift when one is cut, so the last of a pin goes first.
+    const wires = [...open.wires].map(wireOf).sort((a, b) => b.place - a.place);
+    let next = page;
+    for (const wire of wires) next = edit.disconnect(next, wire);
+    return edit.remove(next, open.blocks, open.notes);
+  });
+  select([]);
+}
+
+/** The name of a wire in the drawing, and back. */
+export function wireId(to: string, pin: string, place: number): string {
+  return JSON.stringify([to, pin, place]);
+}
+
+export function wireOf(id: string): { to: string; pin: string; place: number } {
+  const [to, pin, place] = JSON.parse(id) as [string, string, number];
+  return { to, pin, place };
+}
+
+export function setValue(block: string, pin: string, value: Json | undefined, name = get().active): void {
+  change(`${value === undefined ? "clear" : "type"} ${block}.${pin}`, (page) => edit.setValue(page, block, pin, value), false, name);
+}
+
+export function setAttr(block: string, attr: string, value: Json | undefined): void {
+  change(`set ${block}.${attr}`, (page) => edit.setAttr(page, block, attr, value));
+}
+
+export function renameBlock(id: string, name: string): void {
+  if (id === name) return;
+  change(`rename ${id}`, (page) => edit.rename(page, id, name));
+  select([name]);
+}

@@ -1,0 +1,85 @@
+// Hooks that send requests while a page runs: a few times a second, never two at once.
+
+import { useEffect, useRef, useState } from "react";
+import type { Doc } from "../app/store";
+import { server, useDoc } from "../app/store";
+import { messageOf } from "../transport/protocol";
+
+const PAUSE = 200; // milliseconds between two looks at what runs
+
+/** A value that changes no more than so often; the last always comes. What is a new thing altogether (`of`) comes at once. */
+export function useSlowly<T>(value: T, of: unknown, pause = PAUSE): T {
+  const [shown, setShown] = useState({ value, of, when: 0 });
+  const latest = useRef(value);
+  latest.current = value;
+  const now = shown.of !== of ? { value, of, when: performance.now() } : shown;
+  useEffect(() => {
+    if (now !== shown) {
+      setShown(now);
+      return;
+    }
+    if (Object.is(now.value, value)) return;
+    const wait = Math.max(0, now.when + pause - performance.now());
+    const timer = setTimeout(() => setShown({ value: latest.current, of, when: performance.now() }), wait);
+    return () => clearTimeout(timer);
+    // A timer that was set stays set while values follow each other: else none would ever be shown.
+  }, [Object.is(now.value, value), now, of, pause]); // eslint-disable-line
+  return now.value;
+}
+
+/** The page in front with its run as it was a moment ago at most. */
+export function useSlowDoc(): Doc | null {
+  const open = useDoc();
+  const run = useSlowly(open?.run ?? null, open?.name ?? null);
+  return open ? { ...open, run } : null;
+}
+
+/** Changes with every run that was seen. */
+export function tickOf(open: Doc | null): unknown {
+  return open?.run ?? null;
+}
+
+export interface Asked<T> {
+  found: T | null;
+  refused: string | null;
+}
+
+/** What a verb says, asked when what is given or the tick changes; the newest question is answered last. */
+export function useAsked<T>(verb: string | null, given: Record<string, unknown>, tick: unknown): Asked<T> {
+  const [told, setTold] = useState<Asked<T>>({ found: null, refused: null });
+  const question = JSON.stringify([verb, given]);
+  const state = useRef({ busy: false, again: false, alive: true, question });
+  state.current.question = question;
+  useEffect(() => {
+    state.current.alive = true;
+    return () => {
+      state.current.alive = false;
+    };
+  }, []);
+  useEffect(() => {
+    const now = state.current;
+    if (verb === null) return;
+    if (now.busy) {
+      now.again = true;
+      return;
+    }
+    const ask = async () => {
+      now.busy = true;
+      do {
+        now.again = false;
+        const [wanted, arguments_] = JSON.parse(now.question) as [string | null, Record<string, unknown>];
+        if (wanted === null) break;
+        let next: Asked<T>;
+        try {
+          next = { found: await server().ask<T>(wanted, arguments_), refused: null };
+        } catch (error) {
+          next = { found: null, refused: messageOf(error) };
+        }
+        if (now.alive) setTold(next);
+      } while (now.again && now.alive);
+      now.busy = false;
+    };
+    void ask();
+  }, [question, tick, verb]);
+  return told;
+}

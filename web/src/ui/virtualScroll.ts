@@ -1,0 +1,40 @@
+// The visible part of a long list of any length: browsers cannot scroll beyond some millions of pixels.
+
+const LONGEST = 8_000_000; // pixels
+
+export interface Stretch {
+  length: number; // pixels the whole takes in the page
+  first: number; // the first item in view
+  beyond: number;
+  offset(item: number): number; // pixels from the beginning
+}
+
+/** `count` items of `size` pixels, looked at through `room` pixels from `scrolled` on. */
+export function stretchOf(count: number, size: number, scrolled: number, room: number): Stretch {
+  const whole = count * size;
+  const length = Math.min(whole, LONGEST);
+  const seen = Math.ceil(room / size) + 1;
+  if (whole <= LONGEST) {
+    const first = Math.max(0, Math.min(Math.floor(scrolled / size), count - 1));
+    return { length, first, beyond: Math.min(count, first + seen), offset: (item) => item * size };
+  }
+  const part = Math.min(1, scrolled / Math.max(1, length - room));
+  const first = Math.max(0, Math.round(part * (count - Math.floor(room / size))));
+  return { length, first, beyond: Math.min(count, first + seen), offset: (item) => scrolled + (item - first) * size };
+}
+
+/** Where to scroll to so that an item is in view; null where it is. */
+export function scrollFor(count: number, size: number, scrolled: number, room: number, item: number): number | null {
+  const { length, first } = stretchOf(count, size, scrolled, room);
+  const fits = Math.max(1, Math.floor(room / size));
+  const exact = length === count * size;
+  const begins = exact ? scrolled / size : first;
+  if (item >= begins && item < begins + fits) return null;
+  const wanted = item < begins ? item : item - fits + 1;
+  return exact ? wanted * size : (wanted / Math.max(1, count - fits)) * (length - room);
+}
+
+/** An interval in whole blocks of items, so that small steps ask for nothing new. */
+export function rounded(first: number, beyond: number, block: number, count: number): [number, number] {
+  return [Math.floor(first / block) * block, Math.min(count, Math.ceil(beyond / block) * block)];
+}

@@ -1,0 +1,80 @@
+// The value of an unwired pin, shown and edited on the block itself.
+
+import { useRef, useState } from "react";
+import { set } from "../app/store";
+import type { Block, Pin } from "../transport/protocol";
+import { valueText, whole } from "./format";
+import { dtypeOf, takesLiteral, typeInto } from "./literals";
+
+const LONG = 400; // characters beyond which a value is edited in the dialog
+
+export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
+  const [text, setText] = useState<string | null>(null);
+  const [fault, setFault] = useState<string | null>(null);
+  const asked = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
+  const fresh = useRef(false); // opened by the click that is still going on: it may become a double click
+  const value = block.values?.[pin.name];
+  if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
+  const full = value === undefined ? "" : whole(value);
+  const close = () => {
+    asked.current = null;
+    setText(null);
+    setFault(null);
+  };
+  const openTable = () => set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
+  if (text === null) {
+    const begin = () => {
+      fresh.current = true;
+      if (full === null || full.length > LONG) openTable();
+      else setText(full);
+    };
+    const fallback = pin.optional ? "" : "…";
+    return (
+      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`${value === undefined ? "" : `${valueText(value, 14)}: `}type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
+        {value === undefined ? fallback : valueText(value, 14)}
+      </button>
+    );
+  }
+  const finish = async () => {
+    if (asked.current === text) return;
+    asked.current = text;
+    if (text === full) return close();
+    const message = await typeInto(block, pin.name, text, dtypeOf(block, pin));
+    if (message !== null) setFault(message);
+    else setText((now) => (now === text ? null : now)); // typed on meanwhile: it stays open
+  };
+  return (
+    <input
+      className="literal nodrag nopan"
+      autoFocus
+      value={text}
+      aria-label={`Value of ${block.id}.${pin.name}`}
+      aria-invalid={fault !== null}
+      title={fault ?? undefined}
+      onChange={(event) => {
+        setText(event.target.value);
+        setFault(null);
+      }}
+      onMouseDown={(event) => {
+        if (event.detail === 1) fresh.current = false;
+      }}
+      onDoubleClick={(event) => {
+        event.stopPropagation(); // in a field that was open a double click chooses a word
+        if (!fresh.current || !FEATURES.spreadsheet) return;
+        close();
+        openTable();
+      }}
+      onBlur={() => void finish()}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) {
+          asked.current = null;
+          void finish();
+        }
+        if (event.key === "Escape") {
+          asked.current = text; // leaving is no asking
+          close();
+        }
+      }}
+    />
+  );
+}

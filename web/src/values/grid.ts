@@ -1,0 +1,145 @@
+// The cells of a value as texts, for any rank. Only the server parses them.
+
+/** Texts in the order of rows; as many as the shape says. */
+export interface Grid {
+  readonly shape: readonly number[];
+  readonly cells: readonly string[];
+}
+
+/** The part of a grid that is seen: a matrix, a column of a vector, or one cell. */
+export interface Seen {
+  rows: number;
+  columns: number;
+  first: number; // where its cells begin among all
+}
+
+export const MOST_EDITED = 2000; // elements; more are looked at, page by page
+
+export function product(sizes: readonly number[]): number {
+  return sizes.reduce((a, b) => a * b, 1);
+}
+
+/** What a new cell holds. */
+export function blankOf(dtype: string): string {
+  return dtype === "string" ? "" : dtype === "bool" ? "false" : "0";
+}
+
+export function leadingOf(shape: readonly number[]): readonly number[] {
+  return shape.slice(0, Math.max(shape.length - 2, 0));
+}
+
+export function seenOf(shape: readonly number[], at: readonly number[]): Seen {
+  const rows = shape.length === 0 ? 1 : shape.length === 1 ? shape[0]! : shape.at(-2)!;
+  const columns = shape.length < 2 ? 1 : shape.at(-1)!;
+  const first = leadingOf(shape).reduce((sum, size, axis) => sum * size + (at[axis] ?? 0), 0) * rows * columns;
+  return { rows, columns, first };
+}
+
+export function cellAt(grid: Grid, at: readonly number[], row: number, column: number): string {
+  const { columns, first } = seenOf(grid.shape, at);
+  return grid.cells[first + row * columns + column] ?? "";
+}
+
+/** Leading indices that are inside of a shape, the old ones where they still are. */
+export function insideOf(shape: readonly number[], at: readonly number[]): number[] {
+  return leadingOf(shape).map((size, axis) => Math.max(0, Math.min(at[axis] ?? 0, size - 1)));
+}
+
+/** Another shape: a cell that both have keeps its place, one that is new is blank. */
+export function reshape(grid: Grid, shape: readonly number[], blank: string): Grid {
+  const rank = Math.max(grid.shape.length, shape.length);
+  const from = padded(grid.shape, rank);
+  const to = padded(shape, rank);
+  const cells: string[] = new Array<string>(product(to));
+  const place: number[] = new Array<number>(rank).fill(0);
+  for (let k = 0; k < cells.length; k++) {
+    let old = 0;
+    let inside = true;
+    for (let axis = 0; axis < rank; axis++) {
+      if (place[axis]! >= from[axis]!) inside = false;
+      old = old * from[axis]! + place[axis]!;
+    }
+    cells[k] = inside ? (grid.cells[old] ?? blank) : blank;
+    for (let axis = rank - 1; axis >= 0 && ++place[axis]! >= to[axis]!; axis--) place[axis] = 0;
+  }
+  return { shape: [...shape], cells };
+}
+
+/** The shape that somebody set: as many cells stay in their order, as arrays do it; else those with a place keep it. */
+export function withShape(grid: Grid, shape: readonly number[], blank: string): Grid {
+  return product(shape) === grid.cells.length ? { shape: [...shape], cells: grid.cells } : reshape(grid, shape, blank);
+}
+
+/** A vector is a column: it and a number get axes behind; where both have two, new axes stand before. */
+function padded(shape: readonly number[], rank: number): number[] {
+  const matrix = shape.length === 0 && rank > 0 ? [1] : [...shape];
+  if (matrix.length === 1 && rank > 1) matrix.push(1);
+  return [...new Array<number>(rank - matrix.length).fill(1), ...matrix];
+}
+
+/** The shape with room for so many rows and columns; it never shrinks, and gets an axis only where it needs one. */
+export function grown(shape: readonly number[], rows: number, columns: number): number[] {
+  const seen = seenOf(shape, []);
+  const height = Math.max(rows, seen.rows);
+  const width = Math.max(columns, seen.columns);
+  if (shape.length < 2 && width > 1) return [height, width];
+  if (shape.length === 0) return height > 1 ? [height] : [];
+  if (shape.length === 1) return [height];
+  return [...shape.slice(0, -2), height, width];
+}
+
+/** Put a block of texts at a place; a grid that is too small grows. */
+export function put(grid: Grid, at: readonly number[], row: number, column: number, block: readonly (readonly string[])[], blank: string): Grid {
+  const width = Math.max(0, ...block.map((line) => line.length));
+  const shape = grown(grid.shape, row + block.length, column + width);
+  const room = shape.length === grid.shape.length && shape.every((size, k) => size === grid.shape[k]) ? grid : reshape(grid, shape, blank);
+  const cells = [...room.cells];
+  const { columns, first } = seenOf(shape, at);
+  block.forEach((line, r) => line.forEach((text, c) => (cells[first + (row + r) * columns + column + c] = text)));
+  return { shape: room.shape, cells };
+}
+
+/** One more or one fewer row or column, before index `k` or at it. */
+export function addLine(grid: Grid, axis: "row" | "column", k: number, blank: string): Grid {
+  const { rows, columns } = seenOf(grid.shape, []);
+  const wider = reshape(grid, grown(grid.shape, rows + (axis === "row" ? 1 : 0), columns + (axis === "column" ? 1 : 0)), blank);
+  const last = axis === "row" ? rows : columns;
+  return mapped(wider, axis, (old) => (old === k ? last : old > k ? old - 1 : old));
+}
+
+export function removeLine(grid: Grid, axis: "row" | "column", k: number): Grid {
+  if (grid.shape.length === 0 || (axis === "column" && grid.shape.length < 2)) return grid;
+  const from = axis === "column" ? grid.shape.length - 1 : Math.max(grid.shape.length - 2, 0);
+  const size = grid.shape[from]!;
+  if (k < 0 || k >= size) return grid;
+  const moved = mapped(grid, axis, (old) => (old >= k ? Math.min(old + 1, size - 1) : old));
+  return reshape(moved, grid.shape.map((old, axisOf) => (axisOf === from ? old - 1 : old)), "");
+}
+
+/** Every matrix of a grid with its rows or columns taken from others. */
+function mapped(grid: Grid, axis: "row" | "column", from: (k: number) => number): Grid {
+  const { rows, columns } = seenOf(grid.shape, []);
+  const size = rows * columns;
+  const cells = grid.cells.map((_, k) => {
+    const inner = size ? k % size : 0;
+    const row = Math.floor(inner / columns);
+    const column = inner % columns;
+    const source = axis === "row" ? from(row) * columns + column : row * columns + from(column);
+    return grid.cells[k - inner + source]!;
+  });
+  return { shape: grid.shape, cells };
+}
+
+/** A shape as a person types it: `2,3`, `[2, 3]`, `2x3`, nothing for one number; null where it is none. */
+export function readShape(text: string): number[] | null {
+  const bare = text.trim().replace(/^[[({]|[\])}]$/g, "").trim();
+  if (!bare) return [];
+  const parts = bare.split(/\s*[,x×\s]\s*/).filter(Boolean);
+  return parts.every((part) => /^\d{1,9}$/.test(part)) ? parts.map(Number) : null;
+}
+
+/** The place of the cell that a message of the server is about, or null. */
+export function faultyPlace(message: string): number[] | null {
+  const found = /in cell \[([\d, ]*)\]/.exec(message);
+  return found ? found[1]!.split(",").map((part) => part.trim()).filter(Boolean).map(Number) : null;
+}

@@ -1,0 +1,46 @@
+// Literals typed into pins: which pins take one, of which dtypes. The server parses them, so that no number loses precision here.
+
+import { get, server } from "../app/store";
+import { say } from "../messages/messages";
+import { setValue } from "../page/actions";
+import { isRead } from "../project/autosave";
+import type { Block, Pin, Typed } from "../transport/protocol";
+import { messageOf } from "../transport/protocol";
+
+/** Whether anything can be typed here at all: operations and feeds come by wire only. */
+export function takesLiteral(pin: Pin): boolean {
+  return !pin.ref && !["operation", "feed", "sparse"].includes(pin.type) && !(pin.many && pin.type === "any");
+}
+
+/** The dtypes a value of this pin may have. */
+export function dtypesOf(pin: Pin, all: string[]): string[] {
+  return pin.type === "any" || !pin.dtypes.length ? all : pin.dtypes;
+}
+
+/** The dtype of what is typed now, or the only one the pin takes. */
+export function dtypeOf(block: Block, pin: Pin): string {
+  const value = block.values?.[pin.name];
+  if (value && typeof value === "object" && !Array.isArray(value) && typeof value["dtype"] === "string") return value["dtype"];
+  return pin.dtypes.length === 1 && pin.type !== "any" ? pin.dtypes[0]! : "";
+}
+
+/** Read a literal and put it into the page; the message where it is none. */
+export async function typeInto(block: Block, pin: string, text: string, dtype: string): Promise<string | null> {
+  const name = get().active;
+  if (!text.trim()) {
+    if (block.values?.[pin] !== undefined) setValue(block.id, pin, undefined);
+    return null;
+  }
+  try {
+    const asking = server().ask<Typed>("parse", { text, dtype }).then((typed) => {
+      if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value, name);
+    });
+    isRead(name, asking);
+    await asking;
+    return null;
+  } catch (error) {
+    const message = messageOf(error);
+    say("error", message, { page: name, block: block.id, pin }); // which says the block and the pin
+    return `${pin}: ${message}`;
+  }
+}

@@ -1,0 +1,77 @@
+// Requests of the value editors to the server.
+
+import { server } from "../app/store";
+import type { Info, Json, Typed } from "../transport/protocol";
+import { whole } from "./format";
+import type { Grid } from "./grid";
+import { MOST_EDITED } from "./grid";
+
+export const MOST_TEXT = 2000; // characters of a literal that is edited whole
+
+export interface Described {
+  text: string;
+  info: Info;
+  weak: boolean;
+  cells: string[] | null;
+}
+
+export interface Window {
+  info: Info;
+  rows: [number, number];
+  columns: [number, number];
+  of: [number, number];
+  cells: (string | null)[][];
+}
+
+export interface Uploaded {
+  name: string;
+  value: Json;
+  info: Info;
+}
+
+/** A value on its way into the page: as it is, and as it is edited. */
+export interface Draft {
+  value: Json | undefined;
+  info: Info | null;
+  text: string | null; // null: too long to be a line
+  start: string; // the beginning of such a text
+  grid: Grid | null; // null: too many cells to be edited here
+  dtype: string; // "" where the value has none of its own
+}
+
+const NOTHING: Draft = { value: undefined, info: null, text: "", start: "", grid: { shape: [], cells: [""] }, dtype: "" };
+
+export async function draftOf(value: Json | undefined): Promise<Draft> {
+  if (value === undefined) return NOTHING;
+  const told = await server().ask<Described>("describe", { value, most: MOST_EDITED, characters: MOST_TEXT });
+  const dtype = told.weak ? "" : (told.info.dtype ?? "");
+  // The server writes float32 with an f behind every number; beside a dtype that is said already.
+  const local = dtype === "float32" ? whole(value) : null;
+  const text = local !== null && local.length <= MOST_TEXT ? local : told.text.endsWith("…") ? null : told.text;
+  const grid = told.cells && { shape: told.info.shape as number[], cells: told.cells };
+  // Texts without quotes need a dtype to be read as texts.
+  const kept = told.weak && told.info.dtype === "string" ? "string" : dtype;
+  return { value, info: told.info, text, start: `${told.text.slice(0, 80)}…`, grid, dtype: kept };
+}
+
+export async function readText(text: string, dtype: string): Promise<Json | undefined> {
+  return text.trim() ? (await server().ask<Typed>("parse", { text, dtype })).value : undefined;
+}
+
+export async function readGrid(grid: Grid, dtype: string): Promise<Json | undefined> {
+  // One empty cell is what an empty pin looks like.
+  if (grid.shape.length === 0 && grid.cells[0] === "" && dtype !== "string") return undefined;
+  return (await server().ask<Typed>("cells", { dtype, shape: grid.shape, cells: grid.cells })).value;
+}
+
+export async function readFile(file: File, dtype: string): Promise<Uploaded[]> {
+  const given: Record<string, string> = dtype ? { name: file.name, dtype } : { name: file.name };
+  return (await server().send<{ arrays: Uploaded[] }>("upload", given, file)).arrays;
+}
+
+/** Room for the longest texts that a dtype has in the usual case. */
+export function widthOf(dtype: string | null | undefined): number {
+  if (dtype?.startsWith("complex")) return 170;
+  if (dtype === "string" || dtype === "float64" || dtype?.endsWith("int64")) return 140;
+  return 112;
+}
