@@ -2,7 +2,7 @@
 
 import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";
-import { App, Fallback } from "./app/App";
+import { App, ErrorBoundary } from "./app/App";
 import { get, set } from "./app/store";
 import { connect } from "./project/pages";
 import { HttpTransport, takeLaunch } from "./transport/http";
@@ -12,10 +12,10 @@ import "./styles/studio.css";
 
 const home = document.getElementById("studio");
 if (home) {
-  const asked = new URLSearchParams(location.search);
-  createRoot(home).render(<Fallback><App /></Fallback>);
+  const query = new URLSearchParams(location.search);
+  createRoot(home).render(<ErrorBoundary><App /></ErrorBoundary>);
   const transport = new HttpTransport(new URL("./", location.href).href, takeLaunch());
-  void connect(transport, asked.get("page"));
+  void connect(transport, query.get("page"));
   // An address pasted into this window changes the fragment only, and loads nothing.
   window.addEventListener("hashchange", () => {
     const launch = takeLaunch();
@@ -31,7 +31,7 @@ function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => v
   el.append(box);
   const root: Root = createRoot(box);
   set({ embedded: true });
-  root.render(<Fallback><App /></Fallback>);
+  root.render(<ErrorBoundary><App /></ErrorBoundary>);
   const connected = connect(new KernelTransport(model), String(model.get("page_name")));
   return () => {
     root.unmount();

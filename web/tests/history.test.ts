@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import * as edit from "../src/page/edit";
-import { begin, goTo, keep, pageAt, record, unkeep } from "../src/history/history";
+import { begin, deserialize, goTo, pageAt, record, serialize } from "../src/history/history";
 import type { History } from "../src/history/history";
 import type { Page } from "../src/transport/protocol";
 import { frozen, page, small } from "./model_pages";
@@ -40,7 +40,7 @@ describe("steps", () => {
 });
 
 describe("kept over a reload", () => {
-  const through = (history: History, most?: number) => unkeep(JSON.parse(JSON.stringify(keep(history, most))) as ReturnType<typeof keep>);
+  const through = (history: History, most?: number) => deserialize(JSON.parse(JSON.stringify(serialize(history, most))) as ReturnType<typeof serialize>);
 
   it("every kind of change comes back", () => {
     const makes: ((page: Page) => Page)[] = [
@@ -86,6 +86,6 @@ describe("kept over a reload", () => {
     const big = page(Array.from({ length: 500 }, (_, k) => ({ id: `b${k}`, op: "Source", at: [k, k] as [number, number] })));
     let history = begin(big);
     for (let k = 0; k < 50; k++) history = record(history, "move", edit.move(pageAt(history), new Map([["b0", [k + 1, 0]]])));
-    expect(JSON.stringify(keep(history)).length).toBeLessThan(1.3 * JSON.stringify(big).length);
+    expect(JSON.stringify(serialize(history)).length).toBeLessThan(1.3 * JSON.stringify(big).length);
   });
 });

@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { columnsOf, readIndices, shortNumber, since } from "../src/trend/points";
-import { NO_NUMBER, between, lookFrom, scaleOf, surfaceOf } from "../src/heatmap/heat";
-import { rounded, scrollFor, stretchOf } from "../src/ui/virtualScroll";
+import { NO_NUMBER, between, projectionFrom, scaleOf, surfaceOf } from "../src/heatmap/heat";
+import { roundToBlocks, scrollToShow, visibleRange } from "../src/ui/virtualScroll";
 import { byPin, countOf, firstRow, placeOf, rowsOf, rowsText } from "../src/trace/rows";
 import { guess, pinsOf, upstream } from "../src/gradients/pins";
 import type { Checked, Info, Page } from "../src/transport/protocol";
@@ -88,7 +88,7 @@ describe("a surface", () => {
   it("is drawn from the back: seen straight on, the first row comes before the last", () => {
     const quads = surfaceOf([[0, 0], [0, 0], [0, 0]], 0, 1, { turn: 0, tilt: 0.5 }); // prettier-ignore
     expect(quads.map((quad) => quad.row)).toEqual([0, 1]);
-    const look = lookFrom({ turn: 0, tilt: 0.5 });
+    const look = projectionFrom({ turn: 0, tilt: 0.5 });
     expect(look(0, 0.5, 0).at[1]).toBeGreaterThan(look(0, -0.5, 0).at[1]); // nearer is lower
     expect(look(0, 0, 0.5).at[1]).toBeLessThan(look(0, 0, -0.5).at[1]); // higher is higher
   });
@@ -96,25 +96,25 @@ describe("a surface", () => {
 
 describe("a long list", () => {
   it("shows what the scroll is at", () => {
-    const seen = stretchOf(1000, 20, 2000, 100);
+    const seen = visibleRange(1000, 20, 2000, 100);
     expect([seen.length, seen.first, seen.beyond, seen.offset(100)]).toEqual([20000, 100, 106, 2000]);
   });
   it("reaches its end however long it is", () => {
     const count = 50_000_000;
-    const { length } = stretchOf(count, 20, 0, 100);
-    const end = stretchOf(count, 20, length - 100, 100);
+    const { length } = visibleRange(count, 20, 0, 100);
+    const end = visibleRange(count, 20, length - 100, 100);
     expect(end.beyond).toBe(count);
     expect(count - end.first).toBe(5);
-    const wanted = scrollFor(count, 20, 0, 100, count - 1)!;
-    const there = stretchOf(count, 20, wanted, 100);
+    const wanted = scrollToShow(count, 20, 0, 100, count - 1)!;
+    const there = visibleRange(count, 20, wanted, 100);
     expect(there.first + 5).toBeGreaterThanOrEqual(count);
   });
   it("scrolls only to what is not in view", () => {
-    expect(scrollFor(100, 20, 40, 100, 3)).toBeNull();
-    expect(scrollFor(100, 20, 40, 100, 0)).toBe(0);
-    expect(scrollFor(100, 20, 0, 100, 9)).toBe(100);
-    expect(rounded(45, 60, 40, 90)).toEqual([40, 80]);
-    expect(rounded(85, 90, 40, 90)).toEqual([80, 90]);
+    expect(scrollToShow(100, 20, 40, 100, 3)).toBeNull();
+    expect(scrollToShow(100, 20, 40, 100, 0)).toBe(0);
+    expect(scrollToShow(100, 20, 0, 100, 9)).toBe(100);
+    expect(roundToBlocks(45, 60, 40, 90)).toEqual([40, 80]);
+    expect(roundToBlocks(85, 90, 40, 90)).toEqual([80, 90]);
   });
 });
 

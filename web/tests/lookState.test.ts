@@ -3,9 +3,9 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { EMPTY } from "../src/page/page";
 import { begin } from "../src/history/history";
-import { inFront, resultsOf } from "../src/results/results";
+import { listResults, shownResult } from "../src/results/results";
 import { segmentsOf } from "../src/trace/useRowTraces";
-import { whyStale } from "../src/results/stale";
+import { staleReason } from "../src/results/stale";
 import type { Doc } from "../src/app/store";
 import { NOTHING_SELECTED, set, useStudio } from "../src/app/store";
 import type { Page, RunState } from "../src/transport/protocol";
@@ -25,41 +25,41 @@ const page: Page = {
 const checked = { blocks: {}, errors: {}, waiting: [], sessions: ["s"], recipes: { a: "1", b: "2", c: "3", d: "4" } };
 const open = (more: Partial<Doc> = {}): Doc => ({ name: "p", page, history: begin(page), revision: "r", sent: page, checked, run, saving: "saved", ...NOTHING_SELECTED, ...more });
 
-beforeEach(() => set({ look: null, docs: {}, active: null }));
+beforeEach(() => set({ shown: null, docs: {}, active: null }));
 
 describe("the result in front", () => {
-  const seen = resultsOf(run);
+  const results = listResults(run);
   it("is listed entry by entry", () => {
-    expect(seen.map((result) => result.key)).toEqual(["a.out", "b.out[0]", "b.out[1]", "c.out", "d.out"]);
-    expect(seen[1]!.label).toBe("result_out[0]");
+    expect(results.map((result) => result.key)).toEqual(["a.out", "b.out[0]", "b.out[1]", "c.out", "d.out"]);
+    expect(results[1]!.label).toBe("result_out[0]");
   });
   it("is what was pointed at, else the selected block's, else what a session fetches", () => {
-    expect(inFront(seen, open(), { block: "b", pin: "out", entry: 1 })!.key).toBe("b.out[1]");
-    expect(inFront(seen, open({ blocks: new Set(["a"]) }), null)!.key).toBe("a.out");
-    expect(inFront(seen, open(), null)!.key).toBe("c.out");
-    expect(inFront(seen, open(), { block: "gone", pin: "out", entry: null })!.key).toBe("c.out");
-    expect(inFront([], open(), null)).toBeNull();
+    expect(shownResult(results, open(), { block: "b", pin: "out", entry: 1 })!.key).toBe("b.out[1]");
+    expect(shownResult(results, open({ blocks: new Set(["a"]) }), null)!.key).toBe("a.out");
+    expect(shownResult(results, open(), null)!.key).toBe("c.out");
+    expect(shownResult(results, open(), { block: "gone", pin: "out", entry: null })!.key).toBe("c.out");
+    expect(shownResult([], open(), null)).toBeNull();
   });
   it("follows the selection", () => {
-    set({ docs: { p: open() }, active: "p", look: { block: "a", pin: "out", entry: null } });
+    set({ docs: { p: open() }, active: "p", shown: { block: "a", pin: "out", entry: null } });
     set({ docs: { p: open({ blocks: new Set(["a"]) }) } });
-    expect(useStudio.getState().look?.block).toBe("a");
+    expect(useStudio.getState().shown?.block).toBe("a");
     set({ docs: { p: open({ blocks: new Set(["b"]) }) } });
-    expect(useStudio.getState().look).toBeNull();
+    expect(useStudio.getState().shown).toBeNull();
   });
 });
 
 describe("a result is stale", () => {
   it("where a later run left it out and could have changed it", () => {
-    expect(whyStale(open(), "a")).toBeNull();
-    expect(whyStale(open(), "c")).toMatch(/^stale: this is of run 2/);
-    expect(whyStale(open(), "d")).toBeNull();
+    expect(staleReason(open(), "a")).toBeNull();
+    expect(staleReason(open(), "c")).toMatch(/^stale: this is of run 2/);
+    expect(staleReason(open(), "d")).toBeNull();
   });
   it("where the block or something before it has changed", () => {
     const changed = open({ checked: { ...checked, recipes: { ...checked.recipes, a: "9" } } });
-    expect(whyStale(changed, "a")).toBe("stale: the block or something before it has changed since run 3");
+    expect(staleReason(changed, "a")).toBe("stale: the block or something before it has changed since run 3");
     const { a: _, ...rest } = checked.recipes;
-    expect(whyStale(open({ checked: { ...checked, recipes: rest } }), "a")).toMatch(/no longer on the page/);
+    expect(staleReason(open({ checked: { ...checked, recipes: rest } }), "a")).toMatch(/no longer on the page/);
   });
 });
 

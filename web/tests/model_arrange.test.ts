@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Alignment } from "../src/canvas/layout";
-import { WIDTH, align, frameRound, freePlace, layOut, sizeOf, snap } from "../src/canvas/layout";
+import { WIDTH, align, autoLayout, frameAround, freePlace, sizeOf, snap } from "../src/canvas/layout";
 import { addBlock, move } from "../src/page/edit";
 import { positionsOf } from "../src/canvas/layout";
 import type { Block } from "../src/transport/protocol";
@@ -40,7 +40,7 @@ describe("align", () => {
 
 describe("layout", () => {
   it("puts blocks along the wires, and none over another", () => {
-    const places = layOut(frozen(small()), CATALOG);
+    const places = autoLayout(frozen(small()), CATALOG);
     expect(places.size).toBe(4);
     expect(places.get("a")![0]).toBeLessThan(places.get("p")![0]);
     expect(places.get("p")![0]).toBeLessThan(places.get("m")![0]);
@@ -49,14 +49,14 @@ describe("layout", () => {
     for (const [x, y] of all) expect([x % 10, y % 10].map(Math.abs)).toEqual([0, 0]);
   });
   it("of a selection leaves the others, and stays where it was", () => {
-    const places = layOut(frozen(small()), CATALOG, new Set(["p", "m"]));
+    const places = autoLayout(frozen(small()), CATALOG, new Set(["p", "m"]));
     expect([...places.keys()].sort()).toEqual(["m", "p"]);
     expect(Math.min(...[...places.values()].map(([x]) => x))).toBeGreaterThanOrEqual(300);
   });
   it("takes circles, blocks without a record and empty pages", () => {
     const loop = page([{ id: "a", op: "Nowhere", in: { x: "b.out" } }, { id: "b", op: "Pair", in: { x: "a.out" } }]);
-    expect(layOut(loop, CATALOG).size).toBe(2);
-    expect(layOut(page([]), CATALOG).size).toBe(0);
+    expect(autoLayout(loop, CATALOG).size).toBe(2);
+    expect(autoLayout(page([]), CATALOG).size).toBe(0);
   });
 });
 
@@ -84,7 +84,7 @@ describe("freePlace", () => {
 
 describe("frame", () => {
   it("has room for all", () => {
-    const { at, size } = frameRound(blocks, CATALOG, "F");
+    const { at, size } = frameAround(blocks, CATALOG, "F");
     for (const block of blocks) {
       const { width, height } = sizeOf(CATALOG.find(block.op));
       expect(at![0]).toBeLessThan(block.at![0]);

@@ -4,10 +4,10 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { begin } from "../src/history/history";
 import { EMPTY } from "../src/page/page";
 import { connect } from "../src/project/pages";
-import { takeRun } from "../src/run/runs";
+import { applyRunState } from "../src/run/runs";
 import { NOTHING_SELECTED, doc, get, set } from "../src/app/store";
 import type { RunState, StudioEvent, Transport } from "../src/transport/protocol";
-import { Refusal } from "../src/transport/protocol";
+import { RequestError } from "../src/transport/protocol";
 
 const fault = { kind: "InvalidArgumentError", text: "indices[0] = 3", message: "rows: indices[0] = 3", block: "rows", pin: null };
 const running = { phase: "running", serial: 1, run: 2, done: 2, seconds: 0.1, engine: "numpy", error: null, revision: "r", recipes: {}, results: {}, carried: [] } as unknown as RunState;
@@ -17,7 +17,7 @@ const checked = { blocks: {}, errors: {}, waiting: [], sessions: [], recipes: {}
 let hear: (event: StudioEvent) => void = () => undefined;
 const transport = {
   window: "w",
-  ask: () => Promise.reject(new Refusal(fault)),
+  ask: () => Promise.reject(new RequestError(fault)),
   listen: (heard: (event: StudioEvent) => void) => {
     hear = heard;
     return () => undefined;
@@ -33,7 +33,7 @@ beforeEach(async () => {
 
 describe("a state that was made earlier", () => {
   it("changes nothing where its event comes after the reply, and the failure is said once", () => {
-    takeRun("p", failed);
+    applyRunState("p", failed);
     hear(event(running));
     hear(event(failed));
     expect(doc("p")?.run?.phase).toBe("failed");
@@ -41,7 +41,7 @@ describe("a state that was made earlier", () => {
   });
   it("changes nothing where its reply comes after the event", () => {
     hear(event(failed));
-    takeRun("p", running);
+    applyRunState("p", running);
     expect(doc("p")?.run?.phase).toBe("failed");
     expect(get().messages[0]?.count).toBe(1);
   });

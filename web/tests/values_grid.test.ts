@@ -1,15 +1,15 @@
 import { describe, expect, it } from "vitest";
 import type { Grid } from "../src/values/grid";
-import { addLine, cellAt, faultyPlace, grown, insideOf, put, readShape, removeLine, reshape, seenOf, withShape } from "../src/values/grid";
+import { addLine, cellAt, clampIndices, faultyPlace, grown, matrixOf, put, readShape, removeLine, reshape, withShape } from "../src/values/grid";
 
 const grid = (shape: number[], text: string): Grid => ({ shape, cells: text ? text.split(" ") : [] });
 
 describe("a grid of texts", () => {
   it("is seen as a matrix of its last two axes", () => {
-    expect(seenOf([], [])).toEqual({ rows: 1, columns: 1, first: 0 });
-    expect(seenOf([4], [])).toEqual({ rows: 4, columns: 1, first: 0 });
-    expect(seenOf([2, 3], [])).toEqual({ rows: 2, columns: 3, first: 0 });
-    expect(seenOf([2, 5, 2, 3], [1, 4])).toEqual({ rows: 2, columns: 3, first: 54 });
+    expect(matrixOf([], [])).toEqual({ rows: 1, columns: 1, first: 0 });
+    expect(matrixOf([4], [])).toEqual({ rows: 4, columns: 1, first: 0 });
+    expect(matrixOf([2, 3], [])).toEqual({ rows: 2, columns: 3, first: 0 });
+    expect(matrixOf([2, 5, 2, 3], [1, 4])).toEqual({ rows: 2, columns: 3, first: 54 });
     expect(cellAt(grid([2, 1, 2], "a b c d"), [1], 0, 1)).toBe("d");
   });
 
@@ -58,7 +58,7 @@ describe("a grid of texts", () => {
     expect(readShape("2x3x4")).toEqual([2, 3, 4]);
     expect(readShape("2,-1")).toBeNull();
     expect(readShape("two")).toBeNull();
-    expect(insideOf([2, 3, 4, 4], [9, 1])).toEqual([1, 1]);
+    expect(clampIndices([2, 3, 4, 4], [9, 1])).toEqual([1, 1]);
     expect(faultyPlace("cells: 'x' in cell [1, 2] is no float32")).toEqual([1, 2]);
     expect(faultyPlace("cells: there is nothing in cell []")).toEqual([]);
     expect(faultyPlace("dtype: no")).toBeNull();

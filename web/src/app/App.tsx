@@ -12,7 +12,7 @@ import { Palette } from "../palette/Palette";
 import { saveAll } from "../project/autosave";
 import { StartScreen } from "../project/StartScreen";
 import { RunBar } from "../run/RunBar";
-import { Bottom } from "./BottomPanel";
+import { BottomPanel } from "./BottomPanel";
 import { Dialogs } from "./Dialogs";
 import type { StudioState } from "./store";
 import { useDoc, useStudio } from "./store";
@@ -51,7 +51,7 @@ export function App() {
                 <Canvas />
               </main>
               {inspector && <Inspector />}
-              {bottom && <Bottom />}
+              {bottom && <BottomPanel />}
             </div>
           </>
         )}
@@ -64,8 +64,8 @@ export function App() {
 }
 
 function panelSizes(sizes: StudioState["sizes"]): React.CSSProperties {
-  const told = Object.entries(sizes).map(([panel, size]) => [`--${panel}`, `${size}px`]);
-  return Object.fromEntries(told) as React.CSSProperties;
+  const variables = Object.entries(sizes).map(([panel, size]) => [`--${panel}`, `${size}px`]);
+  return Object.fromEntries(variables) as React.CSSProperties;
 }
 
 function Failure({ text }: { text: string }) {
@@ -78,7 +78,7 @@ function Failure({ text }: { text: string }) {
   );
 }
 
-export class Fallback extends Component<{ children: ReactNode }, { fault: Error | null }> {
+export class ErrorBoundary extends Component<{ children: ReactNode }, { fault: Error | null }> {
   override state = { fault: null as Error | null };
 
   static getDerivedStateFromError(fault: Error) {

@@ -1,6 +1,6 @@
 // The panel at the bottom: results, trend, heat map, trace, messages, history.
 
-import { MapPanel } from "../heatmap/HeatMapPanel";
+import { HeatMapPanel } from "../heatmap/HeatMapPanel";
 import { HistoryPanel } from "../history/HistoryPanel";
 import { MessagesPanel } from "../messages/MessagesPanel";
 import { ResultsPanel } from "../results/ResultsPanel";
@@ -19,14 +19,14 @@ interface Panel {
 const TABLE: (Panel | false)[] = [
   FEATURES.results && { tab: "results", title: "Results", view: () => <ResultsPanel /> },
   FEATURES.trend && { tab: "trend", title: "Trend", view: () => <TrendPanel /> },
-  FEATURES.heatMap && { tab: "map", title: "Heat map", view: () => <MapPanel /> },
+  FEATURES.heatMap && { tab: "map", title: "Heat map", view: () => <HeatMapPanel /> },
   FEATURES.trace && { tab: "trace", title: "Trace", view: () => <TracePanel /> },
   FEATURES.messages && { tab: "messages", title: "Messages", view: () => <MessagesPanel /> },
   FEATURES.history && { tab: "history", title: "History", view: () => <HistoryPanel /> },
 ];
 const PANELS = TABLE.filter((panel) => panel !== false);
 
-export function Bottom() {
+export function BottomPanel() {
   const tab = useStudio((state) => state.bottom);
   const messages = useStudio((state) => state.messages.length);
   const panel = PANELS.find((one) => one.tab === tab) ?? PANELS[0];

@@ -3,7 +3,7 @@
 import { CommandMenu } from "../commands/CommandMenu";
 import { KeysDialog } from "../commands/keyboard";
 import { ExportDialog } from "../export/ExportDialog";
-import { FlipDialog } from "../gradients/GradientDialog";
+import { GradientDialog } from "../gradients/GradientDialog";
 import { ImportDialog } from "../import/ImportDialog";
 import { NoteDialog } from "../notes/Note";
 import { HelpDialog } from "../palette/HelpDialog";
@@ -27,7 +27,7 @@ export function Dialogs() {
     case "sparse":
       return <SparseDialog block={dialog.block} />;
     case "flip":
-      return <FlipDialog />;
+      return <GradientDialog />;
     case "export":
       return <ExportDialog />;
     case "import":

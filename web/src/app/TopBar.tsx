@@ -68,14 +68,14 @@ function Tabs() {
   );
 }
 
-const WORDS = { saved: "saved", waiting: "saving …", saving: "saving …", failed: "not saved" };
+const SAVE_TEXT = { saved: "saved", waiting: "saving …", saving: "saving …", failed: "not saved" };
 
 function SaveState() {
   const saving = useStudio((state) => state.docs[state.active ?? ""]?.saving ?? null);
   if (!saving) return null;
   return (
     <button className={`save-state plain ${saving}`} data-saving={saving} onClick={() => perform("save")} title={FEATURES.autosave ? "Every edit is saved by itself" : "Save now (Ctrl+S)"}>
-      {saving === "waiting" && !FEATURES.autosave ? WORDS.failed : WORDS[saving]}
+      {saving === "waiting" && !FEATURES.autosave ? SAVE_TEXT.failed : SAVE_TEXT[saving]}
     </button>
   );
 }

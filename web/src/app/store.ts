@@ -61,7 +61,7 @@ export type BottomTab = "results" | "trend" | "map" | "trace" | "messages" | "hi
 export type Theme = "light" | "dark" | "system";
 
 /** A pin somebody looks at in the panels below. */
-export interface Look {
+export interface ResultRef {
   block: string;
   pin: string;
   entry: number | null;
@@ -93,7 +93,7 @@ export interface StudioState {
   light: boolean; // a large page from afar: blocks are boxes with a title, wires are strokes
   snapping: boolean;
   theme: Theme;
-  look: Look | null;
+  shown: ResultRef | null;
   traced: { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
   runMode: { steps: number; rate: number; engine: string };
 }
@@ -124,7 +124,7 @@ export const useStudio = create<StudioState>(() => ({
   light: false,
   snapping: true,
   theme: "system",
-  look: null,
+  shown: null,
   traced: null,
   runMode: { steps: 10, rate: 5, engine: "numpy" },
 }));

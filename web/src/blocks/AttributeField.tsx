@@ -11,7 +11,7 @@ interface Attr {
   choices: Json[];
 }
 
-export function AttrField({ block, name, attr }: { block: Block; name: string; attr: Attr }) {
+export function AttributeField({ block, name, attr }: { block: Block; name: string; attr: Attr }) {
   const value = block.attrs?.[name] ?? attr.default;
   const dtypes = useStudio((state) => state.hello?.dtypes ?? []);
   const put = (next: Json) => {

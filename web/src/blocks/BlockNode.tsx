@@ -7,7 +7,7 @@ import { set, useStudio } from "../app/store";
 import { sizeOf } from "../canvas/layout";
 import { inHandle, outHandle } from "../canvas/nodes";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
-import { whyStale } from "../results/stale";
+import { staleReason } from "../results/stale";
 import { run } from "../run/runs";
 import type { Block, Info, Pin, Result } from "../transport/protocol";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
@@ -27,11 +27,11 @@ export const BlockNode = memo(function BlockNode(props: NodeProps) {
   const light = useStudio((state) => state.light);
   // Blocks of two pages may have the same name, but not what is half typed into one of them.
   const page = useStudio((state) => state.active);
-  return light ? <FarBlock {...props} /> : <NearBlock key={page} {...props} />;
+  return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
 
 /** From afar a block of a large page is a box with a title. */
-function FarBlock({ id, selected, data }: NodeProps) {
+function DistantBlock({ id, selected, data }: NodeProps) {
   const op = String(data["op"]);
   const catalog = useStudio((state) => state.catalog);
   const size = useMemo(() => sizeOf(catalog.find(op)), [catalog, op]);
@@ -43,7 +43,7 @@ function FarBlock({ id, selected, data }: NodeProps) {
   );
 }
 
-function NearBlock({ id, selected }: NodeProps) {
+function FullBlock({ id, selected }: NodeProps) {
   const block = useBlock(id);
   const record = useStudio((state) => state.catalog.find(block?.op ?? ""));
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[id]);
@@ -192,16 +192,16 @@ function Results({ id }: { id: string }) {
 function ResultChip({ block, pin, result }: { block: string; pin: string; result: Result | Result[] }) {
   const stale = useStudio((state) => {
     const open = state.docs[state.active ?? ""];
-    return open ? whyStale(open, block, pin) : null;
+    return open ? staleReason(open, block, pin) : null;
   });
   const items = Array.isArray(result) ? result : [result];
   return (
     <>
       {items.map((item, k) => {
         const label = `result_${entryText(pin, Array.isArray(result) ? k : null)}`;
-        const look = () => set({ look: { block, pin, entry: Array.isArray(result) ? k : null }, bottom: "results", bottomOpen: true });
+        const show = () => set({ shown: { block, pin, entry: Array.isArray(result) ? k : null }, bottom: "results", bottomOpen: true });
         return (
-          <button key={k} className={`result nodrag${stale ? " stale" : ""}`} onClick={look} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
+          <button key={k} className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
             <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-preview">{item.preview}</span>
           </button>
         );

@@ -10,7 +10,7 @@ import { Splitter } from "../ui/Splitter";
 import { infoText } from "../values/format";
 import { LiteralField } from "../values/LiteralField";
 import { takesLiteral } from "../values/literals";
-import { AttrField } from "./AttributeField";
+import { AttributeField } from "./AttributeField";
 import { pinText } from "./pins";
 
 export function Inspector() {
@@ -83,7 +83,7 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
       {record && record.inputs.length > 0 && <h3>Inputs</h3>}
       {record?.inputs.map((pin) => <PinSheet key={pin.name} block={block} pin={pin} info={infoText(known?.inputs[pin.name])} faulty={fault?.pin === pin.name} />)}
       {FEATURES.attributes && record && Object.keys(record.attrs).length > 0 && <h3>Attributes</h3>}
-      {FEATURES.attributes && record && Object.entries(record.attrs).map(([name, attr]) => <AttrField key={name} block={block} name={name} attr={attr} />)}
+      {FEATURES.attributes && record && Object.entries(record.attrs).map(([name, attr]) => <AttributeField key={name} block={block} name={name} attr={attr} />)}
       {record && record.outputs.length > 0 && <h3>Outputs</h3>}
       {record?.outputs.map((pin) => (
         <div key={pin.name} className="out-row">

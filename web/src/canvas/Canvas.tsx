@@ -16,19 +16,19 @@ import {
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../app/store";
 import { BlockNode } from "../blocks/BlockNode";
-import { canvas, perform } from "../commands/commands";
-import { say } from "../messages/messages";
+import { canvasView, perform } from "../commands/commands";
+import { notify } from "../messages/messages";
 import { NoteNode } from "../notes/Note";
-import { askCandidates, place, select, tryConnect, view } from "../page/actions";
+import { connectWire, fetchCandidates, place, select, viewport } from "../page/actions";
 import { endText } from "../page/page";
-import { FarWires } from "../wires/DistantWires";
+import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
 import type { Size } from "./layout";
-import { GRID, boundsOf, drawn } from "./layout";
-import { takePlaces, withInside } from "./moves";
-import { endOfHandle, noteNumber, shownEdges, shownNodes } from "./nodes";
+import { GRID, boundsOf, rendered } from "./layout";
+import { recordMoves, withFrameContents } from "./moves";
+import { edgesOf, endOfHandle, nodesOf, noteNumber } from "./nodes";
 
-export const OP_DRAGGED = "application/x-rowgrad-op";
+export const OP_MIME_TYPE = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const MANY = 150; // blocks from which on only those in view are drawn
@@ -46,30 +46,30 @@ export function Canvas() {
   const [nodes, setNodes] = useState<Node[]>([]);
 
   useLayoutEffect(() => {
-    if (open) setNodes((before) => shownNodes(open.page, catalog, open.blocks, open.notes, before));
+    if (open) setNodes((before) => nodesOf(open.page, catalog, open.blocks, open.notes, before));
   }, [open?.page, open?.blocks, open?.notes, catalog]);
   const light = far && (page?.blocks.length ?? 0) > MANY;
   useEffect(() => {
     set({ light });
   }, [light]);
-  const edges = useMemo(() => (page && !light ? shownEdges(page, catalog, open!.wires) : []), [page, catalog, light, open?.wires]);
+  const edges = useMemo(() => (page && !light ? edgesOf(page, catalog, open!.wires) : []), [page, catalog, light, open?.wires]);
 
   useEffect(() => {
-    view.middle = () => {
+    viewport.centre = () => {
       const box = document.querySelector(".canvas")?.getBoundingClientRect();
       if (!box) return [100, 100];
       const middle = flow.screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
       return [middle.x - 100, middle.y - 60];
     };
-    drawn.sizes = () => {
+    rendered.sizes = () => {
       const sizes = new Map<string, Size>();
       for (const { id, measured } of flow.getNodes()) if (measured?.width && measured.height) sizes.set(id, { width: measured.width, height: measured.height });
       return sizes;
     };
     // On an empty page the fit would wait for the first block and jump then.
-    canvas.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
-    canvas.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
-    canvas.actual = () => void flow.zoomTo(1);
+    canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
+    canvasView.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
+    canvasView.actual = () => void flow.zoomTo(1);
   }, [flow]);
 
   // A page that comes to the front is seen whole, from its first frame on.
@@ -87,7 +87,7 @@ export function Canvas() {
     // A page that begins empty stays where its first block is put.
     if (fitted.current === name || (!measured && doc()?.page.blocks.length)) return;
     fitted.current = name;
-    if (measured) canvas.fit();
+    if (measured) canvasView.fit();
   }, [measured, name]);
 
   useEffect(() => {
@@ -100,10 +100,10 @@ export function Canvas() {
   }, [flow]);
 
   const onNodesChange = useCallback((changes: NodeChange[]) => {
-    const all = withInside(changes);
+    const all = withFrameContents(changes);
     setNodes((before) => applyNodeChanges(all, before));
-    takeSelection(all);
-    takePlaces(all);
+    recordSelection(all);
+    recordMoves(all);
   }, []);
 
   const onEdgesChange = useCallback((changes: EdgeChange[]) => {
@@ -120,7 +120,7 @@ export function Canvas() {
     const side = from.handleType === "source" ? "from" : "to";
     const end = endOfHandle(from.nodeId, from.handleId);
     set({ drag: { end, side, takes: null } });
-    void askCandidates(end, side).then((takes) => {
+    void fetchCandidates(end, side).then((takes) => {
       if (get().drag?.end === end) set({ drag: { end, side, takes } });
     });
   }, []);
@@ -135,7 +135,7 @@ export function Canvas() {
   const onConnect = useCallback((wire: Connection) => {
     if (!wire.sourceHandle || !wire.targetHandle) return;
     const to = endOfHandle(wire.target, wire.targetHandle);
-    void tryConnect(endOfHandle(wire.source, wire.sourceHandle), to.block, to.pin);
+    void connectWire(endOfHandle(wire.source, wire.sourceHandle), to.block, to.pin);
   }, []);
 
   const onConnectEnd = useCallback((_: unknown, state: FinalConnectionState) => {
@@ -145,12 +145,12 @@ export function Canvas() {
     const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
     const reason = drag.takes[endText(other)];
     const target = drag.side === "from" ? other : drag.end;
-    if (reason && FEATURES.refusals) say("error", reason, { block: target.block, pin: target.pin });
+    if (reason && FEATURES.refusals) notify("error", reason, { block: target.block, pin: target.pin });
   }, []);
 
   const onDrop = useCallback(
     (event: React.DragEvent) => {
-      const op = event.dataTransfer.getData(OP_DRAGGED);
+      const op = event.dataTransfer.getData(OP_MIME_TYPE);
       if (!op) return;
       event.preventDefault();
       event.stopPropagation();
@@ -201,7 +201,7 @@ export function Canvas() {
         aria-label={`The page ${open.name}`}
       >
         <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
-        {light && <FarWires />}
+        {light && <DistantWires />}
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
       </ReactFlow>
     </div>
@@ -209,7 +209,7 @@ export function Canvas() {
 }
 
 function allowDrop(event: React.DragEvent): void {
-  if (event.dataTransfer.types.includes(OP_DRAGGED)) event.preventDefault();
+  if (event.dataTransfer.types.includes(OP_MIME_TYPE)) event.preventDefault();
 }
 
 function miniClass(node: Node): string {
@@ -217,7 +217,7 @@ function miniClass(node: Node): string {
 }
 
 /** Selected and unselected blocks and notes, as React Flow tells them. */
-function takeSelection(changes: NodeChange[]): void {
+function recordSelection(changes: NodeChange[]): void {
   const open = doc();
   const chosen = changes.filter((c) => c.type === "select");
   if (!open || !chosen.length) return;

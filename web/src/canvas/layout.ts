@@ -19,7 +19,7 @@ export interface Size {
 }
 
 /** How large blocks are drawn, where the canvas has drawn them. */
-export const drawn = { sizes: (): ReadonlyMap<string, Size> => new Map() };
+export const rendered = { sizes: (): ReadonlyMap<string, Size> => new Map() };
 
 /** How large a block with its results will be, about; the style sheet has the same numbers. */
 export function sizeOf(record: OpRecord | undefined): Size {
@@ -32,7 +32,7 @@ function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, 
   return sizes.get(block.id) ?? sizeOf(catalog.find(block.op));
 }
 
-function roomOf(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
+function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
   // Results may come later: there is room for them from the start.
   const about = sizeOf(catalog.find(block.op));
   const seen = sizes.get(block.id);
@@ -40,7 +40,7 @@ function roomOf(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>
 }
 
 /** How far below a block's corner a pin is. */
-export function pinPlaces(pins: readonly { name: string }[] | undefined, name: string): number {
+export function pinOffset(pins: readonly { name: string }[] | undefined, name: string): number {
   const k = pins?.findIndex((pin) => pin.name === name) ?? 0;
   return HEAD + ROW * (Math.max(k, 0) + 0.5) - 4;
 }
@@ -50,18 +50,18 @@ export function snap(at: Place): Place {
 }
 
 /** Every block in columns along the wires. */
-export function layOut(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Map<string, Place> {
+export function autoLayout(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Map<string, Place> {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 70, marginx: 20, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   const chosen = page.blocks.filter((block) => !only || only.has(block.id));
-  const sizes = drawn.sizes();
-  for (const block of chosen) graph.setNode(block.id, { ...roomOf(block, catalog, sizes) });
+  const sizes = rendered.sizes();
+  for (const block of chosen) graph.setNode(block.id, { ...reservedSize(block, catalog, sizes) });
   for (const wire of wiresOf(page)) {
     if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
   }
   dagre.layout(graph);
-  const corner = only ? cornerOf(settle(page, page).blocks.filter((block) => only.has(block.id))) : ([0, 0] as Place);
+  const corner = only ? cornerOf(fixPositions(page, page).blocks.filter((block) => only.has(block.id))) : ([0, 0] as Place);
   const places = new Map<string, Place>();
   for (const block of chosen) {
     const node = graph.node(block.id) as { x: number; y: number; width: number; height: number };
@@ -78,7 +78,7 @@ export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre
 
 /** Blocks brought into line, or spread evenly across or down. */
 export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
-  const sizes = drawn.sizes();
+  const sizes = rendered.sizes();
   // As they are seen: edges and gaps that only fit with room for results look wrong.
   const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...(sizes.get(block.id) ?? sizeOf(catalog.find(block.op))) }));
   const left = Math.min(...boxes.map((b) => b.x));
@@ -121,9 +121,9 @@ export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: n
 }
 
 /** A frame with room for all of these blocks. */
-export function frameRound(blocks: Block[], catalog: Catalog, text: string): Note {
+export function frameAround(blocks: Block[], catalog: Catalog, text: string): Note {
   const room = 30;
-  const sizes = drawn.sizes();
+  const sizes = rendered.sizes();
   const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
   const left = Math.min(...boxes.map((b) => b.x)) - room;
   const top = Math.min(...boxes.map((b) => b.y)) - room - 14;
@@ -135,11 +135,11 @@ export function frameRound(blocks: Block[], catalog: Catalog, text: string): Not
 /** A place near the one wanted where no block stands. */
 export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
   const { width, height } = sizeOf(record);
-  const sizes = drawn.sizes();
+  const sizes = rendered.sizes();
   const places = positionsOf(page);
   const boxes = page.blocks.map((block) => {
     const [left, top] = places.get(block.id)!;
-    return { x: left, y: top, ...roomOf(block, catalog, sizes) };
+    return { x: left, y: top, ...reservedSize(block, catalog, sizes) };
   });
   let [x, y] = snap(wanted);
   for (let tries = 0; tries < 500; tries++) {
@@ -175,7 +175,7 @@ export function positionsOf(page: Page): Map<string, Place> {
 }
 
 /** A page whose blocks all have the places they were shown at before: else those without one would move along. */
-export function settle(page: Page, before: Page): Page {
+export function fixPositions(page: Page, before: Page): Page {
   if (page.blocks.every((block) => block.at)) return page;
   const places = positionsOf(before);
   const blocks = page.blocks.map((block) => {
@@ -215,7 +215,7 @@ export interface Inside {
 const NOTE_SIZE: Size = { width: 120, height: 30 }; // until it has been drawn
 
 /** What lies inside the k-th note, with its places; nothing where that is no frame. Sizes are those drawn, by block or number. */
-export function insideFrame(page: Page, k: number, catalog: Catalog, blockSize: (id: string) => Size | undefined, noteSize: (k: number) => Size | undefined): Inside {
+export function frameContents(page: Page, k: number, catalog: Catalog, blockSize: (id: string) => Size | undefined, noteSize: (k: number) => Size | undefined): Inside {
   const frame = notesOf(page)[k];
   if (!frame?.size) return { blocks: [], notes: [] };
   const [left, top] = frame.at ?? [0, 0];

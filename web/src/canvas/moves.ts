@@ -5,25 +5,25 @@ import { doc, get } from "../app/store";
 import { change } from "../page/actions";
 import * as edit from "../page/edit";
 import { notesOf } from "../page/page";
-import { drawn, insideFrame } from "./layout";
+import { frameContents, rendered } from "./layout";
 import { noteId, noteNumber } from "./nodes";
 
 let dragged = false; // by hand, not by arrow keys
 
 /** Changes of places, with those of what lies in the frames among them. The page has the places from before the drag. */
-export function withInside(changes: NodeChange[]): NodeChange[] {
+export function withFrameContents(changes: NodeChange[]): NodeChange[] {
   const open = doc();
   const moved = changes.filter(isMove);
   if (!open || !moved.length) return changes;
   const frames = moved.filter((c) => notesOf(open.page)[noteNumber(c.id) ?? -1]?.size);
   if (!frames.length) return changes;
-  const sizes = drawn.sizes();
+  const sizes = rendered.sizes();
   const seen = new Set(moved.map((c) => c.id));
   const more: NodeChange[] = [];
   for (const c of frames) {
     const k = noteNumber(c.id)!;
     const [x, y] = notesOf(open.page)[k]!.at ?? [0, 0];
-    const inside = insideFrame(open.page, k, get().catalog, (id) => sizes.get(id), (i) => sizes.get(noteId(i)));
+    const inside = frameContents(open.page, k, get().catalog, (id) => sizes.get(id), (i) => sizes.get(noteId(i)));
     for (const [id, at] of [...inside.blocks, ...inside.notes.map(([i, at]) => [noteId(i), at] as const)]) {
       if (seen.has(id)) continue;
       seen.add(id);
@@ -39,7 +39,7 @@ function isMove(c: NodeChange): c is NodePositionChange {
 }
 
 /** Places at the end of a drag, or after an arrow key: a drag is a step of its own, arrow keys in a row are one. */
-export function takePlaces(changes: NodeChange[]): void {
+export function recordMoves(changes: NodeChange[]): void {
   const moves = changes.filter(isMove);
   if (!moves.length) return;
   if (moves.some((c) => c.dragging)) {

@@ -32,14 +32,14 @@ export function endOfHandle(block: string, handle: string): End {
   return { block, pin: end.pin, index: end.index };
 }
 
-export function shownNodes(page: Page, catalog: Catalog, chosen: ReadonlySet<string>, notes: ReadonlySet<number>, before: Node[]): Node[] {
+export function nodesOf(page: Page, catalog: Catalog, chosen: ReadonlySet<string>, notes: ReadonlySet<number>, before: Node[]): Node[] {
   const old = new Map(before.map((node) => [node.id, node]));
   const places = positionsOf(page);
   const blocks = page.blocks.map((block) => {
     const [x, y] = places.get(block.id)!;
     // Until it has been drawn, so that only what is in view is drawn at all.
     const { width: initialWidth, height: initialHeight } = sizeOf(catalog.find(block.op));
-    return keepSame(old.get(block.id), {
+    return reuseNode(old.get(block.id), {
       id: block.id,
       type: "block",
       position: { x, y },
@@ -53,7 +53,7 @@ export function shownNodes(page: Page, catalog: Catalog, chosen: ReadonlySet<str
   const frames = notesOf(page).map((note, k) => {
     const [x, y] = note.at ?? [0, 0];
     const size = note.size ? { width: note.size[0], height: note.size[1] } : {};
-    return keepSame(old.get(noteId(k)), {
+    return reuseNode(old.get(noteId(k)), {
       id: noteId(k),
       type: "note",
       position: { x, y },
@@ -67,7 +67,7 @@ export function shownNodes(page: Page, catalog: Catalog, chosen: ReadonlySet<str
   return [...frames, ...blocks];
 }
 
-function keepSame(old: Node | undefined, made: Node): Node {
+function reuseNode(old: Node | undefined, made: Node): Node {
   if (!old) return made;
   if (old.dragging) made = { ...made, position: old.position }; // it is in a hand; its place is taken when it is let go
   const same =
@@ -85,7 +85,7 @@ function sameData(a: Record<string, unknown>, b: Record<string, unknown>): boole
   return Object.keys(b).every((key) => a[key] === b[key]);
 }
 
-export function shownEdges(page: Page, catalog: Catalog, chosen: ReadonlySet<string>): Edge[] {
+export function edgesOf(page: Page, catalog: Catalog, chosen: ReadonlySet<string>): Edge[] {
   const ops = new Map(page.blocks.map((block) => [block.id, block.op]));
   return wiresOf(page).map((wire) => {
     const id = wireId(wire.to, wire.pin, wire.place);

@@ -2,8 +2,8 @@
 
 import { doc, front, get } from "../app/store";
 import { positionsOf } from "../canvas/layout";
-import { say } from "../messages/messages";
-import { change, chosenBlocks, select, view } from "../page/actions";
+import { notify } from "../messages/messages";
+import { change, select, selectedBlocks, viewport } from "../page/actions";
 import * as edit from "../page/edit";
 import type { Place } from "../page/edit";
 import { addBlocks, addNote } from "../page/edit";
@@ -16,12 +16,12 @@ export function copyText(page: Page, ids: ReadonlySet<string>, notes: ReadonlySe
   const blocks = page.blocks
     .filter((block) => ids.has(block.id))
     .map((block) => {
-      const kept: Record<string, string | string[]> = {};
+      const wires: Record<string, string | string[]> = {};
       for (const pin of Object.keys(block.in ?? {})) {
         const ends = endsAt(block, pin).filter((end) => ids.has(parseEnd(end).block));
-        if (ends.length) kept[pin] = ends.length === 1 ? ends[0]! : ends;
+        if (ends.length) wires[pin] = ends.length === 1 ? ends[0]! : ends;
       }
-      return rewired({ ...block, at: places.get(block.id)! }, kept);
+      return withWires({ ...block, at: places.get(block.id)! }, wires);
     });
   const chosen = notesOf(page).filter((_, k) => notes.has(k));
   const made: Page = { format: "rowgrad-page", version: 1, name: page.name, blocks, ...(chosen.length ? { notes: chosen } : {}) };
@@ -29,14 +29,14 @@ export function copyText(page: Page, ids: ReadonlySet<string>, notes: ReadonlySe
 }
 
 /** A block with these wires and no others; what hid a wire goes with it. */
-function rewired(block: Block, wires: Record<string, string | string[]>): Block {
+function withWires(block: Block, wires: Record<string, string | string[]>): Block {
   const { in: _, hidden, ...rest } = block;
   const still = hidden?.filter((pin) => pin in wires) ?? [];
   return { ...rest, ...(Object.keys(wires).length ? { in: wires } : {}), ...(still.length ? { hidden: still } : {}) };
 }
 
 /** What such a text holds, or null where it is none. A clipboard may hold anything. */
-export function readText(text: string): Page | null {
+export function parsePage(text: string): Page | null {
   try {
     const found = JSON.parse(text) as Page;
     return found?.format === "rowgrad-page" && isWhole(found) ? found : null;
@@ -54,7 +54,7 @@ function isWhole(page: Page): boolean {
 }
 
 /** The page with the pasted blocks, under free names, their upper left corner at a place; and which are new. */
-export function paste(page: Page, pasted: Page, at: Place): { page: Page; ids: Set<string>; notes: Set<number> } {
+export function insertPage(page: Page, pasted: Page, at: Place): { page: Page; ids: Set<string>; notes: Set<number> } {
   const taken = idsOf(page);
   const names = new Map<string, string>();
   for (const block of pasted.blocks) {
@@ -76,7 +76,7 @@ export function paste(page: Page, pasted: Page, at: Place): { page: Page; ids: S
       if (ends.length) wires[pin] = ends.length === 1 ? ends[0]! : ends;
     }
     const [x, y] = places.get(block.id)!;
-    return rewired({ ...block, id: names.get(block.id)!, at: [x + dx, y + dy] }, wires);
+    return withWires({ ...block, id: names.get(block.id)!, at: [x + dx, y + dy] }, wires);
   });
   let next = addBlocks(page, blocks);
   const notes = new Set<number>();
@@ -89,12 +89,12 @@ export function paste(page: Page, pasted: Page, at: Place): { page: Page; ids: S
 }
 
 /** What was copied last in this window, for browsers that do not let a page read the clipboard. */
-export const held = { text: "" };
+export const localClipboard = { text: "" };
 
 export async function copy(): Promise<void> {
   const open = doc()!;
   const text = copyText(open.page, open.blocks, open.notes);
-  held.text = text;
+  localClipboard.text = text;
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -103,16 +103,16 @@ export async function copy(): Promise<void> {
 }
 
 /** Blocks of such a text onto the page: in the middle of what is seen, or at a place, and never exactly over others. */
-export function pasteText(text: string, wanted = view.middle()): boolean {
+export function pasteText(text: string, wanted = viewport.centre()): boolean {
   const open = front();
-  const found = readText(text);
+  const found = parsePage(text);
   if (!open || !found || !FEATURES.copyPaste) return false;
   const taken = new Set(open.page.blocks.map((block) => String(block.at)));
-  let made: ReturnType<typeof paste>;
+  let made: ReturnType<typeof insertPage>;
   let [x, y] = wanted;
   do {
     [x, y] = [x + 20, y + 20];
-    made = paste(open.page, found, [x, y]);
+    made = insertPage(open.page, found, [x, y]);
   } while (made.page.blocks.some((block) => made.ids.has(block.id) && taken.has(String(block.at))));
   const n = found.blocks.length;
   change(`paste ${n === 1 ? found.blocks[0]!.id : n ? `${n} blocks` : "notes"}`, () => made.page);
@@ -123,17 +123,17 @@ export function pasteText(text: string, wanted = view.middle()): boolean {
 export function duplicate(): void {
   const { page, blocks, notes } = doc()!;
   const text = copyText(page, blocks, notes);
-  const chosen = [...chosenBlocks(), ...notesOf(page).filter((_, k) => notes.has(k))].map(({ at }): edit.Place => at ?? [0, 0]);
+  const chosen = [...selectedBlocks(), ...notesOf(page).filter((_, k) => notes.has(k))].map(({ at }): edit.Place => at ?? [0, 0]);
   pasteText(text, [Math.min(...chosen.map(([x]) => x)), Math.min(...chosen.map(([, y]) => y))]);
 }
 
 export function copyParameters(): void {
-  held.text = copyText(doc()!.page, doc()!.blocks, new Set());
-  say("info", `The parameters of ${[...doc()!.blocks][0]} can be pasted onto other blocks.`);
+  localClipboard.text = copyText(doc()!.page, doc()!.blocks, new Set());
+  notify("info", `The parameters of ${[...doc()!.blocks][0]} can be pasted onto other blocks.`);
 }
 
 export function pasteParameters(): void {
-  const from = readText(held.text)?.blocks[0];
+  const from = parsePage(localClipboard.text)?.blocks[0];
   if (!from) return;
   const open = doc()!;
   change(`paste parameters of ${from.id}`, (page) => {

@@ -6,7 +6,7 @@ import { search } from "../palette/catalog";
 import { DialogFrame, closeDialog } from "../ui/DialogFrame";
 import { filterOf } from "../ui/filter";
 import type { Entry } from "../ui/SearchList";
-import { Listing } from "../ui/SearchList";
+import { SearchList } from "../ui/SearchList";
 import { COMMANDS, isReady, pageCommands } from "./commands";
 import { keysText } from "./keyboard";
 
@@ -34,7 +34,7 @@ function take(key: string): void {
 export function CommandMenu() {
   return (
     <DialogFrame title="Search">
-      <Listing label="Blocks and commands" entries={entries} take={take} />
+      <SearchList label="Blocks and commands" entries={entries} take={take} />
     </DialogFrame>
   );
 }

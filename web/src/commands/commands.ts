@@ -3,13 +3,13 @@
 import type { Theme } from "../app/store";
 import { doc, front, get, set } from "../app/store";
 import type { Alignment } from "../canvas/layout";
-import { align, frameRound, layOut } from "../canvas/layout";
-import { copy, copyParameters, duplicate, held, pasteParameters } from "../clipboard/clipboard";
-import { change, chosenBlocks, redo, removeSelected, select, undo, view } from "../page/actions";
+import { align, autoLayout, frameAround } from "../canvas/layout";
+import { copy, copyParameters, duplicate, localClipboard, pasteParameters } from "../clipboard/clipboard";
+import { change, redo, removeSelected, select, selectedBlocks, undo, viewport } from "../page/actions";
 import * as edit from "../page/edit";
 import { blockOf, notesOf } from "../page/page";
-import { flushWhole } from "../project/autosave";
-import { bringBack, close, newPage, open, removePage, removedPages } from "../project/pages";
+import { saveAfterParsing } from "../project/autosave";
+import { close, newPage, open, removePage, removedPages, restorePage } from "../project/pages";
 import { pause, reset, resume, run, snapshot, stop } from "../run/runs";
 
 export interface Command {
@@ -30,15 +30,15 @@ const one = () => front()?.blocks.size === 1;
 const only = () => [...(doc()?.blocks ?? [])][0]!;
 
 /** What the canvas does when asked by a command; it sets these when it is shown. */
-export const canvas = {
+export const canvasView = {
   fit: () => {},
   zoom: (_by: number) => {},
   actual: () => {},
 };
 
-function lineUp(how: Alignment): () => void {
+function alignSelected(how: Alignment): () => void {
   return () => {
-    const blocks = chosenBlocks();
+    const blocks = selectedBlocks();
     change(`align ${how}`, (page) => edit.move(page, align(blocks, get().catalog, how)));
   };
 }
@@ -77,9 +77,9 @@ export const COMMANDS: Command[] = [
     title: "Bring back the page removed last",
     group: "Page",
     ready: () => removedPages.length > 0,
-    run: () => bringBack(removedPages.at(-1)!),
+    run: () => restorePage(removedPages.at(-1)!),
   },
-  { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await flushWhole(doc()!.name)) },
+  { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await saveAfterParsing(doc()!.name)) },
   { id: "export", title: "Export: script, JSON, picture, command", group: "Page", keys: "Ctrl+e", ready: () => FEATURES.export && opened(), run: () => set({ dialog: { kind: "export" } }) },
   { id: "import", title: "Import a page (.json, .svg)", group: "Page", keys: "Ctrl+o", ready: () => FEATURES.import, run: () => { window.dispatchEvent(new CustomEvent("rowgrad:import")); } },
 
@@ -90,7 +90,7 @@ export const COMMANDS: Command[] = [
   { id: "cut", title: "Cut", group: "Edit", keys: "Ctrl+x", ready: () => FEATURES.copyPaste && copyable(), run: async () => { await copy(); removeSelected(); } },
   { id: "duplicate", title: "Duplicate", group: "Edit", keys: "Ctrl+d", ready: () => FEATURES.copyPaste && copyable(), run: duplicate },
   { id: "copy-parameters", title: "Copy the block's parameters", group: "Edit", ready: () => FEATURES.copyPaste && one(), run: copyParameters },
-  { id: "paste-parameters", title: "Paste parameters onto the selected blocks", group: "Edit", ready: () => FEATURES.copyPaste && selected() && held.text !== "", run: pasteParameters },
+  { id: "paste-parameters", title: "Paste parameters onto the selected blocks", group: "Edit", ready: () => FEATURES.copyPaste && selected() && localClipboard.text !== "", run: pasteParameters },
   { id: "delete", title: "Delete", group: "Edit", keys: "Delete", ready: anything, run: removeSelected },
   { id: "delete-back", title: "Delete (Backspace)", group: "Edit", keys: "Backspace", ready: anything, run: removeSelected },
   { id: "select-all", title: "Select all", group: "Edit", keys: "Ctrl+a", ready: () => FEATURES.multiSelect && opened(), run: () => select(doc()!.page.blocks.map((block) => block.id), notesOf(doc()!.page).keys()) },
@@ -101,20 +101,20 @@ export const COMMANDS: Command[] = [
   { id: "frame", title: "Frame the selected blocks", group: "Edit", keys: "f", ready: () => FEATURES.frames && selected(), run: () => addNote(true) },
   { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", ready: () => FEATURES.flip && opened(), run: () => set({ dialog: { kind: "flip" } }) },
 
-  { id: "layout", title: "Automatic layout", group: "Arrange", keys: "Ctrl+Shift+l", ready: () => FEATURES.layout && opened(), run: () => { change("automatic layout", (page) => edit.move(page, layOut(page, get().catalog, several() ? doc()!.blocks : undefined))); setTimeout(canvas.fit, 50); } },
-  { id: "align-left", title: "Align left", group: "Arrange", keys: "Alt+ArrowLeft", ready: () => FEATURES.align && several(), run: lineUp("left") },
-  { id: "align-right", title: "Align right", group: "Arrange", keys: "Alt+ArrowRight", ready: () => FEATURES.align && several(), run: lineUp("right") },
-  { id: "align-top", title: "Align top", group: "Arrange", keys: "Alt+ArrowUp", ready: () => FEATURES.align && several(), run: lineUp("top") },
-  { id: "align-bottom", title: "Align bottom", group: "Arrange", keys: "Alt+ArrowDown", ready: () => FEATURES.align && several(), run: lineUp("bottom") },
-  { id: "align-middle", title: "Align middles", group: "Arrange", ready: () => FEATURES.align && several(), run: lineUp("middle") },
-  { id: "align-centre", title: "Align centres", group: "Arrange", ready: () => FEATURES.align && several(), run: lineUp("centre") },
-  { id: "spread-across", title: "Spread evenly across", group: "Arrange", ready: () => FEATURES.align && several(), run: lineUp("across") },
-  { id: "spread-down", title: "Spread evenly down", group: "Arrange", ready: () => FEATURES.align && several(), run: lineUp("down") },
+  { id: "layout", title: "Automatic layout", group: "Arrange", keys: "Ctrl+Shift+l", ready: () => FEATURES.layout && opened(), run: () => { change("automatic layout", (page) => edit.move(page, autoLayout(page, get().catalog, several() ? doc()!.blocks : undefined))); setTimeout(canvasView.fit, 50); } },
+  { id: "align-left", title: "Align left", group: "Arrange", keys: "Alt+ArrowLeft", ready: () => FEATURES.align && several(), run: alignSelected("left") },
+  { id: "align-right", title: "Align right", group: "Arrange", keys: "Alt+ArrowRight", ready: () => FEATURES.align && several(), run: alignSelected("right") },
+  { id: "align-top", title: "Align top", group: "Arrange", keys: "Alt+ArrowUp", ready: () => FEATURES.align && several(), run: alignSelected("top") },
+  { id: "align-bottom", title: "Align bottom", group: "Arrange", keys: "Alt+ArrowDown", ready: () => FEATURES.align && several(), run: alignSelected("bottom") },
+  { id: "align-middle", title: "Align middles", group: "Arrange", ready: () => FEATURES.align && several(), run: alignSelected("middle") },
+  { id: "align-centre", title: "Align centres", group: "Arrange", ready: () => FEATURES.align && several(), run: alignSelected("centre") },
+  { id: "spread-across", title: "Spread evenly across", group: "Arrange", ready: () => FEATURES.align && several(), run: alignSelected("across") },
+  { id: "spread-down", title: "Spread evenly down", group: "Arrange", ready: () => FEATURES.align && several(), run: alignSelected("down") },
 
-  { id: "fit", title: "Show the whole page", group: "View", keys: "Ctrl+0", ready: () => FEATURES.zoom && opened(), run: () => canvas.fit() },
-  { id: "zoom-in", title: "Zoom in", group: "View", keys: "Ctrl+=", ready: () => FEATURES.zoom && opened(), run: () => canvas.zoom(1.25) },
-  { id: "zoom-out", title: "Zoom out", group: "View", keys: "Ctrl+-", ready: () => FEATURES.zoom && opened(), run: () => canvas.zoom(0.8) },
-  { id: "zoom-actual", title: "Zoom to 100 %", group: "View", keys: "Ctrl+1", ready: () => FEATURES.zoom && opened(), run: () => canvas.actual() },
+  { id: "fit", title: "Show the whole page", group: "View", keys: "Ctrl+0", ready: () => FEATURES.zoom && opened(), run: () => canvasView.fit() },
+  { id: "zoom-in", title: "Zoom in", group: "View", keys: "Ctrl+=", ready: () => FEATURES.zoom && opened(), run: () => canvasView.zoom(1.25) },
+  { id: "zoom-out", title: "Zoom out", group: "View", keys: "Ctrl+-", ready: () => FEATURES.zoom && opened(), run: () => canvasView.zoom(0.8) },
+  { id: "zoom-actual", title: "Zoom to 100 %", group: "View", keys: "Ctrl+1", ready: () => FEATURES.zoom && opened(), run: () => canvasView.actual() },
   { id: "palette", title: "Show or hide the palette", group: "View", keys: "Ctrl+b", ready: () => FEATURES.palette, run: () => set((s) => ({ paletteOpen: !s.paletteOpen })) },
   { id: "find-block", title: "Search the palette", group: "View", keys: "/", ready: () => FEATURES.paletteSearch, run: () => { set({ paletteOpen: true }); setTimeout(() => document.getElementById("palette-search")?.focus(), 0); } },
   { id: "inspector", title: "Show or hide the inspector", group: "View", keys: "Ctrl+i", run: () => set((s) => ({ inspectorOpen: !s.inspectorOpen })) },
@@ -150,7 +150,7 @@ function inInspector(event: string): void {
 function addNote(frame: boolean): void {
   const open = doc()!;
   const k = notesOf(open.page).length;
-  const note = frame ? frameRound(chosenBlocks(), get().catalog, "Frame") : { text: "Note", at: view.middle() };
+  const note = frame ? frameAround(selectedBlocks(), get().catalog, "Frame") : { text: "Note", at: viewport.centre() };
   change(frame ? "add a frame" : "add a note", (page) => edit.addNote(page, note));
   select([], [k]);
   set({ dialog: { kind: "note", k } });

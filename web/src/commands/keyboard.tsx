@@ -1,7 +1,7 @@
 // Keys run commands; while the user types into a field, only a few do. The keys dialog lists them.
 
 import { get, set } from "../app/store";
-import { held, pasteText } from "../clipboard/clipboard";
+import { localClipboard, pasteText } from "../clipboard/clipboard";
 import { DialogFrame } from "../ui/DialogFrame";
 import { COMMANDS, isReady } from "./commands";
 
@@ -65,7 +65,7 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
   const pasted = (raw: Event) => {
     const event = raw as ClipboardEvent;
     if (get().dialog || isField(event.target)) return;
-    const text = event.clipboardData?.getData("text/plain") || held.text;
+    const text = event.clipboardData?.getData("text/plain") || localClipboard.text;
     if (pasteText(text)) event.preventDefault();
   };
   root.addEventListener("keydown", down);

@@ -2,10 +2,10 @@
 
 import { useEffect, useRef, useState } from "react";
 import { useDoc } from "../app/store";
-import { flush } from "../project/autosave";
+import { saveNow } from "../project/autosave";
 import { DialogFrame, closeDialog } from "../ui/DialogFrame";
-import type { Exported, Form } from "./export";
-import { commandLine, download, drawPicture, exported, reason } from "./export";
+import type { ExportedFile, Form } from "./export";
+import { commandLine, download, drawPng, errorText, exportPage } from "./export";
 
 type Kind = Form | "png" | "command";
 
@@ -53,7 +53,7 @@ export function ExportDialog() {
         </div>
         <div role="tabpanel" id="export-panel" aria-labelledby={`export-${kind}`} className="export-panel">
           <p className="quiet">{chosen.text}</p>
-          {kind === "png" ? <PicturePanel /> : kind === "command" ? <CommandPanel /> : <TextPanel key={kind} title={chosen.title} ask={() => exported(kind)} />}
+          {kind === "png" ? <PicturePanel /> : kind === "command" ? <CommandPanel /> : <TextPanel key={kind} title={chosen.title} load={() => exportPage(kind)} />}
         </div>
       </div>
     </DialogFrame>
@@ -73,31 +73,31 @@ function CommandPanel() {
           <option value="rate">the steps, at the rate chosen above</option>
         </select>
       </label>
-      <TextPanel key={mode} title="Command" ask={async () => ((await flush(open.name)) ? commandLine(mode) : Promise.reject(new Error("the page could not be saved, and the command would run the old one")))} />
+      <TextPanel key={mode} title="Command" load={async () => ((await saveNow(open.name)) ? commandLine(mode) : Promise.reject(new Error("the page could not be saved, and the command would run the old one")))} />
     </>
   );
 }
 
-function TextPanel({ title, ask }: { title: string; ask: () => Promise<Exported> }) {
-  const [made, setMade] = useState<Exported | null>(null);
+function TextPanel({ title, load }: { title: string; load: () => Promise<ExportedFile> }) {
+  const [made, setMade] = useState<ExportedFile | null>(null);
   const [fault, setFault] = useState<string | null>(null);
-  const [told, setTold] = useState("");
+  const [status, setStatus] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
     let there = true;
-    ask().then((found) => there && setMade(found), (error: unknown) => there && setFault(reason(error)));
+    load().then((found) => there && setMade(found), (error: unknown) => there && setFault(errorText(error)));
     return () => {
       there = false;
     };
-    // Asked once: what is exported does not change while the dialog is open.
+    // RequestState once: what is exported does not change while the dialog is open.
   }, []);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(made!.text);
-      setTold("Copied.");
+      setStatus("Copied.");
     } catch {
       box.current!.select();
-      setTold("The browser does not let this page copy. The text is selected: press Ctrl+C.");
+      setStatus("The browser does not let this page copy. The text is selected: press Ctrl+C.");
     }
   };
   if (fault) return <p className="fault" role="alert">{fault}</p>;
@@ -105,7 +105,7 @@ function TextPanel({ title, ask }: { title: string; ask: () => Promise<Exported>
     <>
       <textarea ref={box} readOnly spellCheck={false} wrap="off" aria-label={`${title} of the page`} className="export-text" value={made?.text ?? ""} placeholder={made ? "" : "…"} />
       <div className="dialog-foot">
-        <span role="status" className="foot-left quiet">{told || made?.name}</span>
+        <span role="status" className="foot-left quiet">{status || made?.name}</span>
         <button disabled={!made} onClick={() => void copy()}>Copy</button>
         <button className="primary" disabled={!made} onClick={() => download(made!.name, made!.text)}>Download</button>
         <button onClick={closeDialog}>Close</button>
@@ -122,7 +122,7 @@ export function PicturePanel() {
   const [fault, setFault] = useState<string | null>(null);
   useEffect(() => {
     let there = true;
-    exported("svg").then((found) => there && setSvg(found), (error: unknown) => there && setFault(reason(error)));
+    exportPage("svg").then((found) => there && setSvg(found), (error: unknown) => there && setFault(errorText(error)));
     return () => {
       there = false;
     };
@@ -132,13 +132,13 @@ export function PicturePanel() {
     let there = true;
     let address = "";
     const colour = ground === "white" ? "#ffffff" : getComputedStyle(box.current!).backgroundColor;
-    drawPicture(svg.text, colour).then(
+    drawPng(svg.text, colour).then(
       (blob) => {
         if (!there) return;
         address = URL.createObjectURL(blob);
         setPicture({ blob, address });
       },
-      (error: unknown) => there && setFault(reason(error)),
+      (error: unknown) => there && setFault(errorText(error)),
     );
     return () => {
       there = false;

@@ -2,11 +2,11 @@
 
 import { doc, get, server } from "../app/store";
 import { pinPath } from "../page/page";
-import { Refusal, messageOf } from "../transport/protocol";
+import { RequestError, messageOf } from "../transport/protocol";
 
 export type Form = "python" | "json" | "svg" | "dot";
 
-export interface Exported {
+export interface ExportedFile {
   name: string; // of the file
   text: string;
 }
@@ -15,21 +15,21 @@ const TYPES: Record<string, string> = { py: "text/x-python", json: "application/
 const SCALE = 2;
 const MOST = 16384; // pixels a side that browsers draw
 
-export async function exported(form: Form): Promise<Exported> {
-  return server().ask<Exported>("export", { page: { ...doc()!.page, name: doc()!.name }, as: form });
+export async function exportPage(form: Form): Promise<ExportedFile> {
+  return server().request<ExportedFile>("export", { page: { ...doc()!.page, name: doc()!.name }, as: form });
 }
 
 /** The line that runs the page in a shell, the way the bar above would. */
-export async function commandLine(mode: "once" | "steps" | "rate"): Promise<Exported> {
+export async function commandLine(mode: "once" | "steps" | "rate"): Promise<ExportedFile> {
   const { steps, rate, engine } = get().runMode;
   const how = mode === "once" ? {} : { steps, ...(mode === "rate" ? { rate } : {}) };
-  const { text } = await server().ask<{ text: string }>("command", { name: doc()!.name, mode, engine, ...how });
+  const { text } = await server().request<{ text: string }>("command", { name: doc()!.name, mode, engine, ...how });
   return { name: `${doc()!.name}.sh`, text };
 }
 
-export function reason(error: unknown): string {
+export function errorText(error: unknown): string {
   const message = messageOf(error);
-  return error instanceof Refusal && error.fault.block ? `${pinPath(error.fault.block, error.fault.pin)}: ${message}` : message;
+  return error instanceof RequestError && error.fault.block ? `${pinPath(error.fault.block, error.fault.pin)}: ${message}` : message;
 }
 
 export function download(name: string, content: Blob | string): void {
@@ -43,7 +43,7 @@ export function download(name: string, content: Blob | string): void {
 }
 
 /** An SVG as a picture of twice its size, on a ground of this colour. */
-export async function drawPicture(svg: string, ground: string): Promise<Blob> {
+export async function drawPng(svg: string, ground: string): Promise<Blob> {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   try {
     const image = new Image();

@@ -3,43 +3,43 @@
 import { useReactFlow } from "@xyflow/react";
 import { useMemo, useState } from "react";
 import { doc, server } from "../app/store";
-import { say } from "../messages/messages";
+import { notify } from "../messages/messages";
 import { change, select } from "../page/actions";
 import * as edit from "../page/edit";
 import { parseEnd } from "../page/page";
 import type { Block } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
-import { DialogFrame, Gone, closeDialog } from "../ui/DialogFrame";
-import type { FlipPin } from "./pins";
+import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
+import type { GradientPin } from "./pins";
 import { guess, pinsOf, upstream } from "./pins";
 
-export function FlipDialog() {
+export function GradientDialog() {
   const open = doc();
   const flow = useReactFlow();
   const pins = useMemo(() => (open ? pinsOf(open.page, open.checked) : []), []); // eslint-disable-line
   const first = useMemo(() => (open ? guess(open.page, pins, open.blocks) : { outputs: [], inputs: [] }), []); // eslint-disable-line
   const [outputs, setOutputs] = useState<ReadonlySet<string>>(new Set(first.outputs));
   const [inputs, setInputs] = useState<ReadonlySet<string>>(new Set(first.inputs));
-  const [refused, setRefused] = useState<string | null>(null);
+  const [failure, setFailure] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
-  if (!open || !FEATURES.flip) return <Gone />;
+  if (!open || !FEATURES.flip) return <CloseDialog />;
   const before = upstream(open.page, [...outputs].map((end) => parseEnd(end).block));
   const sources = outputs.size ? pins.filter((pin) => before.has(pin.block) || inputs.has(pin.end)) : pins;
   const flip = async () => {
     setBusy(true);
-    setRefused(null);
+    setFailure(null);
     try {
-      const given = { page: open.page, outputs: [...outputs], inputs: [...inputs] };
-      const { blocks, gradients } = await server().ask<{ blocks: Block[]; gradients: string[] }>("gradients", given);
-      change(`flip ${given.outputs.join(", ")} to gradient`, (page) => edit.addBlocks(page, blocks));
+      const args = { page: open.page, outputs: [...outputs], inputs: [...inputs] };
+      const { blocks, gradients } = await server().request<{ blocks: Block[]; gradients: string[] }>("gradients", args);
+      change(`flip ${args.outputs.join(", ")} to gradient`, (page) => edit.addBlocks(page, blocks));
       const ids = blocks.map((block) => block.id);
       select(ids);
       closeDialog();
-      say("info", `${ids.length} blocks compute the gradients: ${gradients.join(", ")}.`);
+      notify("info", `${ids.length} blocks compute the gradients: ${gradients.join(", ")}.`);
       // Once the canvas has drawn them.
       setTimeout(() => void flow.fitView({ nodes: ids.map((id) => ({ id })), padding: 0.2, maxZoom: 1, duration: 200 }), 80);
     } catch (error) {
-      setRefused(messageOf(error));
+      setFailure(messageOf(error));
     } finally {
       setBusy(false);
     }
@@ -51,7 +51,7 @@ export function FlipDialog() {
         <PinList title="Gradient of these outputs" pins={pins} chosen={outputs} change={setOutputs} />
         <PinList title="By these inputs" pins={sources} chosen={inputs} change={setInputs} />
       </div>
-      {refused && <p className="fault" role="alert">{refused}</p>}
+      {failure && <p className="fault" role="alert">{failure}</p>}
       <footer className="dialog-foot">
         <button onClick={closeDialog}>Cancel</button>
         <button className="primary" disabled={busy || !outputs.size || !inputs.size} onClick={() => void flip()}>Add the gradient blocks</button>
@@ -60,7 +60,7 @@ export function FlipDialog() {
   );
 }
 
-function PinList({ title, pins, chosen, change: set }: { title: string; pins: FlipPin[]; chosen: ReadonlySet<string>; change: (ends: ReadonlySet<string>) => void }) {
+function PinList({ title, pins, chosen, change: set }: { title: string; pins: GradientPin[]; chosen: ReadonlySet<string>; change: (ends: ReadonlySet<string>) => void }) {
   const [typed, setTyped] = useState("");
   const shown = pins.filter((pin) => `${pin.end} ${pin.info.text}`.toLowerCase().includes(typed.toLowerCase()));
   // What is chosen stands above, so that nobody has to search for it.

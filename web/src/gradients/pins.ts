@@ -3,18 +3,18 @@
 import { endText, wiresOf } from "../page/page";
 import type { Checked, Info, Page } from "../transport/protocol";
 
-export interface FlipPin {
+export interface GradientPin {
   end: string; // block.pin, with its number in a list
   block: string;
   info: Info;
 }
 
 /** Every output pin of the page that holds an array. */
-export function pinsOf(page: Page, checked: Checked): FlipPin[] {
+export function pinsOf(page: Page, checked: Checked): GradientPin[] {
   return page.blocks.flatMap(({ id }) =>
-    Object.entries(checked.blocks[id]?.outputs ?? {}).flatMap(([pin, told]) => {
-      const many = Array.isArray(told);
-      return (many ? told : [told]).map((info, k) => ({ end: endText({ block: id, pin, index: many ? k : null }), block: id, info })).filter(({ info }) => info.kind === "tensor");
+    Object.entries(checked.blocks[id]?.outputs ?? {}).flatMap(([pin, found]) => {
+      const many = Array.isArray(found);
+      return (many ? found : [found]).map((info, k) => ({ end: endText({ block: id, pin, index: many ? k : null }), block: id, info })).filter(({ info }) => info.kind === "tensor");
     }),
   );
 }
@@ -38,7 +38,7 @@ export function upstream(page: Page, blocks: Iterable<string>): Set<string> {
 }
 
 /** Of the selected blocks, those before another selected one are differentiated by; the others are differentiated. */
-export function guess(page: Page, pins: readonly FlipPin[], selected: ReadonlySet<string>): { outputs: string[]; inputs: string[] } {
+export function guess(page: Page, pins: readonly GradientPin[], selected: ReadonlySet<string>): { outputs: string[]; inputs: string[] } {
   const first = (id: string) => {
     const own = pins.filter((pin) => pin.block === id);
     return own.find(({ info }) => /float|complex/.test(info.dtype ?? ""))?.end ?? own[0]?.end;

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "react";
 import { useStudio } from "../app/store";
 import type { Cells } from "../transport/protocol";
-import { useAsked, useSlowly } from "../ui/useRequest";
+import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
 import type { Scale, View } from "./heat";
 import type { Heat } from "./HeatMapPanel";
@@ -13,14 +13,14 @@ interface Props {
   heat: Heat;
   scale: Scale;
   label: string;
-  given: Record<string, unknown>;
+  args: Record<string, unknown>;
   cell: [number, number] | null;
   choose: (cell: [number, number] | null) => void;
   tick: unknown;
-  tell: (words: string) => void;
+  report: (status: string) => void;
 }
 
-export function MapCanvas({ heat, scale, label, given, cell, choose, tick, tell }: Props) {
+export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, report }: Props) {
   const [box, room] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);
@@ -34,12 +34,12 @@ export function MapCanvas({ heat, scale, label, given, cell, choose, tick, tell 
   }, [heat, scale, size[0], size[1], shown?.[0], shown?.[1], theme]); // eslint-disable-line
   const place = shown && ([shown[0] * down, shown[1] * across] as const);
   // The exact text comes from the server; pointing at many cells in a row asks for the last of them.
-  const slow = useSlowly(place ? `${place[0]} ${place[1]}` : "", label, 60);
+  const slow = useThrottled(place ? `${place[0]} ${place[1]}` : "", label, 60);
   const [row, column] = slow ? slow.split(" ").map(Number) : [0, 0];
-  const exact = useAsked<Cells>(slow ? "window" : null, { ...given, rows: [row, row! + 1], columns: [column, column! + 1] }, tick).found;
+  const exact = useRequest<Cells>(slow ? "window" : null, { ...args, rows: [row, row! + 1], columns: [column, column! + 1] }, tick).found;
   const isExact = exact && place && exact.rows[0] === place[0] && exact.columns[0] === place[1];
-  const words = place ? `row ${place[0]}, column ${place[1]}: ${isExact ? exact.cells[0]?.[0] : "…"}` : "Point at a cell, or use the arrow keys.";
-  useEffect(() => tell(words), [words, tell]);
+  const status = place ? `row ${place[0]}, column ${place[1]}: ${isExact ? exact.cells[0]?.[0] : "…"}` : "Point at a cell, or use the arrow keys.";
+  useEffect(() => report(status), [status, report]);
   const point = (event: React.MouseEvent) => {
     const at = canvas.current!.getBoundingClientRect();
     const next: [number, number] = [Math.floor((event.clientY - at.top) / size[1]), Math.floor((event.clientX - at.left) / size[0])];
@@ -72,20 +72,20 @@ export function MapCanvas({ heat, scale, label, given, cell, choose, tick, tell 
 const STEP = Math.PI / 24;
 const FLAT = 0.05;
 
-export function SurfaceCanvas({ heat, scale, label, tell }: { heat: Heat; scale: Scale; label: string; tell: (words: string) => void }) {
+export function SurfaceCanvas({ heat, scale, label, report }: { heat: Heat; scale: Scale; label: string; report: (status: string) => void }) {
   const [box, room] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);
   const [view, setView] = useState<View>({ turn: Math.PI / 6, tilt: Math.PI / 5.5 });
-  const held = useRef<[number, number] | null>(null);
+  const dragStart = useRef<[number, number] | null>(null);
   const turn = (by: number, up: number) => setView(({ turn, tilt }) => ({ turn: turn + by, tilt: Math.min(Math.PI / 2, Math.max(FLAT, tilt + up)) }));
   const [width, height] = [Math.max(50, room.width - 4), Math.max(50, room.height - 2)];
   useEffect(() => {
     if (canvas.current && room.width) paintSurface(canvas.current, heat.cells, scale, [heat.low ?? 0, heat.high ?? 0], view, width, height, paletteOf(canvas.current));
   }, [heat, scale, view, width, height, theme, room.width]);
   const small = heat.cells.length < 2 || (heat.cells[0]?.length ?? 0) < 2;
-  const words = small ? "A surface needs at least two rows and two columns." : "Drag or arrow keys turn it.";
-  useEffect(() => tell(words), [words, tell]);
+  const status = small ? "A surface needs at least two rows and two columns." : "Drag or arrow keys turn it.";
+  useEffect(() => report(status), [status, report]);
   return (
     <div className="map-box" ref={box}>
       <canvas
@@ -98,15 +98,15 @@ export function SurfaceCanvas({ heat, scale, label, tell }: { heat: Heat; scale:
         data-tilt={view.tilt.toFixed(3)}
         style={{ width, height }}
         onPointerDown={(event) => {
-          held.current = [event.clientX, event.clientY];
+          dragStart.current = [event.clientX, event.clientY];
           event.currentTarget.setPointerCapture(event.pointerId);
         }}
         onPointerMove={(event) => {
-          if (!held.current) return;
-          turn((event.clientX - held.current[0]) / 120, (event.clientY - held.current[1]) / 160);
-          held.current = [event.clientX, event.clientY];
+          if (!dragStart.current) return;
+          turn((event.clientX - dragStart.current[0]) / 120, (event.clientY - dragStart.current[1]) / 160);
+          dragStart.current = [event.clientX, event.clientY];
         }}
-        onPointerUp={() => (held.current = null)}
+        onPointerUp={() => (dragStart.current = null)}
         onKeyDown={(event) => {
           const by = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, STEP], ArrowDown: [0, -STEP] }[event.key];
           if (!by || event.altKey) return;

@@ -3,75 +3,75 @@
 import { useMemo, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
-import type { Seen } from "../results/results";
-import { inFront, lookGiven, resultsOf, sizesOf } from "../results/results";
+import type { ResultItem } from "../results/results";
+import { listResults, resultArgs, shownResult, sizesOf } from "../results/results";
 import { ResultSelect } from "../results/ResultSelect";
-import { whyStale } from "../results/stale";
+import { staleReason } from "../results/stale";
 import type { HeatMap } from "../transport/protocol";
 import { shortNumber } from "../trend/points";
 import { LeadingIndices, useLeadingIndices } from "../ui/LeadingIndices";
-import { tickOf, useAsked, useSlowDoc } from "../ui/useRequest";
+import { tickOf, useRequest, useThrottledDoc } from "../ui/useRequest";
 import type { Scale } from "./heat";
 import { cssColour, scaleOf } from "./heat";
-import { MapCanvas, SurfaceCanvas } from "./HeatMapCanvas";
+import { HeatMapCanvas, SurfaceCanvas } from "./HeatMapCanvas";
 
 export type Heat = HeatMap & { step?: [number, number] };
 const MOST = 256;
 const MOST_SURFACE = 64;
 
-export function MapPanel() {
-  const open = useSlowDoc();
-  const look = useStudio((state) => state.look);
+export function HeatMapPanel() {
+  const open = useThrottledDoc();
+  const requested = useStudio((state) => state.shown);
   const [surface, setSurface] = useState(false);
-  const seen = useMemo(() => resultsOf(open?.run ?? null).filter((one) => one.result.info.dtype !== "string"), [open?.run]);
+  const results = useMemo(() => listResults(open?.run ?? null).filter((one) => one.result.info.dtype !== "string"), [open?.run]);
   if (!open) return null;
-  const first = inFront(seen, open, look);
+  const first = shownResult(results, open, requested);
   // Where nobody chose, a matrix says more than the one number that a session fetches.
-  const chosen = first && (look?.block === first.block || open.blocks.has(first.block) || isMatrix(first));
-  const front = chosen ? first : (seen.find(isMatrix) ?? first);
+  const chosen = first && (requested?.block === first.block || open.blocks.has(first.block) || isMatrix(first));
+  const front = chosen ? first : (results.find(isMatrix) ?? first);
   if (!front) return <p className="quiet">No numbers to paint yet. Run the page, and they are shown here.</p>;
-  return <MapSheet key={`${open.name} ${front.key}`} open={open} seen={seen} front={front} surface={surface} setSurface={setSurface} />;
+  return <MapSheet key={`${open.name} ${front.key}`} open={open} results={results} front={front} surface={surface} setSurface={setSurface} />;
 }
 
-function isMatrix(one: Seen): boolean {
+function isMatrix(one: ResultItem): boolean {
   return (one.result.info.shape ?? []).filter((size) => (size ?? 0) > 1).length >= 2;
 }
 
 interface Props {
   open: Doc;
-  seen: Seen[];
-  front: Seen;
+  results: ResultItem[];
+  front: ResultItem;
   surface: boolean;
   setSurface: (on: boolean) => void;
 }
 
-function MapSheet({ open, seen, front, surface, setSurface }: Props) {
+function MapSheet({ open, results, front, surface, setSurface }: Props) {
   const [cell, setCell] = useState<[number, number] | null>(null);
-  const [words, setWords] = useState("");
+  const [status, setStatus] = useState("");
   const shape = sizesOf(front.result.info);
   const [at, setAt] = useLeadingIndices(`${open.name} ${front.key}`, shape);
-  const given = { name: open.name, ...lookGiven(front), at, most: surface ? MOST_SURFACE : MOST };
-  const { found, refused } = useAsked<Heat>("map", given, tickOf(open));
+  const args = { name: open.name, ...resultArgs(front), at, most: surface ? MOST_SURFACE : MOST };
+  const { found, failure } = useRequest<Heat>("map", args, tickOf(open));
   const scale = useMemo(() => scaleOf(found?.low ?? null, found?.high ?? null), [found?.low, found?.high]);
-  const stale = whyStale(open, front.block, front.pin);
+  const stale = staleReason(open, front.block, front.pin);
   const thin = found?.step && (found.step[0] > 1 || found.step[1] > 1);
   return (
     <div className="map-panel">
       <div className="look-bar" role="toolbar" aria-label="Heat map">
-        <ResultSelect label="Result" seen={seen} value={front.key} change={({ block, pin, entry }) => set({ look: { block, pin, entry } })} />
+        <ResultSelect label="Result" results={results} value={front.key} change={({ block, pin, entry }) => set({ shown: { block, pin, entry } })} />
         <LeadingIndices shape={shape} at={at} change={setAt} />
         <button aria-pressed={surface} onClick={() => setSurface(!surface)}>Surface</button>
         {found && <span className="quiet">{found.rows} × {found.columns}{thin ? `, one of every ${found.step![0]} × ${found.step![1]} cells is shown` : ""}</span>}
         {stale && <span className="stale-words">{stale}</span>}
-        <span className="map-words" role="status">{words}</span>
+        <span className="map-words" role="status">{status}</span>
       </div>
-      {refused && <p className="fault" role="alert">{refused}</p>}
+      {failure && <p className="fault" role="alert">{failure}</p>}
       {found && found.rows > 0 && found.columns > 0 && (
         <div className="map-main">
           {surface ? (
-            <SurfaceCanvas heat={found} scale={scale} label={front.key} tell={setWords} />
+            <SurfaceCanvas heat={found} scale={scale} label={front.key} report={setStatus} />
           ) : (
-            <MapCanvas heat={found} scale={scale} label={front.key} given={{ name: open.name, ...lookGiven(front), at }} cell={cell} choose={setCell} tick={tickOf(open)} tell={setWords} />
+            <HeatMapCanvas heat={found} scale={scale} label={front.key} args={{ name: open.name, ...resultArgs(front), at }} cell={cell} choose={setCell} tick={tickOf(open)} report={setStatus} />
           )}
           <ScaleBar scale={scale} heat={found} />
         </div>

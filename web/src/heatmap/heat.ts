@@ -77,9 +77,9 @@ export function surfaceOf(cells: readonly (readonly (number | null)[])[], low: n
   const rows = cells.length;
   const columns = cells[0]?.length ?? 0;
   const made: { quad: Quad; depth: number }[] = [];
-  const look = lookFrom(view);
+  const project = projectionFrom(view);
   const place = (row: number, column: number, value: number) =>
-    look(column / Math.max(columns - 1, 1) - 0.5, row / Math.max(rows - 1, 1) - 0.5, high > low ? (value - low) / (high - low) - 0.5 : 0);
+    project(column / Math.max(columns - 1, 1) - 0.5, row / Math.max(rows - 1, 1) - 0.5, high > low ? (value - low) / (high - low) - 0.5 : 0);
   for (let row = 0; row + 1 < rows; row++) {
     for (let column = 0; column + 1 < columns; column++) {
       const around: [number, number][] = [[row, column], [row, column + 1], [row + 1, column + 1], [row + 1, column]]; // prettier-ignore
@@ -95,7 +95,7 @@ export function surfaceOf(cells: readonly (readonly (number | null)[])[], low: n
 }
 
 /** A point of the box on the screen (y down), and how far away it is. */
-export function lookFrom({ turn, tilt }: View): (x: number, y: number, z: number) => { at: [number, number]; depth: number } {
+export function projectionFrom({ turn, tilt }: View): (x: number, y: number, z: number) => { at: [number, number]; depth: number } {
   const [ct, st, cv, sv] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
   return (x, y, z) => {
     const across = x * ct - y * st;

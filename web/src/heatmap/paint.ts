@@ -1,7 +1,7 @@
 // Painting heat maps and surfaces on a canvas element.
 
 import type { Scale, View } from "./heat";
-import { NO_NUMBER, cssColour, lookFrom, surfaceOf } from "./heat";
+import { NO_NUMBER, cssColour, projectionFrom, surfaceOf } from "./heat";
 
 export interface Palette {
   text: string;
@@ -94,8 +94,8 @@ export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: S
   const high = height / 1.45;
   const wide = Math.min(width / 1.9, 2 * high);
   const point = ([x, y]: readonly [number, number]): [number, number] => [width / 2 + x * wide, height / 2 + y * Math.min(high, wide)];
-  const look = lookFrom(view);
-  const ground = [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]].map(([x, y]) => point(look(x!, y!, -0.5).at)); // prettier-ignore
+  const project = projectionFrom(view);
+  const ground = [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]].map(([x, y]) => point(project(x!, y!, -0.5).at)); // prettier-ignore
   polygon(context, ground);
   context.strokeStyle = palette.line;
   context.stroke();
@@ -118,7 +118,7 @@ export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: S
   context.lineWidth = 4;
   context.lineJoin = "round";
   const name = (text: string, x: number, y: number) => {
-    const at = point(look(x, y, -0.5).at);
+    const at = point(project(x, y, -0.5).at);
     context.strokeText(text, ...at); // a halo: the surface may be behind it
     context.fillText(text, ...at);
   };

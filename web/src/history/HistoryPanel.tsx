@@ -1,7 +1,7 @@
 // The steps of the page's history; a click goes to any of them.
 
 import { useDoc } from "../app/store";
-import { travelTo } from "../page/actions";
+import { goToStep } from "../page/actions";
 
 export function HistoryPanel() {
   const history = useDoc()?.history;
@@ -13,7 +13,7 @@ export function HistoryPanel() {
         const k = last - i;
         return (
           <li key={k} className={k > history.now ? "undone" : ""}>
-            <button className={k === history.now ? "now" : ""} aria-current={k === history.now ? "step" : undefined} onClick={() => travelTo(k)}>
+            <button className={k === history.now ? "now" : ""} aria-current={k === history.now ? "step" : undefined} onClick={() => goToStep(k)}>
               {step.label}
             </button>
           </li>

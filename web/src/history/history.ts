@@ -45,24 +45,24 @@ interface Change {
   name?: string;
 }
 
-export interface Kept {
+export interface SerializedHistory {
   now: number;
   label: string;
   first: Page;
   changes: Change[];
 }
 
-export function keep(history: History, most = 60): Kept {
+export function serialize(history: History, most = 60): SerializedHistory {
   const from = Math.max(0, Math.min(history.now, history.steps.length - most));
   const steps = history.steps.slice(from);
   const changes = steps.slice(1).map((step, k) => difference(steps[k]!.page, step.page, step.label));
   return { now: history.now - from, label: steps[0]!.label, first: steps[0]!.page, changes };
 }
 
-export function unkeep(kept: Kept): History {
-  const steps: Step[] = [{ label: kept.label, page: kept.first }];
-  for (const change of kept.changes) steps.push({ label: change.label, page: apply(steps.at(-1)!.page, change) });
-  return { steps, now: Math.min(kept.now, steps.length - 1) };
+export function deserialize(saved: SerializedHistory): History {
+  const steps: Step[] = [{ label: saved.label, page: saved.first }];
+  for (const change of saved.changes) steps.push({ label: change.label, page: apply(steps.at(-1)!.page, change) });
+  return { steps, now: Math.min(saved.now, steps.length - 1) };
 }
 
 function difference(before: Page, after: Page, label: string): Change {

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "react";
 import type { Page } from "../transport/protocol";
 import { DialogFrame } from "../ui/DialogFrame";
-import { TAKEN, importFiles, isTaken, next, openImported, pagesWith } from "./import";
+import { EXTENSIONS, importFiles, isImportable, openImported, pagesOf, showNext } from "./import";
 
 interface Line {
   level: string;
@@ -15,7 +15,7 @@ const LEVELS = ["error", "warning", "note"];
 
 export function ImportDialog({ name, report, page }: { name: string; report: Line[]; page: Page }) {
   const [busy, setBusy] = useState(false);
-  const pages = pagesWith(page);
+  const pages = pagesOf(page);
   const blocks = pages.reduce((sum, one) => sum + one.blocks.length, 0);
   const sorted = [...report].sort((a, b) => rank(a) - rank(b));
   const count = (level: string) => report.filter((line) => line.level === level).length;
@@ -23,10 +23,10 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
   const open = async () => {
     setBusy(true);
     await openImported(page);
-    next();
+    showNext();
   };
   return (
-    <DialogFrame key={name} title={`Import ${name}`} wide={report.length > 0} onClose={next}>
+    <DialogFrame key={name} title={`Import ${name}`} wide={report.length > 0} onClose={showNext}>
       <p>
         {pages.length > 1 ? `${pages.length} pages` : `The page ${page.name}`} with {said(blocks, "block")}. {faults ? `The file has ${faults}.` : "It has no errors."}
       </p>
@@ -43,7 +43,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
         </div>
       )}
       <div className="dialog-foot">
-        <button onClick={next}>Leave it</button>
+        <button onClick={showNext}>Leave it</button>
         <button className="primary" data-first disabled={busy} onClick={() => void open()}>{pages.length > 1 ? `Open ${pages.length} pages` : "Open"}</button>
       </div>
     </DialogFrame>
@@ -81,20 +81,20 @@ export function ImportDrop() {
       if (!isFiles(event)) return;
       const files = [...event.dataTransfer!.files];
       // What the drawing has taken for itself, as arrays that were dropped on it, is not ours.
-      const ours = event.defaultPrevented ? files.filter((file) => isTaken(file.name)) : files;
+      const ours = event.defaultPrevented ? files.filter((file) => isImportable(file.name)) : files;
       event.preventDefault();
       void importFiles(ours);
     };
-    const asked = () => field.current?.click();
+    const openFiles = () => field.current?.click();
     window.addEventListener("dragover", dragged);
     window.addEventListener("dragleave", left);
     window.addEventListener("drop", dropped);
-    window.addEventListener("rowgrad:import", asked);
+    window.addEventListener("rowgrad:import", openFiles);
     return () => {
       window.removeEventListener("dragover", dragged);
       window.removeEventListener("dragleave", left);
       window.removeEventListener("drop", dropped);
-      window.removeEventListener("rowgrad:import", asked);
+      window.removeEventListener("rowgrad:import", openFiles);
     };
   }, []);
   if (!FEATURES.import) return null;
@@ -105,7 +105,7 @@ export function ImportDrop() {
         type="file"
         hidden
         multiple
-        accept={TAKEN.join(",")}
+        accept={EXTENSIONS.join(",")}
         aria-label="Files to import"
         onChange={(event) => {
           const files = [...(event.target.files ?? [])];

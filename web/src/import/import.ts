@@ -1,25 +1,25 @@
 // Imports: the server reads each file, and its report is shown before a page is created.
 
 import { get, server, set } from "../app/store";
-import { attempt, say } from "../messages/messages";
+import { attempt, notify } from "../messages/messages";
 import { newPage } from "../project/pages";
 import type { ImportReport, Page } from "../transport/protocol";
 
-export const TAKEN = [".json", ".svg", ".dat"];
+export const EXTENSIONS = [".json", ".svg", ".dat"];
 
 type Answer = Omit<ImportReport, "page"> & { page: Page | null; pages: Page[] };
 type Ready = { name: string; report: ImportReport["report"]; page: Page };
 
 /** All pages of the file whose first page this is. */
-const whole = new WeakMap<Page, Page[]>();
+const pagesByFirst = new WeakMap<Page, Page[]>();
 const waiting: Ready[] = [];
 
-export function pagesWith(page: Page): Page[] {
-  return whole.get(page) ?? [page];
+export function pagesOf(page: Page): Page[] {
+  return pagesByFirst.get(page) ?? [page];
 }
 
-export function isTaken(name: string): boolean {
-  return TAKEN.some((ending) => name.toLowerCase().endsWith(ending));
+export function isImportable(name: string): boolean {
+  return EXTENSIONS.some((ending) => name.toLowerCase().endsWith(ending));
 }
 
 /** Read files; data go before the drawings that need them. */
@@ -28,32 +28,32 @@ export async function importFiles(files: File[]): Promise<void> {
   const isData = (file: File) => file.name.toLowerCase().endsWith(".dat");
   const sorted = [...files].sort((a, b) => Number(isData(b)) - Number(isData(a)));
   for (const file of sorted) {
-    if (!isTaken(file.name)) say("warning", `${file.name} is no page: ${TAKEN.join(", ")} can be imported.`);
-    else if (!file.size) say("warning", `${file.name} is empty.`);
-    else take(file.name, await attempt(() => server().send<Answer>("import", { name: file.name }, file)));
+    if (!isImportable(file.name)) notify("warning", `${file.name} is no page: ${EXTENSIONS.join(", ")} can be imported.`);
+    else if (!file.size) notify("warning", `${file.name} is empty.`);
+    else enqueue(file.name, await attempt(() => server().send<Answer>("import", { name: file.name }, file)));
   }
   const drawings = sorted.filter((file) => !isData(file));
-  if (files.length && !drawings.length) say("info", "The data are kept. Now drop the drawing of the same name.");
+  if (files.length && !drawings.length) notify("info", "The data are kept. Now drop the drawing of the same name.");
 }
 
 /** The pages of a project's file that lies in the folder already. */
 export async function importStored(name: string): Promise<void> {
-  if (FEATURES.import) take(name, await attempt(() => server().send<Answer>("import", { name: `${name}.json` }, new Blob())));
+  if (FEATURES.import) enqueue(name, await attempt(() => server().send<Answer>("import", { name: `${name}.json` }, new Blob())));
 }
 
-function take(name: string, answer: Answer | null): void {
+function enqueue(name: string, answer: Answer | null): void {
   if (!answer?.page) return;
-  whole.set(answer.page, answer.pages);
+  pagesByFirst.set(answer.page, answer.pages);
   waiting.push({ name, report: answer.report, page: answer.page });
-  if (get().dialog?.kind !== "import") next();
+  if (get().dialog?.kind !== "import") showNext();
 }
 
 /** The report on the next file, or none. */
-export function next(): void {
+export function showNext(): void {
   const ready = waiting.shift();
   set({ dialog: ready ? { kind: "import", ...ready } : null });
 }
 
 export async function openImported(page: Page): Promise<void> {
-  for (const one of pagesWith(page)) await newPage(one);
+  for (const one of pagesOf(page)) await newPage(one);
 }

@@ -2,7 +2,7 @@
 
 import type { Message } from "../app/store";
 import { get, set } from "../app/store";
-import { Refusal, messageOf } from "../transport/protocol";
+import { RequestError, messageOf } from "../transport/protocol";
 
 const MOST = 500;
 const SHOWN = 6000; // milliseconds a passing message stays
@@ -10,7 +10,7 @@ let next = 1;
 
 type Where = { block?: string | null | undefined; pin?: string | null | undefined; page?: string | null | undefined };
 
-export function say(level: Message["level"], text: string, where: Where = {}, passing = true): void {
+export function notify(level: Message["level"], text: string, where: Where = {}, passing = true): void {
   const page = where.page ?? get().active;
   const made: Message = { key: next++, level, text, page, block: where.block ?? null, pin: where.pin ?? null, when: Date.now(), count: 1 };
   set((state) => {
@@ -28,9 +28,9 @@ export function dismiss(key: number): void {
 }
 
 /** Say what a verb refused. */
-export function sayError(error: unknown, where: Where = {}): void {
-  const place = error instanceof Refusal ? { block: error.fault.block, pin: error.fault.pin } : {};
-  say("error", messageOf(error), { ...place, ...where });
+export function notifyError(error: unknown, where: Where = {}): void {
+  const place = error instanceof RequestError ? { block: error.fault.block, pin: error.fault.pin } : {};
+  notify("error", messageOf(error), { ...place, ...where });
 }
 
 /** Do something that may be refused, and say so. */
@@ -38,7 +38,7 @@ export async function attempt<T>(work: () => Promise<T>, where: Where = {}): Pro
   try {
     return await work();
   } catch (error) {
-    sayError(error, where);
+    notifyError(error, where);
     return null;
   }
 }

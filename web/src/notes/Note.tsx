@@ -8,7 +8,7 @@ import { noteNumber } from "../canvas/nodes";
 import { change, select } from "../page/actions";
 import * as edit from "../page/edit";
 import { notesOf } from "../page/page";
-import { DialogFrame, Gone, closeDialog } from "../ui/DialogFrame";
+import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
 
 export const NoteNode = memo(function NoteNode({ id, data, selected }: NodeProps) {
   const { text, framed } = data as { text: string; framed: boolean };
@@ -35,7 +35,7 @@ export function NoteDialog({ k }: { k: number }) {
   const notes = open ? notesOf(open.page) : [];
   const [note] = useState(notes[k]);
   const [text, setText] = useState(note?.text ?? "");
-  if (!open || !note) return <Gone />;
+  if (!open || !note) return <CloseDialog />;
   const what = note.size ? "frame" : "note";
   // Another window may have taken notes away, this one or those before it: its number says nothing then.
   const place = [k, ...notes.keys()].find((i) => notes[i]?.text === note.text && Boolean(notes[i].size) === Boolean(note.size));

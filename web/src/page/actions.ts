@@ -2,11 +2,11 @@
 
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store";
 import { inputOf } from "../blocks/pins";
-import { freePlace, settle, snap } from "../canvas/layout";
+import { fixPositions, freePlace, snap } from "../canvas/layout";
 import { goTo, pageAt, record } from "../history/history";
-import { attempt, say } from "../messages/messages";
-import { saveSoon } from "../project/autosave";
-import { keepDoc } from "../project/drafts";
+import { attempt, notify } from "../messages/messages";
+import { scheduleSave } from "../project/autosave";
+import { saveDraft } from "../project/drafts";
 import type { Block, Json, Page } from "../transport/protocol";
 import * as edit from "./edit";
 import type { End } from "./page";
@@ -19,14 +19,14 @@ export function change(label: string, make: (page: Page) => Page, merge = false,
   if (!open) return;
   const made = make(open.page);
   if (made === open.page) return;
-  const page = settle(made, open.page);
+  const page = fixPositions(made, open.page);
   const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
   changeDoc(open.name, { page, history });
-  keepDoc(doc(open.name)!);
-  saveSoon(open.name);
+  saveDraft(doc(open.name)!);
+  scheduleSave(open.name);
 }
 
-function travel(step: number): void {
+export function goToStep(step: number): void {
   const open = doc();
   if (!open || !FEATURES.undo) return;
   const history = goTo(open.history, step);
@@ -35,21 +35,19 @@ function travel(step: number): void {
   const ids = new Set(page.blocks.map((block) => block.id));
   const blocks = new Set([...open.blocks].filter((id) => ids.has(id)));
   changeDoc(open.name, { page, history, ...NOTHING_SELECTED, blocks });
-  keepDoc(doc(open.name)!);
-  saveSoon(open.name);
+  saveDraft(doc(open.name)!);
+  scheduleSave(open.name);
 }
 
 export function undo(): void {
   const open = doc();
-  if (open) travel(open.history.now - 1);
+  if (open) goToStep(open.history.now - 1);
 }
 
 export function redo(): void {
   const open = doc();
-  if (open) travel(open.history.now + 1);
+  if (open) goToStep(open.history.now + 1);
 }
-
-export const travelTo = travel;
 
 // -- selection --------------------------------------------------------------------------------------------------------
 
@@ -59,9 +57,9 @@ export function select(blocks: Iterable<string>, notes: Iterable<number> = [], w
 }
 
 /** The selected blocks, with the places they are shown at. */
-export function chosenBlocks(): Block[] {
+export function selectedBlocks(): Block[] {
   const open = doc()!;
-  return settle(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
+  return fixPositions(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
 }
 
 /** Bring a block into view and select it. */
@@ -74,14 +72,14 @@ export function showBlock(id: string, pin: string | null = null): void {
 // -- blocks and wires -------------------------------------------------------------------------------------------------
 
 /** Where a new block goes when nobody pointed at a place: the middle of what is seen. The canvas sets it. */
-export const view = { middle: (): edit.Place => [100, 100] };
+export const viewport = { centre: (): edit.Place => [100, 100] };
 
 export function place(op: string, at?: edit.Place): string | null {
   const open = doc();
   const { catalog, snapping } = get();
   const found = catalog.find(op);
   if (!open || !found) return null;
-  const wanted = at ?? freePlace(open.page, catalog, view.middle(), found);
+  const wanted = at ?? freePlace(open.page, catalog, viewport.centre(), found);
   let id = "";
   change(`add ${found.name}`, (page) => {
     const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && FEATURES.gridSnap ? snap(wanted) : wanted);
@@ -92,24 +90,24 @@ export function place(op: string, at?: edit.Place): string | null {
   return id;
 }
 
-export async function askCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
+export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
   const open = doc();
   if (!open) return null;
-  const given = side === "from" ? { page: open.page, from: endText(end) } : { page: open.page, to: pinPath(end.block, end.pin) };
-  const reply = await attempt(() => server().ask<{ takes: Record<string, string | null> }>("candidates", given));
+  const args = side === "from" ? { page: open.page, from: endText(end) } : { page: open.page, to: pinPath(end.block, end.pin) };
+  const reply = await attempt(() => server().request<{ takes: Record<string, string | null> }>("candidates", args));
   return reply?.takes ?? null;
 }
 
 /** Draw a wire, if the server takes it; else say why not. */
-export async function tryConnect(from: End, to: string, pin: string): Promise<boolean> {
+export async function connectWire(from: End, to: string, pin: string): Promise<boolean> {
   const open = doc();
   if (!open || !FEATURES.wires) return false;
-  const takes = await askCandidates(from, "from");
+  const takes = await fetchCandidates(from, "from");
   if (!takes) return false;
   const target = pinPath(to, pin);
   const reason = takes[target];
   if (reason !== null) {
-    if (FEATURES.refusals) say("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
+    if (FEATURES.refusals) notify("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
     return false;
   }
   const many = inputOf(get().catalog.find(blockOf(open.page, to)?.op ?? ""), pin)?.many ?? false;

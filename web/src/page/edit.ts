@@ -19,8 +19,8 @@ function without<T>(of: Record<string, T> | undefined, key: string): Record<stri
 
 /** A block without its empty entries. */
 function tidy(block: { [K in keyof Block]: Block[K] | undefined }): Block {
-  const kept = Object.entries(block).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(kept) as unknown as Block;
+  const defined = Object.entries(block).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(defined) as unknown as Block;
 }
 
 export function addBlock(page: Page, op: string, wanted: string, at: Place): [Page, string] {

@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "react";
 import { set, useStudio } from "../app/store";
-import { OP_DRAGGED } from "../canvas/Canvas";
+import { OP_MIME_TYPE } from "../canvas/Canvas";
 import { place } from "../page/actions";
 import type { OpRecord } from "../transport/protocol";
 import { Splitter } from "../ui/Splitter";
@@ -79,7 +79,7 @@ function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put:
       data-op={record.name}
       title={FEATURES.help ? first : ""}
       onDragStart={(event) => {
-        event.dataTransfer.setData(OP_DRAGGED, record.name);
+        event.dataTransfer.setData(OP_MIME_TYPE, record.name);
         event.dataTransfer.effectAllowed = "copy";
       }}
       onClick={() => put(record)}

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { set, useStudio } from "../app/store";
 import { importStored } from "../import/import";
 import type { PageInfo } from "../transport/protocol";
-import { bringBack, open, removePage, removedPages } from "./pages";
+import { open, removePage, removedPages, restorePage } from "./pages";
 
 export function PageList({ pages, searched }: { pages: PageInfo[]; searched: boolean }) {
   const [, setTimes] = useState(0);
@@ -20,7 +20,7 @@ export function PageList({ pages, searched }: { pages: PageInfo[]; searched: boo
       )}
       {last !== undefined && (
         <p className="page-back">
-          {last} was removed. <button onClick={() => void bringBack(last).then(() => setTimes((n) => n + 1))}>Bring back {last}</button>
+          {last} was removed. <button onClick={() => void restorePage(last).then(() => setTimes((n) => n + 1))}>Bring back {last}</button>
         </p>
       )}
     </>

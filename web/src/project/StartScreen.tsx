@@ -6,7 +6,7 @@ import { perform } from "../commands/commands";
 import type { GalleryEntry } from "../transport/protocol";
 import { filterOf } from "../ui/filter";
 import { PageList } from "./PageList";
-import { newPage, openGallery } from "./pages";
+import { newPage, openGalleryPage } from "./pages";
 
 export function StartScreen() {
   const hello = useStudio((state) => state.hello)!;
@@ -68,17 +68,17 @@ function ImportHint() {
 }
 
 /** Addresses of pictures that were drawn; they stay, so that the gallery comes back at once. */
-const drawn = new Map<string, Promise<string>>();
+const pictures = new Map<string, Promise<string>>();
 
 function picture(name: string): Promise<string> {
-  const found = drawn.get(name);
+  const found = pictures.get(name);
   if (found) return found;
-  const asked = server()
-    .ask<{ svg: string }>("picture", { gallery: name })
+  const request = server()
+    .request<{ svg: string }>("picture", { gallery: name })
     .then(({ svg }) => URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" })));
-  drawn.set(name, asked);
-  asked.catch(() => drawn.delete(name));
-  return asked;
+  pictures.set(name, request);
+  request.catch(() => pictures.delete(name));
+  return request;
 }
 
 export function GalleryCard({ entry }: { entry: GalleryEntry }) {
@@ -102,7 +102,7 @@ export function GalleryCard({ entry }: { entry: GalleryEntry }) {
   const number = /^\d+/.exec(entry.name)?.[0];
   const take = async () => {
     setBusy(true);
-    await openGallery(entry.name);
+    await openGalleryPage(entry.name);
     setBusy(false);
   };
   return (

@@ -2,53 +2,53 @@
 
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set, useStudio } from "../app/store";
 import { pageAt, record } from "../history/history";
-import { attempt, say, sayError } from "../messages/messages";
+import { attempt, notify, notifyError } from "../messages/messages";
 import { makeCatalog } from "../palette/catalog";
-import { takeRun } from "../run/runs";
+import { applyRunState } from "../run/runs";
 import type { Hello, Opened, Page, PageInfo, RunState, StudioEvent, Transport } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
-import { alone, flush, flushWhole, saveAll, saveSoon } from "./autosave";
-import { ELSEWHERE, forget, keepDoc, keepWindow, keptTheme, keptWindow, remembered, takeOver } from "./drafts";
+import { exclusively, saveAfterParsing, saveAll, saveNow, scheduleSave } from "./autosave";
+import { CHANGED_ELSEWHERE, discardUnsent, loadTheme, loadWindowSettings, removeDraft, restoreHistory, saveDraft, saveWindowSettings } from "./drafts";
 
 const opening = new Map<string, Promise<boolean>>();
-const moving = new Set<string>(); // pages this window renames or removes itself
+const movedHere = new Set<string>(); // pages this window renames or removes itself
 
 /** Names of pages that were removed here, the last one last. */
 export const removedPages: string[] = [];
 
 /** Begin: what there is, the tabs of the window before a reload, or the start screen. */
 export async function connect(transport: Transport, first: string | null): Promise<() => void> {
-  set({ transport, theme: keptTheme() });
+  set({ transport, theme: loadTheme() });
   let began = false;
   // Heard before it is asked what there is, so that nothing falls between.
-  const leave = transport.listen(hear, (connected, signedOut = false) => {
+  const leave = transport.listen(onEvent, (connected, signedOut = false) => {
     const was = get().connected;
     set({ connected, signedOut });
-    if (began && connected && !was) void catchUp();
+    if (began && connected && !was) void onReconnect();
   });
   try {
-    await greet();
+    await loadHello();
   } catch (error) {
     leave();
     set({ failure: messageOf(error) });
     return leave;
   }
   began = true;
-  const { tabs = [], active = null, ...settings } = keptWindow();
+  const { tabs = [], active = null, ...settings } = loadWindowSettings();
   set(settings);
   const there = new Set(get().pages.map((page) => page.name));
   const wanted = tabs.filter((name) => there.has(name));
-  if (first && !there.has(first)) say("warning", `There is no page ${first} in this project.`);
+  if (first && !there.has(first)) notify("warning", `There is no page ${first} in this project.`);
   else if (first && !wanted.includes(first)) wanted.push(first);
   // After a reload the page that was in front is; the address only says which was first.
   const front = wanted.find((name) => name === active) ?? wanted.find((name) => name === first) ?? wanted[0];
   if (front !== undefined) await open(front);
-  for (const name of wanted) if (name !== front && (await load(name))) addTab(name, wanted);
+  for (const name of wanted) if (name !== front && (await loadPage(name))) addTab(name, wanted);
   if (!get().tabs.length) {
     if (get().pages.length === 1 && !first && !get().pages[0]!.error) await open(get().pages[0]!.name);
     else set({ start: true });
   }
-  const forgetWindow = useStudio.subscribe(keepWindow);
+  const forgetWindow = useStudio.subscribe(saveWindowSettings);
   window.addEventListener("pagehide", saveAll);
   return () => {
     leave();
@@ -57,80 +57,80 @@ export async function connect(transport: Transport, first: string | null): Promi
   };
 }
 
-async function greet(): Promise<void> {
-  const hello = await server().ask<Hello>("hello");
+async function loadHello(): Promise<void> {
+  const hello = await server().request<Hello>("hello");
   set({ hello, catalog: makeCatalog(hello.catalog), pages: hello.project.pages, failure: null });
 }
 
 /** The server is back, perhaps another process: take what changed meanwhile, and send what it missed. */
-async function catchUp(): Promise<void> {
+async function onReconnect(): Promise<void> {
   const before = get().pages;
-  if (!(await greet().then(() => true, () => false))) return; // It is gone again.
+  if (!(await loadHello().then(() => true, () => false))) return; // It is gone again.
   const now = get().pages;
   set({ pages: before });
-  hearProject(now);
+  onPageList(now);
   saveAll();
-  for (const page of now) void hearPage(page.name, page.revision);
+  for (const page of now) void onPageSaved(page.name, page.revision);
   for (const name of Object.keys(get().docs)) {
-    void server().ask<RunState>("state", { name }).then((run) => changeDoc(name, { run }), () => undefined);
+    void server().request<RunState>("state", { name }).then((run) => changeDoc(name, { run }), () => undefined);
   }
 }
 
-function hear(event: StudioEvent): void {
-  if (event.event === "run") takeRun(event.name, event.state);
-  else if (event.event === "project") hearProject(event.pages);
-  else if (event.event === "kept" && event.window !== server().window) hearKept(event.name, event.kept);
-  else if (event.event === "page" && event.window !== server().window) void hearPage(event.name, event.revision);
+function onEvent(event: StudioEvent): void {
+  if (event.event === "run") applyRunState(event.name, event.state);
+  else if (event.event === "project") onPageList(event.pages);
+  else if (event.event === "kept" && event.window !== server().window) onConflictCopy(event.name, event.kept);
+  else if (event.event === "page" && event.window !== server().window) void onPageSaved(event.name, event.revision);
 }
 
-function hearProject(pages: PageInfo[]): void {
+function onPageList(pages: PageInfo[]): void {
   const known = new Set(get().pages.map((page) => page.name));
   const there = new Set(pages.map((page) => page.name));
   set({ pages });
   for (const open of Object.values(get().docs)) {
-    if (there.has(open.name) || moving.has(open.name)) continue;
+    if (there.has(open.name) || movedHere.has(open.name)) continue;
     const now = pages.find((page) => !known.has(page.name) && page.revision === open.revision && !get().docs[page.name]);
     if (now) {
       moveDoc(open.name, now);
-      say("info", `The page ${open.name} is called ${now.name} now: it was renamed elsewhere.`, { page: now.name });
-    } else void seeGone(open.name);
+      notify("info", `The page ${open.name} is called ${now.name} now: it was renamed elsewhere.`, { page: now.name });
+    } else void onPageGone(open.name);
   }
 }
 
 /** A page is not listed any more. Edits that were not sent, or were on their way, make it again. */
-async function seeGone(name: string): Promise<void> {
+async function onPageGone(name: string): Promise<void> {
   const unsent = doc(name)?.page !== doc(name)?.sent;
-  const arrived = unsent && (await flush(name));
-  const again = arrived && (await server().ask<Opened>("open", { name }).then(() => true, () => false));
+  const arrived = unsent && (await saveNow(name));
+  const again = arrived && (await server().request<Opened>("open", { name }).then(() => true, () => false));
   if (unsent && (again || !arrived)) {
-    say("warning", `The page ${name} was removed elsewhere. Your edits make it again.`, { page: name });
+    notify("warning", `The page ${name} was removed elsewhere. Your edits make it again.`, { page: name });
     return;
   }
   if (get().active === name) set({ dialog: null }); // it would go on about another page
   close(name);
-  forget(name);
-  say("warning", `The page ${name} was removed elsewhere.`, { page: null });
+  removeDraft(name);
+  notify("warning", `The page ${name} was removed elsewhere.`, { page: null });
 }
 
 /** Another window has saved a page: take it, unless there are edits here that have not been sent. */
-async function hearPage(name: string, revision: string): Promise<void> {
+async function onPageSaved(name: string, revision: string): Promise<void> {
   const here = doc(name);
   if (!here || here.revision === revision || here.page !== here.sent) return;
-  const opened = await attempt(() => server().ask<Opened>("open", { name }));
+  const opened = await attempt(() => server().request<Opened>("open", { name }));
   const now = doc(name);
   if (!opened || !now || now.page !== now.sent || now.revision !== here.revision) return;
-  const history = record(now.history, ELSEWHERE, opened.page);
+  const history = record(now.history, CHANGED_ELSEWHERE, opened.page);
   const ids = new Set(opened.page.blocks.map((block) => block.id));
   const blocks = new Set([...now.blocks].filter((id) => ids.has(id)));
   const { page, checked } = opened;
   changeDoc(name, { page, sent: page, revision: opened.revision, checked, history, ...NOTHING_SELECTED, blocks });
-  keepDoc(doc(name)!);
+  saveDraft(doc(name)!);
 }
 
 /** Another window changed a page a moment after it was saved here, and gave way. */
-function hearKept(name: string, kept: string): void {
+function onConflictCopy(name: string, kept: string): void {
   if (!doc(name) || !FEATURES.conflicts) return;
-  say("warning", `Another window changed ${name} at the same time. The page here stands; the other is kept as “${kept}”.`, { page: name });
+  notify("warning", `Another window changed ${name} at the same time. The page here stands; the other is kept as “${kept}”.`, { page: name });
 }
 
 /** A tab in the order there was, and those made since behind them. */
@@ -139,36 +139,36 @@ function addTab(name: string, order: string[]): void {
 }
 
 export async function open(name: string): Promise<boolean> {
-  if (!(await load(name))) return false;
+  if (!(await loadPage(name))) return false;
   set((state) => ({ tabs: state.tabs.includes(name) ? state.tabs : [...state.tabs, name], active: name, start: false }));
   return true;
 }
 
 /** Have a page here; one that is asked for twice is asked for once. */
-async function load(name: string): Promise<boolean> {
+async function loadPage(name: string): Promise<boolean> {
   if (get().docs[name]) return true;
-  const asked = opening.get(name) ?? ask(name).finally(() => opening.delete(name));
-  opening.set(name, asked);
-  return asked;
+  const request = opening.get(name) ?? fetchPage(name).finally(() => opening.delete(name));
+  opening.set(name, request);
+  return request;
 }
 
-async function ask(name: string): Promise<boolean> {
+async function fetchPage(name: string): Promise<boolean> {
   let opened: Opened;
   try {
-    opened = await server().ask<Opened>("open", { name });
+    opened = await server().request<Opened>("open", { name });
   } catch (error) {
-    sayError(error, { page: name });
+    notifyError(error, { page: name });
     return false;
   }
   const { page, checked, run } = opened;
-  const { history, base, taken } = remembered(name, opened);
+  const { history, base, taken } = restoreHistory(name, opened);
   const shown = pageAt(history);
   set((state) => ({
     docs: { ...state.docs, [name]: { name, page: shown, history, revision: base, sent: page, checked, run, saving: "saved", ...NOTHING_SELECTED } },
   }));
-  takeOver(name, taken);
-  keepDoc(doc(name)!);
-  if (shown !== page) saveSoon(name);
+  discardUnsent(name, taken);
+  saveDraft(doc(name)!);
+  if (shown !== page) scheduleSave(name);
   return true;
 }
 
@@ -180,7 +180,7 @@ export function close(name: string): void {
     return { tabs, active, start: state.start || !tabs.length };
   });
   // What has not arrived stays, out of sight, until it has.
-  void flushWhole(name).then((saved) => {
+  void saveAfterParsing(name).then((saved) => {
     if (saved && !get().tabs.includes(name)) dropDoc(name);
   });
 }
@@ -194,24 +194,24 @@ function dropDoc(name: string): void {
 
 /** Make a page. The name is a wish where a page is given: one near it that is free is taken. */
 export async function newPage(page?: Page, wanted?: string): Promise<string | null> {
-  const given = page ? { page: { ...page, name: wanted ?? page.name } } : wanted ? { name: wanted } : {};
-  const made = await attempt(() => server().ask<PageInfo>("new", given));
+  const args = page ? { page: { ...page, name: wanted ?? page.name } } : wanted ? { name: wanted } : {};
+  const made = await attempt(() => server().request<PageInfo>("new", args));
   return made && (await open(made.name)) ? made.name : null;
 }
 
 /** Why it could not be renamed, or null where it was. */
 export async function renamePage(name: string, to: string): Promise<string | null> {
   if (name === to) return null;
-  await flushWhole(name);
-  moving.add(name);
+  await saveAfterParsing(name);
+  movedHere.add(name);
   try {
-    const info = await alone(name, () => server().ask<PageInfo>("rename", { name, to }));
+    const info = await exclusively(name, () => server().request<PageInfo>("rename", { name, to }));
     moveDoc(name, info);
     return null;
   } catch (error) {
     return messageOf(error);
   } finally {
-    moving.delete(name);
+    movedHere.delete(name);
   }
 }
 
@@ -222,20 +222,20 @@ function moveDoc(name: string, info: PageInfo): void {
     const tabs = state.tabs.map((tab) => (tab === name ? info.name : tab));
     return { docs, tabs, active: state.active === name ? info.name : state.active };
   });
-  forget(name);
+  removeDraft(name);
   const now = doc(info.name);
   if (!now) return;
-  keepDoc(now);
-  if (now.page !== now.sent) saveSoon(info.name); // edits made while it was renamed
+  saveDraft(now);
+  if (now.page !== now.sent) scheduleSave(info.name); // edits made while it was renamed
 }
 
 export async function removePage(name: string): Promise<void> {
-  await flush(name);
-  moving.add(name);
-  const gone = await attempt(() => alone(name, () => server().ask("remove", { name })), { page: name });
-  moving.delete(name);
+  await saveNow(name);
+  movedHere.add(name);
+  const gone = await attempt(() => exclusively(name, () => server().request("remove", { name })), { page: name });
+  movedHere.delete(name);
   if (gone === null) return;
-  forget(name);
+  removeDraft(name);
   removedPages.push(name);
   set((state) => {
     const { [name]: _, ...docs } = state.docs;
@@ -243,18 +243,18 @@ export async function removePage(name: string): Promise<void> {
     const pages = state.pages.filter((page) => page.name !== name);
     return { docs, tabs, pages, active: state.active === name ? (tabs[0] ?? null) : state.active, start: state.start || !tabs.length };
   });
-  say("info", `${name} was removed. “Bring back” on the screen with the gallery and the pages undoes it.`, { page: null });
+  notify("info", `${name} was removed. “Bring back” on the screen with the gallery and the pages undoes it.`, { page: null });
 }
 
-export async function bringBack(name: string): Promise<void> {
-  const info = await attempt(() => server().ask<PageInfo>("bring_back", { name }));
+export async function restorePage(name: string): Promise<void> {
+  const info = await attempt(() => server().request<PageInfo>("bring_back", { name }));
   if (!info) return;
   if (removedPages.includes(name)) removedPages.splice(removedPages.lastIndexOf(name), 1);
   await open(info.name);
 }
 
-export async function openGallery(name: string): Promise<void> {
+export async function openGalleryPage(name: string): Promise<void> {
   if (!FEATURES.gallery) return;
-  const found = await attempt(() => server().ask<{ page: Page }>("gallery", { name }));
+  const found = await attempt(() => server().request<{ page: Page }>("gallery", { name }));
   if (found) await newPage(found.page, name);
 }

@@ -1,8 +1,8 @@
 // A field that selects a result.
 
-import type { Seen } from "./results";
+import type { ResultItem } from "./results";
 
-export function ResultSelect({ label, seen, value, change }: { label: string; seen: readonly Seen[]; value: string | null; change: (seen: Seen) => void }) {
+export function ResultSelect({ label, results, value, change }: { label: string; results: readonly ResultItem[]; value: string | null; change: (results: ResultItem) => void }) {
   return (
     <label className="result-select">
       {label}{" "}
@@ -10,12 +10,12 @@ export function ResultSelect({ label, seen, value, change }: { label: string; se
         aria-label={label}
         value={value ?? ""}
         onChange={(event) => {
-          const found = seen.find((one) => one.key === event.target.value);
+          const found = results.find((one) => one.key === event.target.value);
           if (found) change(found);
         }}
       >
         {value === null && <option value="">choose</option>}
-        {seen.map((one) => (
+        {results.map((one) => (
           <option key={one.key} value={one.key}>
             {one.key} {one.result.info.text}
           </option>

@@ -2,9 +2,9 @@
 
 import { useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Cells } from "../transport/protocol";
-import { useAsked } from "../ui/useRequest";
+import { useRequest } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
-import { rounded, scrollFor, stretchOf } from "../ui/virtualScroll";
+import { roundToBlocks, scrollToShow, visibleRange } from "../ui/virtualScroll";
 
 const ROW = 22;
 const HEAD = 24;
@@ -13,11 +13,10 @@ const ROWS_ASKED = 40;
 const COLUMNS_ASKED = 16;
 
 export type Cell = [number, number];
-type Told = Cells & { of: [number, number] };
 
 interface Props {
   label: string;
-  given: Record<string, unknown>; // whose window is asked for
+  args: Record<string, unknown>; // of the request for cells
   rows: number;
   columns: number;
   tick: unknown;
@@ -28,7 +27,7 @@ interface Props {
   onEnter?: () => void;
 }
 
-export function ResultTable({ label, given, rows, columns, tick, chosen, choose, pointAt, marked, onEnter }: Props) {
+export function ResultTable({ label, args, rows, columns, tick, chosen, choose, pointAt, marked, onEnter }: Props) {
   const [box, size] = useSize<HTMLDivElement>();
   const [scrolled, setScrolled] = useState({ top: 0, left: 0 });
   const widest = useRef(6);
@@ -36,22 +35,22 @@ export function ResultTable({ label, given, rows, columns, tick, chosen, choose,
   const gutter = Math.max(44, String(Math.max(rows - 1, 0)).length * LETTER + 20);
   const width = Math.min(230, Math.max(60, widest.current * LETTER + 16));
   const room = { height: size.height - HEAD, width: size.width - gutter };
-  const down = stretchOf(rows, ROW, scrolled.top, room.height);
-  const across = stretchOf(columns, width, scrolled.left, room.width);
-  const asked = {
-    rows: rounded(down.first, down.beyond, ROWS_ASKED, rows),
-    columns: rounded(across.first, across.beyond, COLUMNS_ASKED, columns),
+  const down = visibleRange(rows, ROW, scrolled.top, room.height);
+  const across = visibleRange(columns, width, scrolled.left, room.width);
+  const range = {
+    rows: roundToBlocks(down.first, down.beyond, ROWS_ASKED, rows),
+    columns: roundToBlocks(across.first, across.beyond, COLUMNS_ASKED, columns),
   };
   const ready = size.height > 0 && rows > 0 && columns > 0;
-  const { found, refused } = useAsked<Told>(ready ? "window" : null, { ...given, ...asked }, tick);
+  const { found, failure } = useRequest<Cells>(ready ? "window" : null, { ...args, ...range }, tick);
   const longest = useMemo(() => Math.max(6, ...(found?.cells.flat().map((text) => text.length) ?? [])), [found]);
   widest.current = Math.max(widest.current, Math.min(longest, 30));
 
   useEffect(() => {
     const element = box.current;
     if (!element || size.height === 0) return;
-    const top = scrollFor(rows, ROW, element.scrollTop, room.height, chosen[0]);
-    const left = scrollFor(columns, width, element.scrollLeft, room.width, chosen[1]);
+    const top = scrollToShow(rows, ROW, element.scrollTop, room.height, chosen[0]);
+    const left = scrollToShow(columns, width, element.scrollLeft, room.width, chosen[1]);
     if (top !== null) element.scrollTop = top;
     if (left !== null) element.scrollLeft = left;
     // Only a move of the chosen cell brings it into view: else nobody could scroll away from it.
@@ -70,12 +69,12 @@ export function ResultTable({ label, given, rows, columns, tick, chosen, choose,
     return found.cells[row - found.rows[0]]?.[column - found.columns[0]] ?? null;
   };
   const inView = chosen[0] >= down.first && chosen[0] < down.beyond && chosen[1] >= across.first && chosen[1] < across.beyond;
-  const shownRows = range(down.first, down.beyond);
-  const shownColumns = range(across.first, across.beyond);
+  const shownRows = integers(down.first, down.beyond);
+  const shownColumns = integers(across.first, across.beyond);
   if (!rows || !columns) return <p className="quiet">It has {rows} rows and {columns} columns: there is nothing in it.</p>;
   return (
     <>
-      {refused && <p className="fault" role="alert">{refused}</p>}
+      {failure && <p className="fault" role="alert">{failure}</p>}
       <div
         ref={box}
         className="result-table"
@@ -136,7 +135,7 @@ export function ResultTable({ label, given, rows, columns, tick, chosen, choose,
   );
 }
 
-function range(first: number, beyond: number): number[] {
+function integers(first: number, beyond: number): number[] {
   return Array.from({ length: Math.max(0, beyond - first) }, (_, k) => first + k);
 }
 

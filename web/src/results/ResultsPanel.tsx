@@ -7,34 +7,34 @@ import { isTraced, useRowTraces } from "../trace/useRowTraces";
 import { watchAlso } from "../trend/series";
 import { filterOf } from "../ui/filter";
 import { LeadingIndices, useLeadingIndices } from "../ui/LeadingIndices";
-import { tickOf, useSlowDoc } from "../ui/useRequest";
-import { seenOf } from "../values/grid";
-import type { Seen } from "./results";
-import { copyTable, inFront, lookGiven, resultsOf, sizesOf } from "./results";
+import { tickOf, useThrottledDoc } from "../ui/useRequest";
+import { matrixOf } from "../values/grid";
+import type { ResultItem } from "./results";
+import { copyTable, listResults, resultArgs, shownResult, sizesOf } from "./results";
 import type { Cell } from "./ResultTable";
 import { ResultTable } from "./ResultTable";
-import { whyStale } from "./stale";
+import { staleReason } from "./stale";
 
 export function ResultsPanel() {
-  const open = useSlowDoc();
-  const look = useStudio((state) => state.look);
-  const seen = useMemo(() => resultsOf(open?.run ?? null), [open?.run]);
+  const open = useThrottledDoc();
+  const requested = useStudio((state) => state.shown);
+  const results = useMemo(() => listResults(open?.run ?? null), [open?.run]);
   if (!open) return null;
-  const front = inFront(seen, open, look);
+  const front = shownResult(results, open, requested);
   if (!front) return <p className="quiet">No results yet. Run the page (Ctrl+Enter), and they are shown here.</p>;
   return (
     <div className="results-panel">
-      <ResultList open={open} seen={seen} front={front} />
+      <ResultList open={open} results={results} front={front} />
       <ResultSheet key={`${open.name} ${front.key}`} open={open} front={front} />
     </div>
   );
 }
 
-function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: Seen }) {
+function ResultList({ open, results, front }: { open: Doc; results: ResultItem[]; front: ResultItem }) {
   const [typed, setTyped] = useState("");
   const fits = filterOf(typed);
-  const shown = seen.filter((one) => fits(`${one.key} ${one.result.info.text}`));
-  const choose = (one: Seen | undefined) => one && set({ look: { block: one.block, pin: one.pin, entry: one.entry } });
+  const shown = results.filter((one) => fits(`${one.key} ${one.result.info.text}`));
+  const choose = (one: ResultItem | undefined) => one && set({ shown: { block: one.block, pin: one.pin, entry: one.entry } });
   const at = shown.findIndex((one) => one.key === front.key);
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
@@ -50,10 +50,10 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
   };
   return (
     <div className="result-list">
-      <input type="search" aria-label="Filter the results" placeholder={`Filter ${seen.length} results`} value={typed} onChange={(event) => setTyped(event.target.value)} onKeyDown={step} />
+      <input type="search" aria-label="Filter the results" placeholder={`Filter ${results.length} results`} value={typed} onChange={(event) => setTyped(event.target.value)} onKeyDown={step} />
       <ul ref={list} role="listbox" aria-label="Results" tabIndex={0} onKeyDown={step} aria-activedescendant={at < 0 ? undefined : `result-${at}`}>
         {shown.map((one, k) => {
-          const stale = whyStale(open, one.block, one.pin);
+          const stale = staleReason(open, one.block, one.pin);
           return (
             <li key={one.key} id={`result-${k}`} role="option" aria-selected={one.key === front.key} className={`${one.key === front.key ? "chosen" : ""}${stale ? " stale" : ""}`} data-result={one.key} title={stale ?? one.result.preview} onClick={() => choose(one)}>
               <span className="result-of">
@@ -72,23 +72,23 @@ function ResultList({ open, seen, front }: { open: Doc; seen: Seen[]; front: See
   );
 }
 
-function ResultSheet({ open, front }: { open: Doc; front: Seen }) {
+function ResultSheet({ open, front }: { open: Doc; front: ResultItem }) {
   const [cell, setCell] = useState<Cell>([0, 0]);
   const [pointed, setPointed] = useState<number | null>(null);
-  const [asked, setAsked] = useState(false); // rows are traced once somebody points at one
+  const [isTracing, setTracing] = useState(false); // rows are traced once somebody points at one
   const { dtype } = front.result.info;
   const shape = sizesOf(front.result.info);
   const [at, setAt] = useLeadingIndices(`${open.name} ${front.key}`, shape);
-  const { rows, columns } = seenOf(shape, at);
+  const { rows, columns } = matrixOf(shape, at);
   const chosen: Cell = [Math.max(0, Math.min(cell[0], rows - 1)), Math.max(0, Math.min(cell[1], columns - 1))];
-  const stale = whyStale(open, front.block, front.pin);
-  const traces = useRowTraces(open, front, asked, pointed ?? chosen[0]);
+  const stale = staleReason(open, front.block, front.pin);
+  const traces = useRowTraces(open, front, isTracing, pointed ?? chosen[0]);
   const point = (row: number | null) => {
     setPointed(row);
-    if (row !== null) setAsked(true);
+    if (row !== null) setTracing(true);
   };
   const element = { block: front.block, pin: front.pin, entry: front.entry, at: indexOf(shape, at, chosen) };
-  const go = (bottom: "map" | "trace" | "trend") => set({ look: { block: front.block, pin: front.pin, entry: front.entry }, bottom, bottomOpen: true });
+  const go = (bottom: "map" | "trace" | "trend") => set({ shown: { block: front.block, pin: front.pin, entry: front.entry }, bottom, bottomOpen: true });
   const toTrend = async () => {
     if (await watchAlso(element)) go("trend");
   };
@@ -112,7 +112,7 @@ function ResultSheet({ open, front }: { open: Doc; front: Seen }) {
       {stale && <p className="stale-words" role="status">{stale}</p>}
       <ResultTable
         label={`Elements of ${front.block} ${front.label}`}
-        given={{ name: open.name, ...lookGiven(front), at }}
+        args={{ name: open.name, ...resultArgs(front), at }}
         rows={rows}
         columns={columns}
         tick={tickOf(open)}

@@ -1,31 +1,31 @@
 // Results of the last runs: the list, the one the panels show, and copying it.
 
-import type { Doc, Look, StudioState } from "../app/store";
+import type { Doc, ResultRef, StudioState } from "../app/store";
 import { doc, get, server, set, useStudio } from "../app/store";
-import { say } from "../messages/messages";
+import { notify } from "../messages/messages";
 import { blockOf, endText, endsAt, entryText, parseEnd } from "../page/page";
 import type { Block, Cells, Info, Result, RunState } from "../transport/protocol";
-import { Refusal } from "../transport/protocol";
+import { RequestError } from "../transport/protocol";
 
 /** One result of the page's last runs. */
-export interface Seen extends Look {
+export interface ResultItem extends ResultRef {
   key: string;
   label: string; // result_<pin>, with its number in a list
   result: Result;
 }
 
-export function lookKey(look: Look): string {
-  return endText({ ...look, index: look.entry });
+export function resultKey(result: ResultRef): string {
+  return endText({ ...result, index: result.entry });
 }
 
-export function resultsOf(run: RunState | null): Seen[] {
-  const found: Seen[] = [];
+export function listResults(run: RunState | null): ResultItem[] {
+  const found: ResultItem[] = [];
   for (const [block, pins] of Object.entries(run?.results ?? {})) {
-    for (const [pin, told] of Object.entries(pins)) {
-      const many = Array.isArray(told);
-      (many ? told : [told]).forEach((result, k) => {
-        const look: Look = { block, pin, entry: many ? k : null };
-        found.push({ ...look, key: lookKey(look), label: `result_${entryText(pin, look.entry)}`, result });
+    for (const [pin, value] of Object.entries(pins)) {
+      const many = Array.isArray(value);
+      (many ? value : [value]).forEach((result, k) => {
+        const ref: ResultRef = { block, pin, entry: many ? k : null };
+        found.push({ ...ref, key: resultKey(ref), label: `result_${entryText(pin, ref.entry)}`, result });
       });
     }
   }
@@ -38,11 +38,11 @@ export function sizesOf({ shape }: Info): number[] {
 }
 
 /** The result in front: what somebody pointed at, or the selected block's first, or what a session fetches first. */
-export function inFront(seen: readonly Seen[], open: Pick<Doc, "page" | "blocks" | "checked">, look: Look | null): Seen | null {
+export function shownResult(results: readonly ResultItem[], open: Pick<Doc, "page" | "blocks" | "checked">, requested: ResultRef | null): ResultItem | null {
   const at = (block: string, pin?: string, entry?: number | null) =>
-    seen.find((one) => one.block === block && (pin === undefined || one.pin === pin) && (entry == null || one.entry === entry));
-  if (look) {
-    const found = at(look.block, look.pin, look.entry);
+    results.find((one) => one.block === block && (pin === undefined || one.pin === pin) && (entry == null || one.entry === entry));
+  if (requested) {
+    const found = at(requested.block, requested.pin, requested.entry);
     if (found) return found;
   }
   for (const id of open.blocks) {
@@ -59,7 +59,7 @@ export function inFront(seen: readonly Seen[], open: Pick<Doc, "page" | "blocks"
     const fetched = block && fetchedBy(block).map((end) => at(end.block, end.pin, end.index)).find(Boolean);
     if (fetched) return fetched;
   }
-  return seen[0] ?? null;
+  return results[0] ?? null;
 }
 
 function fetchedBy(block: Block) {
@@ -69,15 +69,15 @@ function fetchedBy(block: Block) {
 // The panels follow the selection; what somebody pointed at stays in front until another block is selected.
 useStudio.subscribe((state: StudioState, before: StudioState) => {
   const now = state.docs[state.active ?? ""]?.blocks;
-  if (!state.look || now === before.docs[before.active ?? ""]?.blocks || !now || now.size !== 1 || now.has(state.look.block)) return;
-  if (state.look === before.look) set({ look: null });
+  if (!state.shown || now === before.docs[before.active ?? ""]?.blocks || !now || now.size !== 1 || now.has(state.shown.block)) return;
+  if (state.shown === before.shown) set({ shown: null });
 });
 
 const MOST_CELLS = 10_000; // of one window
 const MOST_COPIED = 200_000;
 
 /** A matrix as text with tabs, asked for in pieces. */
-export async function copyTable(look: Look, at: number[], rows: number, columns: number): Promise<void> {
+export async function copyTable(result: ResultRef, at: number[], rows: number, columns: number): Promise<void> {
   const open = doc();
   if (!open) return;
   const wide = Math.min(columns, MOST_COPIED);
@@ -89,7 +89,7 @@ export async function copyTable(look: Look, at: number[], rows: number, columns:
       const beyond = Math.min(most, row + step);
       const parts: string[][][] = [];
       for (let column = 0; column < wide; column += MOST_CELLS) {
-        const found = await askCells(open.name, look, at, [row, beyond], [column, Math.min(wide, column + MOST_CELLS)]);
+        const found = await fetchCells(open.name, result, at, [row, beyond], [column, Math.min(wide, column + MOST_CELLS)]);
         parts.push(found.cells);
       }
       for (let k = 0; k < beyond - row; k++) lines.push(parts.flatMap((part) => part[k] ?? []).join("\t"));
@@ -97,17 +97,17 @@ export async function copyTable(look: Look, at: number[], rows: number, columns:
     }
     await navigator.clipboard.writeText(lines.join("\n"));
   } catch (error) {
-    say("error", error instanceof Refusal ? error.fault.message : "The browser did not let the page write to the clipboard.");
+    notify("error", error instanceof RequestError ? error.fault.message : "The browser did not let the page write to the clipboard.");
     return;
   }
   const cut = most < rows || wide < columns;
-  say("info", cut ? `The first ${most} of ${rows} rows are copied: at most ${MOST_COPIED.toLocaleString("en")} cells are.` : `${rows} × ${columns} cells of ${lookKey(look)} are copied.`);
+  notify("info", cut ? `The first ${most} of ${rows} rows are copied: at most ${MOST_COPIED.toLocaleString("en")} cells are.` : `${rows} × ${columns} cells of ${resultKey(result)} are copied.`);
 }
 
-export function askCells(name: string, look: Look, at: number[], rows: [number, number], columns: [number, number]): Promise<Cells & { of: [number, number] }> {
-  return server().ask("window", { name, ...lookGiven(look), at, rows, columns });
+export function fetchCells(name: string, result: ResultRef, at: number[], rows: [number, number], columns: [number, number]): Promise<Cells & { of: [number, number] }> {
+  return server().request("window", { name, ...resultArgs(result), at, rows, columns });
 }
 
-export function lookGiven({ block, pin, entry }: Look): Record<string, unknown> {
+export function resultArgs({ block, pin, entry }: ResultRef): Record<string, unknown> {
   return entry === null ? { block, pin } : { block, pin, entry };
 }

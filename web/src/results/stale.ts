@@ -6,16 +6,16 @@ import type { Result } from "../transport/protocol";
 
 export function isStale(state: StudioState, block: string): boolean {
   const open = state.docs[state.active ?? ""];
-  return open !== undefined && whyStale(open, block) !== null;
+  return open !== undefined && staleReason(open, block) !== null;
 }
 
 /** Why the results of a block, or that of one pin, are not what the page would give now; null where they are. */
-export function whyStale(open: Doc, block: string, pin?: string): string | null {
+export function staleReason(open: Doc, block: string, pin?: string): string | null {
   const run = open.run;
   const results = run?.results[block];
   if (!run || !results || !FEATURES.stale) return null;
-  const told = Object.entries(results).filter(([name]) => pin === undefined || name === pin);
-  const all = told.flatMap(([, result]) => result as Result | Result[]);
+  const chosen = Object.entries(results).filter(([name]) => pin === undefined || name === pin);
+  const all = chosen.flatMap(([, result]) => result as Result | Result[]);
   if (!all.length) return null;
   const least = Math.min(...all.map((one) => one.run));
   if (!(block in open.checked.recipes)) return `stale: the block is no longer on the page; this is of run ${least}`;

@@ -65,7 +65,7 @@ function NumberField(props: { label: string; value: number; least: number; most:
   );
 }
 
-const WORDS: Record<RunState["phase"], string> = {
+const PHASE_TEXT: Record<RunState["phase"], string> = {
   idle: "not run yet",
   running: "running",
   paused: "paused",
@@ -81,7 +81,7 @@ function Progress({ run }: { run: RunState | null }) {
   const under = run.phase === "running" || (run.phase === "paused" && (run.done) < (run.steps ?? 0));
   const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done} of ${run.steps}` : "";
   const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
-  const text = run.phase === "idle" ? WORDS.idle : `${WORDS[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${run.phase === "running" ? speed : ""}${time}`;
+  const text = run.phase === "idle" ? PHASE_TEXT.idle : `${PHASE_TEXT[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${run.phase === "running" ? speed : ""}${time}`;
   const why = run.phase === "failed" ? run.error?.message : null;
   return (
     <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>

@@ -1,20 +1,20 @@
 // Runs of the active page: once, n steps, at a rate, continuously; pause, resume, stop, reset, snapshots.
 
 import { changeDoc, doc, get, server, useStudio } from "../app/store";
-import { attempt, say } from "../messages/messages";
-import { flushWhole } from "../project/autosave";
+import { attempt, notify } from "../messages/messages";
+import { saveAfterParsing } from "../project/autosave";
 import type { Mode, RunState, Snapshot } from "../transport/protocol";
 
-async function tell(verb: string, given: Record<string, unknown> = {}, name = get().active): Promise<RunState | null> {
+async function requestRun(verb: string, args: Record<string, unknown> = {}, name = get().active): Promise<RunState | null> {
   const open = doc(name);
   if (!open || !FEATURES.run) return null;
-  const state = await attempt(() => server().ask<RunState>(verb, { name: open.name, ...given }));
-  if (state) takeRun(open.name, state);
+  const state = await attempt(() => server().request<RunState>(verb, { name: open.name, ...args }));
+  if (state) applyRunState(open.name, state);
   return state;
 }
 
 /** Replies and events overtake each other: what was made later knows more. */
-export function takeRun(name: string, state: RunState): void {
+export function applyRunState(name: string, state: RunState): void {
   const known = doc(name)?.run;
   if ((known?.serial ?? 0) <= state.serial) changeDoc(name, { run: state });
 }
@@ -25,17 +25,17 @@ useStudio.subscribe((state, before) => {
   for (const [name, { run }] of Object.entries(state.docs)) {
     const old = before.docs[name]?.run;
     if (!run || run === old || !before.docs[name]) continue;
-    sayCarried(name, run, old);
-    sayFailure(name, run, old);
+    reportCarried(name, run, old);
+    reportFailure(name, run, old);
   }
 });
 
 /** A page that was changed, or has another engine, goes on with those Variables that are what they were. */
-function sayCarried(name: string, run: RunState, old: RunState | null | undefined): void {
+function reportCarried(name: string, run: RunState, old: RunState | null | undefined): void {
   if (!run.carried.length || (old && old.engine === run.engine && (old.revision === run.revision || isSame(old.recipes, run.recipes)))) return;
   const one = run.carried.length === 1;
   const goes = one ? "goes on with its value" : "go on with their values";
-  say("info", `Variable${one ? "" : "s"} ${run.carried.join(", ")} ${goes}.`, { page: name });
+  notify("info", `Variable${one ? "" : "s"} ${run.carried.join(", ")} ${goes}.`, { page: name });
 }
 
 function isSame(a: Record<string, string>, b: Record<string, string>): boolean {
@@ -44,21 +44,21 @@ function isSame(a: Record<string, string>, b: Record<string, string>): boolean {
 }
 
 /** Its seconds tell a failure from the one before. */
-function sayFailure(name: string, run: RunState, old: RunState | null | undefined): void {
+function reportFailure(name: string, run: RunState, old: RunState | null | undefined): void {
   if (run.phase !== "failed" || !run.error) return;
   if (old?.phase === "failed" && old.seconds === run.seconds && old.error?.text === run.error.text) return;
-  say("error", run.error.message, { block: run.error.block, pin: run.error.pin, page: name });
+  notify("error", run.error.message, { block: run.error.block, pin: run.error.pin, page: name });
 }
 
 export async function run(mode: Mode, sessions?: string[]): Promise<void> {
   const open = doc();
   if (!open) return;
-  if (!(await flushWhole(open.name))) {
-    say("error", "The page could not be saved, so it was not run.");
+  if (!(await saveAfterParsing(open.name))) {
+    notify("error", "The page could not be saved, so it was not run.");
     return;
   }
   const { steps, rate, engine } = get().runMode;
-  await tell("run", {
+  await requestRun("run", {
     mode,
     engine,
     ...(sessions ? { sessions } : {}),
@@ -67,22 +67,22 @@ export async function run(mode: Mode, sessions?: string[]): Promise<void> {
   }, open.name);
 }
 
-export const pause = () => tell("pause");
-export const resume = () => tell("resume");
-export const stop = () => tell("stop");
-export const reset = () => tell("reset");
+export const pause = () => requestRun("pause");
+export const resume = () => requestRun("resume");
+export const stop = () => requestRun("stop");
+export const reset = () => requestRun("reset");
 
 export async function snapshots(): Promise<Snapshot[]> {
   const open = doc();
-  const reply = open && (await attempt(() => server().ask<{ snapshots: Snapshot[] }>("snapshots", { name: open.name })));
+  const reply = open && (await attempt(() => server().request<{ snapshots: Snapshot[] }>("snapshots", { name: open.name })));
   return reply?.snapshots ?? [];
 }
 
 export async function snapshot(label = ""): Promise<void> {
   const open = doc();
   if (!open || !FEATURES.snapshots) return;
-  const reply = await attempt(() => server().ask("snapshot", { name: open.name, label }));
-  if (reply) say("info", `The Variables of ${open.name} are kept as they are now.`);
+  const reply = await attempt(() => server().request("snapshot", { name: open.name, label }));
+  if (reply) notify("info", `The Variables of ${open.name} are kept as they are now.`);
 }
 
-export const restore = (id: string) => tell("restore", { snapshot: id });
+export const restore = (id: string) => requestRun("restore", { snapshot: id });

@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useState } from "react";
 import { useSize } from "../ui/useSize";
-import { scrollFor, stretchOf } from "../ui/virtualScroll";
+import { scrollToShow, visibleRange } from "../ui/virtualScroll";
 import type { Segment } from "./rows";
 import { placeOf } from "./rows";
 
@@ -25,10 +25,10 @@ export function RowList({ title, label, segments, count, partners, lit, chosen, 
   const [box, size] = useSize<HTMLDivElement>();
   const [top, setTop] = useState(0);
   const id = useId();
-  const stretch = stretchOf(count, ROW, top, size.height);
+  const stretch = visibleRange(count, ROW, top, size.height);
   const show = (row: number) => {
     const element = box.current;
-    const wanted = element && scrollFor(count, ROW, element.scrollTop, size.height, row);
+    const wanted = element && scrollToShow(count, ROW, element.scrollTop, size.height, row);
     if (element && wanted !== null) element.scrollTop = wanted;
   };
   useEffect(() => {

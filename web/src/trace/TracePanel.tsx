@@ -3,9 +3,9 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
-import { whyStale } from "../results/stale";
+import { staleReason } from "../results/stale";
 import type { Trace } from "../transport/protocol";
-import { useSlowDoc } from "../ui/useRequest";
+import { useThrottledDoc } from "../ui/useRequest";
 import { ROW, RowList } from "./RowList";
 import { byPin, countOf, rowsOf, rowsText } from "./rows";
 import { isTraced, segmentsOf, useMark, useTrace } from "./useRowTraces";
@@ -14,14 +14,14 @@ const MOST_LINES = 3000;
 const MOST_ROWS = 300_000; // beyond, a list is longer than a page can be, and rows are not where they would be
 
 export function TracePanel() {
-  const open = useSlowDoc();
-  const look = useStudio((state) => state.look);
+  const open = useThrottledDoc();
+  const requested = useStudio((state) => state.shown);
   if (!open) return null;
   const ids = open.page.blocks.map((block) => block.id).filter((id) => isTraced(open, id) && open.run?.results[id]);
   if (!ids.length) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
   const selected = [...open.blocks].find((id) => ids.includes(id));
-  const block = look && ids.includes(look.block) ? look.block : (selected ?? ids[0]!);
-  const choose = (id: string) => set({ look: { block: id, pin: Object.keys(open.run?.results[id] ?? {})[0]!, entry: null } });
+  const block = requested && ids.includes(requested.block) ? requested.block : (selected ?? ids[0]!);
+  const choose = (id: string) => set({ shown: { block: id, pin: Object.keys(open.run?.results[id] ?? {})[0]!, entry: null } });
   return (
     <div className="trace-panel">
       <TraceSheet key={`${open.name} ${block}`} open={open} block={block}>
@@ -37,26 +37,26 @@ export function TracePanel() {
 }
 
 function TraceSheet({ open, block, children }: { open: Doc; block: string; children: React.ReactNode }) {
-  const { found, refused } = useTrace(open, block);
-  const [words, setWords] = useState("");
-  const stale = whyStale(open, block);
+  const { found, failure } = useTrace(open, block);
+  const [status, setStatus] = useState("");
+  const stale = staleReason(open, block);
   return (
     <>
       <div className="look-bar">
         {children}
         {found && <span className="quiet">{found.cut ? `The first ${found.pairs.length.toLocaleString("en")} of ${found.total.toLocaleString("en")} pairs of rows are shown.` : `${found.total} pairs of rows`}</span>}
         {stale && <span className="stale-words">{stale}</span>}
-        <span className="trace-words" role="status">{words}</span>
+        <span className="trace-words" role="status">{status}</span>
       </div>
-      {refused && <p className="fault" role="alert">{refused}</p>}
-      {found && <Pairs open={open} block={block} trace={found} tell={setWords} />}
+      {failure && <p className="fault" role="alert">{failure}</p>}
+      {found && <Pairs open={open} block={block} trace={found} report={setStatus} />}
     </>
   );
 }
 
 type Side = "outputs" | "inputs";
 
-function Pairs({ open, block, trace, tell }: { open: Doc; block: string; trace: Trace; tell: (words: string) => void }) {
+function Pairs({ open, block, trace, report }: { open: Doc; block: string; trace: Trace; report: (status: string) => void }) {
   const rows = useMemo(() => rowsOf(trace), [trace]);
   const outputs = segmentsOf(open, block, trace.outputs, "outputs");
   const inputs = segmentsOf(open, block, trace.inputs, "inputs");
@@ -70,8 +70,8 @@ function Pairs({ open, block, trace, tell }: { open: Doc; block: string; trace: 
   };
   useMark(chosen && { block, outputs: byPin(outputs, [...lit.outputs]), inputs: byPin(inputs, [...lit.inputs]) });
   const isDrawn = Math.max(rows.lastOutput, rows.lastInput) < MOST_ROWS;
-  const words = wordsOf(chosen, others, outputs, inputs);
-  useEffect(() => tell(words), [words, tell]);
+  const status = statusText(chosen, others, outputs, inputs);
+  useEffect(() => report(status), [status, report]);
   const side = (which: Side) => ({
     segments: which === "outputs" ? outputs : inputs,
     count: which === "outputs" ? countOf(outputs, rows.lastOutput) : countOf(inputs, rows.lastInput),
@@ -93,7 +93,7 @@ function Pairs({ open, block, trace, tell }: { open: Doc; block: string; trace: 
   );
 }
 
-function wordsOf(chosen: { side: Side; row: number } | null, others: number[], outputs: Parameters<typeof rowsText>[0], inputs: Parameters<typeof rowsText>[0]): string {
+function statusText(chosen: { side: Side; row: number } | null, others: number[], outputs: Parameters<typeof rowsText>[0], inputs: Parameters<typeof rowsText>[0]): string {
   if (!chosen) return "Point at a row, or walk with the arrow keys, to see which rows belong to it.";
   const [own, far] = chosen.side === "outputs" ? [outputs, inputs] : [inputs, outputs];
   const name = rowsText(own, [chosen.row]);

@@ -1,12 +1,12 @@
 // Traces of the last run: row counts of a block's pins, and the rows that feed a row or are fed by it.
 
 import { useEffect, useMemo } from "react";
-import type { Doc, Look } from "../app/store";
+import type { Doc, ResultRef } from "../app/store";
 import { get, server, set, useStudio } from "../app/store";
 import { blockOf, endsAt, entryText, parseEnd, wiresOf } from "../page/page";
-import type { Seen } from "../results/results";
+import type { ResultItem } from "../results/results";
 import type { Page, Trace } from "../transport/protocol";
-import { useAsked, useSlowly } from "../ui/useRequest";
+import { useRequest, useThrottled } from "../ui/useRequest";
 import type { Segment } from "./rows";
 import { byPin, firstRow, rowsOf, rowsText } from "./rows";
 
@@ -35,11 +35,11 @@ function list<T>(value: T | T[] | undefined): (T | undefined)[] {
 }
 
 /** Blocks fed by a result that keep account of rows, with the pin it comes to. */
-export function readersOf(page: Page, seen: Look): { block: string; pin: string }[] {
+export function readersOf(page: Page, result: ResultRef): { block: string; pin: string }[] {
   const { catalog } = get();
   if (!FEATURES.trace) return [];
   return wiresOf(page)
-    .filter((wire) => wire.from.block === seen.block && wire.from.pin === seen.pin && (wire.from.index ?? 0) === (seen.entry ?? 0))
+    .filter((wire) => wire.from.block === result.block && wire.from.pin === result.pin && (wire.from.index ?? 0) === (result.entry ?? 0))
     .filter((wire) => catalog.find(blockOf(page, wire.to)?.op ?? "")?.traced)
     .map((wire) => ({ block: wire.to, pin: wire.pin }));
 }
@@ -49,7 +49,7 @@ export function isTraced(open: Doc, block: string): boolean {
 }
 
 export async function askTrace(name: string, block: string): Promise<Trace> {
-  return server().ask<Trace>("trace", { name, block });
+  return server().request<Trace>("trace", { name, block });
 }
 
 interface RowTraces {
@@ -59,12 +59,12 @@ interface RowTraces {
 
 /** A trace of the last run; asked seldom while a page runs, as it walks through all rows. */
 export function useTrace(open: Doc | null, block: string | null, wanted = true) {
-  const tick = useSlowly(open?.run ?? null, block, 1000);
+  const tick = useThrottled(open?.run ?? null, block, 1000);
   const ask = wanted && open !== null && block !== null && open.run?.results[block] !== undefined;
-  return useAsked<Trace>(ask ? "trace" : null, { name: open?.name, block }, tick);
+  return useRequest<Trace>(ask ? "trace" : null, { name: open?.name, block }, tick);
 }
 
-export function useRowTraces(open: Doc, front: Seen, wanted: boolean, row: number): RowTraces {
+export function useRowTraces(open: Doc, front: ResultItem, wanted: boolean, row: number): RowTraces {
   const own = isTraced(open, front.block) ? front.block : null;
   const reader = useMemo(() => readersOf(open.page, front)[0] ?? null, [open.page, front.key]);
   const back = useTrace(open, own, wanted).found;
@@ -115,7 +115,7 @@ export function useMark(mark: Mark): void {
 }
 
 /** Rows of the shown result that are meant: its own, or those it gives to the traced block. */
-function markedRows(open: Doc, front: Seen, traced: Mark): number[] {
+function markedRows(open: Doc, front: ResultItem, traced: Mark): number[] {
   if (!traced) return [];
   if (traced.block === front.block) return traced.outputs[front.pin] ?? [];
   const block = blockOf(open.page, traced.block);

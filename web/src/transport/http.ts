@@ -3,7 +3,7 @@
 // opened it, which works once.
 
 import type { Fault, StudioEvent, Transport } from "./protocol";
-import { Refusal, windowName } from "./protocol";
+import { RequestError, windowName } from "./protocol";
 
 const RETRY = 1000; // milliseconds until a lost connection is tried again
 const SILENCE = 25_000; // milliseconds without a beat after which a connection is taken for lost
@@ -33,9 +33,9 @@ export class HttpTransport implements Transport {
   async enter(launch: string): Promise<string | null> {
     try {
       const reply = await fetch(`${this.base}api/enter`, { method: "POST", headers: { "X-Rowgrad-Launch": launch } });
-      const told = (await reply.json()) as { key?: string; error?: Fault };
-      if (!reply.ok) return told.error?.message ?? `the server answered ${reply.status}`;
-      this.key = told.key ?? "";
+      const answer = (await reply.json()) as { key?: string; error?: Fault };
+      if (!reply.ok) return answer.error?.message ?? `the server answered ${reply.status}`;
+      this.key = answer.key ?? "";
       localStorage.setItem(KEY, this.key);
     } catch {
       // No storage, or no server: the next request tells.
@@ -52,16 +52,16 @@ export class HttpTransport implements Transport {
     }
   }
 
-  async ask<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
-    return this.post(verb, "", JSON.stringify(given), "application/json");
+  async request<T>(verb: string, args: Record<string, unknown> = {}): Promise<T> {
+    return this.post(verb, "", JSON.stringify(args), "application/json");
   }
 
-  async send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T> {
-    return this.post(verb, `?${new URLSearchParams(given)}`, file, "application/octet-stream");
+  async send<T>(verb: string, args: Record<string, string>, file: Blob): Promise<T> {
+    return this.post(verb, `?${new URLSearchParams(args)}`, file, "application/octet-stream");
   }
 
   private async post<T>(verb: string, query: string, body: BodyInit, type: string): Promise<T> {
-    const refused = await this.entered;
+    const rejection = await this.entered;
     let reply: Response;
     try {
       reply = await fetch(`${this.base}api/${verb}${query}`, {
@@ -70,20 +70,20 @@ export class HttpTransport implements Transport {
         headers: { "Content-Type": type, ...this.headers() },
       });
     } catch {
-      throw new Refusal(lost("the server does not answer; what you do is kept here until it does"));
+      throw new RequestError(connectionError("the server does not answer; what you do is kept here until it does"));
     }
     if (reply.ok) return (await reply.json()) as T;
     let fault: Fault;
     try {
       fault = ((await reply.json()) as { error: Fault }).error;
     } catch {
-      fault = lost(`the server answered ${reply.status}`);
+      fault = connectionError(`the server answered ${reply.status}`);
     }
-    if (reply.status === 401 && refused !== null) fault = { ...fault, message: refused, text: refused };
-    throw new Refusal(fault);
+    if (reply.status === 401 && rejection !== null) fault = { ...fault, message: rejection, text: rejection };
+    throw new RequestError(fault);
   }
 
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean, signedOut?: boolean) => void): () => void {
+  listen(onEvent: (event: StudioEvent) => void, onConnection: (connected: boolean, signedOut?: boolean) => void): () => void {
     const stop = new AbortController();
     const again = async () => {
       await this.entered;
@@ -100,11 +100,11 @@ export class HttpTransport implements Transport {
           });
           signedOut = reply.status === 401;
           if (reply.ok && reply.body) {
-            changed(true);
+            onConnection(true);
             await lines(reply.body, (line) => {
               clearTimeout(quiet);
               quiet = setTimeout(end, SILENCE);
-              hear(JSON.parse(line) as StudioEvent);
+              onEvent(JSON.parse(line) as StudioEvent);
             });
           }
         } catch {
@@ -113,7 +113,7 @@ export class HttpTransport implements Transport {
         clearTimeout(quiet);
         stop.signal.removeEventListener("abort", end);
         if (stop.signal.aborted) return;
-        changed(false, signedOut);
+        onConnection(false, signedOut);
         await new Promise((done) => setTimeout(done, RETRY));
       }
     };
@@ -122,7 +122,7 @@ export class HttpTransport implements Transport {
   }
 }
 
-function lost(message: string): Fault {
+function connectionError(message: string): Fault {
   return { kind: "ConnectionError", message, text: message, pin: null };
 }
 

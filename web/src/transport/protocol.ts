@@ -228,7 +228,7 @@ export type StudioEvent =
   | { event: "beat" };
 
 /** What a verb refused, in the server's words. */
-export class Refusal extends Error {
+export class RequestError extends Error {
   constructor(readonly fault: Fault) {
     super(fault.message);
     this.name = fault.kind;
@@ -237,7 +237,7 @@ export class Refusal extends Error {
 
 /** The message of an error: the server's, where a verb failed. */
 export function messageOf(error: unknown): string {
-  if (error instanceof Refusal) return error.fault.message;
+  if (error instanceof RequestError) return error.fault.message;
   return error instanceof Error ? error.message : String(error);
 }
 
@@ -249,7 +249,7 @@ export function windowName(): string {
 /** How verbs reach the server: over HTTP in a browser, through the kernel in a notebook. */
 export interface Transport {
   readonly window: string;
-  ask<T>(verb: string, given?: Record<string, unknown>): Promise<T>;
-  send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T>;
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean, signedOut?: boolean) => void): () => void;
+  request<T>(verb: string, args?: Record<string, unknown>): Promise<T>;
+  send<T>(verb: string, args: Record<string, string>, file: Blob): Promise<T>;
+  listen(onEvent: (event: StudioEvent) => void, onConnection: (connected: boolean, signedOut?: boolean) => void): () => void;
 }

@@ -3,24 +3,24 @@
 import { useMemo, useState } from "react";
 import type { Doc } from "../app/store";
 import { useStudio } from "../app/store";
-import type { Seen } from "../results/results";
-import { inFront, resultsOf } from "../results/results";
+import type { ResultItem } from "../results/results";
+import { listResults, shownResult } from "../results/results";
 import { ResultSelect } from "../results/ResultSelect";
-import { tickOf, useAsked, useSlowDoc } from "../ui/useRequest";
+import { tickOf, useRequest, useThrottledDoc } from "../ui/useRequest";
 import { Chart, dashOf, hueOf } from "./Chart";
 import { lastOf, readIndices, shortNumber, since } from "./points";
-import type { Told, ToldTrend } from "./series";
+import type { SeriesReply, TrendReply } from "./series";
 import { elementKey, elementsOf, watch, watchAlso } from "./series";
 
 const SPANS: [string, number | null][] = [["last 100", 100], ["last 1,000", 1000], ["all", null]]; // prettier-ignore
 
 export function TrendPanel() {
-  const open = useSlowDoc();
+  const open = useThrottledDoc();
   const [span, setSpan] = useState<number | null>(null);
   const [log, setLog] = useState(false);
   const [auto, setAuto] = useState(true);
-  const given = { name: open?.name, since: since(open?.run?.run ?? 0, span) };
-  const { found, refused } = useAsked<ToldTrend>(open ? "trend" : null, given, tickOf(open));
+  const args = { name: open?.name, since: since(open?.run?.run ?? 0, span) };
+  const { found, failure } = useRequest<TrendReply>(open ? "trend" : null, args, tickOf(open));
   if (!open) return null;
   const lines = found?.series ?? [];
   const positive = lines.some((line) => line.points.some(([, value]) => value !== null && value > 0));
@@ -43,7 +43,7 @@ export function TrendPanel() {
             </select>
           </label>
           {hidden && <span className="quiet">Log shows no value of 0 or below.</span>}
-          {refused && <span className="fault" role="alert">{refused}</span>}
+          {failure && <span className="fault" role="alert">{failure}</span>}
         </div>
         {lines.length ? (
           <Chart lines={lines} log={log && positive} auto={auto} />
@@ -60,9 +60,9 @@ export function TrendPanel() {
   );
 }
 
-function Legend({ open, trend }: { open: Doc; trend: ToldTrend | null }) {
+function Legend({ open, trend }: { open: Doc; trend: TrendReply | null }) {
   if (!trend?.series.length) return null;
-  const remove = (line: Told) => {
+  const remove = (line: SeriesReply) => {
     const rest = elementsOf(trend).filter((one) => elementKey(one) !== line.label);
     void watch(open.name, rest);
   };
@@ -90,11 +90,11 @@ function Legend({ open, trend }: { open: Doc; trend: ToldTrend | null }) {
 }
 
 function AddSeries({ open }: { open: Doc }) {
-  const seen = useMemo(() => resultsOf(open.run), [open.run]);
-  const look = useStudio((state) => state.look);
+  const results = useMemo(() => listResults(open.run), [open.run]);
+  const requested = useStudio((state) => state.shown);
   const [chosen, setChosen] = useState<string | null>(null);
   const [typed, setTyped] = useState("");
-  const front: Seen | null = seen.find((one) => one.key === chosen) ?? inFront(seen, open, look);
+  const front: ResultItem | null = results.find((one) => one.key === chosen) ?? shownResult(results, open, requested);
   const rank = front?.result.info.shape?.length ?? 0;
   const single = (front?.result.info.shape ?? []).every((size) => size === 1);
   const at = readIndices(typed);
@@ -110,7 +110,7 @@ function AddSeries({ open }: { open: Doc }) {
         add();
       }}
     >
-      <ResultSelect label="Result to record" seen={seen} value={front?.key ?? null} change={(one) => setChosen(one.key)} />
+      <ResultSelect label="Result to record" results={results} value={front?.key ?? null} change={(one) => setChosen(one.key)} />
       {rank > 0 && (
         <label>
           Element{" "}
@@ -124,7 +124,7 @@ function AddSeries({ open }: { open: Doc }) {
 }
 
 /** The chart in words. */
-function LastValues({ lines }: { lines: Told[] }) {
+function LastValues({ lines }: { lines: SeriesReply[] }) {
   const runs = [...new Set(lines.flatMap((line) => line.points.slice(-10).map(([run]) => run)))].sort((a, b) => b - a).slice(0, 10);
   if (!runs.length) return null;
   return (
@@ -150,7 +150,7 @@ function LastValues({ lines }: { lines: Told[] }) {
   );
 }
 
-function textAt(line: Told, run: number): string {
+function textAt(line: SeriesReply, run: number): string {
   const found = line.points.findLast(([one]) => one === run);
   return found ? String(found[1] ?? "no number") : "";
 }

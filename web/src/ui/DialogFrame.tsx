@@ -11,7 +11,7 @@ export function closeDialog(): void {
 }
 
 /** In place of a dialog whose block or note is gone: else keys would go on waiting for it to be closed. */
-export function Gone() {
+export function CloseDialog() {
   useEffect(closeDialog, []);
   return null;
 }

@@ -1,7 +1,7 @@
 // Which matrix of an array of rank 3 or more is shown: one index for each axis before the last two.
 
 import { useState } from "react";
-import { insideOf, leadingOf } from "../values/grid";
+import { clampIndices, leadingOf } from "../values/grid";
 
 const chosen = new Map<string, number[]>();
 
@@ -12,7 +12,7 @@ export function useLeadingIndices(key: string, shape: readonly number[]): [numbe
     chosen.set(key, next);
     setAt(next);
   };
-  return [insideOf(shape, at), change];
+  return [clampIndices(shape, at), change];
 }
 
 export function LeadingIndices({ shape, at, change }: { shape: readonly number[]; at: readonly number[]; change: (at: number[]) => void }) {
@@ -32,7 +32,7 @@ export function LeadingIndices({ shape, at, change }: { shape: readonly number[]
             aria-label={`Index of axis ${axis}`}
             onChange={(event) => {
               const typed = Math.floor(event.target.valueAsNumber) || 0;
-              change(insideOf(shape, leading.map((_, k) => (k === axis ? typed : (at[k] ?? 0)))));
+              change(clampIndices(shape, leading.map((_, k) => (k === axis ? typed : (at[k] ?? 0)))));
             }}
           />
           <span className="quiet">of {size}</span>

@@ -6,7 +6,7 @@ export interface Entry {
   key: string;
   title: string;
   note?: string | undefined;
-  refused?: string | undefined; // why it cannot be taken
+  disabledReason?: string | undefined; // why it cannot be taken
 }
 
 interface Props {
@@ -16,7 +16,7 @@ interface Props {
   empty?: string;
 }
 
-export function Listing({ label, entries, take, empty = "Nothing fits." }: Props) {
+export function SearchList({ label, entries, take, empty = "Nothing fits." }: Props) {
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
   const list = useRef<HTMLUListElement>(null);
@@ -27,7 +27,7 @@ export function Listing({ label, entries, take, empty = "Nothing fits." }: Props
     list.current?.children[at]?.scrollIntoView({ block: "nearest" });
   }, [at]);
   const choose = (entry: Entry | undefined) => {
-    if (entry && entry.refused === undefined) take(entry.key);
+    if (entry && entry.disabledReason === undefined) take(entry.key);
   };
   return (
     <div className="listing">
@@ -62,14 +62,14 @@ export function Listing({ label, entries, take, empty = "Nothing fits." }: Props
             id={`${id}-${k}`}
             role="option"
             aria-selected={k === at}
-            aria-disabled={entry.refused !== undefined}
-            className={`${k === at ? "chosen" : ""}${entry.refused === undefined ? "" : " refused"}`}
+            aria-disabled={entry.disabledReason !== undefined}
+            className={`${k === at ? "chosen" : ""}${entry.disabledReason === undefined ? "" : " refused"}`}
             data-key={entry.key}
             onClick={() => choose(entry)}
             onMouseMove={() => setChosen(k)}
           >
             <span>{entry.title}</span>
-            {(entry.refused ?? entry.note) && <span className="note-of">{entry.refused ?? entry.note}</span>}
+            {(entry.disabledReason ?? entry.note) && <span className="note-of">{entry.disabledReason ?? entry.note}</span>}
           </li>
         ))}
       </ul>

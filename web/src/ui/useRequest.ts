@@ -8,7 +8,7 @@ import { messageOf } from "../transport/protocol";
 const PAUSE = 200; // milliseconds between two looks at what runs
 
 /** A value that changes no more than so often; the last always comes. What is a new thing altogether (`of`) comes at once. */
-export function useSlowly<T>(value: T, of: unknown, pause = PAUSE): T {
+export function useThrottled<T>(value: T, of: unknown, pause = PAUSE): T {
   const [shown, setShown] = useState({ value, of, when: 0 });
   const latest = useRef(value);
   latest.current = value;
@@ -28,9 +28,9 @@ export function useSlowly<T>(value: T, of: unknown, pause = PAUSE): T {
 }
 
 /** The page in front with its run as it was a moment ago at most. */
-export function useSlowDoc(): Doc | null {
+export function useThrottledDoc(): Doc | null {
   const open = useDoc();
-  const run = useSlowly(open?.run ?? null, open?.name ?? null);
+  const run = useThrottled(open?.run ?? null, open?.name ?? null);
   return open ? { ...open, run } : null;
 }
 
@@ -39,15 +39,15 @@ export function tickOf(open: Doc | null): unknown {
   return open?.run ?? null;
 }
 
-export interface Asked<T> {
+export interface RequestState<T> {
   found: T | null;
-  refused: string | null;
+  failure: string | null;
 }
 
 /** What a verb says, asked when what is given or the tick changes; the newest question is answered last. */
-export function useAsked<T>(verb: string | null, given: Record<string, unknown>, tick: unknown): Asked<T> {
-  const [told, setTold] = useState<Asked<T>>({ found: null, refused: null });
-  const question = JSON.stringify([verb, given]);
+export function useRequest<T>(verb: string | null, args: Record<string, unknown>, tick: unknown): RequestState<T> {
+  const [reply, setReply] = useState<RequestState<T>>({ found: null, failure: null });
+  const question = JSON.stringify([verb, args]);
   const state = useRef({ busy: false, again: false, alive: true, question });
   state.current.question = question;
   useEffect(() => {
@@ -69,17 +69,17 @@ export function useAsked<T>(verb: string | null, given: Record<string, unknown>,
         now.again = false;
         const [wanted, arguments_] = JSON.parse(now.question) as [string | null, Record<string, unknown>];
         if (wanted === null) break;
-        let next: Asked<T>;
+        let next: RequestState<T>;
         try {
-          next = { found: await server().ask<T>(wanted, arguments_), refused: null };
+          next = { found: await server().request<T>(wanted, arguments_), failure: null };
         } catch (error) {
-          next = { found: null, refused: messageOf(error) };
+          next = { found: null, failure: messageOf(error) };
         }
-        if (now.alive) setTold(next);
+        if (now.alive) setReply(next);
       } while (now.again && now.alive);
       now.busy = false;
     };
     void ask();
   }, [question, tick, verb]);
-  return told;
+  return reply;
 }

@@ -2,7 +2,7 @@
 
 const LONGEST = 8_000_000; // pixels
 
-export interface Stretch {
+export interface VisibleRange {
   length: number; // pixels the whole takes in the page
   first: number; // the first item in view
   beyond: number;
@@ -10,7 +10,7 @@ export interface Stretch {
 }
 
 /** `count` items of `size` pixels, looked at through `room` pixels from `scrolled` on. */
-export function stretchOf(count: number, size: number, scrolled: number, room: number): Stretch {
+export function visibleRange(count: number, size: number, scrolled: number, room: number): VisibleRange {
   const whole = count * size;
   const length = Math.min(whole, LONGEST);
   const seen = Math.ceil(room / size) + 1;
@@ -24,8 +24,8 @@ export function stretchOf(count: number, size: number, scrolled: number, room: n
 }
 
 /** Where to scroll to so that an item is in view; null where it is. */
-export function scrollFor(count: number, size: number, scrolled: number, room: number, item: number): number | null {
-  const { length, first } = stretchOf(count, size, scrolled, room);
+export function scrollToShow(count: number, size: number, scrolled: number, room: number, item: number): number | null {
+  const { length, first } = visibleRange(count, size, scrolled, room);
   const fits = Math.max(1, Math.floor(room / size));
   const exact = length === count * size;
   const begins = exact ? scrolled / size : first;
@@ -35,6 +35,6 @@ export function scrollFor(count: number, size: number, scrolled: number, room: n
 }
 
 /** An interval in whole blocks of items, so that small steps ask for nothing new. */
-export function rounded(first: number, beyond: number, block: number, count: number): [number, number] {
+export function roundToBlocks(first: number, beyond: number, block: number, count: number): [number, number] {
   return [Math.floor(first / block) * block, Math.min(count, Math.ceil(beyond / block) * block)];
 }

@@ -3,8 +3,8 @@
 import { useEffect, useState } from "react";
 import { LeadingIndices } from "../ui/LeadingIndices";
 import type { Grid } from "./grid";
-import { MOST_EDITED, addLine, blankOf, cellAt, insideOf, product, put, readShape, removeLine, seenOf, withShape } from "./grid";
-import { GridTable, usePast } from "./GridTable";
+import { MOST_EDITED, addLine, blankOf, cellAt, clampIndices, matrixOf, product, put, readShape, removeLine, withShape } from "./grid";
+import { GridTable, useUndo } from "./GridTable";
 import { widthOf } from "./requests";
 import type { Cursor, Range } from "./spreadsheet";
 import { START, cursorAt } from "./spreadsheet";
@@ -15,16 +15,16 @@ interface Props {
   dtype: string;
   faulty: readonly number[] | null;
   change: (grid: Grid) => void;
-  refuse: (message: string) => void;
+  reject: (message: string) => void;
 }
 
-export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) {
-  const [at, setAt] = useState<number[]>(insideOf(grid.shape, []));
+export function GridEditor({ label, grid, dtype, faulty, change, reject }: Props) {
+  const [at, setAt] = useState<number[]>(clampIndices(grid.shape, []));
   const [cursor, setCursor] = useState<Cursor>(START);
-  const { rows, columns } = seenOf(grid.shape, at);
+  const { rows, columns } = matrixOf(grid.shape, at);
   const blank = blankOf(dtype);
-  const past = usePast<Grid>();
-  const inside = insideOf(grid.shape, at);
+  const past = useUndo<Grid>();
+  const inside = clampIndices(grid.shape, at);
   const cell = faulty && faulty.length === grid.shape.length ? placeIn(faulty) : null;
 
   // A wrong cell is gone to: it may be far away, or in another matrix.
@@ -37,12 +37,12 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
 
   const take = (next: Grid) => {
     if (next.cells.length > MOST_EDITED) {
-      refuse(`At most ${MOST_EDITED} cells are edited here, and this would be ${next.cells.length}. Paste or import what is larger.`);
+      reject(`At most ${MOST_EDITED} cells are edited here, and this would be ${next.cells.length}. Paste or import what is larger.`);
       return;
     }
-    past.keep(grid);
+    past.push(grid);
     change(next);
-    const size = seenOf(next.shape, []);
+    const size = matrixOf(next.shape, []);
     if (cursor.row >= size.rows || cursor.column >= size.columns) setCursor(cursorAt(cursor.row, cursor.column, size.rows, size.columns));
   };
   const clear = (range: Range) => {
@@ -53,7 +53,7 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
   return (
     <>
       <div className="value-tools">
-        <ShapeField key={grid.shape.join()} shape={grid.shape} refuse={refuse} take={(shape) => take(withShape(grid, shape, blank))} />
+        <ShapeField key={grid.shape.join()} shape={grid.shape} reject={reject} take={(shape) => take(withShape(grid, shape, blank))} />
         <span className="value-buttons" role="group" aria-label="Rows and columns">
           <button onClick={() => take(addLine(grid, "row", Math.min(cursor.row + 1, rows), blank))} title="A row under the cursor">+ row</button>
           <button onClick={() => take(removeLine(grid, "row", cursor.row))} disabled={grid.shape.length === 0 || rows === 0} title="Without the cursor's row">− row</button>
@@ -72,7 +72,7 @@ export function GridPart({ label, grid, dtype, faulty, change, refuse }: Props) 
         setCursor={setCursor}
         width={widthOf(dtype)}
         faulty={wrongMatrix ? null : cell}
-        edit={{ put: (r, c, block) => take(put(grid, inside, r, c, block, blank)), clear, undo: () => past.back(change) }}
+        edit={{ put: (r, c, block) => take(put(grid, inside, r, c, block, blank)), clear, undo: () => past.undo(change) }}
       />
       <p className="quiet value-hint">Type to replace, F2 to edit, Tab and Enter go on, Shift+arrows select, Ctrl+C and Ctrl+V exchange with a spreadsheet, Ctrl+Enter applies.</p>
     </>
@@ -83,13 +83,13 @@ function placeIn(place: readonly number[]): [number, number] {
   return place.length === 0 ? [0, 0] : place.length === 1 ? [place[0]!, 0] : [place.at(-2)!, place.at(-1)!];
 }
 
-function ShapeField({ shape, take, refuse }: { shape: readonly number[]; take: (shape: number[]) => void; refuse: (message: string) => void }) {
+function ShapeField({ shape, take, reject }: { shape: readonly number[]; take: (shape: number[]) => void; reject: (message: string) => void }) {
   const [text, setText] = useState(shape.join(", "));
   const found = readShape(text);
   const finish = () => {
     if (!found) return;
     const count = product(found);
-    if (count > MOST_EDITED || found.length > 32) refuse(`At most ${MOST_EDITED} cells are edited here, and shape [${found.join(", ")}] has ${count}.`);
+    if (count > MOST_EDITED || found.length > 32) reject(`At most ${MOST_EDITED} cells are edited here, and shape [${found.join(", ")}] has ${count}.`);
     else if (found.join() !== shape.join()) take(found);
   };
   return (

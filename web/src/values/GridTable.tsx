@@ -2,8 +2,8 @@
 
 import { useEffect, useId, useRef, useState } from "react";
 import type { Cursor, Range } from "./spreadsheet";
-import { cursorAt, fromTable, isInside, moved, rangeOf, tabbed, toTable } from "./spreadsheet";
-import { HEAD, ROW, useScrolled } from "./useVisibleCells";
+import { cursorAt, formatTable, isInside, moveCursor, nextCell, parseTable, rangeOf } from "./spreadsheet";
+import { HEAD, ROW, useVisibleCells } from "./useVisibleCells";
 
 const MOST_COPIED = 100_000; // cells
 
@@ -24,16 +24,16 @@ interface Props {
   tall?: number; // rows that are shown at most
   faulty?: readonly [number, number] | null;
   edit?: Editing;
-  refuse?: (message: string) => void; // why nothing was copied
+  reject?: (message: string) => void; // why nothing was copied
   see?: (rows: [number, number], columns: [number, number]) => void;
 }
 
-export function GridTable({ label, rows, columns, text, cursor, setCursor, width, tall = 13, faulty = null, edit, refuse, see }: Props) {
+export function GridTable({ label, rows, columns, text, cursor, setCursor, width, tall = 13, faulty = null, edit, reject, see }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const id = useId();
   const [typed, setTyped] = useState<{ text: string; inside: boolean } | null>(null); // what is being typed; inside: arrows stay in it
   const refocus = useRef(false);
-  const { row, column, side, fitRows, fitColumns, space, scroll, reveal } = useScrolled(box, rows, columns, width);
+  const { row, column, side, fitRows, fitColumns, space, scroll, reveal } = useVisibleCells(box, rows, columns, width);
   const lastRow = Math.min(row + fitRows + 1, rows);
   const lastColumn = Math.min(column + fitColumns + 1, columns);
   const range = rangeOf(cursor);
@@ -64,13 +64,13 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
     const { key, shiftKey, altKey } = event;
     const far = event.ctrlKey || event.metaKey;
     if (event.target !== box.current || altKey || rows === 0 || columns === 0) return;
-    const next = moved(cursor, key, far, shiftKey, rows, columns, fitRows);
+    const next = moveCursor(cursor, key, far, shiftKey, rows, columns, fitRows);
     if (next) setCursor(next);
     else if (far && key.toLowerCase() === "a") setCursor({ row: rows - 1, column: columns - 1, fromRow: 0, fromColumn: 0 });
     else if (far && key.toLowerCase() === "z" && edit) edit.undo();
     else if (far) return;
     else if (key === "Tab" && edit) {
-      const beside = tabbed(cursor, shiftKey, rows, columns);
+      const beside = nextCell(cursor, shiftKey, rows, columns);
       if (!beside) return; // out of the grid
       setCursor(beside);
     } else if (key === "Enter" && edit) setCursor(shiftKey ? cursorAt(cursor.row - 1, cursor.column, rows, columns) : under);
@@ -89,8 +89,8 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
       refocus.current = true;
       setTyped(null);
     } else if (event.key === "Enter") commit(event.shiftKey ? cursorAt(cursor.row - 1, cursor.column, rows, columns) : under);
-    else if (event.key === "Tab") commit(tabbed(cursor, event.shiftKey, rows, columns) ?? cursor);
-    else if (!typed?.inside && event.key.startsWith("Arrow")) commit(moved(cursor, event.key, false, false, rows, columns, fitRows));
+    else if (event.key === "Tab") commit(nextCell(cursor, event.shiftKey, rows, columns) ?? cursor);
+    else if (!typed?.inside && event.key.startsWith("Arrow")) commit(moveCursor(cursor, event.key, false, false, rows, columns, fitRows));
     else return;
     event.preventDefault();
   };
@@ -99,7 +99,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   const chosen = (): string[][] | null => {
     const count = (range.bottom - range.top + 1) * (range.right - range.left + 1);
     if (count > MOST_COPIED) {
-      refuse?.(`At most ${MOST_COPIED} cells are copied at once, and these are ${count}.`);
+      reject?.(`At most ${MOST_COPIED} cells are copied at once, and these are ${count}.`);
       return null;
     }
     const found: string[][] = [];
@@ -108,7 +108,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
       for (let c = range.left; c <= range.right; c++) {
         const cell = text(r, c);
         if (cell === undefined) {
-          refuse?.("Not all of these cells have been looked at, so nothing was copied. Scroll over them, or select fewer.");
+          reject?.("Not all of these cells have been looked at, so nothing was copied. Scroll over them, or select fewer.");
           return null;
         }
         line.push(cell ?? "");
@@ -120,14 +120,14 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   const copy = (event: React.ClipboardEvent) => {
     const found = event.target === box.current ? chosen() : null;
     if (!found) return;
-    refuse?.("");
-    event.clipboardData.setData("text/plain", toTable(found));
+    reject?.("");
+    event.clipboardData.setData("text/plain", formatTable(found));
     event.preventDefault();
     if (event.type === "cut") edit?.clear(range);
   };
   const paste = (event: React.ClipboardEvent) => {
     if (event.target !== box.current || !edit) return;
-    const block = fromTable(event.clipboardData.getData("text/plain"));
+    const block = parseTable(event.clipboardData.getData("text/plain"));
     event.preventDefault();
     // One cell pasted over a range fills it, as spreadsheets do.
     const one = block.length === 1 && block[0]!.length === 1 ? block[0]![0]! : null;
@@ -212,11 +212,11 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
 
 const MOST_UNDO = 200;
 
-export function usePast<T>(): { keep: (was: T) => void; back: (show: (was: T) => void) => void } {
+export function useUndo<T>(): { push: (was: T) => void; undo: (show: (was: T) => void) => void } {
   const past = useRef<T[]>([]);
   return {
-    keep: (was) => void (past.current = [...past.current.slice(1 - MOST_UNDO), was]),
-    back: (show) => {
+    push: (was) => void (past.current = [...past.current.slice(1 - MOST_UNDO), was]),
+    undo: (show) => {
       const was = past.current.pop();
       if (was !== undefined) show(was);
     },

@@ -3,7 +3,7 @@
 import { useRef, useState } from "react";
 import { set } from "../app/store";
 import type { Block, Pin } from "../transport/protocol";
-import { valueText, whole } from "./format";
+import { literalText, valueText } from "./format";
 import { dtypeOf, takesLiteral, typeInto } from "./literals";
 
 const LONG = 400; // characters beyond which a value is edited in the dialog
@@ -11,13 +11,13 @@ const LONG = 400; // characters beyond which a value is edited in the dialog
 export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const [text, setText] = useState<string | null>(null);
   const [fault, setFault] = useState<string | null>(null);
-  const asked = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
+  const sent = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
   const fresh = useRef(false); // opened by the click that is still going on: it may become a double click
   const value = block.values?.[pin.name];
   if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
-  const full = value === undefined ? "" : whole(value);
+  const full = value === undefined ? "" : literalText(value);
   const close = () => {
-    asked.current = null;
+    sent.current = null;
     setText(null);
     setFault(null);
   };
@@ -36,8 +36,8 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     );
   }
   const finish = async () => {
-    if (asked.current === text) return;
-    asked.current = text;
+    if (sent.current === text) return;
+    sent.current = text;
     if (text === full) return close();
     const message = await typeInto(block, pin.name, text, dtypeOf(block, pin));
     if (message !== null) setFault(message);
@@ -67,11 +67,11 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
       onBlur={() => void finish()}
       onKeyDown={(event) => {
         if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) {
-          asked.current = null;
+          sent.current = null;
           void finish();
         }
         if (event.key === "Escape") {
-          asked.current = text; // leaving is no asking
+          sent.current = text; // leaving is no asking
           close();
         }
       }}

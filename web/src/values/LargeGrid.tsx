@@ -4,25 +4,25 @@ import { useCallback, useState } from "react";
 import { server } from "../app/store";
 import type { Info, Json } from "../transport/protocol";
 import { LeadingIndices } from "../ui/LeadingIndices";
-import { insideOf, seenOf } from "./grid";
+import { clampIndices, matrixOf } from "./grid";
 import { GridTable } from "./GridTable";
 import type { Window } from "./requests";
 import { widthOf } from "./requests";
 import type { Cursor } from "./spreadsheet";
 import { START, cursorAt } from "./spreadsheet";
-import { usePages } from "./useCellPages";
+import { useCellPages } from "./useCellPages";
 
-export function PagedPart({ label, value, info }: { label: string; value: Json; info: Info }) {
+export function LargeGrid({ label, value, info }: { label: string; value: Json; info: Info }) {
   const shape = info.shape as number[];
-  const [at, setAt] = useState<number[]>(insideOf(shape, []));
+  const [at, setAt] = useState<number[]>(clampIndices(shape, []));
   const [cursor, setCursor] = useState<Cursor>(START);
-  const [refused, setRefused] = useState("");
-  const ask = useCallback(
-    (rows: [number, number], columns: [number, number]) => server().ask<Window>("window", { value, at, rows, columns }),
+  const [failure, setFailure] = useState("");
+  const fetchCells = useCallback(
+    (rows: [number, number], columns: [number, number]) => server().request<Window>("window", { value, at, rows, columns }),
     [value, at],
   );
-  const { text, see, fault } = usePages(ask);
-  const { rows, columns } = seenOf(shape, at);
+  const { text, see, fault } = useCellPages(fetchCells);
+  const { rows, columns } = matrixOf(shape, at);
   return (
     <>
       <div className="value-tools">
@@ -30,8 +30,8 @@ export function PagedPart({ label, value, info }: { label: string; value: Json; 
         <GoTo rows={rows} columns={columns} go={(row, column) => setCursor(cursorAt(row, column, rows, columns))} />
         <LeadingIndices shape={shape} at={at} change={setAt} />
       </div>
-      {(fault || refused) && <p className="fault" role="alert">{fault || refused}</p>}
-      <GridTable label={label} rows={rows} columns={columns} text={text} see={see} refuse={setRefused} cursor={cursor} setCursor={setCursor} width={widthOf(info.dtype)} />
+      {(fault || failure) && <p className="fault" role="alert">{fault || failure}</p>}
+      <GridTable label={label} rows={rows} columns={columns} text={text} see={see} reject={setFailure} cursor={cursor} setCursor={setCursor} width={widthOf(info.dtype)} />
     </>
   );
 }

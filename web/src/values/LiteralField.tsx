@@ -4,27 +4,27 @@ import { useRef, useState } from "react";
 import { set, useStudio } from "../app/store";
 import { setValue } from "../page/actions";
 import type { Block, Pin } from "../transport/protocol";
-import { valueText, whole } from "./format";
+import { literalText, valueText } from "./format";
 import { dtypeOf, dtypesOf, typeInto } from "./literals";
 
 const LONG = 2000; // characters beyond which a value is looked at as a table
 
 export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const value = block.values?.[pin.name];
-  const full = value === undefined ? "" : whole(value);
+  const full = value === undefined ? "" : literalText(value);
   const [text, setText] = useState(full ?? "");
   const [dtype, setDtype] = useState(dtypeOf(block, pin));
   const [fault, setFault] = useState<string | null>(null);
-  const asked = useRef<string | null>(null);
-  const told = JSON.stringify(value);
-  const [shown, setShown] = useState(told);
+  const sent = useRef<string | null>(null);
+  const current = JSON.stringify(value);
+  const [shown, setShown] = useState(current);
   const [was, setWas] = useState(full ?? "");
   // Undo and other editors change the value under the field; the field itself stays, and with it the focus. So does what
   // somebody is typing meanwhile.
-  if (shown !== told) {
-    setShown(told);
+  if (shown !== current) {
+    setShown(current);
     setWas(full ?? "");
-    if (text === was || asked.current === `${dtype} ${text}`) {
+    if (text === was || sent.current === `${dtype} ${text}`) {
       setText(full ?? "");
       setDtype(dtypeOf(block, pin));
       setFault(null);
@@ -36,15 +36,15 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const label = `${block.id}.${pin.name}`;
   const finish = async (as: string) => {
     const question = `${as} ${text}`;
-    if (asked.current === question || (text === (full ?? "") && as === dtypeOf(block, pin))) return;
-    asked.current = question;
+    if (sent.current === question || (text === (full ?? "") && as === dtypeOf(block, pin))) return;
+    sent.current = question;
     setFault(await typeInto(block, pin.name, text, as));
   };
   const restore = () => {
     setText(full ?? "");
     setDtype(dtypeOf(block, pin));
     setFault(null);
-    asked.current = null;
+    sent.current = null;
   };
   return (
     <>
@@ -60,12 +60,12 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
             onChange={(event) => {
               setText(event.target.value);
               setFault(null);
-              asked.current = null;
+              sent.current = null;
             }}
             onBlur={() => void finish(dtype)}
             onKeyDown={(event) => {
               if (event.key === "Enter") {
-                asked.current = null;
+                sent.current = null;
                 void finish(dtype);
               }
               if (event.key === "Escape") restore();

@@ -7,10 +7,10 @@ import * as edit from "../page/edit";
 import { blockOf, endsAt } from "../page/page";
 import type { Info, Json } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
-import { DialogFrame, Gone, closeDialog } from "../ui/DialogFrame";
+import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
 import { Tabs } from "../ui/Tabs";
 import { ApplyButtons, applyOnCtrlEnter } from "./ApplyButtons";
-import { GridTable, usePast } from "./GridTable";
+import { GridTable, useUndo } from "./GridTable";
 import { GoTo } from "./LargeGrid";
 import { dtypesOf } from "./literals";
 import type { Window } from "./requests";
@@ -20,7 +20,7 @@ import { PARTS, clearEntries, entriesOf, faultyEntry, listOf, partsOf, placeKey,
 import { PER_PAGE, SparseList } from "./SparseList";
 import type { Cursor } from "./spreadsheet";
 import { START, cursorAt } from "./spreadsheet";
-import { usePages } from "./useCellPages";
+import { useCellPages } from "./useCellPages";
 
 const MOST_ENTRIES = 10_000; // what the server lists at once
 const LARGE = 50; // rows or columns beyond which the list is shown first
@@ -40,11 +40,11 @@ export function SparseDialog({ block }: { block: string }) {
   const all = useStudio((state) => state.hello?.dtypes ?? []);
   const found = open ? blockOf(open.page, block) : undefined;
   const pins = partsOf(catalog.find(found?.op ?? ""));
-  const [given] = useState(() => {
+  const [stored] = useState(() => {
     const values = PARTS.map((part) => [part, found?.values?.[part]] as const);
     return values.every(([, value]) => value !== undefined) ? (Object.fromEntries(values) as Record<Part, Json>) : null;
   });
-  const [ready, setReady] = useState(given === null);
+  const [ready, setReady] = useState(stored === null);
   const [listed, setListed] = useState<Listed | null>(null);
   const [entries, setEntries] = useState<Entries>(new Map());
   const [size, setSize] = useState<[number, number]>([4, 4]);
@@ -53,14 +53,14 @@ export function SparseDialog({ block }: { block: string }) {
   const [cursor, setCursor] = useState<Cursor>(START);
   const [page, setPage] = useState(0);
   const [fault, setFault] = useState<string | null>(null);
-  const [touched, setTouched] = useState(given === null);
+  const [touched, setTouched] = useState(stored === null);
   const [busy, setBusy] = useState(false);
-  const past = usePast<{ entries: Entries; size: [number, number] }>();
+  const past = useUndo<{ entries: Entries; size: [number, number] }>();
 
   useEffect(() => {
-    if (!given) return;
+    if (!stored) return;
     server()
-      .ask<Listed>("sparse_list", { ...given, entries: [0, MOST_ENTRIES] })
+      .request<Listed>("sparse_list", { ...stored, entries: [0, MOST_ENTRIES] })
       .then((reply) => {
         setListed(reply);
         setEntries(entriesOf(reply.entries));
@@ -70,11 +70,11 @@ export function SparseDialog({ block }: { block: string }) {
       })
       .catch((error: unknown) => setFault(`What is typed is no sparse matrix: ${messageOf(error)}. What you type here takes its place.`))
       .finally(() => setReady(true));
-  }, [given]);
+  }, [stored]);
 
   const [rows, columns] = size;
   const list = useMemo(() => listOf(entries, rows, columns), [entries, rows, columns]);
-  if (!FEATURES.sparseEditor || !found) return <Gone />;
+  if (!FEATURES.sparseEditor || !found) return <CloseDialog />;
   if (!pins) {
     return (
       <DialogFrame title={`Sparse matrix ${block}`}>
@@ -89,7 +89,7 @@ export function SparseDialog({ block }: { block: string }) {
   const wrong = fault ? faultyEntry(fault) : null;
   const label = `Cells of ${block}`;
   const take = (next: Entries) => {
-    past.keep({ entries, size });
+    past.push({ entries, size });
     setEntries(next);
     setTouched(true);
     setFault(null);
@@ -111,7 +111,7 @@ export function SparseDialog({ block }: { block: string }) {
     if (!touched || isLarge) return closeDialog();
     setBusy(true);
     try {
-      const made = await server().ask<Record<Part, Json>>("sparse_cells", { dtype, shape: size, entries: list });
+      const made = await server().request<Record<Part, Json>>("sparse_cells", { dtype, shape: size, entries: list });
       change(`type sparse ${block}`, (was) => PARTS.reduce((next, part) => edit.setValue(next, block, part, made[part]), was));
       closeDialog();
     } catch (error) {
@@ -139,10 +139,10 @@ export function SparseDialog({ block }: { block: string }) {
           <span className="value-info" role="status" aria-label="Entries in all">{isLarge ? listed.total : list.length} entries</span>
         </div>
         {wired.length > 0 && <p className="value-warning">{wired.join(", ")} {wired.length === 1 ? "comes" : "come"} by wire. Applying puts this matrix in the place of {wired.length === 1 ? "that wire" : "those wires"}.</p>}
-        {given === null && typed.length > 0 && <p className="value-warning">Only {typed.join(" and ")} {typed.length === 1 ? "is" : "are"} typed in, so this begins as an empty matrix.</p>}
+        {stored === null && typed.length > 0 && <p className="value-warning">Only {typed.join(" and ")} {typed.length === 1 ? "is" : "are"} typed in, so this begins as an empty matrix.</p>}
         {outside > 0 && <p className="value-warning">{outside} {outside === 1 ? "entry lies" : "entries lie"} outside of the matrix and will be left out.</p>}
         {!ready && <p role="status">Reading …</p>}
-        {ready && isLarge && <SparseLarge label={label} given={given!} rows={rows} columns={columns} total={listed.total} dtype={dtype} asList={asList} />}
+        {ready && isLarge && <LargeSparse label={label} stored={stored!} rows={rows} columns={columns} total={listed.total} dtype={dtype} asList={asList} />}
         {ready && !isLarge && !asList && (
           <GridTable
             label={label}
@@ -153,7 +153,7 @@ export function SparseDialog({ block }: { block: string }) {
             setCursor={setCursor}
             width={widthOf(dtype)}
             faulty={wrong}
-            edit={{ put, clear: (range) => take(clearEntries(entries, range)), undo: () => past.back((was) => { setEntries(was.entries); setSize(was.size); }) }}
+            edit={{ put, clear: (range) => take(clearEntries(entries, range)), undo: () => past.undo((was) => { setEntries(was.entries); setSize(was.size); }) }}
           />
         )}
         {ready && !isLarge && asList && (
@@ -182,7 +182,7 @@ function SizeField({ label, size, disabled, set }: { label: string; size: number
 
 interface LargeProps {
   label: string;
-  given: Record<Part, Json>;
+  stored: Record<Part, Json>;
   rows: number;
   columns: number;
   total: number;
@@ -190,21 +190,21 @@ interface LargeProps {
   asList: boolean;
 }
 
-export function SparseLarge({ label, given, rows, columns, total, dtype, asList }: LargeProps) {
+export function LargeSparse({ label, stored, rows, columns, total, dtype, asList }: LargeProps) {
   const [cursor, setCursor] = useState<Cursor>(START);
   const [page, setPage] = useState(0);
   const [list, setList] = useState<Entry[]>([]);
   const [fault, setFault] = useState<string | null>(null);
-  const ask = useCallback((seenRows: [number, number], seenColumns: [number, number]) => server().ask<Window>("sparse", { ...given, rows: seenRows, columns: seenColumns }), [given]);
-  const pages = usePages(ask);
+  const fetchCells = useCallback((seenRows: [number, number], seenColumns: [number, number]) => server().request<Window>("sparse", { ...stored, rows: seenRows, columns: seenColumns }), [stored]);
+  const pages = useCellPages(fetchCells);
   useEffect(() => {
     let current = true;
     server()
-      .ask<{ entries: Entry[] }>("sparse_list", { ...given, entries: [page * PER_PAGE, (page + 1) * PER_PAGE] })
+      .request<{ entries: Entry[] }>("sparse_list", { ...stored, entries: [page * PER_PAGE, (page + 1) * PER_PAGE] })
       .then((reply) => current && setList(reply.entries))
       .catch((error: unknown) => current && setFault(messageOf(error)));
     return () => void (current = false);
-  }, [given, page]);
+  }, [stored, page]);
   const wrong = fault ?? pages.fault;
   return (
     <>
@@ -215,7 +215,7 @@ export function SparseLarge({ label, given, rows, columns, total, dtype, asList 
       ) : (
         <>
           <div className="value-tools"><GoTo rows={rows} columns={columns} go={(row, column) => setCursor(cursorAt(row, column, rows, columns))} /></div>
-          <GridTable label={label} rows={rows} columns={columns} text={pages.text} see={pages.see} refuse={(message) => setFault(message || null)} cursor={cursor} setCursor={setCursor} width={widthOf(dtype)} />
+          <GridTable label={label} rows={rows} columns={columns} text={pages.text} see={pages.see} reject={(message) => setFault(message || null)} cursor={cursor} setCursor={setCursor} width={widthOf(dtype)} />
         </>
       )}
     </>

@@ -7,15 +7,15 @@ import { setValue } from "../page/actions";
 import { blockOf } from "../page/page";
 import type { Json } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
-import { DialogFrame, Gone, closeDialog } from "../ui/DialogFrame";
+import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
 import { Tabs } from "../ui/Tabs";
 import { ApplyButtons, applyOnCtrlEnter } from "./ApplyButtons";
 import type { Grid } from "./grid";
 import { faultyPlace } from "./grid";
-import { GridPart } from "./GridEditor";
-import { PagedPart } from "./LargeGrid";
+import { GridEditor } from "./GridEditor";
+import { LargeGrid } from "./LargeGrid";
 import { dtypeOf, dtypesOf } from "./literals";
-import type { Draft, Uploaded } from "./requests";
+import type { Draft, UploadedArray } from "./requests";
 import { draftOf, readFile, readGrid, readText } from "./requests";
 
 type Part = "text" | "grid" | "paste" | "file";
@@ -34,12 +34,12 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   const [pasted, setPasted] = useState("");
   const [dtype, setDtype] = useState(found && input ? dtypeOf(found, input) : "");
   const [touched, setTouched] = useState(false);
-  const [arrays, setArrays] = useState<Uploaded[] | null>(null);
+  const [arrays, setArrays] = useState<UploadedArray[] | null>(null);
   const [busy, setBusy] = useState(false);
   const [fault, setFault] = useState<string | null>(null);
   const [wrong, setWrong] = useState<number[] | null>(null); // the place of the cell the fault is about
 
-  const refuse = (message: string) => {
+  const reject = (message: string) => {
     setFault(message);
     setWrong(faultyPlace(message));
   };
@@ -51,7 +51,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
     try {
       return { made: await work() };
     } catch (error) {
-      refuse(messageOf(error));
+      reject(messageOf(error));
       return null;
     } finally {
       setBusy(false);
@@ -70,7 +70,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   };
   useEffect(() => void adopt(before, null), []); // as it was when the dialog was opened
 
-  if (!found || !input) return <Gone />;
+  if (!found || !input) return <CloseDialog />;
 
   /** The value as it is edited now. */
   const settled = async (): Promise<Json | undefined> => {
@@ -96,7 +96,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
     setPasted("");
     await adopt(reply.made, "grid");
   };
-  const bring = async (file: File) => {
+  const upload = async (file: File) => {
     setPart("file");
     setArrays(null);
     const reply = await attempt(() => readFile(file, dtype));
@@ -133,7 +133,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
           event.preventDefault();
           event.stopPropagation();
           const file = event.dataTransfer.files[0];
-          if (file && FEATURES.upload) void bring(file);
+          if (file && FEATURES.upload) void upload(file);
         }}
       >
         <div className="value-top">
@@ -170,12 +170,12 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
           />
         )}
         {part === "grid" && draft && grid && (
-          <GridPart
+          <GridEditor
             label={`Cells of ${label}`}
             grid={grid}
             dtype={dtype}
             faulty={wrong}
-            refuse={refuse}
+            reject={reject}
             change={(next) => {
               setGrid(next);
               setTouched(true);
@@ -184,14 +184,14 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
             }}
           />
         )}
-        {part === "grid" && draft?.info && large && draft.value !== undefined && <PagedPart key={JSON.stringify(draft.value)} label={`Cells of ${label}`} value={draft.value} info={draft.info} />}
+        {part === "grid" && draft?.info && large && draft.value !== undefined && <LargeGrid key={JSON.stringify(draft.value)} label={`Cells of ${label}`} value={draft.value} info={draft.info} />}
         {part === "paste" && (
           <>
             <textarea className="value-text" rows={10} spellCheck={false} autoFocus value={pasted} aria-label="Pasted text" placeholder="Cells of a spreadsheet, CSV, JSON, NumPy or a literal" onChange={(event) => setPasted(event.target.value)} />
             <p><button onClick={() => void read()} disabled={busy || !pasted.trim()}>Read into the grid</button></p>
           </>
         )}
-        {part === "file" && <FilePart arrays={arrays} busy={busy} bring={(file) => void bring(file)} take={(array) => void adopt(array.value, FEATURES.spreadsheet ? "grid" : "file")} />}
+        {part === "file" && <FileTab arrays={arrays} busy={busy} upload={(file) => void upload(file)} take={(array) => void adopt(array.value, FEATURES.spreadsheet ? "grid" : "file")} />}
         {fault && <p className="fault value-fault" role="alert"><b>{label}:</b> {fault}</p>}
         <ApplyButtons apply={apply} disabled={busy || !draft} />
       </div>
@@ -202,13 +202,13 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
 export const ENDINGS = ".npy,.npz,.csv,.tsv";
 
 interface FileProps {
-  arrays: Uploaded[] | null;
+  arrays: UploadedArray[] | null;
   busy: boolean;
-  bring: (file: File) => void;
-  take: (array: Uploaded) => void;
+  upload: (file: File) => void;
+  take: (array: UploadedArray) => void;
 }
 
-export function FilePart({ arrays, busy, bring, take }: FileProps) {
+export function FileTab({ arrays, busy, upload, take }: FileProps) {
   const field = useRef<HTMLInputElement>(null);
   return (
     <div className="value-file">
@@ -224,7 +224,7 @@ export function FilePart({ arrays, busy, bring, take }: FileProps) {
         onChange={(event) => {
           const file = event.target.files?.[0];
           event.target.value = ""; // the same file may be chosen again
-          if (file) bring(file);
+          if (file) upload(file);
         }}
       />
       {busy && <p role="status">Reading …</p>}

@@ -9,16 +9,16 @@ function isRecord(value: Json | undefined): value is { [key: string]: Json } {
 /** A typed value as one line: a literal where it is short, else dtype and shape. */
 export function valueText(value: Json | undefined, most = 60): string {
   if (value === undefined) return "";
-  const text = whole(value);
+  const text = literalText(value);
   if (text !== null && text.length <= most) return text;
   if (isRecord(value) && "dtype" in value) return `${String(value["dtype"])}[${(value["shape"] as number[]).join(",")}]`;
   return text === null ? "" : `${text.slice(0, most - 1)}…`;
 }
 
 /** The whole literal, or null where the elements are not here. */
-export function whole(value: Json): string | null {
+export function literalText(value: Json): string | null {
   if (Array.isArray(value)) {
-    const parts = value.map(whole);
+    const parts = value.map(literalText);
     return parts.includes(null) ? null : `{${parts.join(",")}}`;
   }
   if (isRecord(value)) {

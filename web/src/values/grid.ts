@@ -7,7 +7,7 @@ export interface Grid {
 }
 
 /** The part of a grid that is seen: a matrix, a column of a vector, or one cell. */
-export interface Seen {
+export interface Matrix {
   rows: number;
   columns: number;
   first: number; // where its cells begin among all
@@ -28,7 +28,7 @@ export function leadingOf(shape: readonly number[]): readonly number[] {
   return shape.slice(0, Math.max(shape.length - 2, 0));
 }
 
-export function seenOf(shape: readonly number[], at: readonly number[]): Seen {
+export function matrixOf(shape: readonly number[], at: readonly number[]): Matrix {
   const rows = shape.length === 0 ? 1 : shape.length === 1 ? shape[0]! : shape.at(-2)!;
   const columns = shape.length < 2 ? 1 : shape.at(-1)!;
   const first = leadingOf(shape).reduce((sum, size, axis) => sum * size + (at[axis] ?? 0), 0) * rows * columns;
@@ -36,12 +36,12 @@ export function seenOf(shape: readonly number[], at: readonly number[]): Seen {
 }
 
 export function cellAt(grid: Grid, at: readonly number[], row: number, column: number): string {
-  const { columns, first } = seenOf(grid.shape, at);
+  const { columns, first } = matrixOf(grid.shape, at);
   return grid.cells[first + row * columns + column] ?? "";
 }
 
 /** Leading indices that are inside of a shape, the old ones where they still are. */
-export function insideOf(shape: readonly number[], at: readonly number[]): number[] {
+export function clampIndices(shape: readonly number[], at: readonly number[]): number[] {
   return leadingOf(shape).map((size, axis) => Math.max(0, Math.min(at[axis] ?? 0, size - 1)));
 }
 
@@ -79,7 +79,7 @@ function padded(shape: readonly number[], rank: number): number[] {
 
 /** The shape with room for so many rows and columns; it never shrinks, and gets an axis only where it needs one. */
 export function grown(shape: readonly number[], rows: number, columns: number): number[] {
-  const seen = seenOf(shape, []);
+  const seen = matrixOf(shape, []);
   const height = Math.max(rows, seen.rows);
   const width = Math.max(columns, seen.columns);
   if (shape.length < 2 && width > 1) return [height, width];
@@ -94,14 +94,14 @@ export function put(grid: Grid, at: readonly number[], row: number, column: numb
   const shape = grown(grid.shape, row + block.length, column + width);
   const room = shape.length === grid.shape.length && shape.every((size, k) => size === grid.shape[k]) ? grid : reshape(grid, shape, blank);
   const cells = [...room.cells];
-  const { columns, first } = seenOf(shape, at);
+  const { columns, first } = matrixOf(shape, at);
   block.forEach((line, r) => line.forEach((text, c) => (cells[first + (row + r) * columns + column + c] = text)));
   return { shape: room.shape, cells };
 }
 
 /** One more or one fewer row or column, before index `k` or at it. */
 export function addLine(grid: Grid, axis: "row" | "column", k: number, blank: string): Grid {
-  const { rows, columns } = seenOf(grid.shape, []);
+  const { rows, columns } = matrixOf(grid.shape, []);
   const wider = reshape(grid, grown(grid.shape, rows + (axis === "row" ? 1 : 0), columns + (axis === "column" ? 1 : 0)), blank);
   const last = axis === "row" ? rows : columns;
   return mapped(wider, axis, (old) => (old === k ? last : old > k ? old - 1 : old));
@@ -118,7 +118,7 @@ export function removeLine(grid: Grid, axis: "row" | "column", k: number): Grid 
 
 /** Every matrix of a grid with its rows or columns taken from others. */
 function mapped(grid: Grid, axis: "row" | "column", from: (k: number) => number): Grid {
-  const { rows, columns } = seenOf(grid.shape, []);
+  const { rows, columns } = matrixOf(grid.shape, []);
   const size = rows * columns;
   const cells = grid.cells.map((_, k) => {
     const inner = size ? k % size : 0;

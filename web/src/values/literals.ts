@@ -1,9 +1,9 @@
 // Literals typed into pins: which pins take one, of which dtypes. The server parses them, so that no number loses precision here.
 
 import { get, server } from "../app/store";
-import { say } from "../messages/messages";
+import { notify } from "../messages/messages";
 import { setValue } from "../page/actions";
-import { isRead } from "../project/autosave";
+import { trackParsing } from "../project/autosave";
 import type { Block, Pin, Typed } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
 
@@ -32,15 +32,15 @@ export async function typeInto(block: Block, pin: string, text: string, dtype: s
     return null;
   }
   try {
-    const asking = server().ask<Typed>("parse", { text, dtype }).then((typed) => {
+    const asking = server().request<Typed>("parse", { text, dtype }).then((typed) => {
       if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value, name);
     });
-    isRead(name, asking);
+    trackParsing(name, asking);
     await asking;
     return null;
   } catch (error) {
     const message = messageOf(error);
-    say("error", message, { page: name, block: block.id, pin }); // which says the block and the pin
+    notify("error", message, { page: name, block: block.id, pin }); // which says the block and the pin
     return `${pin}: ${message}`;
   }
 }

@@ -2,7 +2,7 @@
 
 import { server } from "../app/store";
 import type { Info, Json, Typed } from "../transport/protocol";
-import { whole } from "./format";
+import { literalText } from "./format";
 import type { Grid } from "./grid";
 import { MOST_EDITED } from "./grid";
 
@@ -23,7 +23,7 @@ export interface Window {
   cells: (string | null)[][];
 }
 
-export interface Uploaded {
+export interface UploadedArray {
   name: string;
   value: Json;
   info: Info;
@@ -43,30 +43,30 @@ const NOTHING: Draft = { value: undefined, info: null, text: "", start: "", grid
 
 export async function draftOf(value: Json | undefined): Promise<Draft> {
   if (value === undefined) return NOTHING;
-  const told = await server().ask<Described>("describe", { value, most: MOST_EDITED, characters: MOST_TEXT });
-  const dtype = told.weak ? "" : (told.info.dtype ?? "");
+  const reply = await server().request<Described>("describe", { value, most: MOST_EDITED, characters: MOST_TEXT });
+  const dtype = reply.weak ? "" : (reply.info.dtype ?? "");
   // The server writes float32 with an f behind every number; beside a dtype that is said already.
-  const local = dtype === "float32" ? whole(value) : null;
-  const text = local !== null && local.length <= MOST_TEXT ? local : told.text.endsWith("…") ? null : told.text;
-  const grid = told.cells && { shape: told.info.shape as number[], cells: told.cells };
+  const local = dtype === "float32" ? literalText(value) : null;
+  const text = local !== null && local.length <= MOST_TEXT ? local : reply.text.endsWith("…") ? null : reply.text;
+  const grid = reply.cells && { shape: reply.info.shape as number[], cells: reply.cells };
   // Texts without quotes need a dtype to be read as texts.
-  const kept = told.weak && told.info.dtype === "string" ? "string" : dtype;
-  return { value, info: told.info, text, start: `${told.text.slice(0, 80)}…`, grid, dtype: kept };
+  const dtypeOfText = reply.weak && reply.info.dtype === "string" ? "string" : dtype;
+  return { value, info: reply.info, text, start: `${reply.text.slice(0, 80)}…`, grid, dtype: dtypeOfText };
 }
 
 export async function readText(text: string, dtype: string): Promise<Json | undefined> {
-  return text.trim() ? (await server().ask<Typed>("parse", { text, dtype })).value : undefined;
+  return text.trim() ? (await server().request<Typed>("parse", { text, dtype })).value : undefined;
 }
 
 export async function readGrid(grid: Grid, dtype: string): Promise<Json | undefined> {
   // One empty cell is what an empty pin looks like.
   if (grid.shape.length === 0 && grid.cells[0] === "" && dtype !== "string") return undefined;
-  return (await server().ask<Typed>("cells", { dtype, shape: grid.shape, cells: grid.cells })).value;
+  return (await server().request<Typed>("cells", { dtype, shape: grid.shape, cells: grid.cells })).value;
 }
 
-export async function readFile(file: File, dtype: string): Promise<Uploaded[]> {
-  const given: Record<string, string> = dtype ? { name: file.name, dtype } : { name: file.name };
-  return (await server().send<{ arrays: Uploaded[] }>("upload", given, file)).arrays;
+export async function readFile(file: File, dtype: string): Promise<UploadedArray[]> {
+  const args: Record<string, string> = dtype ? { name: file.name, dtype } : { name: file.name };
+  return (await server().send<{ arrays: UploadedArray[] }>("upload", args, file)).arrays;
 }
 
 /** Room for the longest texts that a dtype has in the usual case. */

@@ -37,7 +37,7 @@ export function cursorAt(row: number, column: number, rows: number, columns: num
 }
 
 /** Where a key leads, or null for a key that leads nowhere. */
-export function moved(cursor: Cursor, key: string, far: boolean, extend: boolean, rows: number, columns: number, page: number): Cursor | null {
+export function moveCursor(cursor: Cursor, key: string, far: boolean, extend: boolean, rows: number, columns: number, page: number): Cursor | null {
   const to = (row: number, column: number) => cursorAt(row, column, rows, columns, extend ? cursor : null);
   const { row, column } = cursor;
   switch (key) {
@@ -63,14 +63,14 @@ export function moved(cursor: Cursor, key: string, far: boolean, extend: boolean
 }
 
 /** The next cell in reading order, or null at the end: there Tab leaves the grid. */
-export function tabbed(cursor: Cursor, back: boolean, rows: number, columns: number): Cursor | null {
+export function nextCell(cursor: Cursor, back: boolean, rows: number, columns: number): Cursor | null {
   const k = cursor.row * columns + cursor.column + (back ? -1 : 1);
   if (k < 0 || k >= rows * columns) return null;
   return cursorAt(Math.floor(k / columns), k % columns, rows, columns);
 }
 
 /** Cells as spreadsheets copy them: tabs between cells, lines between rows, quotes where a cell holds either. */
-export function toTable(cells: readonly (readonly string[])[]): string {
+export function formatTable(cells: readonly (readonly string[])[]): string {
   return cells.map((row) => row.map(quoted).join("\t")).join("\n");
 }
 
@@ -79,7 +79,7 @@ function quoted(text: string): string {
 }
 
 /** Cells of a table that a spreadsheet copied. Rows that are shorter are filled with empty cells. */
-export function fromTable(text: string): string[][] {
+export function parseTable(text: string): string[][] {
   const rows: string[][] = [[]];
   let k = 0;
   while (k <= text.length) {

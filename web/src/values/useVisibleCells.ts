@@ -19,10 +19,10 @@ export interface Scrolled {
   reveal: (row: number, column: number) => void;
 }
 
-export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, columns: number, width: number): Scrolled {
+export function useVisibleCells(box: RefObject<HTMLElement | null>, rows: number, columns: number, width: number): Scrolled {
   const [size, setSize] = useState({ width: 0, height: 0 });
   const [first, setFirst] = useState({ row: 0, column: 0 });
-  const asked = useRef({ top: -1, left: -1 });
+  const target = useRef({ top: -1, left: -1 });
   useEffect(() => {
     const seen = new ResizeObserver(() => {
       const found = box.current;
@@ -45,8 +45,8 @@ export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, co
     const { scrollTop, scrollLeft } = found;
     // A place that was asked for stands, though the bar cannot tell it exactly.
     setFirst((was) => ({
-      row: Math.abs(scrollTop - asked.current.top) < 2 ? was.row : tall ? Math.round(Math.min(scrollTop / tall, 1) * lastRow) : 0,
-      column: Math.abs(scrollLeft - asked.current.left) < 2 ? was.column : broad ? Math.round(Math.min(scrollLeft / broad, 1) * lastColumn) : 0,
+      row: Math.abs(scrollTop - target.current.top) < 2 ? was.row : tall ? Math.round(Math.min(scrollTop / tall, 1) * lastRow) : 0,
+      column: Math.abs(scrollLeft - target.current.left) < 2 ? was.column : broad ? Math.round(Math.min(scrollLeft / broad, 1) * lastColumn) : 0,
     }));
   }, [box, tall, broad, lastRow, lastColumn]);
 
@@ -88,7 +88,7 @@ export function useScrolled(box: RefObject<HTMLElement | null>, rows: number, co
     // The bar follows only where it would say something else, so that dragging it is not fought with.
     if (Math.abs(top - found.scrollTop) > ROW) found.scrollTop = top;
     if (Math.abs(left - found.scrollLeft) > width) found.scrollLeft = left;
-    asked.current = { top: found.scrollTop, left: found.scrollLeft };
+    target.current = { top: found.scrollTop, left: found.scrollLeft };
   }, [box, row, column, tall, broad, lastRow, lastColumn, width]);
 
   return { row, column, side, fitRows, fitColumns, space: { width: size.width + broad, height: size.height + tall }, scroll, reveal };

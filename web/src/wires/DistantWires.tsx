@@ -3,7 +3,7 @@
 import { useStoreApi } from "@xyflow/react";
 import { useEffect, useRef } from "react";
 import { useDoc, useStudio } from "../app/store";
-import { pinPlaces } from "../canvas/layout";
+import { pinOffset } from "../canvas/layout";
 import { wiresOf } from "../page/page";
 
 interface Stroke {
@@ -13,7 +13,7 @@ interface Stroke {
   toY: number;
 }
 
-export function FarWires() {
+export function DistantWires() {
   const page = useDoc()?.page;
   const catalog = useStudio((state) => state.catalog);
   const theme = useStudio((state) => state.theme);
@@ -25,22 +25,22 @@ export function FarWires() {
     const strokes: Stroke[] = wiresOf(page).map((wire) => ({
       from: wire.from.block,
       to: wire.to,
-      fromY: pinPlaces(ops.get(wire.from.block)?.outputs, wire.from.pin),
-      toY: pinPlaces(ops.get(wire.to)?.inputs, wire.pin),
+      fromY: pinOffset(ops.get(wire.from.block)?.outputs, wire.from.pin),
+      toY: pinOffset(ops.get(wire.to)?.inputs, wire.pin),
     }));
-    let asked = 0;
+    let frame = 0;
     const draw = () => {
-      asked = 0;
+      frame = 0;
       if (sheet.current) stroke(sheet.current, strokes, flow.getState());
     };
     const soon = () => {
-      if (!asked) asked = requestAnimationFrame(draw);
+      if (!frame) frame = requestAnimationFrame(draw);
     };
     draw();
     const stop = flow.subscribe(soon);
     return () => {
       stop();
-      cancelAnimationFrame(asked);
+      cancelAnimationFrame(frame);
     };
   }, [page, catalog, theme, flow]);
   return <canvas ref={sheet} className="far-wires" aria-hidden="true" />;

@@ -2,12 +2,12 @@
 
 import { useEffect, useState } from "react";
 import { get, useDoc } from "../app/store";
-import { askCandidates, tryConnect } from "../page/actions";
+import { connectWire, fetchCandidates } from "../page/actions";
 import type { End } from "../page/page";
 import { blockOf, endText, entryText, parseEnd, pinPath } from "../page/page";
-import { DialogFrame, Gone, closeDialog } from "../ui/DialogFrame";
+import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
 import { filterOf } from "../ui/filter";
-import { Listing } from "../ui/SearchList";
+import { SearchList } from "../ui/SearchList";
 
 interface Chosen {
   end: End;
@@ -21,9 +21,9 @@ export function WireDialog({ block }: { block: string }) {
   const found = open && blockOf(open.page, block);
   const record = get().catalog.find(found?.op ?? "");
   useEffect(() => {
-    if (chosen) void askCandidates(chosen.end, chosen.side).then((found) => (found ? setTakes(found) : closeDialog()));
+    if (chosen) void fetchCandidates(chosen.end, chosen.side).then((found) => (found ? setTakes(found) : closeDialog()));
   }, [chosen]);
-  if (!open || !found || !record) return <Gone />;
+  if (!open || !found || !record) return <CloseDialog />;
 
   if (!chosen) {
     const known = open.checked.blocks[block]?.outputs ?? {};
@@ -38,7 +38,7 @@ export function WireDialog({ block }: { block: string }) {
     ];
     return (
       <DialogFrame title={`Wire ${block}`}>
-        <Listing
+        <SearchList
           label="Which pin of the block"
           entries={(typed) => pins.filter((pin) => filterOf(typed)(pin.title))}
           take={(key) => {
@@ -55,7 +55,7 @@ export function WireDialog({ block }: { block: string }) {
       {takes === null ? (
         <p role="status">Asking which pins take it …</p>
       ) : (
-        <Listing
+        <SearchList
           key="other"
           label={chosen.side === "from" ? "Which pin it leads to" : "Which pin it comes from"}
           entries={(typed) => {
@@ -63,13 +63,13 @@ export function WireDialog({ block }: { block: string }) {
             return Object.entries(takes)
               .filter(([pin]) => fits(pin))
               .sort(([, a], [, b]) => Number(a !== null) - Number(b !== null))
-              .map(([pin, reason]) => ({ key: pin, title: pin, ...(reason === null ? {} : { refused: reason }) }));
+              .map(([pin, reason]) => ({ key: pin, title: pin, ...(reason === null ? {} : { disabledReason: reason }) }));
           }}
           take={(key) => {
             const other = parseEnd(key);
             closeDialog();
-            if (chosen.side === "from") void tryConnect(chosen.end, other.block, other.pin);
-            else void tryConnect(other, block, chosen.end.pin);
+            if (chosen.side === "from") void connectWire(chosen.end, other.block, other.pin);
+            else void connectWire(other, block, chosen.end.pin);
           }}
           empty="No other block has such a pin."
         />
