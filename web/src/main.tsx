@@ -16,14 +16,14 @@ if (home) {
   createRoot(home).render(<ErrorBoundary><App /></ErrorBoundary>);
   const transport = new HttpTransport(new URL("./", location.href).href, takeLaunch());
   void connect(transport, query.get("page"));
-  // An address pasted into this window changes the fragment only, and loads nothing.
+  // Pasting an address into this window changes only the fragment, and loads nothing.
   window.addEventListener("hashchange", () => {
     const launch = takeLaunch();
     if (launch !== null) void transport.enter(launch).then(() => get().failure && location.reload());
   });
 }
 
-/** What a notebook calls for each view of the widget. */
+/** A notebook calls this for each view of the widget. */
 function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => void {
   const box = document.createElement("div");
   box.className = "rowgrad-widget";

@@ -44,7 +44,7 @@ function Tabs() {
   return (
     <div className="tabs">
       {active && <h1 className="unseen">{active}</h1>}
-      {/* Close buttons stand between the tabs, and a list of tabs may have tabs only: so it owns them from outside. */}
+      {/* A tablist may contain tabs only, and the close buttons are between them: so it owns the tabs through aria-owns. */}
       {shown.length > 0 && <span role="tablist" aria-label="Pages" aria-owns={shown.map((_, k) => `${id}${k}`).join(" ")} />}
       <div className="tab-list">
         {shown.map((name, k) => {

@@ -9,12 +9,12 @@ import type { Checked, Hello, Page, PageInfo, RunState, Transport } from "../tra
 
 export type Saving = "saved" | "waiting" | "saving" | "failed";
 
-/** A page that is open: as it is now, as the server knows it, and what was said about it. */
+/** An open page: its current state, the state the server has, and the server's validation of it. */
 export interface Doc {
   name: string;
   page: Page;
   history: History;
-  revision: string; // of the page the server has, on which ours is based
+  revision: string; // of the server's page on which ours is based
   sent: Page; // the page of that revision
   checked: Checked;
   run: RunState | null;
@@ -24,7 +24,7 @@ export interface Doc {
   wires: ReadonlySet<string>;
 }
 
-/** A wire being drawn; `takes` is what the server said of every pin it could lead to. */
+/** A wire being drawn; `takes` has the server's answer for every pin it could connect to. */
 export interface Drag {
   end: End;
   side: "from" | "to";
@@ -60,7 +60,7 @@ export type Dialog =
 export type BottomTab = "results" | "trend" | "map" | "trace" | "messages" | "history";
 export type Theme = "light" | "dark" | "system";
 
-/** A pin somebody looks at in the panels below. */
+/** A result: an output pin, or one entry of a list pin. */
 export interface ResultRef {
   block: string;
   pin: string;
@@ -69,7 +69,7 @@ export interface ResultRef {
 
 export interface StudioState {
   transport: Transport | null;
-  embedded: boolean; // in a notebook, beside other things that have keys
+  embedded: boolean; // in a notebook, which has its own keyboard shortcuts
   hello: Hello | null;
   catalog: Catalog;
   pages: PageInfo[];
@@ -78,8 +78,8 @@ export interface StudioState {
   docs: Record<string, Doc>;
   start: boolean; // the start screen with the gallery
   connected: boolean;
-  signedOut: boolean; // the studio was started again, and this browser has no access to it yet
-  failure: string | null; // why nothing can be shown at all
+  signedOut: boolean; // the studio was restarted, and this browser has no access to it yet
+  failure: string | null; // why the page cannot be shown at all
   drag: Drag | null;
   dialog: Dialog | null;
   messages: Message[];
@@ -88,9 +88,9 @@ export interface StudioState {
   bottomOpen: boolean;
   paletteOpen: boolean;
   inspectorOpen: boolean;
-  sizes: { bottom?: number; inspector?: number; palette?: number }; // of panels that were resized
+  sizes: { bottom?: number; inspector?: number; palette?: number }; // of resized panels
   minimap: boolean;
-  light: boolean; // a large page from afar: blocks are boxes with a title, wires are strokes
+  light: boolean; // a large page, zoomed out: blocks are boxes with a title, wires are strokes
   snapping: boolean;
   theme: Theme;
   shown: ResultRef | null;
@@ -142,7 +142,7 @@ export function doc(name: string | null = get().active): Doc | null {
   return name === null ? null : (get().docs[name] ?? null);
 }
 
-/** The page that is seen. Behind the start screen there may be one, too, but nobody means that. */
+/** The visible page: none while the start screen covers it. */
 export function front(): Doc | null {
   return get().start ? null : doc();
 }
@@ -154,7 +154,7 @@ export function changeDoc(name: string, change: Partial<Doc>): void {
   });
 }
 
-/** The page in front, for views. */
+/** The active page, for views. */
 export function useDoc(): Doc | null {
   return useStudio((state) => (state.active === null ? null : (state.docs[state.active] ?? null)));
 }

@@ -51,7 +51,7 @@ function TextAttr({ label, name, value, like, put }: TextProps) {
   const now = attrText(value);
   const [shown, setShown] = useState(now);
   const [text, setText] = useState(now);
-  // Undo changes the value under the field; the field itself stays, with the focus and what is being typed.
+  // Undo changes the value behind the field; the field keeps its focus and the text being typed.
   if (shown !== now) {
     setShown(now);
     if (text === shown) setText(now);

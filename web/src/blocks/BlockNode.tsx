@@ -25,12 +25,12 @@ function useBlock(id: string): Block | undefined {
 
 export const BlockNode = memo(function BlockNode(props: NodeProps) {
   const light = useStudio((state) => state.light);
-  // Blocks of two pages may have the same name, but not what is half typed into one of them.
+  // Blocks of two pages may have the same name; text being typed into one must not appear in the other.
   const page = useStudio((state) => state.active);
   return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
 
-/** From afar a block of a large page is a box with a title. */
+/** A block of a large page that is zoomed out: a box with a title. */
 function DistantBlock({ id, selected, data }: NodeProps) {
   const op = String(data["op"]);
   const catalog = useStudio((state) => state.catalog);
@@ -51,7 +51,7 @@ function FullBlock({ id, selected }: NodeProps) {
   const failed = useStudio((state) => {
     const open = state.docs[state.active ?? ""];
     const error = open?.run?.error;
-    // What the block computes has changed since: the error may be mended, the next run will tell.
+    // Where the block's computation changed since the run, the error may be fixed; the next run decides.
     return error?.block === id && open?.run?.recipes[id] === open?.checked.recipes[id] ? error : undefined;
   });
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
@@ -90,7 +90,7 @@ function FullBlock({ id, selected }: NodeProps) {
   );
 }
 
-/** Pins of a block that the catalogue does not know: those its wires and values speak of. */
+/** Pins of a block that is not in the catalogue: those its wires and values name. */
 function unknownPins(block: Block): Pin[] {
   const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
   return names.map(unknownPin);
@@ -100,7 +100,7 @@ function unknownPin(name: string): Pin {
   return { name, type: "any", host: false, many: false, ref: false, optional: false, role: "values", dtypes: [] };
 }
 
-/** Whether the wire being drawn would be taken here: undefined where nobody asks. */
+/** Whether this pin accepts the wire being drawn: null if so, a reason if not, undefined if no wire is being drawn. */
 function useTakes(key: string, side: "from" | "to"): string | null | undefined {
   return useStudio((state) => {
     const drag = state.drag;
@@ -140,7 +140,7 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
   );
 }
 
-/** `wired` entries are shown even where the list has become shorter or unknown: their wires must end somewhere. */
+/** `wired` entries are shown even if the list became shorter or unknown: their wires need an end. */
 function OutputPin({ block, pin, info, wired }: { block: string; pin: Pin; info: Info | Info[] | undefined; wired: number }) {
   const entries: (Info | undefined)[] = Array.isArray(info) ? [...info] : [];
   while (entries.length < wired) entries.push(undefined);

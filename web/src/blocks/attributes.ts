@@ -22,7 +22,7 @@ function whole(text: string): Json {
   return Number.isSafeInteger(number) ? number : { int: text.replace(/^\+/, "") };
 }
 
-/** What was typed, in the kind of the default; undefined where it is none. */
+/** The typed text as a value of the default's kind; undefined if it does not parse. */
 export function readAttr(text: string, like: Json): Json | undefined {
   const clean = text.trim();
   if (like === null || Array.isArray(like)) {

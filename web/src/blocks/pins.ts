@@ -33,7 +33,7 @@ export function outputOf(record: OpRecord | undefined, name: string): Pin | unde
   return record?.outputs.find((pin) => pin.name === name);
 }
 
-/** A pin in words: what a screen reader says and a tooltip shows. */
+/** A pin as text, for screen readers and tooltips. */
 export function pinText(pin: Pin): string {
   const kinds: string[] = [];
   if (pin.many) kinds.push("list");

@@ -31,8 +31,8 @@ import { edgesOf, endOfHandle, nodesOf, noteNumber } from "./nodes";
 export const OP_MIME_TYPE = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
-const MANY = 150; // blocks from which on only those in view are drawn
-const FAR = 0.45; // zoom below which texts could not be read anyway
+const MANY = 150; // with more blocks than this, only visible ones are rendered
+const FAR = 0.45; // zoom below which text is unreadable
 
 export function Canvas() {
   const open = useDoc();
@@ -66,13 +66,13 @@ export function Canvas() {
       for (const { id, measured } of flow.getNodes()) if (measured?.width && measured.height) sizes.set(id, { width: measured.width, height: measured.height });
       return sizes;
     };
-    // On an empty page the fit would wait for the first block and jump then.
+    // On an empty page, fitView would wait for the first block and then jump.
     canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
     canvasView.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvasView.actual = () => void flow.zoomTo(1);
   }, [flow]);
 
-  // A page that comes to the front is seen whole, from its first frame on.
+  // A page that becomes active is fully visible from its first frame on.
   const showWhole = useCallback(() => {
     const box = document.querySelector(".canvas")?.getBoundingClientRect();
     const shown = doc();
@@ -80,11 +80,11 @@ export function Canvas() {
     void flow.setViewport(getViewportForBounds(boundsOf(shown.page, get().catalog), box.width, box.height, 0.05, 1, 0.15));
   }, [flow]);
   useLayoutEffect(showWhole, [name, showWhole]);
-  // Once its blocks have been drawn, their true sizes are known.
+  // The blocks' true sizes are known once they are rendered.
   const measured = useNodesInitialized();
   const fitted = useRef<string | null>(null);
   useEffect(() => {
-    // A page that begins empty stays where its first block is put.
+    // A page that starts empty does not move when its first block is placed.
     if (fitted.current === name || (!measured && doc()?.page.blocks.length)) return;
     fitted.current = name;
     if (measured) canvasView.fit();
@@ -216,7 +216,7 @@ function miniClass(node: Node): string {
   return node.type === "note" ? "mini-note" : "mini-block";
 }
 
-/** Selected and unselected blocks and notes, as React Flow tells them. */
+/** Copy React Flow's selection changes into the store. */
 function recordSelection(changes: NodeChange[]): void {
   const open = doc();
   const chosen = changes.filter((c) => c.type === "select");

@@ -18,10 +18,10 @@ export interface Size {
   height: number;
 }
 
-/** How large blocks are drawn, where the canvas has drawn them. */
+/** Sizes of rendered blocks; the canvas sets it. */
 export const rendered = { sizes: (): ReadonlyMap<string, Size> => new Map() };
 
-/** How large a block with its results will be, about; the style sheet has the same numbers. */
+/** The approximate size of a block with its results; the style sheet has the same numbers. */
 export function sizeOf(record: OpRecord | undefined): Size {
   const rows = record ? Math.max(record.inputs.length, record.outputs.length, 1) : 1;
   const results = record ? record.outputs.length : 0;
@@ -33,13 +33,13 @@ function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, 
 }
 
 function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
-  // Results may come later: there is room for them from the start.
+  // Reserve space for results, which may come later.
   const about = sizeOf(catalog.find(block.op));
   const seen = sizes.get(block.id);
   return seen ? { width: Math.max(seen.width, about.width), height: Math.max(seen.height, about.height) } : about;
 }
 
-/** How far below a block's corner a pin is. */
+/** A pin's vertical offset from its block's top. */
 export function pinOffset(pins: readonly { name: string }[] | undefined, name: string): number {
   const k = pins?.findIndex((pin) => pin.name === name) ?? 0;
   return HEAD + ROW * (Math.max(k, 0) + 0.5) - 4;
@@ -49,7 +49,7 @@ export function snap(at: Place): Place {
   return [Math.round(at[0] / GRID) * GRID, Math.round(at[1] / GRID) * GRID];
 }
 
-/** Every block in columns along the wires. */
+/** Positions in columns along the wires. */
 export function autoLayout(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Map<string, Place> {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 70, marginx: 20, marginy: 20 });
@@ -76,10 +76,10 @@ function cornerOf(blocks: Block[]): Place {
 
 export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre" | "across" | "down";
 
-/** Blocks brought into line, or spread evenly across or down. */
+/** Align blocks, or distribute them evenly across or down. */
 export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
   const sizes = rendered.sizes();
-  // As they are seen: edges and gaps that only fit with room for results look wrong.
+  // By visible sizes: edges aligned to space reserved for results would look wrong.
   const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...(sizes.get(block.id) ?? sizeOf(catalog.find(block.op))) }));
   const left = Math.min(...boxes.map((b) => b.x));
   const top = Math.min(...boxes.map((b) => b.y));
@@ -107,7 +107,7 @@ export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<st
   return places;
 }
 
-/** The box round everything on a page. */
+/** The bounding box of everything on a page. */
 export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: number } {
   const places = positionsOf(page);
   const boxes = page.blocks.map((block) => ({ at: places.get(block.id)!, ...sizeOf(catalog.find(block.op)) }));
@@ -120,7 +120,7 @@ export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: n
   return { x, y, width: right - x, height: bottom - y };
 }
 
-/** A frame with room for all of these blocks. */
+/** A frame that contains all of these blocks. */
 export function frameAround(blocks: Block[], catalog: Catalog, text: string): Note {
   const room = 30;
   const sizes = rendered.sizes();
@@ -132,7 +132,7 @@ export function frameAround(blocks: Block[], catalog: Catalog, text: string): No
   return { text, at: [left, top], size: [right - left, bottom - top] };
 }
 
-/** A place near the one wanted where no block stands. */
+/** A free position near the wanted one. */
 export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
   const { width, height } = sizeOf(record);
   const sizes = rendered.sizes();
@@ -174,7 +174,7 @@ export function positionsOf(page: Page): Map<string, Place> {
   return places;
 }
 
-/** A page whose blocks all have the places they were shown at before: else those without one would move along. */
+/** Give every block the position it was shown at before: otherwise blocks without one would move too. */
 export function fixPositions(page: Page, before: Page): Page {
   if (page.blocks.every((block) => block.at)) return page;
   const places = positionsOf(before);
@@ -185,7 +185,7 @@ export function fixPositions(page: Page, before: Page): Page {
   return { ...page, blocks };
 }
 
-/** How many wires lie before each block; what stands in a circle counts from where it is first met. */
+/** The depth of each block along the wires; in a cycle it counts from the block that is visited first. */
 function depths(page: Page): Map<string, number> {
   const blocks = new Map(page.blocks.map((block) => [block.id, block]));
   const found = new Map<string, number>();
@@ -212,9 +212,9 @@ export interface Inside {
   notes: [number, Place][];
 }
 
-const NOTE_SIZE: Size = { width: 120, height: 30 }; // until it has been drawn
+const NOTE_SIZE: Size = { width: 120, height: 30 }; // until it is rendered
 
-/** What lies inside the k-th note, with its places; nothing where that is no frame. Sizes are those drawn, by block or number. */
+/** The blocks and notes inside the k-th note, with positions; empty if that is not a frame. Sizes are the rendered ones. */
 export function frameContents(page: Page, k: number, catalog: Catalog, blockSize: (id: string) => Size | undefined, noteSize: (k: number) => Size | undefined): Inside {
   const frame = notesOf(page)[k];
   if (!frame?.size) return { blocks: [], notes: [] };

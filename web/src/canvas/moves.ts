@@ -8,9 +8,9 @@ import { notesOf } from "../page/page";
 import { frameContents, rendered } from "./layout";
 import { noteId, noteNumber } from "./nodes";
 
-let dragged = false; // by hand, not by arrow keys
+let dragged = false; // by the mouse, not by arrow keys
 
-/** Changes of places, with those of what lies in the frames among them. The page has the places from before the drag. */
+/** Position changes, extended by the contents of moved frames. The page still has the positions from before the drag. */
 export function withFrameContents(changes: NodeChange[]): NodeChange[] {
   const open = doc();
   const moved = changes.filter(isMove);
@@ -33,12 +33,12 @@ export function withFrameContents(changes: NodeChange[]): NodeChange[] {
   return [...changes, ...more];
 }
 
-/** A move by hand or by keys. One that comes with another size has no word about dragging: it belongs to that. */
+/** A move by mouse or keys. A position change without `dragging` belongs to a resize. */
 function isMove(c: NodeChange): c is NodePositionChange {
   return c.type === "position" && c.dragging !== undefined && c.position !== undefined;
 }
 
-/** Places at the end of a drag, or after an arrow key: a drag is a step of its own, arrow keys in a row are one. */
+/** Record a finished drag as one history step, and consecutive arrow keys as one. */
 export function recordMoves(changes: NodeChange[]): void {
   const moves = changes.filter(isMove);
   if (!moves.length) return;

@@ -9,7 +9,7 @@ import type { Catalog } from "../palette/catalog";
 import type { Page } from "../transport/protocol";
 import { positionsOf, sizeOf } from "./layout";
 
-const NOTE = "note "; // no block's id has a blank in it
+const NOTE = "note "; // block ids contain no space
 
 export function noteId(k: number): string {
   return NOTE + k;
@@ -37,7 +37,7 @@ export function nodesOf(page: Page, catalog: Catalog, chosen: ReadonlySet<string
   const places = positionsOf(page);
   const blocks = page.blocks.map((block) => {
     const [x, y] = places.get(block.id)!;
-    // Until it has been drawn, so that only what is in view is drawn at all.
+    // Initial sizes, so that only visible blocks are rendered at all.
     const { width: initialWidth, height: initialHeight } = sizeOf(catalog.find(block.op));
     return reuseNode(old.get(block.id), {
       id: block.id,
@@ -59,7 +59,7 @@ export function nodesOf(page: Page, catalog: Catalog, chosen: ReadonlySet<string
       position: { x, y },
       data: { text: note.text, framed: Boolean(note.size), ...size },
       selected: notes.has(k),
-      // What is selected is drawn 1000 higher; a frame stays under its blocks, or they could not be reached.
+      // Selection raises a node by 1000; a frame must stay below its blocks, or they could not be clicked.
       ...(note.size ? { zIndex: notes.has(k) ? -1001 : -1, ...size } : { zIndex: 0 }),
       ariaLabel: `${note.size ? "Frame" : "Note"}: ${note.text}`,
     });
@@ -69,7 +69,7 @@ export function nodesOf(page: Page, catalog: Catalog, chosen: ReadonlySet<string
 
 function reuseNode(old: Node | undefined, made: Node): Node {
   if (!old) return made;
-  if (old.dragging) made = { ...made, position: old.position }; // it is in a hand; its place is taken when it is let go
+  if (old.dragging) made = { ...made, position: old.position }; // being dragged: its position is recorded when it is dropped
   const same =
     old.position.x === made.position.x &&
     old.position.y === made.position.y &&

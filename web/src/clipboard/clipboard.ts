@@ -10,7 +10,7 @@ import { addBlocks, addNote } from "../page/edit";
 import { blockOf, endText, endsAt, freeId, idsOf, notesOf, parseEnd, wiresOf } from "../page/page";
 import type { Block, Note, Page } from "../transport/protocol";
 
-/** The chosen blocks and notes as the text of a page; wires from other blocks are left behind. */
+/** The selected blocks and notes as the text of a page, without wires from other blocks. */
 export function copyText(page: Page, ids: ReadonlySet<string>, notes: ReadonlySet<number>): string {
   const places = positionsOf(page);
   const blocks = page.blocks
@@ -28,14 +28,14 @@ export function copyText(page: Page, ids: ReadonlySet<string>, notes: ReadonlySe
   return JSON.stringify(made, null, 1);
 }
 
-/** A block with these wires and no others; what hid a wire goes with it. */
+/** A block with exactly these wires; `hidden` keeps only pins that are still wired. */
 function withWires(block: Block, wires: Record<string, string | string[]>): Block {
   const { in: _, hidden, ...rest } = block;
   const still = hidden?.filter((pin) => pin in wires) ?? [];
   return { ...rest, ...(Object.keys(wires).length ? { in: wires } : {}), ...(still.length ? { hidden: still } : {}) };
 }
 
-/** What such a text holds, or null where it is none. A clipboard may hold anything. */
+/** Parse a page from the clipboard; null if it is anything else. */
 export function parsePage(text: string): Page | null {
   try {
     const found = JSON.parse(text) as Page;
@@ -45,15 +45,15 @@ export function parsePage(text: string): Page | null {
   }
 }
 
-/** Whether it has blocks under names of their own, and its wires can be read. */
+/** Whether block names are unique and wires and positions are valid. */
 function isWhole(page: Page): boolean {
-  wiresOf(page); // throws where one cannot be
+  wiresOf(page); // throws for an invalid wire
   const named = page.blocks.every((block) => typeof block.id === "string" && block.id !== "" && typeof block.op === "string");
   const placed = [...page.blocks, ...notesOf(page)].every(({ at }) => at === undefined || (Array.isArray(at) && at.length === 2 && at.every(Number.isFinite)));
   return placed && page.blocks.length + notesOf(page).length > 0 && named && idsOf(page).size === page.blocks.length && notesOf(page).every((note) => typeof note.text === "string");
 }
 
-/** The page with the pasted blocks, under free names, their upper left corner at a place; and which are new. */
+/** Insert the blocks of another page under free names, with their upper left corner at a position. */
 export function insertPage(page: Page, pasted: Page, at: Place): { page: Page; ids: Set<string>; notes: Set<number> } {
   const taken = idsOf(page);
   const names = new Map<string, string>();
@@ -88,7 +88,7 @@ export function insertPage(page: Page, pasted: Page, at: Place): { page: Page; i
   return { page: next, ids: new Set(names.values()), notes };
 }
 
-/** What was copied last in this window, for browsers that do not let a page read the clipboard. */
+/** The window's own clipboard, for browsers that do not let a page read the system's. */
 export const localClipboard = { text: "" };
 
 export async function copy(): Promise<void> {
@@ -98,11 +98,11 @@ export async function copy(): Promise<void> {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Without leave to write the clipboard, the window's own copy still serves.
+    // Without permission to write the clipboard, the window's own copy still works.
   }
 }
 
-/** Blocks of such a text onto the page: in the middle of what is seen, or at a place, and never exactly over others. */
+/** Paste into the centre of the view or at a position, never exactly on top of other blocks. */
 export function pasteText(text: string, wanted = viewport.centre()): boolean {
   const open = front();
   const found = parsePage(text);

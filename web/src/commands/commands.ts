@@ -29,7 +29,7 @@ const several = () => (front()?.blocks.size ?? 0) > 1;
 const one = () => front()?.blocks.size === 1;
 const only = () => [...(doc()?.blocks ?? [])][0]!;
 
-/** What the canvas does when asked by a command; it sets these when it is shown. */
+/** What commands do to the canvas; the canvas sets these when it is mounted. */
 export const canvasView = {
   fit: () => {},
   zoom: (_by: number) => {},
@@ -141,7 +141,7 @@ export const COMMANDS: Command[] = [
   { id: "snapshots", title: "Snapshots: look and restore", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => set({ dialog: { kind: "snapshots" } }) },
 ];
 
-/** Go to a field of the inspector, which hears of it once it is there. */
+/** Focus a field of the inspector, once it is mounted. */
 function inInspector(event: string): void {
   set({ inspectorOpen: true });
   setTimeout(() => window.dispatchEvent(new CustomEvent(event)), 0);
@@ -178,7 +178,7 @@ export function perform(id: string): void {
   if (isReady(found)) void found.run();
 }
 
-/** Commands for the page's own pages, beside the table: one for each that can be opened. */
+/** Commands beside the table: one for each page that can be opened. */
 export function pageCommands(): Command[] {
   return get().pages.map((page) => ({ id: `open ${page.name}`, title: `Open page ${page.name}`, group: "Pages", run: async () => void (await open(page.name)) }));
 }

@@ -21,19 +21,19 @@ function isField(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
-/** Buttons and links answer to Enter and Space themselves. */
+/** Buttons and links handle Enter and Space themselves. */
 function answersItself(event: KeyboardEvent): boolean {
   const target = event.target;
   if (!(target instanceof HTMLElement) || !["Enter", " "].includes(event.key) || event.ctrlKey || event.metaKey) return false;
   return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
 }
 
-/** Whether text of a panel is chosen; on the drawing blocks are meant, whatever was chosen before. */
+/** Whether text in a panel is selected. On the canvas, keys are about blocks, whatever text is selected elsewhere. */
 function isTextChosen(target: EventTarget | null): boolean {
   return !(target instanceof HTMLElement && target.closest(".react-flow")) && String(window.getSelection()) !== "";
 }
 
-/** A field takes what was typed when it is left; the page that is saved, run or closed has it then. */
+/** Fields commit their text on blur; it must be in the page before that is saved, run or closed. */
 function finishField(field: HTMLElement, stay: boolean): void {
   field.blur();
   if (stay && field.isConnected) field.focus();
@@ -51,12 +51,12 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     if (get().dialog || answersItself(event)) return;
     const key = keyOf(event);
     const typing = isField(event.target);
-    // Out of a field, so that keys are commands again; after the field itself has heard of it.
+    // Leave the field, so that keys are commands again, after the field has handled Escape.
     if (typing && event.key === "Escape") setTimeout(() => (event.target as HTMLElement).blur(), 0);
     const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
     if (!found || (!FEATURES.keyboard && !typing)) return;
     if (!isReady(found)) return;
-    // Chosen text is what somebody wants to copy, not the block that happens to be selected.
+    // Selected text is what the user wants to copy, not the selected block.
     if (["copy", "cut"].includes(found.id) && isTextChosen(event.target)) return;
     event.preventDefault();
     if (typing && found.id !== "commands") finishField(event.target as HTMLElement, found.id === "save" || found.id.startsWith("run"));

@@ -89,7 +89,7 @@ function TextPanel({ title, load }: { title: string; load: () => Promise<Exporte
     return () => {
       there = false;
     };
-    // RequestState once: what is exported does not change while the dialog is open.
+    // Loaded once: the page does not change while the dialog is open.
   }, []);
   const copy = async () => {
     try {

@@ -13,13 +13,13 @@ export interface ExportedFile {
 
 const TYPES: Record<string, string> = { py: "text/x-python", json: "application/json", svg: "image/svg+xml", dot: "text/vnd.graphviz" };
 const SCALE = 2;
-const MOST = 16384; // pixels a side that browsers draw
+const MOST = 16384; // largest side in pixels that browsers draw
 
 export async function exportPage(form: Form): Promise<ExportedFile> {
   return server().request<ExportedFile>("export", { page: { ...doc()!.page, name: doc()!.name }, as: form });
 }
 
-/** The line that runs the page in a shell, the way the bar above would. */
+/** The shell command that runs the page as the run bar would. */
 export async function commandLine(mode: "once" | "steps" | "rate"): Promise<ExportedFile> {
   const { steps, rate, engine } = get().runMode;
   const how = mode === "once" ? {} : { steps, ...(mode === "rate" ? { rate } : {}) };
@@ -42,7 +42,7 @@ export function download(name: string, content: Blob | string): void {
   setTimeout(() => URL.revokeObjectURL(address), 10_000); // the browser may not have read it yet
 }
 
-/** An SVG as a picture of twice its size, on a ground of this colour. */
+/** Draw an SVG as a PNG of twice its size, on this background colour. */
 export async function drawPng(svg: string, ground: string): Promise<Blob> {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   try {

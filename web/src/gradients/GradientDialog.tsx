@@ -36,7 +36,7 @@ export function GradientDialog() {
       select(ids);
       closeDialog();
       notify("info", `${ids.length} blocks compute the gradients: ${gradients.join(", ")}.`);
-      // Once the canvas has drawn them.
+      // Once the canvas has rendered them.
       setTimeout(() => void flow.fitView({ nodes: ids.map((id) => ({ id })), padding: 0.2, maxZoom: 1, duration: 200 }), 80);
     } catch (error) {
       setFailure(messageOf(error));
@@ -63,7 +63,7 @@ export function GradientDialog() {
 function PinList({ title, pins, chosen, change: set }: { title: string; pins: GradientPin[]; chosen: ReadonlySet<string>; change: (ends: ReadonlySet<string>) => void }) {
   const [typed, setTyped] = useState("");
   const shown = pins.filter((pin) => `${pin.end} ${pin.info.text}`.toLowerCase().includes(typed.toLowerCase()));
-  // What is chosen stands above, so that nobody has to search for it.
+  // Initially selected pins come first, so that they need no search.
   const ordered = [...shown.filter((pin) => chosen.has(pin.end)), ...shown.filter((pin) => !chosen.has(pin.end))];
   const [order] = useState(() => new Map(ordered.map((pin, k) => [pin.end, k])));
   const placed = [...shown].sort((a, b) => (order.get(a.end) ?? Infinity) - (order.get(b.end) ?? Infinity) || 0);

@@ -4,7 +4,7 @@ import { endText, wiresOf } from "../page/page";
 import type { Checked, Info, Page } from "../transport/protocol";
 
 export interface GradientPin {
-  end: string; // block.pin, with its number in a list
+  end: string; // block.pin, or block.pin[k] for an entry of a list
   block: string;
   info: Info;
 }
@@ -19,7 +19,7 @@ export function pinsOf(page: Page, checked: Checked): GradientPin[] {
   );
 }
 
-/** These blocks and all before them. */
+/** These blocks and everything they depend on. */
 export function upstream(page: Page, blocks: Iterable<string>): Set<string> {
   const before = new Map<string, Set<string>>();
   for (const wire of wiresOf(page)) {
@@ -37,7 +37,7 @@ export function upstream(page: Page, blocks: Iterable<string>): Set<string> {
   return found;
 }
 
-/** Of the selected blocks, those before another selected one are differentiated by; the others are differentiated. */
+/** Differentiate the selected blocks that no other selected block depends on, with respect to the other selected ones. */
 export function guess(page: Page, pins: readonly GradientPin[], selected: ReadonlySet<string>): { outputs: string[]; inputs: string[] } {
   const first = (id: string) => {
     const own = pins.filter((pin) => pin.block === id);

@@ -33,7 +33,7 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
     if (canvas.current && room.width) paintMap(canvas.current, heat.cells, scale, size, shown, paletteOf(canvas.current));
   }, [heat, scale, size[0], size[1], shown?.[0], shown?.[1], theme]); // eslint-disable-line
   const place = shown && ([shown[0] * down, shown[1] * across] as const);
-  // The exact text comes from the server; pointing at many cells in a row asks for the last of them.
+  // The exact text comes from the server; when the pointer crosses many cells, only the last is requested.
   const slow = useThrottled(place ? `${place[0]} ${place[1]}` : "", label, 60);
   const [row, column] = slow ? slow.split(" ").map(Number) : [0, 0];
   const exact = useRequest<Cells>(slow ? "window" : null, { ...args, rows: [row, row! + 1], columns: [column, column! + 1] }, tick).found;

@@ -26,7 +26,7 @@ export function HeatMapPanel() {
   const results = useMemo(() => listResults(open?.run ?? null).filter((one) => one.result.info.dtype !== "string"), [open?.run]);
   if (!open) return null;
   const first = shownResult(results, open, requested);
-  // Where nobody chose, a matrix says more than the one number that a session fetches.
+  // Unless the user chose a result, prefer a matrix to a single number.
   const chosen = first && (requested?.block === first.block || open.blocks.has(first.block) || isMatrix(first));
   const front = chosen ? first : (results.find(isMatrix) ?? first);
   if (!front) return <p className="quiet">No numbers to paint yet. Run the page, and they are shown here.</p>;

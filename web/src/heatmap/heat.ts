@@ -32,7 +32,7 @@ export interface Scale {
   colour(value: number | null): Colour;
 }
 
-/** Colours for numbers between two bounds; zero is in the middle where it lies between them. */
+/** Colours for numbers between two bounds; zero is in the middle if it is between them. */
 export function scaleOf(low: number | null, high: number | null): Scale {
   const diverging = low !== null && high !== null && low < 0 && high > 0;
   const size = Math.max(Math.abs(low ?? 0), Math.abs(high ?? 0));
@@ -68,7 +68,7 @@ export interface Quad {
 }
 
 export interface View {
-  turn: number; // radians round the upright axis
+  turn: number; // radians around the vertical axis
   tilt: number; // radians above the ground
 }
 
@@ -94,7 +94,7 @@ export function surfaceOf(cells: readonly (readonly (number | null)[])[], low: n
   return made.sort((a, b) => b.depth - a.depth).map((one) => one.quad);
 }
 
-/** A point of the box on the screen (y down), and how far away it is. */
+/** Projects a point of the box onto the screen (y down), with its depth. */
 export function projectionFrom({ turn, tilt }: View): (x: number, y: number, z: number) => { at: [number, number]; depth: number } {
   const [ct, st, cv, sv] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
   return (x, y, z) => {

@@ -17,7 +17,7 @@ export function paletteOf(element: Element): Palette {
   return { text: colour("--text"), quiet: colour("--quiet"), line: colour("--line"), paper: colour("--paper"), accent: colour("--accent") };
 }
 
-/** A canvas of this size in the screen's own pixels, ready to be drawn on in CSS pixels. */
+/** Size a canvas in device pixels, for drawing in CSS pixels. */
 export function prepare(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
   const fine = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * fine);
@@ -29,7 +29,7 @@ export function prepare(canvas: HTMLCanvasElement, width: number, height: number
 
 type Numbers = readonly (readonly (number | null)[])[];
 
-/** How large one cell is drawn: square where that leaves it large enough to see, else as the room is. */
+/** The size of one cell: square if that is large enough to see, else stretched to the space. */
 export function cellSize(rows: number, columns: number, width: number, height: number): [number, number] {
   const across = width / Math.max(columns, 1);
   const down = height / Math.max(rows, 1);
@@ -72,7 +72,7 @@ export function paintMap(canvas: HTMLCanvasElement, cells: Numbers, scale: Scale
   }
 }
 
-/** What is no finite number is crossed out, so that no colour could be mistaken for it. */
+/** Cells that are not finite are crossed out, so that no colour is mistaken for them. */
 function cross(context: CanvasRenderingContext2D, x: number, y: number, width: number, height: number): void {
   context.fillStyle = cssColour(NO_NUMBER);
   context.globalAlpha = 0.25;
@@ -90,7 +90,7 @@ function cross(context: CanvasRenderingContext2D, x: number, y: number, width: n
 export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: Scale, bounds: [number, number], view: View, width: number, height: number, palette: Palette): void {
   const context = prepare(canvas, width, height);
   if (!context) return;
-  // A low and wide room is used up to twice as wide as it is high.
+  // In a wide space the surface is at most twice as wide as high.
   const high = height / 1.45;
   const wide = Math.min(width / 1.9, 2 * high);
   const point = ([x, y]: readonly [number, number]): [number, number] => [width / 2 + x * wide, height / 2 + y * Math.min(high, wide)];
@@ -105,7 +105,7 @@ export function paintSurface(canvas: HTMLCanvasElement, cells: Numbers, scale: S
     polygon(context, quad.corners.map(point));
     context.fillStyle = cssColour(scale.colour(quad.value));
     context.fill();
-    // Edges show the form where neighbours have nearly the same colour.
+    // Edges show the shape where neighbours have nearly the same colour.
     context.globalAlpha = quads.length > 1000 ? 0.2 : 0.45;
     context.strokeStyle = "black"; // the colours are the same on light and dark
     context.stroke();

@@ -9,7 +9,7 @@ export interface Step {
 
 export interface History {
   steps: Step[]; // the first is the page as it was opened
-  now: number; // which of them is shown
+  now: number; // the index of the current step
 }
 
 const MOST = 300;
@@ -18,7 +18,7 @@ export function begin(page: Page, label = "opened"): History {
   return { steps: [{ label, page }], now: 0 };
 }
 
-/** One more step; what was undone before is gone. Steps with the same `merge` label in a row are one. */
+/** Add a step after the current one, dropping undone steps. With `merge`, consecutive steps with the same label are one. */
 export function record(history: History, label: string, page: Page, merge = false): History {
   let steps = history.steps.slice(0, history.now + 1);
   if (merge && history.now > 0 && steps[history.now]!.label === label) steps = steps.slice(0, -1);
@@ -35,12 +35,12 @@ export function pageAt(history: History): Page {
   return history.steps[history.now]!.page;
 }
 
-// -- kept over a reload: the first page whole, then what each step changed -------------------------------------------
+// -- serialized for a reload: the first page in full, then the changes of each step --------------------------------------
 
 interface Change {
   label: string;
   blocks: Record<string, Block>; // new or changed
-  order?: string[]; // where blocks came, went or moved in the list
+  order?: string[]; // if blocks were added, removed or reordered
   notes?: Page["notes"] | null;
   name?: string;
 }

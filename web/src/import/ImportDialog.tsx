@@ -59,7 +59,7 @@ function said(count: number, word: string): string {
   return count ? `${count} ${word}${count === 1 ? "" : "s"}` : word === "block" ? "no blocks" : "";
 }
 
-/** While files are dragged only their kinds are known. Pages and drawings have one; arrays and data have none. */
+/** During a drag only MIME types are known. Pages and drawings have one; arrays and data have none. */
 const KINDS = ["application/json", "image/svg+xml"];
 
 export function ImportDrop() {
@@ -71,7 +71,7 @@ export function ImportDrop() {
     const dragged = (event: DragEvent) => {
       if (!isFiles(event)) return;
       setOver([...event.dataTransfer!.items].some((item) => KINDS.includes(item.type)));
-      event.preventDefault(); // or the browser would show the file in place of the studio
+      event.preventDefault(); // otherwise the browser would open the file in place of the studio
     };
     const left = (event: DragEvent) => {
       if (event.relatedTarget === null) setOver(false);
@@ -80,7 +80,7 @@ export function ImportDrop() {
       setOver(false);
       if (!isFiles(event)) return;
       const files = [...event.dataTransfer!.files];
-      // What the drawing has taken for itself, as arrays that were dropped on it, is not ours.
+      // Files that another drop target handled, such as arrays dropped on a value editor, are not imported.
       const ours = event.defaultPrevented ? files.filter((file) => isImportable(file.name)) : files;
       event.preventDefault();
       void importFiles(ours);

@@ -22,7 +22,7 @@ export function isImportable(name: string): boolean {
   return EXTENSIONS.some((ending) => name.toLowerCase().endsWith(ending));
 }
 
-/** Read files; data go before the drawings that need them. */
+/** Import files, data before the drawings that need them. */
 export async function importFiles(files: File[]): Promise<void> {
   if (!FEATURES.import) return;
   const isData = (file: File) => file.name.toLowerCase().endsWith(".dat");
@@ -36,7 +36,7 @@ export async function importFiles(files: File[]): Promise<void> {
   if (files.length && !drawings.length) notify("info", "The data are kept. Now drop the drawing of the same name.");
 }
 
-/** The pages of a project's file that lies in the folder already. */
+/** Import the pages of a project file that is already in the folder. */
 export async function importStored(name: string): Promise<void> {
   if (FEATURES.import) enqueue(name, await attempt(() => server().send<Answer>("import", { name: `${name}.json` }, new Blob())));
 }
@@ -48,7 +48,7 @@ function enqueue(name: string, answer: Answer | null): void {
   if (get().dialog?.kind !== "import") showNext();
 }
 
-/** The report on the next file, or none. */
+/** Show the report on the next file, if any. */
 export function showNext(): void {
   const ready = waiting.shift();
   set({ dialog: ready ? { kind: "import", ...ready } : null });

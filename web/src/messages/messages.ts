@@ -5,7 +5,7 @@ import { get, set } from "../app/store";
 import { RequestError, messageOf } from "../transport/protocol";
 
 const MOST = 500;
-const SHOWN = 6000; // milliseconds a passing message stays
+const SHOWN = 6000; // milliseconds a toast stays
 let next = 1;
 
 type Where = { block?: string | null | undefined; pin?: string | null | undefined; page?: string | null | undefined };
@@ -27,13 +27,13 @@ export function dismiss(key: number): void {
   set((state) => ({ toasts: state.toasts.filter((toast) => toast.key !== key) }));
 }
 
-/** Say what a verb refused. */
+/** Show the message of an error. */
 export function notifyError(error: unknown, where: Where = {}): void {
   const place = error instanceof RequestError ? { block: error.fault.block, pin: error.fault.pin } : {};
   notify("error", messageOf(error), { ...place, ...where });
 }
 
-/** Do something that may be refused, and say so. */
+/** Do something that may fail, and show why it did. */
 export async function attempt<T>(work: () => Promise<T>, where: Where = {}): Promise<T | null> {
   try {
     return await work();

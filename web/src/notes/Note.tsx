@@ -37,7 +37,7 @@ export function NoteDialog({ k }: { k: number }) {
   const [text, setText] = useState(note?.text ?? "");
   if (!open || !note) return <CloseDialog />;
   const what = note.size ? "frame" : "note";
-  // Another window may have taken notes away, this one or those before it: its number says nothing then.
+  // Another window may have removed this note or earlier ones, so its number may be wrong.
   const place = [k, ...notes.keys()].find((i) => notes[i]?.text === note.text && Boolean(notes[i].size) === Boolean(note.size));
   const finish = () => {
     closeDialog();

@@ -12,8 +12,8 @@ import * as edit from "./edit";
 import type { End } from "./page";
 import { blockOf, endText, pinPath } from "./page";
 
-/** Put a changed page in the place of the old one, under a label for the history. What waited for the server names its
- *  page: another may be in front by now. */
+/** Edit a page: a step of its history with this label, which is then saved. Callers that waited for the server name the
+ *  page, because another may be active by now. */
 export function change(label: string, make: (page: Page) => Page, merge = false, name = get().active): void {
   const open = doc(name);
   if (!open) return;
@@ -56,13 +56,13 @@ export function select(blocks: Iterable<string>, notes: Iterable<number> = [], w
   if (open) changeDoc(open.name, { blocks: new Set(blocks), notes: new Set(notes), wires: new Set(wires) });
 }
 
-/** The selected blocks, with the places they are shown at. */
+/** The selected blocks, with the positions they are shown at. */
 export function selectedBlocks(): Block[] {
   const open = doc()!;
   return fixPositions(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
 }
 
-/** Bring a block into view and select it. */
+/** Select a block and scroll it into view. */
 export function showBlock(id: string, pin: string | null = null): void {
   select([id]);
   set({ inspectorOpen: true });
@@ -71,7 +71,7 @@ export function showBlock(id: string, pin: string | null = null): void {
 
 // -- blocks and wires -------------------------------------------------------------------------------------------------
 
-/** Where a new block goes when nobody pointed at a place: the middle of what is seen. The canvas sets it. */
+/** The centre of the visible part of the page, where new blocks go by default. The canvas sets it. */
 export const viewport = { centre: (): edit.Place => [100, 100] };
 
 export function place(op: string, at?: edit.Place): string | null {
@@ -98,7 +98,7 @@ export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Re
   return reply?.takes ?? null;
 }
 
-/** Draw a wire, if the server takes it; else say why not. */
+/** Add a wire if the server accepts it; otherwise show why not. */
 export async function connectWire(from: End, to: string, pin: string): Promise<boolean> {
   const open = doc();
   if (!open || !FEATURES.wires) return false;
@@ -119,7 +119,7 @@ export function removeSelected(): void {
   const open = doc();
   if (!open || !(open.blocks.size || open.notes.size || open.wires.size)) return;
   change("delete", (page) => {
-    // Places in a list pin shift when one is cut, so the last of a pin goes first.
+    // Removing a wire shifts later places of its list pin, so the last one goes first.
     const wires = [...open.wires].map(wireOf).sort((a, b) => b.place - a.place);
     let next = page;
     for (const wire of wires) next = edit.disconnect(next, wire);
@@ -128,7 +128,7 @@ export function removeSelected(): void {
   select([]);
 }
 
-/** The name of a wire in the drawing, and back. */
+/** The id of a wire's edge, and its inverse. */
 export function wireId(to: string, pin: string, place: number): string {
   return JSON.stringify([to, pin, place]);
 }

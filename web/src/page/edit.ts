@@ -10,14 +10,14 @@ function withBlock(page: Page, id: string, change: (block: Block) => Block): Pag
   return { ...page, blocks: page.blocks.map((block) => (block.id === id ? change(block) : block)) };
 }
 
-/** An object without an entry; undefined where nothing is left, so that files stay short. */
+/** An object without an entry; undefined if it is then empty, so that files stay short. */
 function without<T>(of: Record<string, T> | undefined, key: string): Record<string, T> | undefined {
   if (!of || !(key in of)) return of;
   const { [key]: _, ...rest } = of;
   return Object.keys(rest).length ? rest : undefined;
 }
 
-/** A block without its empty entries. */
+/** A block without its undefined entries. */
 function tidy(block: { [K in keyof Block]: Block[K] | undefined }): Block {
   const defined = Object.entries(block).filter(([, value]) => value !== undefined);
   return Object.fromEntries(defined) as unknown as Block;
@@ -32,7 +32,7 @@ export function addBlocks(page: Page, blocks: Block[]): Page {
   return { ...page, blocks: [...page.blocks, ...blocks] };
 }
 
-/** Lead a wire to a pin: a list pin gets one more, any other pin has only the new one. */
+/** Add a wire: appended on a list pin, replacing the wire or value of any other pin. */
 export function connect(page: Page, from: End, to: string, pin: string, many: boolean): Page {
   return withBlock(page, to, (block) => {
     const before = endsAt(block, pin);
@@ -59,7 +59,7 @@ function setEnds(block: Block, pin: string, ends: string[]): Block {
   return tidy({ ...block, in: { ...block.in, [pin]: ends.length === 1 ? ends[0]! : ends } });
 }
 
-/** A wire of a list pin at another place in the order. */
+/** Move a wire of a list pin to another place. */
 export function reorder(page: Page, to: string, pin: string, from: number, place: number): Page {
   return withBlock(page, to, (block) => {
     const ends = [...endsAt(block, pin)];
@@ -83,7 +83,7 @@ export function setAttr(page: Page, id: string, attr: string, value: Json | unde
   );
 }
 
-/** Parameters of one block for another: typed values and attributes of pins both have. */
+/** Copy typed values and attributes from another block, for the pins and attributes that both have. */
 export function pasteParameters(page: Page, id: string, from: Block, pins: readonly string[], attrs: readonly string[]): Page {
   let next = page;
   for (const [pin, value] of Object.entries(from.values ?? {})) if (pins.includes(pin)) next = setValue(next, id, pin, value);
@@ -110,7 +110,7 @@ export function rename(page: Page, id: string, name: string): Page {
   );
 }
 
-/** Every end of every wire through a function; blocks without a change stay the same objects. */
+/** Map every wire's end; unchanged blocks stay the same objects. */
 function mapEnds(page: Page, change: (end: string) => string | null): Page {
   const blocks = page.blocks.map((block) => {
     let next = block;
@@ -124,7 +124,7 @@ function mapEnds(page: Page, change: (end: string) => string | null): Page {
   return { ...page, blocks };
 }
 
-/** Without these blocks, the wires at them, and these notes (by number). */
+/** Remove blocks with their wires, and notes by number. */
 export function remove(page: Page, ids: ReadonlySet<string>, notes: ReadonlySet<number> = new Set()): Page {
   const left: Page = { ...page, blocks: page.blocks.filter((block) => !ids.has(block.id)) };
   const cut = mapEnds(left, (end) => (ids.has(parseEnd(end).block) ? null : end));

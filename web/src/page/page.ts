@@ -43,7 +43,7 @@ export function pinPath(block: string, pin: string | null): string {
   return pin ? `${block}.${pin}` : block;
 }
 
-/** The ends wired to an input pin, in the order they were drawn. */
+/** The ends wired to an input pin, in order. */
 export function endsAt(block: Block, pin: string): string[] {
   const ends = block.in?.[pin];
   return ends === undefined ? [] : typeof ends === "string" ? [ends] : ends;
@@ -80,8 +80,8 @@ export function wiresOf(page: Page): Wire[] {
 
 const begun = new WeakMap<Page, Map<string, Record<string, number>>>();
 
-/** Output pins of a block that wires begin at, with how many entries of a list they speak of; as text, which is cheap to
- *  compare. What they speak of need not be there any more. */
+/** Output pins of a block that wires start from, with how many list entries they name (which need not exist any more);
+ *  as JSON text, which is cheap to compare. */
 export function wiredOutputs(page: Page, id: string): string {
   let found = begun.get(page);
   if (!found) {
@@ -96,7 +96,7 @@ export function wiredOutputs(page: Page, id: string): string {
   return JSON.stringify(found.get(id) ?? {});
 }
 
-/** A name like the one asked for that no block of the page has. */
+/** A free name like the wanted one. */
 export function freeId(taken: ReadonlySet<string>, wanted: string): string {
   if (!taken.has(wanted)) return wanted;
   const stem = wanted.replace(/_\d+$/, "");
@@ -107,14 +107,14 @@ export function idsOf(page: Page): Set<string> {
   return new Set(page.blocks.map((block) => block.id));
 }
 
-/** Why a block cannot be called so, or null. The server judges too; this is said while one types. */
+/** Why a block cannot have this name, or null. The server validates too; this is shown while typing. */
 export function nameFault(page: Page, id: string, name: string): string | null {
   if (!NAME.test(name)) return "letters, digits and _ . \\ / > - only, and it begins with a letter, a digit, _ or .";
   if (name !== id && idsOf(page).has(name)) return `another block is called ${name}`;
   return null;
 }
 
-/** Whether two pages say the same, whatever the order of their entries; the name is the file's and does not count. */
+/** Whether two pages are equal up to the order of their entries and their name, which is the file's. */
 export function samePage(a: Page, b: Page): boolean {
   return a === b || canonical(a) === canonical(b);
 }

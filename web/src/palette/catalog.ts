@@ -17,7 +17,7 @@ export function makeCatalog(records: OpRecord[]): Catalog {
     for (const alias of record.aliases) byName.set(alias, record);
     byCategory.set(record.category, [...(byCategory.get(record.category) ?? []), record]);
   }
-  // Blocks that hold a page together come first, then the order of the catalogue.
+  // Graph blocks come first, then the catalogue's order.
   const graphFirst = [...byCategory].sort(([, a], [, b]) => rank(a) - rank(b));
   const categories = graphFirst.map(([name, found]) => ({ name, records: found }));
   return { records, categories, find: (name) => byName.get(name) };
@@ -27,7 +27,7 @@ function rank(records: OpRecord[]): number {
   return records.every((record) => record.layer === "graph") ? 0 : records.some((record) => record.layer === "kernel") ? 1 : 2;
 }
 
-/** Records that fit what was typed, the best first: the name's beginning, its humps, anywhere in it, the text. */
+/** Records that match, best first: the start of the name, its capitals, anywhere in the name, the description. */
 export function search(catalog: Catalog, typed: string, most = 200): OpRecord[] {
   const words = wordsOf(typed);
   if (!words.length) return catalog.records.slice(0, most);

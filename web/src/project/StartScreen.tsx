@@ -67,7 +67,7 @@ function ImportHint() {
   );
 }
 
-/** Addresses of pictures that were drawn; they stay, so that the gallery comes back at once. */
+/** URLs of pictures, cached so that the gallery reappears at once. */
 const pictures = new Map<string, Promise<string>>();
 
 function picture(name: string): Promise<string> {

@@ -8,8 +8,8 @@ import { RequestError } from "../transport/protocol";
 import { CHANGED_ELSEWHERE, inFlight, saveDraft } from "./drafts";
 
 const WAIT = 150; // milliseconds without an edit until it is sent
-const LONGEST = 500; // milliseconds an edit waits at most while others follow
-const AGAIN = 1000; // milliseconds until a page that did not arrive is sent once more
+const LONGEST = 500; // milliseconds an edit waits at most while others follow it
+const AGAIN = 1000; // milliseconds until a failed save is retried
 
 const timers = new Map<string, ReturnType<typeof setTimeout>>();
 const since = new Map<string, number>();
@@ -33,7 +33,7 @@ function saveIn(name: string, wait: number): void {
 
 const parsing = new Map<string, Set<Promise<unknown>>>();
 
-/** Something typed that the server reads just now: the page is not whole without it. */
+/** Track text that the server is parsing: the page is incomplete until it has the value. */
 export function trackParsing(name: string | null, work: Promise<unknown>): void {
   if (name === null) return;
   const all = parsing.get(name) ?? new Set();
@@ -42,13 +42,13 @@ export function trackParsing(name: string | null, work: Promise<unknown>): void 
   work.then(end, end);
 }
 
-/** Until the server has the page with all that was typed into it. */
+/** Save the page once all typed text is parsed. */
 export async function saveAfterParsing(name: string): Promise<boolean> {
   await Promise.allSettled(parsing.get(name) ?? []);
   return saveNow(name);
 }
 
-/** Until the server has the page as it is now. */
+/** Save until the server has the current page; false if that failed. */
 export async function saveNow(name: string): Promise<boolean> {
   clearTimeout(timers.get(name));
   timers.delete(name);
@@ -61,11 +61,11 @@ export async function saveNow(name: string): Promise<boolean> {
     }
     const open = doc(name);
     if (!open) return false;
-    // A page without an answer goes first: the server may have it, and would take the next for another's work.
+    // A save without a response is sent again first: the server may have it, and would treat the next one as a conflict.
     const page = inFlight.get(name) ?? open.page;
     if (page === open.sent && open.page === open.sent) {
       inFlight.delete(name);
-      // Undone and done again: it is what the server has.
+      // Undone and redone: the server has this page already.
       if (open.saving !== "saved") changeDoc(name, { saving: "saved" });
       return true;
     }
@@ -74,7 +74,7 @@ export async function saveNow(name: string): Promise<boolean> {
   }
 }
 
-/** Do something with a page on the server while none of its edits is on the way there. */
+/** Do something with a page on the server while no save of it is in flight. */
 export async function exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
   for (let pending = requests.get(name); pending; pending = requests.get(name)) await pending.catch(() => undefined);
   const request = work();
@@ -109,16 +109,16 @@ async function send(name: string, page: Page, base: string): Promise<void> {
   if (now) saveDraft(now);
 }
 
-/** No answer, or one that says to come again, perhaps with access: nothing is wrong with the page. */
+/** No response, or one that says to retry: nothing is wrong with the page. */
 function isTransient(error: RequestError): boolean {
   return ["ConnectionError", "AccessRefused", "Busy", "TooSlow"].includes(error.fault.kind);
 }
 
-/** What the other window wrote stands; what was done here is a page of its own now. */
+/** The other window's page stays; the edits made here become a page of their own. */
 async function resolveConflict(name: string, sent: Page, conflict: Conflict): Promise<void> {
   const { kept, revision, page: theirs, checked } = conflict as Conflict & { page: Page | null };
   let put = sent;
-  // Edits since it was sent, and those made while these are on their way.
+  // Edits made since it was sent, and during these saves.
   for (let now = doc(name); now && now.page !== put; now = doc(name)) {
     const page = (put = now.page);
     await attempt(() => saveTo(kept, page));
@@ -128,12 +128,12 @@ async function resolveConflict(name: string, sent: Page, conflict: Conflict): Pr
     const history = record(open.history, CHANGED_ELSEWHERE, theirs);
     changeDoc(name, { page: theirs, sent: theirs, revision, checked, history, saving: "saved", ...NOTHING_SELECTED });
   } else if (open) {
-    // Another program has left something there that is no page. It is not to be overwritten by the next edit.
+    // Another program wrote something that is not a page. The next edit must not overwrite it.
     changeDoc(name, { sent: open.page, saving: "failed" });
     notify("error", `${name} was overwritten with something that is no page. Yours is kept as “${kept}”; go on there.`, { page: name });
   }
   if (!FEATURES.conflicts) return;
-  const busy = get().dialog !== null; // what is being typed in a dialog is not taken away
+  const busy = get().dialog !== null; // an open dialog keeps its text
   notify("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, busy);
   if (!busy) set({ dialog: { kind: "conflict", name, kept } });
 }
@@ -143,7 +143,7 @@ async function saveTo(name: string, page: Page): Promise<void> {
   await server().request<Saved>("save", { name, base: revision, page, window: server().window });
 }
 
-/** After the server has come back: send what it missed. */
+/** Save all pages with unsent edits, after the server came back. */
 export function saveAll(): void {
   if (!FEATURES.autosave) return;
   for (const open of Object.values(get().docs)) if (open.page !== open.sent) void saveNow(open.name);

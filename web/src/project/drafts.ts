@@ -12,20 +12,20 @@ import type { Opened, Page } from "../transport/protocol";
 interface Draft {
   revision: string;
   unsent: boolean;
-  pending: Page | null; // sent, but not answered: the server may have it or not
+  pending: Page | null; // sent without a response: the server may have it or not
   window: string;
   history: SerializedHistory;
 }
 
-/** Edits that a window did not bring to the server. */
+/** Edits of a window that the server has not received. */
 export interface Unsent {
-  revision: string; // of the page they were made on
+  revision: string; // of the page they are based on
   pending: Page | null;
   page: Page;
   window: string;
 }
 
-/** Pages that are on their way to the server, by name; `saving` fills it. */
+/** Pages in flight to the server, by name; `autosave.ts` maintains it. */
 export const inFlight = new Map<string, Page>();
 
 function folder(): string {
@@ -40,7 +40,7 @@ function unsentKey(name: string, window: string): string {
   return `rowgrad-unsent:${JSON.stringify([folder(), name])}:${window}`;
 }
 
-/** Storage may be full, or forbidden; then a window begins anew after a reload, and nothing else is wrong. */
+/** Storage may be full or forbidden; then a window starts from scratch after a reload, and nothing else breaks. */
 function tryStorage<T>(work: () => T): T | null {
   try {
     return work();
@@ -63,7 +63,7 @@ export function saveDraft(doc: Doc): void {
   else tryStorage(() => localStorage.setItem(key, JSON.stringify({ revision: doc.revision, pending, page: doc.page, window } satisfies Unsent)));
 }
 
-/** What this window knew of a page before it was loaded again. */
+/** This window's draft of a page, from before a reload. */
 export function loadDraft(name: string): (Omit<Draft, "history"> & { history: History }) | null {
   return tryStorage(() => {
     const text = sessionStorage.getItem(keyOf(name));
@@ -73,14 +73,14 @@ export function loadDraft(name: string): (Omit<Draft, "history"> & { history: Hi
   });
 }
 
-/** Edits of windows that are gone. One that is still there sends the same, which the server takes once. */
+/** Unsent edits of closed windows. If a window is still open, both send the same page, which the server accepts once. */
 export function unsentEdits(name: string): Unsent[] {
   const start = unsentKey(name, "");
   const found = tryStorage(() => Object.keys(localStorage).filter((key) => key.startsWith(start))) ?? [];
   return found.flatMap((key) => tryStorage(() => [JSON.parse(localStorage.getItem(key) ?? "") as Unsent]) ?? []);
 }
 
-/** The edits of these windows are in this window's hands now. Those of others wait until the page is opened again. */
+/** Remove the edits that this window took over. Those of other windows wait until the page is opened again. */
 export function discardUnsent(name: string, windows: Iterable<string>): void {
   for (const window of windows) tryStorage(() => localStorage.removeItem(unsentKey(name, window)));
 }
@@ -114,25 +114,25 @@ export function loadTheme(): Theme {
 
 export const CHANGED_ELSEWHERE = "changed in another window";
 
-/** The steps this window knows of a page, with edits that never arrived; and the revision they are based on. */
+/** The history of a page that is opened: this window's steps, unsent edits, and the revision they are based on. */
 export function restoreHistory(name: string, { page, revision }: Opened): { history: History; base: string; taken: Set<string> } {
   const draft = loadDraft(name);
   const left = unsentEdits(name);
-  // What has arrived after all needs no taking over.
+  // Edits that reached the server need no restoring.
   const unsent = draft?.unsent ? { ...draft, page: pageAt(draft.history) } : left.find((one) => !samePage(one.page, page));
   const taken = new Set(left.filter((one) => samePage(one.page, page)).map((one) => one.window));
   if (unsent) taken.add(unsent.window);
   let history = draft?.history ?? begin(page);
   if (!unsent || samePage(unsent.page, page)) {
     history = samePage(pageAt(history), page) ? history : record(history, CHANGED_ELSEWHERE, page);
-    // The very object, so that it is known to be what the server has.
+    // The same object, so that identity shows that the server has it.
     return { history: { ...history, steps: history.steps.map((step, k) => (k === history.now ? { ...step, page } : step)) }, base: revision, taken };
   }
   if (!draft?.unsent) {
     history = record(history, "edits of a window that was closed", unsent.page);
     notify("info", `Edits of ${name} that had not been saved were brought back.`, { page: name });
   }
-  // What the server has may be what was on its way when the window went; then nobody else has written.
+  // The server may have the page that was in flight when the window closed; then nobody else has written.
   const ours = unsent.pending !== null && samePage(unsent.pending, page);
   const known = ours || history.steps.some((step) => samePage(step.page, page));
   return { history, base: known ? revision : unsent.revision, taken };

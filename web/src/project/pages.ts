@@ -13,14 +13,14 @@ import { CHANGED_ELSEWHERE, discardUnsent, loadTheme, loadWindowSettings, remove
 const opening = new Map<string, Promise<boolean>>();
 const movedHere = new Set<string>(); // pages this window renames or removes itself
 
-/** Names of pages that were removed here, the last one last. */
+/** Names of pages removed in this window, the latest last. */
 export const removedPages: string[] = [];
 
-/** Begin: what there is, the tabs of the window before a reload, or the start screen. */
+/** Connect and load the project; open the tabs from before a reload, or the start screen. */
 export async function connect(transport: Transport, first: string | null): Promise<() => void> {
   set({ transport, theme: loadTheme() });
   let began = false;
-  // Heard before it is asked what there is, so that nothing falls between.
+  // Subscribe before the first request, so that no event is missed.
   const leave = transport.listen(onEvent, (connected, signedOut = false) => {
     const was = get().connected;
     set({ connected, signedOut });
@@ -40,7 +40,7 @@ export async function connect(transport: Transport, first: string | null): Promi
   const wanted = tabs.filter((name) => there.has(name));
   if (first && !there.has(first)) notify("warning", `There is no page ${first} in this project.`);
   else if (first && !wanted.includes(first)) wanted.push(first);
-  // After a reload the page that was in front is; the address only says which was first.
+  // After a reload, the page that was active is active again; the address only names the first one.
   const front = wanted.find((name) => name === active) ?? wanted.find((name) => name === first) ?? wanted[0];
   if (front !== undefined) await open(front);
   for (const name of wanted) if (name !== front && (await loadPage(name))) addTab(name, wanted);
@@ -62,7 +62,7 @@ async function loadHello(): Promise<void> {
   set({ hello, catalog: makeCatalog(hello.catalog), pages: hello.project.pages, failure: null });
 }
 
-/** The server is back, perhaps another process: take what changed meanwhile, and send what it missed. */
+/** The server is back, perhaps as another process: load what changed, and send what it missed. */
 async function onReconnect(): Promise<void> {
   const before = get().pages;
   if (!(await loadHello().then(() => true, () => false))) return; // It is gone again.
@@ -97,7 +97,7 @@ function onPageList(pages: PageInfo[]): void {
   }
 }
 
-/** A page is not listed any more. Edits that were not sent, or were on their way, make it again. */
+/** A page is no longer listed. Unsent edits, or edits in flight, create it again. */
 async function onPageGone(name: string): Promise<void> {
   const unsent = doc(name)?.page !== doc(name)?.sent;
   const arrived = unsent && (await saveNow(name));
@@ -106,13 +106,13 @@ async function onPageGone(name: string): Promise<void> {
     notify("warning", `The page ${name} was removed elsewhere. Your edits make it again.`, { page: name });
     return;
   }
-  if (get().active === name) set({ dialog: null }); // it would go on about another page
+  if (get().active === name) set({ dialog: null }); // it would refer to another page
   close(name);
   removeDraft(name);
   notify("warning", `The page ${name} was removed elsewhere.`, { page: null });
 }
 
-/** Another window has saved a page: take it, unless there are edits here that have not been sent. */
+/** Another window saved a page: load it, unless there are unsent edits here. */
 async function onPageSaved(name: string, revision: string): Promise<void> {
   const here = doc(name);
   if (!here || here.revision === revision || here.page !== here.sent) return;
@@ -127,13 +127,13 @@ async function onPageSaved(name: string, revision: string): Promise<void> {
   saveDraft(doc(name)!);
 }
 
-/** Another window changed a page a moment after it was saved here, and gave way. */
+/** Another window's save conflicted with one of this window, and was stored as a copy. */
 function onConflictCopy(name: string, kept: string): void {
   if (!doc(name) || !FEATURES.conflicts) return;
   notify("warning", `Another window changed ${name} at the same time. The page here stands; the other is kept as “${kept}”.`, { page: name });
 }
 
-/** A tab in the order there was, and those made since behind them. */
+/** Add a tab at its place in `order`, before tabs that were opened since. */
 function addTab(name: string, order: string[]): void {
   set(({ tabs }) => ({ tabs: [...order.filter((tab) => tab === name || tabs.includes(tab)), ...tabs.filter((tab) => !order.includes(tab))] }));
 }
@@ -144,7 +144,7 @@ export async function open(name: string): Promise<boolean> {
   return true;
 }
 
-/** Have a page here; one that is asked for twice is asked for once. */
+/** Load a page; simultaneous calls share one request. */
 async function loadPage(name: string): Promise<boolean> {
   if (get().docs[name]) return true;
   const request = opening.get(name) ?? fetchPage(name).finally(() => opening.delete(name));
@@ -179,7 +179,7 @@ export function close(name: string): void {
     const active = state.active === name ? (tabs[Math.min(k, tabs.length - 1)] ?? null) : state.active;
     return { tabs, active, start: state.start || !tabs.length };
   });
-  // What has not arrived stays, out of sight, until it has.
+  // Unsent edits stay in the store until they are saved.
   void saveAfterParsing(name).then((saved) => {
     if (saved && !get().tabs.includes(name)) dropDoc(name);
   });
@@ -192,14 +192,14 @@ function dropDoc(name: string): void {
   });
 }
 
-/** Make a page. The name is a wish where a page is given: one near it that is free is taken. */
+/** Create a page. If `page` is given and the name is taken, a similar free name is used. */
 export async function newPage(page?: Page, wanted?: string): Promise<string | null> {
   const args = page ? { page: { ...page, name: wanted ?? page.name } } : wanted ? { name: wanted } : {};
   const made = await attempt(() => server().request<PageInfo>("new", args));
   return made && (await open(made.name)) ? made.name : null;
 }
 
-/** Why it could not be renamed, or null where it was. */
+/** Rename a page; the reason if that failed, else null. */
 export async function renamePage(name: string, to: string): Promise<string | null> {
   if (name === to) return null;
   await saveAfterParsing(name);
@@ -226,7 +226,7 @@ function moveDoc(name: string, info: PageInfo): void {
   const now = doc(info.name);
   if (!now) return;
   saveDraft(now);
-  if (now.page !== now.sent) scheduleSave(info.name); // edits made while it was renamed
+  if (now.page !== now.sent) scheduleSave(info.name); // edits made during the rename
 }
 
 export async function removePage(name: string): Promise<void> {

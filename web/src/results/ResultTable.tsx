@@ -53,7 +53,7 @@ export function ResultTable({ label, args, rows, columns, tick, chosen, choose, 
     const left = scrollToShow(columns, width, element.scrollLeft, room.width, chosen[1]);
     if (top !== null) element.scrollTop = top;
     if (left !== null) element.scrollLeft = left;
-    // Only a move of the chosen cell brings it into view: else nobody could scroll away from it.
+    // Only moving the selected cell scrolls to it: otherwise one could not scroll away from it.
   }, [chosen[0], chosen[1]]); // eslint-disable-line
 
   const move = (event: React.KeyboardEvent) => {

@@ -38,7 +38,7 @@ function ResultList({ open, results, front }: { open: Doc; results: ResultItem[]
   const at = shown.findIndex((one) => one.key === front.key);
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
-    // Browsers may answer with a promise, which is no clean-up.
+    // Browsers may return a promise, which is not a clean-up function.
     void list.current?.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
   }, [front.key]);
   const step = (event: React.KeyboardEvent) => {
@@ -75,7 +75,7 @@ function ResultList({ open, results, front }: { open: Doc; results: ResultItem[]
 function ResultSheet({ open, front }: { open: Doc; front: ResultItem }) {
   const [cell, setCell] = useState<Cell>([0, 0]);
   const [pointed, setPointed] = useState<number | null>(null);
-  const [isTracing, setTracing] = useState(false); // rows are traced once somebody points at one
+  const [isTracing, setTracing] = useState(false); // rows are traced once the user points at one
   const { dtype } = front.result.info;
   const shape = sizesOf(front.result.info);
   const [at, setAt] = useLeadingIndices(`${open.name} ${front.key}`, shape);
@@ -130,7 +130,7 @@ function ResultSheet({ open, front }: { open: Doc; front: ResultItem }) {
   );
 }
 
-/** The chosen cell as indices of the array itself. */
+/** The selected cell as indices of the whole array. */
 function indexOf(shape: readonly number[], at: number[], [row, column]: Cell): number[] {
   const rank = shape.length;
   return rank === 0 ? [] : rank === 1 ? [row] : [...at, row, column];

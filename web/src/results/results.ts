@@ -10,7 +10,7 @@ import { RequestError } from "../transport/protocol";
 /** One result of the page's last runs. */
 export interface ResultItem extends ResultRef {
   key: string;
-  label: string; // result_<pin>, with its number in a list
+  label: string; // result_<pin>, with the index of a list entry
   result: Result;
 }
 
@@ -37,7 +37,7 @@ export function sizesOf({ shape }: Info): number[] {
   return (shape ?? []).map((size) => size ?? 0);
 }
 
-/** The result in front: what somebody pointed at, or the selected block's first, or what a session fetches first. */
+/** The result to show: the requested one, else the selected block's first, else the first that a session fetches. */
 export function shownResult(results: readonly ResultItem[], open: Pick<Doc, "page" | "blocks" | "checked">, requested: ResultRef | null): ResultItem | null {
   const at = (block: string, pin?: string, entry?: number | null) =>
     results.find((one) => one.block === block && (pin === undefined || one.pin === pin) && (entry == null || one.entry === entry));
@@ -66,17 +66,17 @@ function fetchedBy(block: Block) {
   return Object.keys(block.in ?? {}).flatMap((pin) => endsAt(block, pin).map(parseEnd));
 }
 
-// The panels follow the selection; what somebody pointed at stays in front until another block is selected.
+// The panels follow the selection; a requested result stays until another block is selected.
 useStudio.subscribe((state: StudioState, before: StudioState) => {
   const now = state.docs[state.active ?? ""]?.blocks;
   if (!state.shown || now === before.docs[before.active ?? ""]?.blocks || !now || now.size !== 1 || now.has(state.shown.block)) return;
   if (state.shown === before.shown) set({ shown: null });
 });
 
-const MOST_CELLS = 10_000; // of one window
+const MOST_CELLS = 10_000; // of one request
 const MOST_COPIED = 200_000;
 
-/** A matrix as text with tabs, asked for in pieces. */
+/** Copy a matrix as tab-separated text, requested in pieces. */
 export async function copyTable(result: ResultRef, at: number[], rows: number, columns: number): Promise<void> {
   const open = doc();
   if (!open) return;

@@ -9,7 +9,7 @@ export function isStale(state: StudioState, block: string): boolean {
   return open !== undefined && staleReason(open, block) !== null;
 }
 
-/** Why the results of a block, or that of one pin, are not what the page would give now; null where they are. */
+/** Why the results of a block, or of one pin, differ from what the page would compute now; null if they do not. */
 export function staleReason(open: Doc, block: string, pin?: string): string | null {
   const run = open.run;
   const results = run?.results[block];

@@ -77,7 +77,7 @@ const PHASE_TEXT: Record<RunState["phase"], string> = {
 function Progress({ run }: { run: RunState | null }) {
   if (!run) return null;
   const speed = run.per_second ? ` · ${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
-  // The page counts all its runs; a start is so many steps of them.
+  // `run` counts all runs of the page; `done` and `steps` those of the current start.
   const under = run.phase === "running" || (run.phase === "paused" && (run.done) < (run.steps ?? 0));
   const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done} of ${run.steps}` : "";
   const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
@@ -86,7 +86,7 @@ function Progress({ run }: { run: RunState | null }) {
   return (
     <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
       {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.done, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
-      {/* While it runs the numbers change many times a second: nobody wants them read out. */}
+      {/* During a run the numbers change many times a second: a screen reader must not announce them. */}
       <span role={run.phase === "running" ? undefined : "status"}>
         {text}
       </span>

@@ -13,13 +13,13 @@ async function requestRun(verb: string, args: Record<string, unknown> = {}, name
   return state;
 }
 
-/** Replies and events overtake each other: what was made later knows more. */
+/** Replies and events may arrive out of order: the larger serial is the newer state. */
 export function applyRunState(name: string, state: RunState): void {
   const known = doc(name)?.run;
   if ((known?.serial ?? 0) <= state.serial) changeDoc(name, { run: state });
 }
 
-// Replies and events both tell of what happened; it is said once.
+// Replies and events report the same changes; each is shown once.
 useStudio.subscribe((state, before) => {
   if (state.docs === before.docs) return;
   for (const [name, { run }] of Object.entries(state.docs)) {
@@ -30,7 +30,7 @@ useStudio.subscribe((state, before) => {
   }
 });
 
-/** A page that was changed, or has another engine, goes on with those Variables that are what they were. */
+/** After an edit or a change of engine, unchanged Variables keep their values. */
 function reportCarried(name: string, run: RunState, old: RunState | null | undefined): void {
   if (!run.carried.length || (old && old.engine === run.engine && (old.revision === run.revision || isSame(old.recipes, run.recipes)))) return;
   const one = run.carried.length === 1;
@@ -43,7 +43,7 @@ function isSame(a: Record<string, string>, b: Record<string, string>): boolean {
   return keys.length === Object.keys(b).length && keys.every((key) => a[key] === b[key]);
 }
 
-/** Its seconds tell a failure from the one before. */
+/** `seconds` distinguishes a new failure from the previous one. */
 function reportFailure(name: string, run: RunState, old: RunState | null | undefined): void {
   if (run.phase !== "failed" || !run.error) return;
   if (old?.phase === "failed" && old.seconds === run.seconds && old.error?.text === run.error.text) return;

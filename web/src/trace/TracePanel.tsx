@@ -11,7 +11,7 @@ import { byPin, countOf, rowsOf, rowsText } from "./rows";
 import { isTraced, segmentsOf, useMark, useTrace } from "./useRowTraces";
 
 const MOST_LINES = 3000;
-const MOST_ROWS = 300_000; // beyond, a list is longer than a page can be, and rows are not where they would be
+const MOST_ROWS = 300_000; // beyond, the list is compressed to what browsers can scroll, and rows are not at their usual position
 
 export function TracePanel() {
   const open = useThrottledDoc();

@@ -2,7 +2,7 @@
 
 import type { Trace } from "../transport/protocol";
 
-/** Rows of one pin, or of one entry of a list pin. The size is null where nobody knows it. */
+/** Rows of one pin, or of one entry of a list pin. The size is null if unknown. */
 export interface Segment {
   pin: string;
   label: string;
@@ -30,7 +30,7 @@ export function rowsOf(trace: Pick<Trace, "pairs">): Rows {
   return { sources: listed(sources), targets: listed(targets), lastOutput, lastInput };
 }
 
-/** A row that is named twice, as an id may be, is listed once. */
+/** A row that occurs twice, as an id may, is listed once. */
 function put(into: Map<number, Set<number>>, key: number, row: number): void {
   const found = into.get(key);
   if (found) found.add(row);
@@ -41,7 +41,7 @@ function listed(rows: Map<number, Set<number>>): Map<number, number[]> {
   return new Map([...rows].map(([key, found]) => [key, [...found]]));
 }
 
-/** Rows are counted through all pins one after the other: which pin's row is this? */
+/** The pin of a row: rows are numbered through all pins in order. */
 export function placeOf(segments: readonly Segment[], row: number): { segment: Segment; row: number } | null {
   let first = 0;
   for (const [k, segment] of segments.entries()) {
@@ -53,7 +53,7 @@ export function placeOf(segments: readonly Segment[], row: number): { segment: S
   return null;
 }
 
-/** Where a pin's rows begin in the count through all pins; null where a size before it is not known. */
+/** The number of a pin's first row, counted through all pins; null if an earlier size is unknown. */
 export function firstRow(segments: readonly Segment[], label: string): number | null {
   let first = 0;
   for (const segment of segments) {
@@ -64,7 +64,7 @@ export function firstRow(segments: readonly Segment[], label: string): number | 
   return null;
 }
 
-/** How many rows there are, at least those that the pairs speak of. */
+/** The number of rows, at least those that occur in pairs. */
 export function countOf(segments: readonly Segment[], last: number): number {
   const known = segments.reduce((sum, segment) => sum + (segment.size ?? 0), 0);
   return Math.max(known, last + 1);
@@ -83,7 +83,7 @@ export function rowsText(segments: readonly Segment[], rows: readonly number[], 
   return parts.join(", ") + (rest > 0 ? ` and ${rest} more` : "");
 }
 
-/** Rows by pin, as the rest of the page marks them. */
+/** Rows by pin, for marking them elsewhere on the page. */
 export function byPin(segments: readonly Segment[], rows: readonly number[]): Record<string, number[]> {
   const found: Record<string, number[]> = {};
   for (const row of rows) {

@@ -10,7 +10,7 @@ import { useRequest, useThrottled } from "../ui/useRequest";
 import type { Segment } from "./rows";
 import { byPin, firstRow, rowsOf, rowsText } from "./rows";
 
-/** The pins of a trace with the number of rows each had in the last run, entry by entry where a pin is a list. */
+/** The pins of a trace with their row counts in the last run, entry by entry for list pins. */
 export function segmentsOf(open: Doc, block: string, pins: readonly string[], side: "inputs" | "outputs"): Segment[] {
   return pins.flatMap((pin) => {
     const many = sizesOf(open, block, pin, side);
@@ -34,7 +34,7 @@ function list<T>(value: T | T[] | undefined): (T | undefined)[] {
   return Array.isArray(value) ? value : [value];
 }
 
-/** Blocks fed by a result that keep account of rows, with the pin it comes to. */
+/** Traced blocks that read a result, with the pin that reads it. */
 export function readersOf(page: Page, result: ResultRef): { block: string; pin: string }[] {
   const { catalog } = get();
   if (!FEATURES.trace) return [];
@@ -57,7 +57,7 @@ interface RowTraces {
   marked: ReadonlySet<number>;
 }
 
-/** A trace of the last run; asked seldom while a page runs, as it walks through all rows. */
+/** A trace of the last run; requested rarely during a run, because it visits all rows. */
 export function useTrace(open: Doc | null, block: string | null, wanted = true) {
   const tick = useThrottled(open?.run ?? null, block, 1000);
   const ask = wanted && open !== null && block !== null && open.run?.results[block] !== undefined;
@@ -106,7 +106,7 @@ function markRows(mark: Mark): void {
   set({ traced: mark });
 }
 
-/** Tell the rest of the page which rows are meant. */
+/** Mark rows on the rest of the page. */
 export function useMark(mark: Mark): void {
   const text = JSON.stringify(mark);
   useEffect(() => {
@@ -114,7 +114,7 @@ export function useMark(mark: Mark): void {
   }, [text]);
 }
 
-/** Rows of the shown result that are meant: its own, or those it gives to the traced block. */
+/** Marked rows of the shown result: its own, or those that the traced block reads. */
 function markedRows(open: Doc, front: ResultItem, traced: Mark): number[] {
   if (!traced) return [];
   if (traced.block === front.block) return traced.outputs[front.pin] ?? [];

@@ -5,12 +5,12 @@
 import type { Fault, StudioEvent, Transport } from "./protocol";
 import { RequestError, windowName } from "./protocol";
 
-const RETRY = 1000; // milliseconds until a lost connection is tried again
-const SILENCE = 25_000; // milliseconds without a beat after which a connection is taken for lost
+const RETRY = 1000; // milliseconds until a lost connection is retried
+const SILENCE = 25_000; // milliseconds without a beat after which a connection counts as lost
 
 const KEY = "rowgrad:key";
 
-/** Take the launch secret out of the window's address, so that neither it nor the history keeps it. */
+/** Remove the launch secret from the window's address and its history, and return it. */
 export function takeLaunch(): string | null {
   const found = new URLSearchParams(location.hash.slice(1)).get("launch");
   if (found !== null) history.replaceState(history.state, "", location.pathname + location.search);
@@ -19,7 +19,7 @@ export function takeLaunch(): string | null {
 
 export class HttpTransport implements Transport {
   readonly window = windowName();
-  private key = ""; // for browsers that store nothing
+  private key = ""; // for browsers without storage
   private readonly entered: Promise<string | null>; // null, or why the launch secret was not accepted
 
   constructor(
@@ -29,7 +29,7 @@ export class HttpTransport implements Transport {
     this.entered = launch === null ? Promise.resolve(null) : this.enter(launch);
   }
 
-  /** Exchange the launch secret. Where that fails, the window may have access all the same, from before. */
+  /** Exchange the launch secret for a key. If that fails, the window may still have access from before. */
   async enter(launch: string): Promise<string | null> {
     try {
       const reply = await fetch(`${this.base}api/enter`, { method: "POST", headers: { "X-Rowgrad-Launch": launch } });
@@ -38,12 +38,12 @@ export class HttpTransport implements Transport {
       this.key = answer.key ?? "";
       localStorage.setItem(KEY, this.key);
     } catch {
-      // No storage, or no server: the next request tells.
+      // No storage, or no server: the next request will show.
     }
     return null;
   }
 
-  /** Read each time: another window may have got access to a studio that was started again. */
+  /** Read each time: another window may have got access to a restarted studio. */
   private headers(): Record<string, string> {
     try {
       return { "X-Rowgrad-Page": localStorage.getItem(KEY) ?? this.key };
@@ -108,7 +108,7 @@ export class HttpTransport implements Transport {
             });
           }
         } catch {
-          // Told below: the connection is gone either way.
+          // Reported below: the connection is gone either way.
         }
         clearTimeout(quiet);
         stop.signal.removeEventListener("abort", end);

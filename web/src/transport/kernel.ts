@@ -3,7 +3,7 @@
 import type { Fault, StudioEvent, Transport } from "./protocol";
 import { RequestError, windowName } from "./protocol";
 
-/** What a widget's model offers; the part of it that is needed. */
+/** The part of a widget's model that is used here. */
 export interface KernelModel {
   get(name: string): unknown;
   send(message: unknown, callbacks?: unknown, buffers?: ArrayBuffer[]): void;

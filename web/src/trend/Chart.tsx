@@ -8,7 +8,7 @@ import { columnsOf, shortNumber } from "./points";
 
 import uPlot from "uplot";
 
-/** Told apart by hue and lightness, and by dashes from the ninth on; each can be seen on light and on dark. */
+/** Distinguished by hue and lightness, and by dashes from the ninth on; each is visible on light and dark backgrounds. */
 const HUES = ["#3d87d6", "#d9792b", "#3f9d55", "#c94f8a", "#8b74d8", "#9a8a1c", "#1f9aa5", "#c0504d"];
 
 export function hueOf(k: number): string {
@@ -38,7 +38,7 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
       ticks: { stroke: colour("--line"), width: 1 },
       font: "11px system-ui, sans-serif",
     };
-    // Of a logarithmic scale the tens are enough: with all lines between them nothing else is seen.
+    // On a logarithmic scale powers of ten are enough: more grid lines would hide the series.
     const tens: uPlot.Axis.Filter = (_, ticks) => ticks.map((tick) => (Math.abs(Math.log10(tick) % 1) < 1e-6 ? tick : null));
     const sparse = log ? { filter: tens } : {};
     const names = JSON.parse(labels) as string[];
@@ -69,7 +69,7 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
   }, [labels, log, auto, theme, size.width, size.height, box]);
 
   useEffect(() => {
-    // Where somebody holds the scale, new points do not move it.
+    // Without auto-scale, new points do not change the scale.
     plot.current?.setData(columnsOf(lines, log) as uPlot.AlignedData, auto);
     if (!auto) plot.current?.redraw();
   }, [lines, log, auto]);

@@ -99,7 +99,7 @@ function AddSeries({ open }: { open: Doc }) {
   const single = (front?.result.info.shape ?? []).every((size) => size === 1);
   const at = readIndices(typed);
   const wrong = at === null || (at.length > 0 && at.length !== rank);
-  // Where nothing is typed, an array shows its first element.
+  // If no index is typed, record an array's first element.
   const add = () => front && !wrong && void watchAlso({ block: front.block, pin: front.pin, entry: front.entry, at: at!.length || single ? at! : new Array<number>(rank).fill(0) });
   return (
     <form
@@ -123,7 +123,7 @@ function AddSeries({ open }: { open: Doc }) {
   );
 }
 
-/** The chart in words. */
+/** The chart as a table. */
 function LastValues({ lines }: { lines: SeriesReply[] }) {
   const runs = [...new Set(lines.flatMap((line) => line.points.slice(-10).map(([run]) => run)))].sort((a, b) => b - a).slice(0, 10);
   if (!runs.length) return null;

@@ -17,7 +17,7 @@ export async function watch(name: string, elements: readonly Element[] | null): 
   const series = elements?.map(({ entry, ...rest }) => (entry === null ? rest : { ...rest, entry }));
   const reply = await attempt(() => server().request("watch", { name, ...(series ? { series } : {}) }), { page: name });
   const run = doc(name)?.run;
-  if (reply && run) changeDoc(name, { run: { ...run } }); // panels ask again
+  if (reply && run) changeDoc(name, { run: { ...run } }); // panels request again
   return reply !== null;
 }
 
@@ -31,7 +31,7 @@ export function elementKey(element: Element): string {
   return resultKey(element) + (element.at.length ? `[${element.at.join(",")}]` : "");
 }
 
-/** One more number in the trend, beside those that are there. */
+/** Add a number to the trend. */
 export async function watchAlso(element: Element): Promise<boolean> {
   const open = doc();
   if (!open || !FEATURES.trend) return false;

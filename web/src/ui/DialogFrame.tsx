@@ -10,7 +10,7 @@ export function closeDialog(): void {
   set({ dialog: null });
 }
 
-/** In place of a dialog whose block or note is gone: else keys would go on waiting for it to be closed. */
+/** In place of a dialog whose block or note is gone: keys do nothing while a dialog counts as open. */
 export function CloseDialog() {
   useEffect(closeDialog, []);
   return null;
@@ -20,7 +20,7 @@ interface Props {
   title: string;
   children: ReactNode;
   wide?: boolean;
-  onClose?: () => void; // where closing means more than that
+  onClose?: () => void; // if closing does more than that
 }
 
 export function DialogFrame({ title, children, wide = false, onClose = closeDialog }: Props) {
@@ -31,7 +31,7 @@ export function DialogFrame({ title, children, wide = false, onClose = closeDial
     const dialog = box.current!;
     const before = document.activeElement;
     if (!dialog.open) dialog.showModal();
-    // The browser begins with the first button, which closes; what the dialog is for comes first.
+    // The browser would focus the first button, which closes the dialog; focus the first field instead.
     const first = dialog.querySelector<HTMLElement>("[data-first]") ?? dialog.querySelector<HTMLElement>(FIELDS);
     first?.focus();
     return () => {
@@ -54,7 +54,7 @@ export function DialogFrame({ title, children, wide = false, onClose = closeDial
         event.stopPropagation();
         onClose();
       }}
-      // A press that began inside, as a selection of text does, closes nothing.
+      // A press that started inside, such as a text selection, does not close the dialog.
       onPointerDown={(event) => (pressed.current = event.target)}
       onClick={(event) => event.target === box.current && pressed.current === box.current && onClose()}
     >

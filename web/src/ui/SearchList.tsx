@@ -6,7 +6,7 @@ export interface Entry {
   key: string;
   title: string;
   note?: string | undefined;
-  disabledReason?: string | undefined; // why it cannot be taken
+  disabledReason?: string | undefined; // why it cannot be chosen
 }
 
 interface Props {

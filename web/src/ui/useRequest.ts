@@ -5,9 +5,9 @@ import type { Doc } from "../app/store";
 import { server, useDoc } from "../app/store";
 import { messageOf } from "../transport/protocol";
 
-const PAUSE = 200; // milliseconds between two looks at what runs
+const PAUSE = 200; // milliseconds between two updates during a run
 
-/** A value that changes no more than so often; the last always comes. What is a new thing altogether (`of`) comes at once. */
+/** A value that changes at most once per `pause`; the last change is never lost. A change of `of` takes effect at once. */
 export function useThrottled<T>(value: T, of: unknown, pause = PAUSE): T {
   const [shown, setShown] = useState({ value, of, when: 0 });
   const latest = useRef(value);
@@ -22,19 +22,19 @@ export function useThrottled<T>(value: T, of: unknown, pause = PAUSE): T {
     const wait = Math.max(0, now.when + pause - performance.now());
     const timer = setTimeout(() => setShown({ value: latest.current, of, when: performance.now() }), wait);
     return () => clearTimeout(timer);
-    // A timer that was set stays set while values follow each other: else none would ever be shown.
+    // A running timer is not restarted by new values: otherwise a steady stream would never be shown.
   }, [Object.is(now.value, value), now, of, pause]); // eslint-disable-line
   return now.value;
 }
 
-/** The page in front with its run as it was a moment ago at most. */
+/** The active page, with a throttled run state. */
 export function useThrottledDoc(): Doc | null {
   const open = useDoc();
   const run = useThrottled(open?.run ?? null, open?.name ?? null);
   return open ? { ...open, run } : null;
 }
 
-/** Changes with every run that was seen. */
+/** Changes with every run. */
 export function tickOf(open: Doc | null): unknown {
   return open?.run ?? null;
 }
@@ -44,7 +44,7 @@ export interface RequestState<T> {
   failure: string | null;
 }
 
-/** What a verb says, asked when what is given or the tick changes; the newest question is answered last. */
+/** The reply to a verb, requested again when its arguments or the tick change; the latest request wins. */
 export function useRequest<T>(verb: string | null, args: Record<string, unknown>, tick: unknown): RequestState<T> {
   const [reply, setReply] = useState<RequestState<T>>({ found: null, failure: null });
   const question = JSON.stringify([verb, args]);

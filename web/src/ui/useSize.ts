@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "react";
 
-/** The size of an element, kept up to date. */
+/** The current size of an element. */
 export function useSize<T extends HTMLElement>(): [React.RefObject<T | null>, { width: number; height: number }] {
   const box = useRef<T>(null);
   const [size, setSize] = useState({ width: 0, height: 0 });

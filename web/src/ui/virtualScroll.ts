@@ -3,13 +3,13 @@
 const LONGEST = 8_000_000; // pixels
 
 export interface VisibleRange {
-  length: number; // pixels the whole takes in the page
+  length: number; // pixels of the whole list in the page
   first: number; // the first item in view
   beyond: number;
-  offset(item: number): number; // pixels from the beginning
+  offset(item: number): number; // pixels from the start
 }
 
-/** `count` items of `size` pixels, looked at through `room` pixels from `scrolled` on. */
+/** The visible part of `count` items of `size` pixels, in `room` pixels scrolled by `scrolled`. */
 export function visibleRange(count: number, size: number, scrolled: number, room: number): VisibleRange {
   const whole = count * size;
   const length = Math.min(whole, LONGEST);
@@ -23,7 +23,7 @@ export function visibleRange(count: number, size: number, scrolled: number, room
   return { length, first, beyond: Math.min(count, first + seen), offset: (item) => scrolled + (item - first) * size };
 }
 
-/** Where to scroll to so that an item is in view; null where it is. */
+/** The scroll position that shows an item; null if it is visible. */
 export function scrollToShow(count: number, size: number, scrolled: number, room: number, item: number): number | null {
   const { length, first } = visibleRange(count, size, scrolled, room);
   const fits = Math.max(1, Math.floor(room / size));
@@ -34,7 +34,7 @@ export function scrollToShow(count: number, size: number, scrolled: number, room
   return exact ? wanted * size : (wanted / Math.max(1, count - fits)) * (length - room);
 }
 
-/** An interval in whole blocks of items, so that small steps ask for nothing new. */
+/** Round an interval to whole blocks of items, so that small scrolls need no new request. */
 export function roundToBlocks(first: number, beyond: number, block: number, count: number): [number, number] {
   return [Math.floor(first / block) * block, Math.min(count, Math.ceil(beyond / block) * block)];
 }

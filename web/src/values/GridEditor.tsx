@@ -27,7 +27,7 @@ export function GridEditor({ label, grid, dtype, faulty, change, reject }: Props
   const inside = clampIndices(grid.shape, at);
   const cell = faulty && faulty.length === grid.shape.length ? placeIn(faulty) : null;
 
-  // A wrong cell is gone to: it may be far away, or in another matrix.
+  // Move to an invalid cell: it may be far away, or in another matrix.
   useEffect(() => {
     if (!faulty || faulty.length !== grid.shape.length) return;
     setAt(faulty.slice(0, -2));

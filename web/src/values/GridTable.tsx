@@ -17,7 +17,7 @@ interface Props {
   label: string;
   rows: number;
   columns: number;
-  text: (row: number, column: number) => string | null | undefined; // undefined: not here yet
+  text: (row: number, column: number) => string | null | undefined; // undefined: not loaded yet
   cursor: Cursor;
   setCursor: (cursor: Cursor) => void;
   width: number;
@@ -31,14 +31,14 @@ interface Props {
 export function GridTable({ label, rows, columns, text, cursor, setCursor, width, tall = 13, faulty = null, edit, reject, see }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const id = useId();
-  const [typed, setTyped] = useState<{ text: string; inside: boolean } | null>(null); // what is being typed; inside: arrows stay in it
+  const [typed, setTyped] = useState<{ text: string; inside: boolean } | null>(null); // the text being typed; inside: arrow keys move within it
   const refocus = useRef(false);
   const { row, column, side, fitRows, fitColumns, space, scroll, reveal } = useVisibleCells(box, rows, columns, width);
   const lastRow = Math.min(row + fitRows + 1, rows);
   const lastColumn = Math.min(column + fitColumns + 1, columns);
   const range = rangeOf(cursor);
 
-  // A dialog that opens with a table has its keys at once; somebody at its tabs stays there.
+  // A dialog that opens with a table focuses it, unless the focus is on the dialog's tabs.
   useEffect(() => {
     if (!document.activeElement?.closest("[role=tab]")) box.current?.focus({ preventScroll: true });
   }, []);
@@ -83,7 +83,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
   };
 
   const keyInCell = (event: React.KeyboardEvent) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return; // the dialog's: it applies
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return; // the dialog handles it
     event.stopPropagation();
     if (event.key === "Escape") {
       refocus.current = true;
@@ -95,7 +95,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
     event.preventDefault();
   };
 
-  /** The texts of the range; null where there are too many, or some have not come yet: half a copy would look whole. */
+  /** The texts of the range; null if there are too many or some are not loaded: a partial copy would look complete. */
   const chosen = (): string[][] | null => {
     const count = (range.bottom - range.top + 1) * (range.right - range.left + 1);
     if (count > MOST_COPIED) {

@@ -11,8 +11,8 @@ const LONG = 400; // characters beyond which a value is edited in the dialog
 export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const [text, setText] = useState<string | null>(null);
   const [fault, setFault] = useState<string | null>(null);
-  const sent = useRef<string | null>(null); // the text the server has been asked about: Enter and leaving ask once
-  const fresh = useRef(false); // opened by the click that is still going on: it may become a double click
+  const sent = useRef<string | null>(null); // the text last sent to the server: Enter followed by blur sends it once
+  const fresh = useRef(false); // opened by the current click, which may become a double click
   const value = block.values?.[pin.name];
   if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
   const full = value === undefined ? "" : literalText(value);
@@ -41,7 +41,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     if (text === full) return close();
     const message = await typeInto(block, pin.name, text, dtypeOf(block, pin));
     if (message !== null) setFault(message);
-    else setText((now) => (now === text ? null : now)); // typed on meanwhile: it stays open
+    else setText((now) => (now === text ? null : now)); // stays open if more was typed meanwhile
   };
   return (
     <input
@@ -59,7 +59,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
         if (event.detail === 1) fresh.current = false;
       }}
       onDoubleClick={(event) => {
-        event.stopPropagation(); // in a field that was open a double click chooses a word
+        event.stopPropagation(); // in an open field a double click selects a word
         if (!fresh.current || !FEATURES.spreadsheet) return;
         close();
         openTable();
@@ -71,7 +71,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
           void finish();
         }
         if (event.key === "Escape") {
-          sent.current = text; // leaving is no asking
+          sent.current = text; // the blur that follows sends nothing
           close();
         }
       }}

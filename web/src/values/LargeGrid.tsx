@@ -36,7 +36,7 @@ export function LargeGrid({ label, value, info }: { label: string; value: Json; 
   );
 }
 
-/** A row and a column by number: a bar of a million rows is too coarse to find one. */
+/** Go to a row and column by number: a scroll bar over a million rows is too coarse. */
 export function GoTo({ rows, columns, go }: { rows: number; columns: number; go: (row: number, column: number) => void }) {
   const [text, setText] = useState("");
   const found = /^\s*(\d{1,15})(?:\s*[,\s]\s*(\d{1,15}))?\s*$/.exec(text);

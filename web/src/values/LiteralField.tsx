@@ -7,7 +7,7 @@ import type { Block, Pin } from "../transport/protocol";
 import { literalText, valueText } from "./format";
 import { dtypeOf, dtypesOf, typeInto } from "./literals";
 
-const LONG = 2000; // characters beyond which a value is looked at as a table
+const LONG = 2000; // characters beyond which a value is shown as a table
 
 export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const value = block.values?.[pin.name];
@@ -19,8 +19,8 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const current = JSON.stringify(value);
   const [shown, setShown] = useState(current);
   const [was, setWas] = useState(full ?? "");
-  // Undo and other editors change the value under the field; the field itself stays, and with it the focus. So does what
-  // somebody is typing meanwhile.
+  // Undo and other editors change the value behind the field; the field keeps its focus and the text
+  // being typed.
   if (shown !== current) {
     setShown(current);
     setWas(full ?? "");

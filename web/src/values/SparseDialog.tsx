@@ -95,7 +95,7 @@ export function SparseDialog({ block }: { block: string }) {
     setFault(null);
   };
   const put = (row: number, column: number, texts: string[][]) => {
-    // A table that is pasted over the edge makes the matrix larger.
+    // A table pasted over the edge enlarges the matrix.
     setSize([Math.max(rows, row + texts.length), Math.max(columns, column + (texts[0]?.length ?? 0))]);
     take(putEntries(entries, row, column, texts));
   };

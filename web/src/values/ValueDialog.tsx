@@ -37,13 +37,13 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   const [arrays, setArrays] = useState<UploadedArray[] | null>(null);
   const [busy, setBusy] = useState(false);
   const [fault, setFault] = useState<string | null>(null);
-  const [wrong, setWrong] = useState<number[] | null>(null); // the place of the cell the fault is about
+  const [wrong, setWrong] = useState<number[] | null>(null); // the cell the fault is about
 
   const reject = (message: string) => {
     setFault(message);
     setWrong(faultyPlace(message));
   };
-  /** Do what may be refused; null where it was. */
+  /** Do something that may fail; null if it did, with the fault shown. */
   const attempt = async <T,>(work: () => Promise<T>): Promise<{ made: T } | null> => {
     setBusy(true);
     setFault(null);
@@ -68,11 +68,11 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
     setTouched(false);
     setPart((was) => next ?? was ?? (FEATURES.spreadsheet && (made.info?.shape?.length || !FEATURES.literals) ? "grid" : FEATURES.literals ? "text" : "file"));
   };
-  useEffect(() => void adopt(before, null), []); // as it was when the dialog was opened
+  useEffect(() => void adopt(before, null), []); // the value from when the dialog opened
 
   if (!found || !input) return <CloseDialog />;
 
-  /** The value as it is edited now. */
+  /** The value as currently edited. */
   const settled = async (): Promise<Json | undefined> => {
     if (part === "paste" && pasted.trim()) return readText(pasted, dtype);
     if (!touched || !draft) return draft?.value;

@@ -6,7 +6,7 @@ function isRecord(value: Json | undefined): value is { [key: string]: Json } {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** A typed value as one line: a literal where it is short, else dtype and shape. */
+/** A typed value on one line: a literal if it is short, else dtype and shape. */
 export function valueText(value: Json | undefined, most = 60): string {
   if (value === undefined) return "";
   const text = literalText(value);
@@ -15,7 +15,7 @@ export function valueText(value: Json | undefined, most = 60): string {
   return text === null ? "" : `${text.slice(0, most - 1)}…`;
 }
 
-/** The whole literal, or null where the elements are not here. */
+/** The full literal, or null if the elements are on the server only. */
 export function literalText(value: Json): string | null {
   if (Array.isArray(value)) {
     const parts = value.map(literalText);
@@ -40,7 +40,7 @@ function elements(data: Json, dtype: string): string {
   return String(data);
 }
 
-/** A string as a literal has it. */
+/** A string as a literal. */
 function quoted(text: string): string {
   const escaped = text.replace(/[\\"]/g, "\\$&").replace(/\n/g, "\\n").replace(/\t/g, "\\t");
   return `"${escaped}"`;
@@ -63,14 +63,14 @@ export function infoText(info: Info | Info[] | undefined): string {
   return info.text;
 }
 
-/** Whether nothing about a value's size is left open. */
+/** Whether the whole shape is known. */
 export function isKnown(info: Info | Info[] | undefined): boolean {
   if (!info) return false;
   if (Array.isArray(info)) return info.every(isKnown);
   return info.kind !== "tensor" || (info.shape !== null && !info.shape.includes(null));
 }
 
-/** With a mark where only a run can tell the size. */
+/** Marked with `?` if only a run can determine the size. */
 export function markedText(info: Info | Info[] | undefined): string {
   const text = infoText(info);
   return !text || isKnown(info) || text.includes("?") ? text : `${text} ?`;

@@ -1,25 +1,25 @@
 // The cells of a value as texts, for any rank. Only the server parses them.
 
-/** Texts in the order of rows; as many as the shape says. */
+/** Texts in row-major order, as many as the shape has elements. */
 export interface Grid {
   readonly shape: readonly number[];
   readonly cells: readonly string[];
 }
 
-/** The part of a grid that is seen: a matrix, a column of a vector, or one cell. */
+/** The visible part of a grid: a matrix, a vector as a column, or one cell. */
 export interface Matrix {
   rows: number;
   columns: number;
-  first: number; // where its cells begin among all
+  first: number; // index of its first cell
 }
 
-export const MOST_EDITED = 2000; // elements; more are looked at, page by page
+export const MOST_EDITED = 2000; // elements; larger values are read only
 
 export function product(sizes: readonly number[]): number {
   return sizes.reduce((a, b) => a * b, 1);
 }
 
-/** What a new cell holds. */
+/** The text of a new cell. */
 export function blankOf(dtype: string): string {
   return dtype === "string" ? "" : dtype === "bool" ? "false" : "0";
 }
@@ -40,12 +40,12 @@ export function cellAt(grid: Grid, at: readonly number[], row: number, column: n
   return grid.cells[first + row * columns + column] ?? "";
 }
 
-/** Leading indices that are inside of a shape, the old ones where they still are. */
+/** One index per leading axis, clamped to the shape. */
 export function clampIndices(shape: readonly number[], at: readonly number[]): number[] {
   return leadingOf(shape).map((size, axis) => Math.max(0, Math.min(at[axis] ?? 0, size - 1)));
 }
 
-/** Another shape: a cell that both have keeps its place, one that is new is blank. */
+/** Change the shape: cells keep their position, new cells are blank. */
 export function reshape(grid: Grid, shape: readonly number[], blank: string): Grid {
   const rank = Math.max(grid.shape.length, shape.length);
   const from = padded(grid.shape, rank);
@@ -65,19 +65,19 @@ export function reshape(grid: Grid, shape: readonly number[], blank: string): Gr
   return { shape: [...shape], cells };
 }
 
-/** The shape that somebody set: as many cells stay in their order, as arrays do it; else those with a place keep it. */
+/** Set the shape: with as many cells, their order stays, as in `numpy.reshape`; otherwise cells keep their position. */
 export function withShape(grid: Grid, shape: readonly number[], blank: string): Grid {
   return product(shape) === grid.cells.length ? { shape: [...shape], cells: grid.cells } : reshape(grid, shape, blank);
 }
 
-/** A vector is a column: it and a number get axes behind; where both have two, new axes stand before. */
+/** A vector is a column: a vector and a scalar get trailing axes; a matrix gets leading ones. */
 function padded(shape: readonly number[], rank: number): number[] {
   const matrix = shape.length === 0 && rank > 0 ? [1] : [...shape];
   if (matrix.length === 1 && rank > 1) matrix.push(1);
   return [...new Array<number>(rank - matrix.length).fill(1), ...matrix];
 }
 
-/** The shape with room for so many rows and columns; it never shrinks, and gets an axis only where it needs one. */
+/** The shape enlarged to so many rows and columns; it never shrinks, and gains an axis only if needed. */
 export function grown(shape: readonly number[], rows: number, columns: number): number[] {
   const seen = matrixOf(shape, []);
   const height = Math.max(rows, seen.rows);
@@ -88,7 +88,7 @@ export function grown(shape: readonly number[], rows: number, columns: number): 
   return [...shape.slice(0, -2), height, width];
 }
 
-/** Put a block of texts at a place; a grid that is too small grows. */
+/** Put a block of texts at a position; the grid grows if needed. */
 export function put(grid: Grid, at: readonly number[], row: number, column: number, block: readonly (readonly string[])[], blank: string): Grid {
   const width = Math.max(0, ...block.map((line) => line.length));
   const shape = grown(grid.shape, row + block.length, column + width);
@@ -99,7 +99,7 @@ export function put(grid: Grid, at: readonly number[], row: number, column: numb
   return { shape: room.shape, cells };
 }
 
-/** One more or one fewer row or column, before index `k` or at it. */
+/** Insert a row or column before index `k`. */
 export function addLine(grid: Grid, axis: "row" | "column", k: number, blank: string): Grid {
   const { rows, columns } = matrixOf(grid.shape, []);
   const wider = reshape(grid, grown(grid.shape, rows + (axis === "row" ? 1 : 0), columns + (axis === "column" ? 1 : 0)), blank);
@@ -116,7 +116,7 @@ export function removeLine(grid: Grid, axis: "row" | "column", k: number): Grid 
   return reshape(moved, grid.shape.map((old, axisOf) => (axisOf === from ? old - 1 : old)), "");
 }
 
-/** Every matrix of a grid with its rows or columns taken from others. */
+/** Permute the rows or columns of every matrix of a grid. */
 function mapped(grid: Grid, axis: "row" | "column", from: (k: number) => number): Grid {
   const { rows, columns } = matrixOf(grid.shape, []);
   const size = rows * columns;
@@ -130,7 +130,7 @@ function mapped(grid: Grid, axis: "row" | "column", from: (k: number) => number)
   return { shape: grid.shape, cells };
 }
 
-/** A shape as a person types it: `2,3`, `[2, 3]`, `2x3`, nothing for one number; null where it is none. */
+/** Parse a typed shape: `2,3`, `[2, 3]`, `2x3`, nothing for a scalar; null if it is not a shape. */
 export function readShape(text: string): number[] | null {
   const bare = text.trim().replace(/^[[({]|[\])}]$/g, "").trim();
   if (!bare) return [];
@@ -138,7 +138,7 @@ export function readShape(text: string): number[] | null {
   return parts.every((part) => /^\d{1,9}$/.test(part)) ? parts.map(Number) : null;
 }
 
-/** The place of the cell that a message of the server is about, or null. */
+/** The indices of the cell that a server message is about, or null. */
 export function faultyPlace(message: string): number[] | null {
   const found = /in cell \[([\d, ]*)\]/.exec(message);
   return found ? found[1]!.split(",").map((part) => part.trim()).filter(Boolean).map(Number) : null;

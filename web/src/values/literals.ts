@@ -7,24 +7,24 @@ import { trackParsing } from "../project/autosave";
 import type { Block, Pin, Typed } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
 
-/** Whether anything can be typed here at all: operations and feeds come by wire only. */
+/** Whether a literal can be typed into a pin: operations and feeds come by wire only. */
 export function takesLiteral(pin: Pin): boolean {
   return !pin.ref && !["operation", "feed", "sparse"].includes(pin.type) && !(pin.many && pin.type === "any");
 }
 
-/** The dtypes a value of this pin may have. */
+/** The dtypes that a pin accepts. */
 export function dtypesOf(pin: Pin, all: string[]): string[] {
   return pin.type === "any" || !pin.dtypes.length ? all : pin.dtypes;
 }
 
-/** The dtype of what is typed now, or the only one the pin takes. */
+/** The dtype of the current value, or the only one the pin accepts. */
 export function dtypeOf(block: Block, pin: Pin): string {
   const value = block.values?.[pin.name];
   if (value && typeof value === "object" && !Array.isArray(value) && typeof value["dtype"] === "string") return value["dtype"];
   return pin.dtypes.length === 1 && pin.type !== "any" ? pin.dtypes[0]! : "";
 }
 
-/** Read a literal and put it into the page; the message where it is none. */
+/** Parse a literal and put it into the page; the error message if that fails. */
 export async function typeInto(block: Block, pin: string, text: string, dtype: string): Promise<string | null> {
   const name = get().active;
   if (!text.trim()) {
@@ -40,7 +40,7 @@ export async function typeInto(block: Block, pin: string, text: string, dtype: s
     return null;
   } catch (error) {
     const message = messageOf(error);
-    notify("error", message, { page: name, block: block.id, pin }); // which says the block and the pin
+    notify("error", message, { page: name, block: block.id, pin }); // the message shows the block and the pin
     return `${pin}: ${message}`;
   }
 }

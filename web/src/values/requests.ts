@@ -6,7 +6,7 @@ import { literalText } from "./format";
 import type { Grid } from "./grid";
 import { MOST_EDITED } from "./grid";
 
-export const MOST_TEXT = 2000; // characters of a literal that is edited whole
+export const MOST_TEXT = 2000; // characters of a literal that can be edited as text
 
 export interface Described {
   text: string;
@@ -29,14 +29,14 @@ export interface UploadedArray {
   info: Info;
 }
 
-/** A value on its way into the page: as it is, and as it is edited. */
+/** A value being edited: the value itself, and its text or cells. */
 export interface Draft {
   value: Json | undefined;
   info: Info | null;
-  text: string | null; // null: too long to be a line
-  start: string; // the beginning of such a text
-  grid: Grid | null; // null: too many cells to be edited here
-  dtype: string; // "" where the value has none of its own
+  text: string | null; // null: too long to edit as text
+  start: string; // the start of such a text
+  grid: Grid | null; // null: too many cells to edit
+  dtype: string; // "" if the value has none
 }
 
 const NOTHING: Draft = { value: undefined, info: null, text: "", start: "", grid: { shape: [], cells: [""] }, dtype: "" };
@@ -45,11 +45,11 @@ export async function draftOf(value: Json | undefined): Promise<Draft> {
   if (value === undefined) return NOTHING;
   const reply = await server().request<Described>("describe", { value, most: MOST_EDITED, characters: MOST_TEXT });
   const dtype = reply.weak ? "" : (reply.info.dtype ?? "");
-  // The server writes float32 with an f behind every number; beside a dtype that is said already.
+  // The server suffixes float32 numbers with f; the dtype field says so already.
   const local = dtype === "float32" ? literalText(value) : null;
   const text = local !== null && local.length <= MOST_TEXT ? local : reply.text.endsWith("…") ? null : reply.text;
   const grid = reply.cells && { shape: reply.info.shape as number[], cells: reply.cells };
-  // Texts without quotes need a dtype to be read as texts.
+  // Unquoted strings need a dtype to be parsed as strings.
   const dtypeOfText = reply.weak && reply.info.dtype === "string" ? "string" : dtype;
   return { value, info: reply.info, text, start: `${reply.text.slice(0, 80)}…`, grid, dtype: dtypeOfText };
 }
@@ -59,7 +59,7 @@ export async function readText(text: string, dtype: string): Promise<Json | unde
 }
 
 export async function readGrid(grid: Grid, dtype: string): Promise<Json | undefined> {
-  // One empty cell is what an empty pin looks like.
+  // One empty cell stands for no value.
   if (grid.shape.length === 0 && grid.cells[0] === "" && dtype !== "string") return undefined;
   return (await server().request<Typed>("cells", { dtype, shape: grid.shape, cells: grid.cells })).value;
 }
@@ -69,7 +69,7 @@ export async function readFile(file: File, dtype: string): Promise<UploadedArray
   return (await server().send<{ arrays: UploadedArray[] }>("upload", args, file)).arrays;
 }
 
-/** Room for the longest texts that a dtype has in the usual case. */
+/** A column width for the usual longest text of a dtype. */
 export function widthOf(dtype: string | null | undefined): number {
   if (dtype?.startsWith("complex")) return 170;
   if (dtype === "string" || dtype === "float64" || dtype?.endsWith("int64")) return 140;

@@ -6,11 +6,11 @@ import type { Range } from "./spreadsheet";
 export type Entries = ReadonlyMap<string, string>;
 export type Entry = [number, number, string];
 
-/** The parts of a sparse matrix, as the server's verbs call them and pins of a record are named. */
+/** The parts of a sparse matrix, by their names in the server's verbs and in records. */
 export const PARTS = ["indices", "values", "dense_shape"] as const;
 export type Part = (typeof PARTS)[number];
 
-/** The pins that make a sparse matrix, where a record has them and one comes out of it. */
+/** The pins for the parts, if a record has all of them and outputs a sparse matrix. */
 export function partsOf(record: OpRecord | undefined): Record<Part, Pin> | null {
   if (!record?.outputs.some((pin) => pin.type === "sparse")) return null;
   const found = PARTS.map((part) => record.inputs.find((pin) => pin.name === part));
@@ -25,7 +25,7 @@ export function entriesOf(list: readonly Entry[]): Entries {
   return new Map(list.map(([row, column, text]) => [placeKey(row, column), text]));
 }
 
-/** In the order of rows, those outside of the matrix left out. */
+/** In row-major order, without entries outside the matrix. */
 export function listOf(entries: Entries, rows: number, columns: number): Entry[] {
   const list: Entry[] = [];
   for (const [key, text] of entries) {
@@ -35,7 +35,7 @@ export function listOf(entries: Entries, rows: number, columns: number): Entry[]
   return list.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 }
 
-/** Texts put at a place; an empty one takes the entry away. */
+/** Put texts at a position; an empty one removes the entry. */
 export function putEntries(entries: Entries, row: number, column: number, block: readonly (readonly string[])[]): Entries {
   const next = new Map(entries);
   block.forEach((line, r) =>
@@ -57,7 +57,7 @@ export function clearEntries(entries: Entries, range: Range): Entries {
   );
 }
 
-/** The place of the entry that a message of the server is about, or null. */
+/** The row and column that a server message is about, or null. */
 export function faultyEntry(message: string): [number, number] | null {
   const found = /at row (\d+), column (\d+)/.exec(message);
   return found ? [Number(found[1]), Number(found[2])] : null;

@@ -1,6 +1,6 @@
 // Spreadsheet behaviour: cursor, ranges, and tables of text in the clipboard.
 
-/** The cell the keys are at, and the corner where the range began. */
+/** The current cell, and the corner where the selected range started. */
 export interface Cursor {
   row: number;
   column: number;
@@ -11,7 +11,7 @@ export interface Cursor {
 export interface Range {
   top: number;
   left: number;
-  bottom: number; // the last row, not beyond it
+  bottom: number; // inclusive
   right: number;
 }
 
@@ -36,7 +36,7 @@ export function cursorAt(row: number, column: number, rows: number, columns: num
   return { row: r, column: c, fromRow: from ? from.fromRow : r, fromColumn: from ? from.fromColumn : c };
 }
 
-/** Where a key leads, or null for a key that leads nowhere. */
+/** The cursor after a key, or null if the key does not move it. */
 export function moveCursor(cursor: Cursor, key: string, far: boolean, extend: boolean, rows: number, columns: number, page: number): Cursor | null {
   const to = (row: number, column: number) => cursorAt(row, column, rows, columns, extend ? cursor : null);
   const { row, column } = cursor;
@@ -78,7 +78,7 @@ function quoted(text: string): string {
   return /[\t\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
 }
 
-/** Cells of a table that a spreadsheet copied. Rows that are shorter are filled with empty cells. */
+/** Parse a table copied from a spreadsheet. Shorter rows are padded with empty cells. */
 export function parseTable(text: string): string[][] {
   const rows: string[][] = [[]];
   let k = 0;
@@ -90,7 +90,7 @@ export function parseTable(text: string): string[][] {
     else if (k >= text.length) break;
     else {
       k += text.startsWith("\r\n", k) ? 2 : 1;
-      if (k >= text.length) break; // a line's end at the end begins no row
+      if (k >= text.length) break; // a final line end starts no row
       rows.push([]);
     }
   }
@@ -104,7 +104,7 @@ function bareCell(text: string, from: number): [string, number] {
   return [text.slice(from, end), end];
 }
 
-/** A cell in quotes that ends where a cell may end; anything else is text that only begins with a quote. */
+/** A quoted cell must end at a cell boundary; otherwise it is text that starts with a quote. */
 function quotedCell(text: string, from: number): [string, number] {
   let cell = "";
   for (let k = from + 1; k < text.length; k++) {
@@ -113,7 +113,7 @@ function quotedCell(text: string, from: number): [string, number] {
       cell += '"';
       k++;
     } else if (k + 1 >= text.length || "\t\n\r".includes(text[k + 1]!)) {
-      // Only what needs its quotes is taken out of them: "a" may be a text that has quotes.
+      // Quotes are removed only where they are needed: "a" may be a text that has quotes.
       return /[\t\n\r]/.test(cell) || cell.includes('"') ? [cell, k + 1] : [text.slice(from, k + 1), k + 1];
     } else break;
   }

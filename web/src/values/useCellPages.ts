@@ -5,7 +5,7 @@ import { messageOf } from "../transport/protocol";
 import type { Window } from "./requests";
 
 const HIGH = 100;
-const BROAD = 50; // with HIGH within what the server gives at once
+const BROAD = 50; // with HIGH, within the server's limit per request
 const MOST_CACHED = 60; // pages
 
 export interface Pages {
@@ -14,7 +14,7 @@ export interface Pages {
   fault: string | null;
 }
 
-/** `fetchCells` must be the same function as long as it is about the same thing: another one begins anew. */
+/** `fetchCells` must be a stable function; another one empties the cache. */
 export function useCellPages(fetchCells: (rows: [number, number], columns: [number, number]) => Promise<Window>): Pages {
   const cache = useRef(new Map<string, (string | null)[][] | null>());
   const [, redraw] = useState(0);

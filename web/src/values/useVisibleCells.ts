@@ -6,12 +6,12 @@ import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "react
 
 export const ROW = 24;
 export const HEAD = 24;
-const FARTHEST = 4_000_000; // pixels, which every browser scrolls
+const FARTHEST = 4_000_000; // pixels that every browser can scroll
 
 export interface Scrolled {
   row: number;
   column: number;
-  side: number; // width of the rows' numbers
+  side: number; // width of the row numbers
   fitRows: number;
   fitColumns: number;
   space: { width: number; height: number };
@@ -43,7 +43,7 @@ export function useVisibleCells(box: RefObject<HTMLElement | null>, rows: number
     const found = box.current;
     if (!found) return;
     const { scrollTop, scrollLeft } = found;
-    // A place that was asked for stands, though the bar cannot tell it exactly.
+    // Keep a position set by `reveal`, which the bar cannot represent exactly.
     setFirst((was) => ({
       row: Math.abs(scrollTop - target.current.top) < 2 ? was.row : tall ? Math.round(Math.min(scrollTop / tall, 1) * lastRow) : 0,
       column: Math.abs(scrollLeft - target.current.left) < 2 ? was.column : broad ? Math.round(Math.min(scrollLeft / broad, 1) * lastColumn) : 0,
@@ -63,7 +63,7 @@ export function useVisibleCells(box: RefObject<HTMLElement | null>, rows: number
     [lastRow, lastColumn, fitRows, fitColumns],
   );
 
-  // Where the bar is too coarse, the wheel moves by rows.
+  // If the bar is too coarse, the wheel moves by rows.
   const coarse = lastRow * ROW > FARTHEST;
   useEffect(() => {
     const found = box.current!;
@@ -85,7 +85,7 @@ export function useVisibleCells(box: RefObject<HTMLElement | null>, rows: number
     if (!found) return;
     const top = lastRow ? (row / lastRow) * tall : 0;
     const left = lastColumn ? (column / lastColumn) * broad : 0;
-    // The bar follows only where it would say something else, so that dragging it is not fought with.
+    // The bar follows only if it is off by a cell, so that it does not fight a drag.
     if (Math.abs(top - found.scrollTop) > ROW) found.scrollTop = top;
     if (Math.abs(left - found.scrollLeft) > width) found.scrollLeft = left;
     target.current = { top: found.scrollTop, left: found.scrollLeft };

@@ -12,7 +12,7 @@ const ROOM = 80; // about half a block
 export const WireEdge = memo(function WireEdge(props: EdgeProps) {
   const { sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, selected } = props;
   const { from, hidden, role } = props.data as { from: End; hidden: boolean; role: string };
-  // A wire that leads back would run behind the blocks, where nobody finds it: it goes round below them.
+  // A wire that leads back would run hidden behind the blocks: route it below them.
   const round = sourceX > targetX && Math.abs(sourceY - targetY) < ROOM ? { centerY: Math.max(sourceY, targetY) + ROOM } : {};
   const [path, x, y] = getSmoothStepPath({ ...round, sourceX, sourceY, targetX, targetY, sourcePosition, targetPosition, borderRadius: 8 });
   const info = useStudio((state) => {
