@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { attrText, readAttr } from "../src/blocks/attributes";
 
 describe("attributes as text", () => {
-  it("keep their kind", () => {
+  it("keep the kind of their default", () => {
     expect(readAttr("3", { float: 0 })).toEqual({ float: 3 });
     expect(readAttr("-0", { float: 0 })).toEqual({ float: "-0.0" });
     expect(readAttr("inf", { float: 0 })).toEqual({ float: "Infinity" });
@@ -19,7 +19,7 @@ describe("attributes as text", () => {
     expect(readAttr(" text ", "")).toBe(" text ");
   });
 
-  it("come back from their text", () => {
+  it("parse back from their text", () => {
     for (const [value, like] of [[{ float: 1e22 }, { float: 0 }], [{ float: 0 }, { float: 0 }], [{ float: "NaN" }, { float: 0 }], [{ int: "9007199254740993" }, 1], [[1, 2], null]] as const) {
       expect(readAttr(attrText(value as never), like as never)).toEqual(value);
     }

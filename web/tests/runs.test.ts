@@ -1,4 +1,4 @@
-// States of a run that overtake each other on their way.
+// Run states that arrive out of order.
 
 import { beforeEach, describe, expect, it } from "vitest";
 import { begin } from "../src/history/history";
@@ -14,12 +14,12 @@ const running = { phase: "running", serial: 1, run: 2, done: 2, seconds: 0.1, en
 const failed = { ...running, phase: "failed", serial: 2, error: fault } as unknown as RunState;
 const checked = { blocks: {}, errors: {}, waiting: [], sessions: [], recipes: {} };
 
-let hear: (event: StudioEvent) => void = () => undefined;
+let send: (event: StudioEvent) => void = () => undefined;
 const transport = {
   window: "w",
-  ask: () => Promise.reject(new RequestError(fault)),
-  listen: (heard: (event: StudioEvent) => void) => {
-    hear = heard;
+  request: () => Promise.reject(new RequestError(fault)),
+  listen: (onEvent: (event: StudioEvent) => void) => {
+    send = onEvent;
     return () => undefined;
   },
 } as unknown as Transport;
@@ -31,24 +31,24 @@ beforeEach(async () => {
   set({ docs: { p }, active: "p", messages: [], toasts: [] });
 });
 
-describe("a state that was made earlier", () => {
-  it("changes nothing where its event comes after the reply, and the failure is said once", () => {
+describe("an outdated run state", () => {
+  it("is ignored if its event comes after the reply, and the failure is shown once", () => {
     applyRunState("p", failed);
-    hear(event(running));
-    hear(event(failed));
+    send(event(running));
+    send(event(failed));
     expect(doc("p")?.run?.phase).toBe("failed");
     expect(get().messages.map(({ text, count }) => [text, count])).toEqual([[fault.message, 1]]);
   });
-  it("changes nothing where its reply comes after the event", () => {
-    hear(event(failed));
+  it("is ignored if its reply comes after the event", () => {
+    send(event(failed));
     applyRunState("p", running);
     expect(doc("p")?.run?.phase).toBe("failed");
     expect(get().messages[0]?.count).toBe(1);
   });
-  it("is told from a later one, which fails again and is said again", () => {
-    hear(event(failed));
-    hear(event({ ...running, serial: 3 }));
-    hear(event({ ...failed, serial: 4 }));
+  it("differs from a later one, which fails again and is shown again", () => {
+    send(event(failed));
+    send(event({ ...running, serial: 3 }));
+    send(event({ ...failed, serial: 4 }));
     expect(get().messages[0]?.count).toBe(2);
   });
 });

@@ -1,4 +1,4 @@
-// Pages and a catalogue for tests. The records are made up: nothing here depends on what the real catalogue has.
+// Pages and a catalogue for tests. The records are invented: nothing here depends on the real catalogue.
 
 import { makeCatalog } from "../src/palette/catalog";
 import type { Block, OpRecord, Page, Pin } from "../src/transport/protocol";
@@ -31,7 +31,7 @@ export function small(): Page {
   ]);
 }
 
-/** Freezes a page through and through, so that a change in place is an error. */
+/** Freeze a value deeply, so that a change in place is an error. */
 export function frozen<T>(value: T): T {
   if (typeof value === "object" && value !== null) {
     Object.values(value).forEach(frozen);

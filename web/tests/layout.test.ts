@@ -1,10 +1,9 @@
 import { describe, expect, it } from "vitest";
 import type { Alignment } from "../src/canvas/layout";
-import { WIDTH, align, autoLayout, frameAround, freePlace, sizeOf, snap } from "../src/canvas/layout";
+import { WIDTH, align, autoLayout, fixPositions, frameAround, frameContents, freePlace, positionsOf, sizeOf, snap } from "../src/canvas/layout";
 import { addBlock, move } from "../src/page/edit";
-import { positionsOf } from "../src/canvas/layout";
 import type { Block } from "../src/transport/protocol";
-import { CATALOG, frozen, page, small } from "./model_pages";
+import { CATALOG, frozen, page, small } from "./pages";
 
 const blocks: Block[] = [
   { id: "a", op: "Source", at: [10, 20] },
@@ -29,7 +28,7 @@ describe("align", () => {
     expect(new Set(middles).size).toBe(1);
     expect(new Set(["a", "b", "c"].map(end("centre")).map(([x]) => x)).size).toBe(1);
   });
-  it("spread evenly: the outer ones stay", () => {
+  it("distributes evenly and keeps the outer blocks", () => {
     const [a, b, c] = ["a", "b", "c"].map(end("across"));
     expect([a![0], c![0]]).toEqual([10, 900]);
     expect(b![0] - a![0]).toBe(c![0] - b![0]);
@@ -39,7 +38,7 @@ describe("align", () => {
 });
 
 describe("layout", () => {
-  it("puts blocks along the wires, and none over another", () => {
+  it("places blocks along the wires without overlap", () => {
     const places = autoLayout(frozen(small()), CATALOG);
     expect(places.size).toBe(4);
     expect(places.get("a")![0]).toBeLessThan(places.get("p")![0]);
@@ -48,12 +47,12 @@ describe("layout", () => {
     all.forEach((one, i) => all.slice(i + 1).forEach((other) => expect(overlap(one, other, 66)).toBe(false)));
     for (const [x, y] of all) expect([x % 10, y % 10].map(Math.abs)).toEqual([0, 0]);
   });
-  it("of a selection leaves the others, and stays where it was", () => {
+  it("of a selection moves no other block and keeps its corner", () => {
     const places = autoLayout(frozen(small()), CATALOG, new Set(["p", "m"]));
     expect([...places.keys()].sort()).toEqual(["m", "p"]);
     expect(Math.min(...[...places.values()].map(([x]) => x))).toBeGreaterThanOrEqual(300);
   });
-  it("takes circles, blocks without a record and empty pages", () => {
+  it("handles cycles, unknown ops and empty pages", () => {
     const loop = page([{ id: "a", op: "Nowhere", in: { x: "b.out" } }, { id: "b", op: "Pair", in: { x: "a.out" } }]);
     expect(autoLayout(loop, CATALOG).size).toBe(2);
     expect(autoLayout(page([]), CATALOG).size).toBe(0);
@@ -61,10 +60,10 @@ describe("layout", () => {
 });
 
 describe("freePlace", () => {
-  it("is the place wanted where nothing stands", () => {
+  it("is the wanted position if that is free", () => {
     expect(freePlace(small(), CATALOG, [2003, 1998], CATALOG.find("Source"))).toEqual([2000, 2000]);
   });
-  it("many blocks put at one place do not cover each other", () => {
+  it("does not stack blocks that are placed at one position", () => {
     let made = page([]);
     for (let k = 0; k < 60; k++) {
       const at = freePlace(made, CATALOG, [100, 100], CATALOG.find("Pair"));
@@ -74,7 +73,7 @@ describe("freePlace", () => {
     const all = made.blocks.map((block) => block.at!);
     all.forEach((one, i) => all.slice(i + 1).forEach((other) => expect(overlap(one, other, height)).toBe(false)));
   });
-  it("knows where blocks stand that the page has not placed", () => {
+  it("avoids blocks without a stored position", () => {
     const unplaced = page([{ id: "a", op: "Source" }, { id: "b", op: "Source" }]);
     const shown = [...positionsOf(unplaced).values()];
     const at = freePlace(unplaced, CATALOG, shown[1]!, CATALOG.find("Source"));
@@ -83,7 +82,14 @@ describe("freePlace", () => {
 });
 
 describe("frame", () => {
-  it("has room for all", () => {
+  it("finds what is entirely inside", () => {
+    const blocks: Block[] = [{ id: "in", op: "A", at: [10, 10] }, { id: "half", op: "A", at: [390, 10] }, { id: "out", op: "A", at: [900, 10] }];
+    const framed = page(blocks, { notes: [{ text: "", at: [0, 0], size: [400, 300] }, { text: "", at: [20, 200], size: [50, 50] }, { text: "", at: [380, 0] }] });
+    const found = frameContents(framed, 0, CATALOG, () => ({ width: 100, height: 50 }), () => undefined);
+    expect(found).toEqual({ blocks: [["in", [10, 10]]], notes: [[1, [20, 200]]] });
+    expect(frameContents(framed, 2, CATALOG, () => undefined, () => undefined)).toEqual({ blocks: [], notes: [] });
+  });
+  it("contains all blocks", () => {
     const { at, size } = frameAround(blocks, CATALOG, "F");
     for (const block of blocks) {
       const { width, height } = sizeOf(CATALOG.find(block.op));
@@ -95,8 +101,8 @@ describe("frame", () => {
   });
 });
 
-describe("places of blocks that have none", () => {
-  it("are right of those that have, in columns along the wires", () => {
+describe("positions of blocks without one", () => {
+  it("are right of the others, in columns along the wires", () => {
     const { at: _, ...p } = small().blocks[2]!;
     const { at: __, ...m } = small().blocks[3]!;
     const places = positionsOf(page([small().blocks[0]!, small().blocks[1]!, p, m]));
@@ -104,13 +110,20 @@ describe("places of blocks that have none", () => {
     expect(places.get("p")![0]).toBeGreaterThanOrEqual(WIDTH);
     expect(places.get("m")![0]).toBeGreaterThan(places.get("p")![0]);
   });
-  it("takes circles and long chains", () => {
+  it("handle cycles and long chains", () => {
     const chain = page(Array.from({ length: 5000 }, (_, k) => ({ id: `b${k}`, op: "Pair", in: { x: `b${(k + 4999) % 5000}.sum` } })));
     expect(positionsOf(chain).size).toBe(5000);
   });
-  it("moving keeps blocks that stay", () => {
+  it("keep unchanged blocks identical", () => {
     const before = small();
     expect(move(before, new Map([["a", [0, 0]]])).blocks[0]).toBe(before.blocks[0]);
     expect(snap([14, -16])).toEqual([10, -20]);
+  });
+  it("stay where they were shown when another block is moved", () => {
+    const before = page([{ id: "a", op: "A" }, { id: "b", op: "A" }]);
+    const shown = positionsOf(before);
+    const after = fixPositions(move(before, new Map([["a", [900, 0]]])), before);
+    expect(positionsOf(after).get("b")).toEqual(shown.get("b"));
+    expect(fixPositions(after, before)).toBe(after);
   });
 });

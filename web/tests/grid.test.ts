@@ -5,7 +5,7 @@ import { addLine, cellAt, clampIndices, faultyPlace, grown, matrixOf, put, readS
 const grid = (shape: number[], text: string): Grid => ({ shape, cells: text ? text.split(" ") : [] });
 
 describe("a grid of texts", () => {
-  it("is seen as a matrix of its last two axes", () => {
+  it("shows the matrix of its last two axes", () => {
     expect(matrixOf([], [])).toEqual({ rows: 1, columns: 1, first: 0 });
     expect(matrixOf([4], [])).toEqual({ rows: 4, columns: 1, first: 0 });
     expect(matrixOf([2, 3], [])).toEqual({ rows: 2, columns: 3, first: 0 });
@@ -13,7 +13,7 @@ describe("a grid of texts", () => {
     expect(cellAt(grid([2, 1, 2], "a b c d"), [1], 0, 1)).toBe("d");
   });
 
-  it("keeps cells at their places when its shape changes", () => {
+  it("keeps the position of cells when its shape changes", () => {
     expect(reshape(grid([2, 2], "a b c d"), [3, 3], "0").cells.join(" ")).toBe("a b 0 c d 0 0 0 0");
     expect(reshape(grid([2, 2], "a b c d"), [1, 1], "0").cells).toEqual(["a"]);
     expect(reshape(grid([3], "a b c"), [3, 2], "0").cells.join(" ")).toBe("a 0 b 0 c 0");
@@ -24,12 +24,12 @@ describe("a grid of texts", () => {
     expect(reshape(grid([2], "a b"), [0, 3], "0")).toEqual({ shape: [0, 3], cells: [] });
   });
 
-  it("keeps the order of its cells in a shape of as many", () => {
+  it("keeps the order of cells in a shape of the same size", () => {
     expect(withShape(grid([1, 3], "a b c"), [3], "0")).toEqual({ shape: [3], cells: ["a", "b", "c"] });
     expect(withShape(grid([2, 2], "a b c d"), [2, 1], "0").cells.join(" ")).toBe("a c");
   });
 
-  it("grows where a table is pasted beyond its edge", () => {
+  it("grows when a table is pasted beyond its edge", () => {
     expect(grown([], 1, 1)).toEqual([]);
     expect(grown([], 2, 1)).toEqual([2]);
     expect(grown([3], 1, 2)).toEqual([3, 2]);
@@ -39,7 +39,7 @@ describe("a grid of texts", () => {
     expect(put(grid([2, 1, 2], "a b c d"), [1], 0, 0, [["x"]], "0").cells.join(" ")).toBe("a b x d");
   });
 
-  it("gets and loses rows and columns in the middle", () => {
+  it("inserts and removes rows and columns", () => {
     expect(addLine(grid([2, 2], "a b c d"), "row", 1, "0").cells.join(" ")).toBe("a b 0 0 c d");
     expect(addLine(grid([2, 2], "a b c d"), "column", 0, "0").cells.join(" ")).toBe("0 a b 0 c d");
     expect(addLine(grid([2], "a b"), "row", 2, "0")).toEqual({ shape: [3], cells: ["a", "b", "0"] });
@@ -52,7 +52,7 @@ describe("a grid of texts", () => {
     expect(removeLine(grid([2], "a b"), "column", 0).cells.join(" ")).toBe("a b");
   });
 
-  it("reads shapes and places", () => {
+  it("parses shapes and positions", () => {
     expect(readShape("")).toEqual([]);
     expect(readShape("[2, 3]")).toEqual([2, 3]);
     expect(readShape("2x3x4")).toEqual([2, 3, 4]);

@@ -21,7 +21,7 @@ describe("keys of a spreadsheet", () => {
     expect(rangeOf(moveCursor(cursor, "ArrowLeft", false, false, 5, 5, 10)!)).toEqual({ top: 1, left: 2, bottom: 1, right: 2 });
   });
 
-  it("with Tab go through all cells and out", () => {
+  it("with Tab visit all cells and then leave", () => {
     expect(nextCell(cursorAt(0, 1, 2, 2), false, 2, 2)).toMatchObject({ row: 1, column: 0 });
     expect(nextCell(cursorAt(1, 0, 2, 2), true, 2, 2)).toMatchObject({ row: 0, column: 1 });
     expect(nextCell(cursorAt(1, 1, 2, 2), false, 2, 2)).toBeNull();
@@ -30,7 +30,7 @@ describe("keys of a spreadsheet", () => {
 });
 
 describe("tables in the clipboard", () => {
-  it("are read as spreadsheets write them", () => {
+  it("parse as spreadsheets write them", () => {
     expect(parseTable("1\t2\r\n3\t4\r\n")).toEqual([["1", "2"], ["3", "4"]]);
     expect(parseTable("1\n2\n3")).toEqual([["1"], ["2"], ["3"]]);
     expect(parseTable("1\t\n\t4")).toEqual([["1", ""], ["", "4"]]);
@@ -42,7 +42,7 @@ describe("tables in the clipboard", () => {
     expect(parseTable("")).toEqual([[""]]);
   });
 
-  it("come back as they were", () => {
+  it("round-trip", () => {
     const cells = [["1", "a b", ""], ['"q"', "x\ny", "t\tt"]];
     expect(parseTable(formatTable(cells))).toEqual(cells);
   });

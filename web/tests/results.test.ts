@@ -1,4 +1,4 @@
-// Which result is in front, and which are stale.
+// Which result the panels show, and which results are stale.
 
 import { beforeEach, describe, expect, it } from "vitest";
 import { EMPTY } from "../src/page/page";
@@ -27,13 +27,13 @@ const open = (more: Partial<Doc> = {}): Doc => ({ name: "p", page, history: begi
 
 beforeEach(() => set({ shown: null, docs: {}, active: null }));
 
-describe("the result in front", () => {
+describe("the shown result", () => {
   const results = listResults(run);
   it("is listed entry by entry", () => {
     expect(results.map((result) => result.key)).toEqual(["a.out", "b.out[0]", "b.out[1]", "c.out", "d.out"]);
     expect(results[1]!.label).toBe("result_out[0]");
   });
-  it("is what was pointed at, else the selected block's, else what a session fetches", () => {
+  it("is the requested one, else the selected block's, else one that a session fetches", () => {
     expect(shownResult(results, open(), { block: "b", pin: "out", entry: 1 })!.key).toBe("b.out[1]");
     expect(shownResult(results, open({ blocks: new Set(["a"]) }), null)!.key).toBe("a.out");
     expect(shownResult(results, open(), null)!.key).toBe("c.out");
@@ -50,12 +50,12 @@ describe("the result in front", () => {
 });
 
 describe("a result is stale", () => {
-  it("where a later run left it out and could have changed it", () => {
+  it("if a later run skipped it and could have changed it", () => {
     expect(staleReason(open(), "a")).toBeNull();
     expect(staleReason(open(), "c")).toMatch(/^stale: this is of run 2/);
     expect(staleReason(open(), "d")).toBeNull();
   });
-  it("where the block or something before it has changed", () => {
+  it("if the block or a dependency changed", () => {
     const changed = open({ checked: { ...checked, recipes: { ...checked.recipes, a: "9" } } });
     expect(staleReason(changed, "a")).toBe("stale: the block or something before it has changed since run 3");
     const { a: _, ...rest } = checked.recipes;

@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
 import * as edit from "../src/page/edit";
-import { blockOf, endText, endsAt, freeId, nameFault, parseEnd, samePage, wiresOf } from "../src/page/page";
+import { blockOf, endText, endsAt, freeId, nameFault, parseEnd, samePage, wiredOutputs, wiresOf } from "../src/page/page";
 import type { Page } from "../src/transport/protocol";
-import { frozen, page, small } from "./model_pages";
+import { frozen, page, small } from "./pages";
 
 const wires = (of: Page) => wiresOf(of).map((wire) => `${endText(wire.from)} > ${wire.to}.${wire.pin}.${wire.place}`);
 
-/** What the server refuses: wires that begin nowhere, two blocks of one name, a pin that is wired and typed. */
+/** No wire starts at a missing block, names are unique, and no pin has both a wire and a value. */
 function sound(of: Page): void {
   const ids = of.blocks.map((block) => block.id);
   expect(new Set(ids).size).toBe(ids.length);
@@ -15,28 +15,36 @@ function sound(of: Page): void {
 }
 
 describe("ends of wires", () => {
-  it.each(["a.out", "a.out[3]", "a/b.c.out", "x.y[0].out[12]"])("%s is read and written the same", (text) => {
+  it.each(["a.out", "a.out[3]", "a/b.c.out", "x.y[0].out[12]"])("%s parses and formats to itself", (text) => {
     expect(endText(parseEnd(text))).toBe(text);
   });
-  it("knows block, pin and entry", () => {
+  it("have a block, a pin and an index", () => {
     expect(parseEnd("scope/a.b.out[2]")).toEqual({ block: "scope/a.b", pin: "out", index: 2 });
     expect(() => parseEnd("nothing")).toThrow(/no end/);
   });
 });
 
+describe("wiredOutputs", () => {
+  it("lists the entries that wires name, whether they exist or not", () => {
+    const wired = page([{ id: "a/b>c.d", op: "A" }, { id: "x", op: "A", in: { many: ["a/b>c.d.out[2]", "a/b>c.d.out[0]"], one: "a/b>c.d.other" } }]);
+    expect(JSON.parse(wiredOutputs(wired, "a/b>c.d"))).toEqual({ out: 3, other: 0 });
+    expect(wiredOutputs(wired, "x")).toBe("{}");
+  });
+});
+
 describe("connect", () => {
-  it("replaces the wire of a pin that takes one", () => {
+  it("replaces the wire of a single pin", () => {
     const next = edit.connect(frozen(small()), { block: "b", pin: "out", index: null }, "p", "x", false);
     expect(blockOf(next, "p")?.in).toEqual({ x: "b.out", y: "b.out" });
     sound(next);
   });
-  it("adds to a list pin, and nothing twice", () => {
+  it("appends to a list pin, without duplicates", () => {
     const from = { block: "a", pin: "out", index: 1 };
     const next = edit.connect(frozen(small()), from, "m", "all", true);
     expect(endsAt(blockOf(next, "m")!, "all")).toEqual(["a.out", "p.sum", "b.out", "a.out[1]"]);
     expect(blockOf(edit.connect(next, from, "m", "all", true), "m")).toEqual(blockOf(next, "m"));
   });
-  it("takes the place of a typed value, and is displaced by one", () => {
+  it("replaces a typed value, and is replaced by one", () => {
     const typed = edit.setValue(frozen(small()), "p", "x", 3);
     expect(blockOf(typed, "p")).toMatchObject({ in: { y: "b.out" }, values: { x: 3 } });
     sound(typed);
@@ -44,14 +52,14 @@ describe("connect", () => {
     expect(blockOf(wired, "p")?.values).toBeUndefined();
     sound(wired);
   });
-  it("typing over a hidden wire leaves nothing hidden", () => {
+  it("typing over a hidden wire removes the hidden mark", () => {
     const hidden = edit.setHidden(frozen(small()), "p", "x", true);
     expect(blockOf(edit.setValue(frozen(hidden), "p", "x", 1), "p")?.hidden).toBeUndefined();
   });
 });
 
 describe("disconnect and reorder", () => {
-  it("cuts one of a list and keeps the order", () => {
+  it("removes one wire of a list and keeps the order", () => {
     const next = edit.disconnect(frozen(small()), { to: "m", pin: "all", place: 1 });
     expect(endsAt(blockOf(next, "m")!, "all")).toEqual(["a.out", "b.out"]);
   });
@@ -71,32 +79,32 @@ describe("disconnect and reorder", () => {
 });
 
 describe("rename and remove", () => {
-  it("takes all wires along", () => {
+  it("renames the ends of all wires", () => {
     const next = edit.rename(frozen(small()), "a", "first.one");
     expect(wires(next)).toEqual(["first.one.out > p.x.0", "b.out > p.y.0", "first.one.out > m.all.0", "p.sum > m.all.1", "b.out > m.all.2"]);
     expect(blockOf(next, "m")?.hidden).toEqual(["all"]);
     sound(next);
   });
-  it("of a block in its own circle", () => {
+  it("handles a block wired to itself", () => {
     const loop = page([{ id: "a", op: "Pair", in: { x: "a.sum" } }]);
     expect(wires(edit.rename(frozen(loop), "a", "b"))).toEqual(["b.sum > b.x.0"]);
   });
-  it("does not touch names that begin the same", () => {
+  it("does not touch names with the same prefix", () => {
     const two = page([{ id: "a", op: "Source" }, { id: "a.b", op: "Source" }, { id: "p", op: "Pair", in: { x: "a.out", y: "a.b.out" } }]);
     expect(blockOf(edit.rename(frozen(two), "a", "z"), "p")?.in).toEqual({ x: "z.out", y: "a.b.out" });
   });
-  it("removes the wires at a block, and what hid them", () => {
+  it("removes a block's wires and their hidden marks", () => {
     const next = edit.remove(frozen(small()), new Set(["a", "p", "b"]));
     expect(next.blocks).toEqual([{ id: "m", op: "Many", at: [600, 0] }]);
     sound(edit.remove(frozen(small()), new Set(["p"])));
     expect(wires(edit.remove(frozen(small()), new Set(["p"])))).toEqual(["a.out > m.all.0", "b.out > m.all.1"]);
   });
-  it("removes notes by number, and the list with the last", () => {
+  it("removes notes by number, and the empty list", () => {
     const noted = frozen(page([], { notes: [{ text: "0" }, { text: "1" }, { text: "2" }] }));
     expect(edit.remove(noted, new Set(), new Set([0, 2])).notes).toEqual([{ text: "1" }]);
     expect("notes" in edit.remove(noted, new Set(), new Set([0, 1, 2]))).toBe(false);
   });
-  it("shares blocks that did not change", () => {
+  it("shares unchanged blocks", () => {
     const before = small();
     const after = edit.rename(before, "b", "c");
     expect(after.blocks[0]).toBe(before.blocks[0]);
@@ -104,12 +112,12 @@ describe("rename and remove", () => {
 });
 
 describe("attributes, parameters, notes", () => {
-  it("go back to nothing", () => {
+  it("leave no empty entries when cleared", () => {
     const set = edit.setAttr(frozen(small()), "p", "axis", 1);
     expect(blockOf(set, "p")?.attrs).toEqual({ axis: 1 });
     expect("attrs" in blockOf(edit.setAttr(frozen(set), "p", "axis", undefined), "p")!).toBe(false);
   });
-  it("are pasted where both have them", () => {
+  it("are pasted if both blocks have them", () => {
     const from = { id: "q", op: "Pair", values: { x: 1, other: 2 }, attrs: { axis: 0, gone: 1 } };
     const block = blockOf(edit.pasteParameters(frozen(small()), "p", from, ["x", "y"], ["axis"]), "p")!;
     expect(block).toMatchObject({ values: { x: 1 }, attrs: { axis: 0 }, in: { y: "b.out" } });
@@ -127,7 +135,7 @@ describe("names", () => {
     expect(edit.addBlock(next, "Source", "a", [0, 0])[1]).toBe("a_3");
     expect(freeId(new Set(["x_2", "x"]), "x_2")).toBe("x_3");
   });
-  it("say what is wrong with them", () => {
+  it("are validated", () => {
     expect(nameFault(small(), "a", "a")).toBeNull();
     expect(nameFault(small(), "a", "b")).toMatch(/another block/);
     expect(nameFault(small(), "a", "-x")).toMatch(/begins/);
@@ -136,12 +144,12 @@ describe("names", () => {
 });
 
 describe("samePage", () => {
-  it("does not mind order of entries, lists of one, empty lists and the name", () => {
+  it("ignores the order of entries, lists of one, empty lists and the name", () => {
     const a = page([{ id: "p", op: "Pair", in: { x: ["a.out"], y: "b.out" }, attrs: {}, hidden: ["y", "x"] }], { notes: [] });
     const b = page([{ op: "Pair", hidden: ["x", "y"], in: { y: "b.out", x: "a.out" }, id: "p" }], { name: "other" });
     expect(samePage(a, b)).toBe(true);
   });
-  it("minds everything else", () => {
+  it("compares everything else", () => {
     const changed: Page[] = [
       edit.move(small(), new Map([["a", [1, 0]]])),
       edit.reorder(small(), "m", "all", 0, 1),
