@@ -35,7 +35,7 @@ def takes(desk: Desk) -> dict[str, str]:
     return found
 
 
-@pytest.mark.feature("refusals")
+@pytest.mark.feature("rejections")
 def test_a_drag_asks_once_and_pins_that_refuse_fade(desk: Desk) -> None:
     """When a drag starts the server is asked once, and pins that refuse fade with the reason as title."""
     open_page(desk)
@@ -74,7 +74,7 @@ def test_a_drag_asks_once_and_pins_that_refuse_fade(desk: Desk) -> None:
     assert [entry.get("to") for entry in asked] == [None, "sum.indices"]
 
 
-@pytest.mark.feature("refusals")
+@pytest.mark.feature("rejections")
 @pytest.mark.broken(*TAKES_ALL)
 def test_a_refusal_says_the_reason(desk: Desk) -> None:
     """Refusals show the reason: a float wire into indices, in passing and in the panel of messages."""
@@ -113,7 +113,7 @@ def test_the_drop_is_checked_again(desk: Desk) -> None:
     assert "in" not in desk.saved_block("sum")
 
 
-@pytest.mark.feature("refusals")
+@pytest.mark.feature("rejections")
 @pytest.mark.broken(*TAKES_ALL)
 def test_wires_of_another_kind_are_refused(desk: Desk) -> None:
     """Wrong-interface wires are refused: an operation into a value pin, a value into a feed pin."""

@@ -113,7 +113,7 @@ function pinClass(role: Role, many: boolean, takes: string | null | undefined): 
   if (FEATURES.pinRoles) parts.push(`role-${role}`, `shape-${SHAPES[role]}`);
   if (many) parts.push("many");
   if (takes === null) parts.push("takes");
-  else if (takes !== undefined && FEATURES.refusals) parts.push("refuses");
+  else if (takes !== undefined && FEATURES.rejections) parts.push("refuses");
   return parts.join(" ");
 }
 
@@ -126,7 +126,7 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
     event.stopPropagation();
     set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
   };
-  const title = takes && FEATURES.refusals ? `${pin.name}: ${takes}` : pinText(pin);
+  const title = takes && FEATURES.rejections ? `${pin.name}: ${takes}` : pinText(pin);
   return (
     <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
       <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, takes)} role="img" aria-label={`Input ${pinText(pin)}`} />
@@ -157,7 +157,7 @@ function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; in
   const takes = useTakes(pinPath(block, label), "to");
   const role = roleOf(pin);
   return (
-    <div className="pin-row out" title={takes && FEATURES.refusals ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+    <div className="pin-row out" title={takes && FEATURES.rejections ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
       <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{FEATURES.wireShapes ? markedText(info) : ""}</span>
       <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
       <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, takes)} role="img" aria-label={`Output ${pinText(pin)}`} />

@@ -145,7 +145,7 @@ export function Canvas() {
     const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
     const reason = drag.takes[endText(other)];
     const target = drag.side === "from" ? other : drag.end;
-    if (reason && FEATURES.refusals) notify("error", reason, { block: target.block, pin: target.pin });
+    if (reason && FEATURES.rejections) notify("error", reason, { block: target.block, pin: target.pin });
   }, []);
 
   const onDrop = useCallback(

@@ -35,8 +35,8 @@ function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, 
 function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
   // Reserve space for results, which may come later.
   const about = sizeOf(catalog.find(block.op));
-  const seen = sizes.get(block.id);
-  return seen ? { width: Math.max(seen.width, about.width), height: Math.max(seen.height, about.height) } : about;
+  const measured = sizes.get(block.id);
+  return measured ? { width: Math.max(measured.width, about.width), height: Math.max(measured.height, about.height) } : about;
 }
 
 /** A pin's vertical offset from its block's top. */
@@ -207,7 +207,7 @@ function depths(page: Page): Map<string, number> {
   return found;
 }
 
-export interface Inside {
+export interface FrameContents {
   blocks: [string, Place][];
   notes: [number, Place][];
 }
@@ -215,7 +215,7 @@ export interface Inside {
 const NOTE_SIZE: Size = { width: 120, height: 30 }; // until it is rendered
 
 /** The blocks and notes inside the k-th note, with positions; empty if that is not a frame. Sizes are the rendered ones. */
-export function frameContents(page: Page, k: number, catalog: Catalog, blockSize: (id: string) => Size | undefined, noteSize: (k: number) => Size | undefined): Inside {
+export function frameContents(page: Page, k: number, catalog: Catalog, blockSize: (id: string) => Size | undefined, noteSize: (k: number) => Size | undefined): FrameContents {
   const frame = notesOf(page)[k];
   if (!frame?.size) return { blocks: [], notes: [] };
   const [left, top] = frame.at ?? [0, 0];

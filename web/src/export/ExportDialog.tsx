@@ -84,10 +84,10 @@ function TextPanel({ title, load }: { title: string; load: () => Promise<Exporte
   const [status, setStatus] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
-    let there = true;
-    load().then((found) => there && setMade(found), (error: unknown) => there && setFault(errorText(error)));
+    let mounted = true;
+    load().then((found) => mounted && setMade(found), (error: unknown) => mounted && setFault(errorText(error)));
     return () => {
-      there = false;
+      mounted = false;
     };
     // Loaded once: the page does not change while the dialog is open.
   }, []);
@@ -114,34 +114,34 @@ function TextPanel({ title, load }: { title: string; load: () => Promise<Exporte
   );
 }
 
-export function PicturePanel() {
+function PicturePanel() {
   const box = useRef<HTMLDivElement>(null);
   const [ground, setGround] = useState<"white" | "theme">("white");
   const [svg, setSvg] = useState<{ name: string; text: string } | null>(null);
   const [picture, setPicture] = useState<{ blob: Blob; address: string } | null>(null);
   const [fault, setFault] = useState<string | null>(null);
   useEffect(() => {
-    let there = true;
-    exportPage("svg").then((found) => there && setSvg(found), (error: unknown) => there && setFault(errorText(error)));
+    let mounted = true;
+    exportPage("svg").then((found) => mounted && setSvg(found), (error: unknown) => mounted && setFault(errorText(error)));
     return () => {
-      there = false;
+      mounted = false;
     };
   }, []);
   useEffect(() => {
     if (!svg) return;
-    let there = true;
+    let mounted = true;
     let address = "";
     const colour = ground === "white" ? "#ffffff" : getComputedStyle(box.current!).backgroundColor;
     drawPng(svg.text, colour).then(
       (blob) => {
-        if (!there) return;
+        if (!mounted) return;
         address = URL.createObjectURL(blob);
         setPicture({ blob, address });
       },
-      (error: unknown) => there && setFault(errorText(error)),
+      (error: unknown) => mounted && setFault(errorText(error)),
     );
     return () => {
-      there = false;
+      mounted = false;
       if (address) URL.revokeObjectURL(address);
     };
   }, [svg, ground]);

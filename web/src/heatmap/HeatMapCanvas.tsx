@@ -2,15 +2,14 @@
 
 import { useEffect, useRef, useState } from "react";
 import { useStudio } from "../app/store";
-import type { Cells } from "../transport/protocol";
+import type { Cells, HeatMap } from "../transport/protocol";
 import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
 import type { Scale, View } from "./heat";
-import type { Heat } from "./HeatMapPanel";
 import { cellSize, paintMap, paintSurface, paletteOf } from "./paint";
 
 interface Props {
-  heat: Heat;
+  heat: HeatMap;
   scale: Scale;
   label: string;
   args: Record<string, unknown>;
@@ -26,7 +25,7 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
   const theme = useStudio((state) => state.theme);
   const rows = heat.cells.length;
   const columns = heat.cells[0]?.length ?? 0;
-  const [down, across] = heat.step ?? [1, 1];
+  const [down, across] = heat.step;
   const size = cellSize(rows, columns, room.width - 4, room.height - 2);
   const shown = cell && cell[0] < rows && cell[1] < columns ? cell : null;
   useEffect(() => {
@@ -72,7 +71,7 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
 const STEP = Math.PI / 24;
 const FLAT = 0.05;
 
-export function SurfaceCanvas({ heat, scale, label, report }: { heat: Heat; scale: Scale; label: string; report: (status: string) => void }) {
+export function SurfaceCanvas({ heat, scale, label, report }: { heat: HeatMap; scale: Scale; label: string; report: (status: string) => void }) {
   const [box, room] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);

@@ -15,7 +15,6 @@ import type { Scale } from "./heat";
 import { cssColour, scaleOf } from "./heat";
 import { HeatMapCanvas, SurfaceCanvas } from "./HeatMapCanvas";
 
-export type Heat = HeatMap & { step?: [number, number] };
 const MOST = 256;
 const MOST_SURFACE = 64;
 
@@ -51,17 +50,17 @@ function MapSheet({ open, results, front, surface, setSurface }: Props) {
   const shape = sizesOf(front.result.info);
   const [at, setAt] = useLeadingIndices(`${open.name} ${front.key}`, shape);
   const args = { name: open.name, ...resultArgs(front), at, most: surface ? MOST_SURFACE : MOST };
-  const { found, failure } = useRequest<Heat>("map", args, tickOf(open));
+  const { found, failure } = useRequest<HeatMap>("map", args, tickOf(open));
   const scale = useMemo(() => scaleOf(found?.low ?? null, found?.high ?? null), [found?.low, found?.high]);
   const stale = staleReason(open, front.block, front.pin);
-  const thin = found?.step && (found.step[0] > 1 || found.step[1] > 1);
+  const thin = found && (found.step[0] > 1 || found.step[1] > 1);
   return (
     <div className="map-panel">
       <div className="look-bar" role="toolbar" aria-label="Heat map">
         <ResultSelect label="Result" results={results} value={front.key} change={({ block, pin, entry }) => set({ shown: { block, pin, entry } })} />
         <LeadingIndices shape={shape} at={at} change={setAt} />
         <button aria-pressed={surface} onClick={() => setSurface(!surface)}>Surface</button>
-        {found && <span className="quiet">{found.rows} × {found.columns}{thin ? `, one of every ${found.step![0]} × ${found.step![1]} cells is shown` : ""}</span>}
+        {found && <span className="quiet">{found.rows} × {found.columns}{thin ? `, one of every ${found.step[0]} × ${found.step[1]} cells is shown` : ""}</span>}
         {stale && <span className="stale-words">{stale}</span>}
         <span className="map-words" role="status">{status}</span>
       </div>
@@ -81,7 +80,7 @@ function MapSheet({ open, results, front, surface, setSurface }: Props) {
   );
 }
 
-function ScaleBar({ scale, heat }: { scale: Scale; heat: Heat }) {
+function ScaleBar({ scale, heat }: { scale: Scale; heat: HeatMap }) {
   if (heat.low === null || heat.high === null) return <p className="quiet scale-bar">no finite number</p>;
   const stops = Array.from({ length: 17 }, (_, k) => cssColour(scale.colour(scale.low + ((scale.high - scale.low) * k) / 16)));
   const holes = heat.cells.some((line) => line.includes(null));

@@ -85,10 +85,10 @@ export function surfaceOf(cells: readonly (readonly (number | null)[])[], low: n
       const around: [number, number][] = [[row, column], [row, column + 1], [row + 1, column + 1], [row + 1, column]]; // prettier-ignore
       const values = around.map(([r, c]) => cells[r]![c] ?? null);
       if (values.some((value) => value === null)) continue; // a hole where there is no number
-      const seen = around.map(([r, c], k) => place(r, c, values[k]!));
+      const corners = around.map(([r, c], k) => place(r, c, values[k]!));
       const value = (values as number[]).reduce((sum, one) => sum + one, 0) / 4;
-      const depth = seen.reduce((sum, one) => sum + one.depth, 0);
-      made.push({ quad: { corners: seen.map((one) => one.at), value, row, column }, depth });
+      const depth = corners.reduce((sum, one) => sum + one.depth, 0);
+      made.push({ quad: { corners: corners.map((one) => one.at), value, row, column }, depth });
     }
   }
   return made.sort((a, b) => b.depth - a.depth).map((one) => one.quad);

@@ -18,7 +18,7 @@ export function paletteOf(element: Element): Palette {
 }
 
 /** Size a canvas in device pixels, for drawing in CSS pixels. */
-export function prepare(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
+function prepare(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
   const fine = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * fine);
   canvas.height = Math.round(height * fine);

@@ -107,7 +107,7 @@ export async function connectWire(from: End, to: string, pin: string): Promise<b
   const target = pinPath(to, pin);
   const reason = takes[target];
   if (reason !== null) {
-    if (FEATURES.refusals) notify("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
+    if (FEATURES.rejections) notify("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
     return false;
   }
   const many = inputOf(get().catalog.find(blockOf(open.page, to)?.op ?? ""), pin)?.many ?? false;
@@ -133,7 +133,7 @@ export function wireId(to: string, pin: string, place: number): string {
   return JSON.stringify([to, pin, place]);
 }
 
-export function wireOf(id: string): { to: string; pin: string; place: number } {
+function wireOf(id: string): { to: string; pin: string; place: number } {
   const [to, pin, place] = JSON.parse(id) as [string, string, number];
   return { to, pin, place };
 }

@@ -81,24 +81,24 @@ function picture(name: string): Promise<string> {
   return request;
 }
 
-export function GalleryCard({ entry }: { entry: GalleryEntry }) {
+function GalleryCard({ entry }: { entry: GalleryEntry }) {
   const box = useRef<HTMLLIElement>(null);
-  const [seen, setSeen] = useState(false);
+  const [isVisible, setVisible] = useState(false);
   const [address, setAddress] = useState<string | null>(null);
   const [missing, setMissing] = useState(false);
   const [busy, setBusy] = useState(false);
   useEffect(() => {
-    const watch = new IntersectionObserver((found) => found.some((one) => one.isIntersecting) && setSeen(true), { rootMargin: "200px" });
+    const watch = new IntersectionObserver((found) => found.some((one) => one.isIntersecting) && setVisible(true), { rootMargin: "200px" });
     watch.observe(box.current!);
     return () => watch.disconnect();
   }, []);
   useEffect(() => {
-    let there = true;
-    if (seen) picture(entry.name).then((made) => there && setAddress(made), () => there && setMissing(true));
+    let mounted = true;
+    if (isVisible) picture(entry.name).then((made) => mounted && setAddress(made), () => mounted && setMissing(true));
     return () => {
-      there = false;
+      mounted = false;
     };
-  }, [seen, entry.name]);
+  }, [isVisible, entry.name]);
   const number = /^\d+/.exec(entry.name)?.[0];
   const take = async () => {
     setBusy(true);

@@ -64,7 +64,7 @@ export function saveDraft(doc: Doc): void {
 }
 
 /** This window's draft of a page, from before a reload. */
-export function loadDraft(name: string): (Omit<Draft, "history"> & { history: History }) | null {
+function loadDraft(name: string): (Omit<Draft, "history"> & { history: History }) | null {
   return tryStorage(() => {
     const text = sessionStorage.getItem(keyOf(name));
     if (!text) return null;
@@ -74,7 +74,7 @@ export function loadDraft(name: string): (Omit<Draft, "history"> & { history: Hi
 }
 
 /** Unsent edits of closed windows. If a window is still open, both send the same page, which the server accepts once. */
-export function unsentEdits(name: string): Unsent[] {
+function unsentEdits(name: string): Unsent[] {
   const start = unsentKey(name, "");
   const found = tryStorage(() => Object.keys(localStorage).filter((key) => key.startsWith(start))) ?? [];
   return found.flatMap((key) => tryStorage(() => [JSON.parse(localStorage.getItem(key) ?? "") as Unsent]) ?? []);

@@ -104,7 +104,7 @@ export async function copyTable(result: ResultRef, at: number[], rows: number, c
   notify("info", cut ? `The first ${most} of ${rows} rows are copied: at most ${MOST_COPIED.toLocaleString("en")} cells are.` : `${rows} × ${columns} cells of ${resultKey(result)} are copied.`);
 }
 
-export function fetchCells(name: string, result: ResultRef, at: number[], rows: [number, number], columns: [number, number]): Promise<Cells & { of: [number, number] }> {
+export function fetchCells(name: string, result: ResultRef, at: number[], rows: [number, number], columns: [number, number]): Promise<Cells> {
   return server().request("window", { name, ...resultArgs(result), at, rows, columns });
 }
 

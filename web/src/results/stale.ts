@@ -1,13 +1,8 @@
 // A result is stale when its block, or anything it depends on, changed since the run, or when later runs skipped it
 // and could have changed it.
 
-import type { Doc, StudioState } from "../app/store";
+import type { Doc } from "../app/store";
 import type { Result } from "../transport/protocol";
-
-export function isStale(state: StudioState, block: string): boolean {
-  const open = state.docs[state.active ?? ""];
-  return open !== undefined && staleReason(open, block) !== null;
-}
 
 /** Why the results of a block, or of one pin, differ from what the page would compute now; null if they do not. */
 export function staleReason(open: Doc, block: string, pin?: string): string | null {

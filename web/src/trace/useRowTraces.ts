@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo } from "react";
 import type { Doc, ResultRef } from "../app/store";
-import { get, server, set, useStudio } from "../app/store";
+import { get, set, useStudio } from "../app/store";
 import { blockOf, endsAt, entryText, parseEnd, wiresOf } from "../page/page";
 import type { ResultItem } from "../results/results";
 import type { Page, Trace } from "../transport/protocol";
@@ -35,7 +35,7 @@ function list<T>(value: T | T[] | undefined): (T | undefined)[] {
 }
 
 /** Traced blocks that read a result, with the pin that reads it. */
-export function readersOf(page: Page, result: ResultRef): { block: string; pin: string }[] {
+function readersOf(page: Page, result: ResultRef): { block: string; pin: string }[] {
   const { catalog } = get();
   if (!FEATURES.trace) return [];
   return wiresOf(page)
@@ -46,10 +46,6 @@ export function readersOf(page: Page, result: ResultRef): { block: string; pin: 
 
 export function isTraced(open: Doc, block: string): boolean {
   return FEATURES.trace && get().catalog.find(blockOf(open.page, block)?.op ?? "")?.traced === true;
-}
-
-export async function askTrace(name: string, block: string): Promise<Trace> {
-  return server().request<Trace>("trace", { name, block });
 }
 
 interface RowTraces {

@@ -9,29 +9,29 @@ export interface VisibleRange {
   offset(item: number): number; // pixels from the start
 }
 
-/** The visible part of `count` items of `size` pixels, in `room` pixels scrolled by `scrolled`. */
-export function visibleRange(count: number, size: number, scrolled: number, room: number): VisibleRange {
+/** The visible part of `count` items of `size` pixels, in `space` pixels scrolled by `scrolled`. */
+export function visibleRange(count: number, size: number, scrolled: number, space: number): VisibleRange {
   const whole = count * size;
   const length = Math.min(whole, LONGEST);
-  const seen = Math.ceil(room / size) + 1;
+  const visible = Math.ceil(space / size) + 1;
   if (whole <= LONGEST) {
     const first = Math.max(0, Math.min(Math.floor(scrolled / size), count - 1));
-    return { length, first, beyond: Math.min(count, first + seen), offset: (item) => item * size };
+    return { length, first, beyond: Math.min(count, first + visible), offset: (item) => item * size };
   }
-  const part = Math.min(1, scrolled / Math.max(1, length - room));
-  const first = Math.max(0, Math.round(part * (count - Math.floor(room / size))));
-  return { length, first, beyond: Math.min(count, first + seen), offset: (item) => scrolled + (item - first) * size };
+  const part = Math.min(1, scrolled / Math.max(1, length - space));
+  const first = Math.max(0, Math.round(part * (count - Math.floor(space / size))));
+  return { length, first, beyond: Math.min(count, first + visible), offset: (item) => scrolled + (item - first) * size };
 }
 
 /** The scroll position that shows an item; null if it is visible. */
-export function scrollToShow(count: number, size: number, scrolled: number, room: number, item: number): number | null {
-  const { length, first } = visibleRange(count, size, scrolled, room);
-  const fits = Math.max(1, Math.floor(room / size));
+export function scrollToShow(count: number, size: number, scrolled: number, space: number, item: number): number | null {
+  const { length, first } = visibleRange(count, size, scrolled, space);
+  const fits = Math.max(1, Math.floor(space / size));
   const exact = length === count * size;
   const begins = exact ? scrolled / size : first;
   if (item >= begins && item < begins + fits) return null;
   const wanted = item < begins ? item : item - fits + 1;
-  return exact ? wanted * size : (wanted / Math.max(1, count - fits)) * (length - room);
+  return exact ? wanted * size : (wanted / Math.max(1, count - fits)) * (length - space);
 }
 
 /** Round an interval to whole blocks of items, so that small scrolls need no new request. */

@@ -7,7 +7,7 @@ import { HEAD, ROW, useVisibleCells } from "./useVisibleCells";
 
 const MOST_COPIED = 100_000; // cells
 
-export interface Editing {
+export interface GridEdits {
   put: (row: number, column: number, block: string[][]) => void;
   clear: (range: Range) => void;
   undo: () => void;
@@ -23,7 +23,7 @@ interface Props {
   width: number;
   tall?: number; // rows that are shown at most
   faulty?: readonly [number, number] | null;
-  edit?: Editing;
+  edit?: GridEdits;
   reject?: (message: string) => void; // why nothing was copied
   see?: (rows: [number, number], columns: [number, number]) => void;
 }

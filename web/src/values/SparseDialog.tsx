@@ -190,7 +190,7 @@ interface LargeProps {
   asList: boolean;
 }
 
-export function LargeSparse({ label, stored, rows, columns, total, dtype, asList }: LargeProps) {
+function LargeSparse({ label, stored, rows, columns, total, dtype, asList }: LargeProps) {
   const [cursor, setCursor] = useState<Cursor>(START);
   const [page, setPage] = useState(0);
   const [list, setList] = useState<Entry[]>([]);

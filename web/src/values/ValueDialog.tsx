@@ -199,7 +199,7 @@ export function ValueDialog({ block, pin }: { block: string; pin: string }) {
   );
 }
 
-export const ENDINGS = ".npy,.npz,.csv,.tsv";
+const ENDINGS = ".npy,.npz,.csv,.tsv";
 
 interface FileProps {
   arrays: UploadedArray[] | null;
@@ -208,7 +208,7 @@ interface FileProps {
   take: (array: UploadedArray) => void;
 }
 
-export function FileTab({ arrays, busy, upload, take }: FileProps) {
+function FileTab({ arrays, busy, upload, take }: FileProps) {
   const field = useRef<HTMLInputElement>(null);
   return (
     <div className="value-file">

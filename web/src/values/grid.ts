@@ -79,9 +79,9 @@ function padded(shape: readonly number[], rank: number): number[] {
 
 /** The shape enlarged to so many rows and columns; it never shrinks, and gains an axis only if needed. */
 export function grown(shape: readonly number[], rows: number, columns: number): number[] {
-  const seen = matrixOf(shape, []);
-  const height = Math.max(rows, seen.rows);
-  const width = Math.max(columns, seen.columns);
+  const matrix = matrixOf(shape, []);
+  const height = Math.max(rows, matrix.rows);
+  const width = Math.max(columns, matrix.columns);
   if (shape.length < 2 && width > 1) return [height, width];
   if (shape.length === 0) return height > 1 ? [height] : [];
   if (shape.length === 1) return [height];

@@ -6,9 +6,9 @@ import { literalText } from "./format";
 import type { Grid } from "./grid";
 import { MOST_EDITED } from "./grid";
 
-export const MOST_TEXT = 2000; // characters of a literal that can be edited as text
+const MOST_TEXT = 2000; // characters of a literal that can be edited as text
 
-export interface Described {
+interface Description {
   text: string;
   info: Info;
   weak: boolean;
@@ -43,7 +43,7 @@ const NOTHING: Draft = { value: undefined, info: null, text: "", start: "", grid
 
 export async function draftOf(value: Json | undefined): Promise<Draft> {
   if (value === undefined) return NOTHING;
-  const reply = await server().request<Described>("describe", { value, most: MOST_EDITED, characters: MOST_TEXT });
+  const reply = await server().request<Description>("describe", { value, most: MOST_EDITED, characters: MOST_TEXT });
   const dtype = reply.weak ? "" : (reply.info.dtype ?? "");
   // The server suffixes float32 numbers with f; the dtype field says so already.
   const local = dtype === "float32" ? literalText(value) : null;

@@ -8,7 +8,7 @@ export const ROW = 24;
 export const HEAD = 24;
 const FARTHEST = 4_000_000; // pixels that every browser can scroll
 
-export interface Scrolled {
+export interface VisibleCells {
   row: number;
   column: number;
   side: number; // width of the row numbers
@@ -19,17 +19,17 @@ export interface Scrolled {
   reveal: (row: number, column: number) => void;
 }
 
-export function useVisibleCells(box: RefObject<HTMLElement | null>, rows: number, columns: number, width: number): Scrolled {
+export function useVisibleCells(box: RefObject<HTMLElement | null>, rows: number, columns: number, width: number): VisibleCells {
   const [size, setSize] = useState({ width: 0, height: 0 });
   const [first, setFirst] = useState({ row: 0, column: 0 });
   const target = useRef({ top: -1, left: -1 });
   useEffect(() => {
-    const seen = new ResizeObserver(() => {
+    const observer = new ResizeObserver(() => {
       const found = box.current;
       if (found) setSize({ width: found.clientWidth, height: found.clientHeight });
     });
-    seen.observe(box.current!);
-    return () => seen.disconnect();
+    observer.observe(box.current!);
+    return () => observer.disconnect();
   }, [box]);
   const side = Math.max(62, 18 + 8 * String(rows).length);
   const fitRows = Math.max(1, Math.floor((size.height - HEAD) / ROW));
