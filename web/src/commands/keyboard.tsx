@@ -22,19 +22,19 @@ function isField(target: EventTarget | null): boolean {
 }
 
 /** Buttons and links handle Enter and Space themselves. */
-function answersItself(event: KeyboardEvent): boolean {
+function handlesKey(event: KeyboardEvent): boolean {
   const target = event.target;
   if (!(target instanceof HTMLElement) || !["Enter", " "].includes(event.key) || event.ctrlKey || event.metaKey) return false;
   return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
 }
 
 /** Whether text in a panel is selected. On the canvas, keys are about blocks, whatever text is selected elsewhere. */
-function isTextChosen(target: EventTarget | null): boolean {
+function isTextSelected(target: EventTarget | null): boolean {
   return !(target instanceof HTMLElement && target.closest(".react-flow")) && String(window.getSelection()) !== "";
 }
 
 /** Fields commit their text on blur; it must be in the page before that is saved, run or closed. */
-function finishField(field: HTMLElement, stay: boolean): void {
+function commitField(field: HTMLElement, stay: boolean): void {
   field.blur();
   if (stay && field.isConnected) field.focus();
 }
@@ -48,7 +48,7 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
       event.preventDefault();
       return;
     }
-    if (get().dialog || answersItself(event)) return;
+    if (get().dialog || handlesKey(event)) return;
     const key = keyOf(event);
     const typing = isField(event.target);
     // Leave the field, so that keys are commands again, after the field has handled Escape.
@@ -57,9 +57,9 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     if (!found || (!FEATURES.keyboard && !typing)) return;
     if (!isReady(found)) return;
     // Selected text is what the user wants to copy, not the selected block.
-    if (["copy", "cut"].includes(found.id) && isTextChosen(event.target)) return;
+    if (["copy", "cut"].includes(found.id) && isTextSelected(event.target)) return;
     event.preventDefault();
-    if (typing && found.id !== "commands") finishField(event.target as HTMLElement, found.id === "save" || found.id.startsWith("run"));
+    if (typing && found.id !== "commands") commitField(event.target as HTMLElement, found.id === "save" || found.id.startsWith("run"));
     void found.run();
   };
   const pasted = (raw: Event) => {

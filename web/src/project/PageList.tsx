@@ -31,7 +31,7 @@ type Listed = PageInfo & { pages?: string[] }; // a file that holds several page
 
 function PageRow({ page }: { page: Listed }) {
   const shown = useStudio((state) => state.tabs.includes(page.name));
-  const [asking, setAsking] = useState(false);
+  const [confirming, setConfirming] = useState(false);
   const when = new Date(page.modified * 1000);
   return (
     <li className={page.error ? "faulty" : ""} data-page={page.name}>
@@ -48,14 +48,14 @@ function PageRow({ page }: { page: Listed }) {
         </div>
         {page.pages && <button onClick={() => void importStored(page.name)}>Import its pages</button>}
         {!page.error && <button className="plain" aria-label={`Rename ${page.name}`} title="Rename" onClick={() => set({ dialog: { kind: "rename", page: page.name } })}>✎</button>}
-        {!asking && <button className="plain" aria-label={`Remove ${page.name}`} title="Remove" onClick={() => setAsking(true)}>✕</button>}
+        {!confirming && <button className="plain" aria-label={`Remove ${page.name}`} title="Remove" onClick={() => setConfirming(true)}>✕</button>}
       </div>
       {page.error && <p className="fault">{page.error}</p>}
-      {asking && (
+      {confirming && (
         <div className="page-asked" role="group" aria-label={`Remove ${page.name}?`}>
           <span>Remove {page.name}? It can be brought back.</span>
           <button autoFocus onClick={() => void removePage(page.name)}>Remove</button>
-          <button onClick={() => setAsking(false)}>Keep</button>
+          <button onClick={() => setConfirming(false)}>Keep</button>
         </div>
       )}
     </li>

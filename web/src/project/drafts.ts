@@ -112,6 +112,8 @@ export function loadTheme(): Theme {
   return found && THEMES.includes(found) ? (found as Theme) : "system";
 }
 
+// -- opening a page ---------------------------------------------------------------------------------------------------
+
 export const CHANGED_ELSEWHERE = "changed in another window";
 
 /** The history of a page that is opened: this window's steps, unsent edits, and the revision they are based on. */
@@ -133,7 +135,7 @@ export function restoreHistory(name: string, { page, revision }: Opened): { hist
     notify("info", `Edits of ${name} that had not been saved were brought back.`, { page: name });
   }
   // The server may have the page that was in flight when the window closed; then nobody else has written.
-  const ours = unsent.pending !== null && samePage(unsent.pending, page);
+  const ours = unsent.pending ? samePage(unsent.pending, page) : false;
   const known = ours || history.steps.some((step) => samePage(step.page, page));
   return { history, base: known ? revision : unsent.revision, taken };
 }

@@ -47,9 +47,9 @@ export interface RequestState<T> {
 /** The reply to a verb, requested again when its arguments or the tick change; the latest request wins. */
 export function useRequest<T>(verb: string | null, args: Record<string, unknown>, tick: unknown): RequestState<T> {
   const [reply, setReply] = useState<RequestState<T>>({ found: null, failure: null });
-  const question = JSON.stringify([verb, args]);
-  const state = useRef({ busy: false, again: false, alive: true, question });
-  state.current.question = question;
+  const request = JSON.stringify([verb, args]);
+  const state = useRef({ busy: false, again: false, alive: true, request });
+  state.current.request = request;
   useEffect(() => {
     state.current.alive = true;
     return () => {
@@ -63,15 +63,15 @@ export function useRequest<T>(verb: string | null, args: Record<string, unknown>
       now.again = true;
       return;
     }
-    const ask = async () => {
+    const send = async () => {
       now.busy = true;
       do {
         now.again = false;
-        const [wanted, arguments_] = JSON.parse(now.question) as [string | null, Record<string, unknown>];
-        if (wanted === null) break;
+        const [current, sent] = JSON.parse(now.request) as [string | null, Record<string, unknown>];
+        if (current === null) break;
         let next: RequestState<T>;
         try {
-          next = { found: await server().request<T>(wanted, arguments_), failure: null };
+          next = { found: await server().request<T>(current, sent), failure: null };
         } catch (error) {
           next = { found: null, failure: messageOf(error) };
         }
@@ -79,7 +79,7 @@ export function useRequest<T>(verb: string | null, args: Record<string, unknown>
       } while (now.again && now.alive);
       now.busy = false;
     };
-    void ask();
-  }, [question, tick, verb]);
+    void send();
+  }, [request, tick, verb]);
   return reply;
 }

@@ -4,7 +4,7 @@ import { useRef, useState } from "react";
 import { set } from "../app/store";
 import type { Block, Pin } from "../transport/protocol";
 import { literalText, valueText } from "./format";
-import { dtypeOf, takesLiteral, typeInto } from "./literals";
+import { dtypeOf, takesLiteral, enterLiteral } from "./literals";
 
 const LONG = 400; // characters beyond which a value is edited in the dialog
 
@@ -39,7 +39,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     if (sent.current === text) return;
     sent.current = text;
     if (text === full) return close();
-    const message = await typeInto(block, pin.name, text, dtypeOf(block, pin));
+    const message = await enterLiteral(block, pin.name, text, dtypeOf(block, pin));
     if (message !== null) setFault(message);
     else setText((now) => (now === text ? null : now)); // stays open if more was typed meanwhile
   };

@@ -5,7 +5,7 @@ import { set, useStudio } from "../app/store";
 import { setValue } from "../page/actions";
 import type { Block, Pin } from "../transport/protocol";
 import { literalText, valueText } from "./format";
-import { dtypeOf, dtypesOf, typeInto } from "./literals";
+import { dtypeOf, dtypesOf, enterLiteral } from "./literals";
 
 const LONG = 2000; // characters beyond which a value is shown as a table
 
@@ -38,7 +38,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
     const question = `${as} ${text}`;
     if (sent.current === question || (text === (full ?? "") && as === dtypeOf(block, pin))) return;
     sent.current = question;
-    setFault(await typeInto(block, pin.name, text, as));
+    setFault(await enterLiteral(block, pin.name, text, as));
   };
   const restore = () => {
     setText(full ?? "");

@@ -25,18 +25,18 @@ export function dtypeOf(block: Block, pin: Pin): string {
 }
 
 /** Parse a literal and put it into the page; the error message if that fails. */
-export async function typeInto(block: Block, pin: string, text: string, dtype: string): Promise<string | null> {
+export async function enterLiteral(block: Block, pin: string, text: string, dtype: string): Promise<string | null> {
   const name = get().active;
   if (!text.trim()) {
     if (block.values?.[pin] !== undefined) setValue(block.id, pin, undefined);
     return null;
   }
   try {
-    const asking = server().request<Typed>("parse", { text, dtype }).then((typed) => {
+    const parsing = server().request<Typed>("parse", { text, dtype }).then((typed) => {
       if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value, name);
     });
-    trackParsing(name, asking);
-    await asking;
+    trackParsing(name, parsing);
+    await parsing;
     return null;
   } catch (error) {
     const message = messageOf(error);
