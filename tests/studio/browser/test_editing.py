@@ -189,3 +189,38 @@ def test_the_menu_finds_places_and_does(desk: Desk) -> None:
     desk.menu("history", "do tab-history")
     expect(desk.window.locator("#bottom-history")).to_have_attribute("aria-selected", "true")
     expect(desk.window.locator(".history button").first).to_have_text("add SparseSegmentSum")
+
+
+@pytest.mark.feature("keyboard", "undo")
+def test_keys_on_the_start_screen_do_not_edit_the_hidden_page(desk: Desk) -> None:
+    name = desk.open_made(const("a", (100, 100), 1.0), const("b", (500, 100), 1.0))
+    desk.select("a")
+    desk.window.locator(".top-bar .brand").click()
+    desk.key("Delete")
+    desk.tab(name).click()
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+    desk.key("Delete")
+    expect(desk.window.locator("[data-block]")).to_have_count(1)
+    desk.key("Control+z")
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+
+
+@pytest.mark.feature("keyboard")
+def test_a_dialog_without_content_does_not_block_keys(desk: Desk) -> None:
+    desk.open_made({"id": "odd", "op": "NoSuchBlock", "at": (100, 100)})
+    desk.select("odd")
+    desk.key("w", "Delete")
+    expect(desk.window.locator("[data-block]")).to_have_count(0)
+
+
+@pytest.mark.feature("copyPaste")
+def test_duplicates_are_placed_beside_the_original(desk: Desk) -> None:
+    desk.open_made(const("a", (100, 100), 1.0))
+    desk.select("a")
+    desk.key("Control+d")
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+    desk.block("a").locator(".block-op").click(position={"x": 2, "y": 2})
+    desk.wait_selected({"a"})
+    desk.key("Control+d")
+    expect(desk.window.locator("[data-block]")).to_have_count(3)
+    assert [one["at"] for one in desk.page_json()["blocks"]] == [[100, 100], [120, 120], [140, 140]]

@@ -155,3 +155,21 @@ def test_wires_are_drawn_and_cut(desk: Desk) -> None:
     expect(desk.wires("session.fetch_outputs")).to_have_count(2)
     assert desk.saved_block("session")["in"] == {"fetch_outputs": left}
     assert len(desk.page_json()["blocks"]) == 4
+
+
+@pytest.mark.feature("keyboard")
+def test_wires_from_missing_list_entries_can_be_removed(desk: Desk) -> None:
+    desk.open_made(
+        const("x", (50, 100), 1.0),
+        const("y", (50, 300), 1.0),
+        block("all", "InputList", (350, 100), wires={"outputlist": ["x.output", "y.output"]}),
+        block("neg", "Neg", (750, 100), wires={"x": "all.output[1]"}),
+    )
+    desk.select("all")
+    desk.inspector.get_by_label("Cut the wire from y.output to all.outputlist", exact=True).click()
+    desk.wait_saved()
+    expect(desk.block("all").locator('[data-out="output[1]"]')).to_be_visible()
+    desk.wires("neg.x").locator("path").last.click(force=True)
+    desk.key("Delete")
+    expect(desk.wires("neg.x")).to_have_count(0)
+    assert "in" not in desk.saved_block("neg")
