@@ -41,7 +41,8 @@ test: $(VENV)/.ready   ## every test that needs no browser, and the checks on th
 test-browser: $(VENV)/.ready browser-ready   ## Studio in a real Chromium
 	$(BIN)/python -m pytest -n 2 tests/studio/browser
 
-test-browser-off: $(VENV)/.ready browser-ready   ## the same tests, each without the feature it tests: all must fail
+test-browser-off: $(VENV)/.ready web-ready browser-ready   ## the same tests, each without the feature it tests: all must fail
+	cd web && npm run build:switches
 	$(BIN)/python -m pytest -n 2 tests/studio/browser --switched-off
 
 browser-ready:   ## a Chromium, found or installed

@@ -1,13 +1,15 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
+import { featureConstants } from "./switches";
 
-// One script and one style sheet under fixed names: the server offers exactly these files, and a build of the same
+// One script and one style sheet under fixed names: the server serves exactly these files, and a build of the same
 // source gives the same bytes, so that the committed files can be compared with a fresh build.
-export default defineConfig({
+export default defineConfig(({ mode }) => ({
   base: "./",
   plugins: [react()],
+  define: featureConstants(mode),
   build: {
-    outDir: "../src/rowgrad/studio/static",
+    outDir: mode === "switches" ? "../build/web-switches" : "../src/rowgrad/studio/static",
     emptyOutDir: true,
     target: "es2022",
     modulePreload: false,
@@ -24,4 +26,4 @@ export default defineConfig({
       },
     },
   },
-});
+}));

@@ -26,9 +26,9 @@ _gate = threading.Event()
 class FakeStudio:
     """What the server knows of a studio, and no more."""
 
-    def __init__(self, project: Any = ".", without: Any = ()) -> None:
+    def __init__(self, project: Any = ".") -> None:
         self.hub, self.pool = Hub(), SimpleNamespace()
-        self.folder, self.without = Path(project), tuple(without)
+        self.folder = Path(project)
 
     def close(self) -> None:
         self.hub.close()

@@ -44,7 +44,6 @@ class FilesStudio:
         self.pool = Pool(root)
         self.folder = Folder(root, self.pool)
         self.runs = NotedRuns()
-        self.without = ("trace",)
         self.listener = self.hub.listen("w")
 
     def ask(self, verb: str, given: Mapping[str, Any] | None = None, body: bytes = b"") -> Any:

@@ -1,4 +1,4 @@
-"""The front end's source names no op: everything that it shows about ops comes from the catalogue."""
+"""The front end's source names no op, and the shipped page has no test switches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import rowgrad
 
-SOURCES = sorted((Path(__file__).parents[2] / "web" / "src").rglob("*.ts*"))
+WEB = Path(__file__).parents[2] / "web"
+SOURCES = sorted((WEB / "src").rglob("*.ts*"))
 NAMES = sorted({n for record in rowgrad.catalog() for n in (record["name"], record["snake_name"], *record["aliases"])})
 HUMPS = re.compile(r"[A-Z][a-z0-9]+")
 
@@ -34,3 +35,15 @@ def test_names_would_be_found() -> None:
     assert named("// a `Neg` here") == ["Neg"]
     assert named("// as ClientSession does") == ["ClientSession"]
     assert named("const add = Add;") == []
+
+
+def test_the_shipped_page_has_no_switches() -> None:
+    """Switches are for tests (web/switches.ts): each is used in the source, and none is left in the bundle."""
+    listed = (WEB / "switches.ts").read_text(encoding="utf-8").partition("FEATURE_NAMES = [")[2].partition("]")[0]
+    names = set(re.findall(r'"(\w+)"', listed))
+    used = {name for path in SOURCES for name in re.findall(r"\bFEATURES\.(\w+)", path.read_text(encoding="utf-8"))}
+    assert names == used != set()
+    bundle = (Path(rowgrad.__file__).parent / "studio" / "static" / "studio.js").read_text(encoding="utf-8")
+    assert re.findall(r"FEATURES|rowgradFeatures|\.without\b", bundle) == []
+    # Names of one word are ids of commands or verbs as well; those of two words are switches only.
+    assert [name for name in names if not name.islower() and re.search(rf"\b{name}\b", bundle)] == []

@@ -25,7 +25,7 @@ def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
     save(small(), studio.root / "p.json")
     (studio.root / "cut.json").write_text("{")
     told = studio.ask("hello")
-    assert told.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "without", "gallery"}
+    assert told.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "gallery"}
     assert told["project"]["name"] == studio.root.name
     assert [(page["name"], page.get("error") is None) for page in told["project"]["pages"]] == [
         ("cut", False),
@@ -33,7 +33,6 @@ def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
     ]
     assert {record["name"] for record in told["catalog"]} == set(CATALOG)
     assert told["dtypes"] == list(ALL_DTYPES)
-    assert told["without"] == ["trace"]
     assert len(told["gallery"]) == 33
     assert all(type(limit) is int for limit in told["limits"].values())
 

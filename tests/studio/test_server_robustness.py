@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import time
 import zipfile
 from pathlib import Path
@@ -16,14 +15,11 @@ import httpx
 import numpy as np
 import pytest
 
-from rowgrad.cli.errors import UsageError
-from rowgrad.cli.studio import _features
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, End, Page, PageError
 from rowgrad.studio import verbs
 from rowgrad.studio.access import Access
 from rowgrad.studio.charts import number
-from rowgrad.studio.features import FEATURES
 from rowgrad.studio.http import make_app
 from rowgrad.studio.http_requests import Hosts, parse_object
 from rowgrad.studio.limits import LIMITS
@@ -210,18 +206,6 @@ def test_a_wide_table_takes_no_time() -> None:
     began = time.process_time()
     assert arrays_of("x.csv", b"1," * 200_000 + b"1")["x"].shape == (1, 200_001)
     assert time.process_time() - began < 10
-
-
-def test_features_are_those_of_the_page() -> None:
-    source = Path(__file__).parents[2] / "web" / "src" / "state" / "features.ts"
-    if source.is_file():
-        listed = source.read_text().partition("FEATURES = [")[2].partition("]")[0]
-        assert tuple(re.findall(r'"([^"]+)"', listed)) == FEATURES
-    assert _features("undo, export") == ["undo", "export"]
-    with pytest.raises(UsageError, match="there is no feature 'exports'; did you mean 'export'"):
-        _features("exports")
-    with pytest.raises(UsageError, match="there are align, attributes"):
-        _features("zzzzzzz")
 
 
 def test_a_widget_survives_its_callers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

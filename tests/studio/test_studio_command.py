@@ -135,7 +135,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 def test_for_programs(tmp_path: Path) -> None:
-    with started(str(tmp_path), "--json", "--token", "0123456789abcdef", "--without", "run, gallery") as (_, line):
+    with started(str(tmp_path), "--json", "--token", "0123456789abcdef") as (_, line):
         found = json.loads(line)
         assert found["token"] == "0123456789abcdef"
         assert found["project"] == str(tmp_path)
@@ -201,7 +201,6 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
         (["--token", "with spaces in it, and long"], "--token must be"),
         (["--port", "65536"], "argument --port: '65536' is not a port"),
         (["--port", "http"], "argument --port: 'http' is not a port"),
-        (["--without", "A b"], "--without: there is no feature 'A b'"),
         (["--gallery", "."], "omit PROJECT"),
         (["--link", "--new"], "--link takes PROJECT, --port and --json only"),
         (["--link", "--host", "0.0.0.0"], "--link takes PROJECT"),

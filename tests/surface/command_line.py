@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rowgrad.bench.command import parser as bench_parser
+
 from rowgrad.cli.errors import TABLE
 from rowgrad.cli.parser import make_parser
 

@@ -2,29 +2,28 @@
 
 import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";
-import { connect } from "./state/documents";
-import { get, set } from "./state/store";
+import { App, ErrorBoundary } from "./app/App";
+import { get, set } from "./app/store";
+import { connect } from "./project/pages";
 import { HttpTransport, takeLaunch } from "./transport/http";
 import type { KernelModel } from "./transport/kernel";
 import { KernelTransport } from "./transport/kernel";
-import { App } from "./view/App";
-import { Fallback } from "./view/Fallback";
 import "./styles/studio.css";
 
 const home = document.getElementById("studio");
 if (home) {
-  const asked = new URLSearchParams(location.search);
-  createRoot(home).render(<Fallback><App /></Fallback>);
+  const query = new URLSearchParams(location.search);
+  createRoot(home).render(<ErrorBoundary><App /></ErrorBoundary>);
   const transport = new HttpTransport(new URL("./", location.href).href, takeLaunch());
-  void connect(transport, asked.get("page"));
-  // An address pasted into this window changes the fragment only, and loads nothing.
+  void connect(transport, query.get("page"));
+  // Pasting an address into this window changes only the fragment, and loads nothing.
   window.addEventListener("hashchange", () => {
     const launch = takeLaunch();
     if (launch !== null) void transport.enter(launch).then(() => get().failure && location.reload());
   });
 }
 
-/** What a notebook calls for each view of the widget. */
+/** A notebook calls this for each view of the widget. */
 function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => void {
   const box = document.createElement("div");
   box.className = "rowgrad-widget";
@@ -32,7 +31,7 @@ function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => v
   el.append(box);
   const root: Root = createRoot(box);
   set({ embedded: true });
-  root.render(<Fallback><App /></Fallback>);
+  root.render(<ErrorBoundary><App /></ErrorBoundary>);
   const connected = connect(new KernelTransport(model), String(model.get("page_name")));
   return () => {
     root.unmount();

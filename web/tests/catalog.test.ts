@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { makeCatalog, search } from "../src/model/catalog";
-import { op } from "./model_pages";
+import { makeCatalog, search } from "../src/palette/catalog";
+import { op } from "./pages";
 
 const catalog = makeCatalog([
   op("SegmentMeanSparse", [], [], { doc: "A mean of rows." }),
@@ -13,20 +13,20 @@ const catalog = makeCatalog([
 const names = (typed: string, most?: number) => search(catalog, typed, most).map((record) => record.name);
 
 describe("search", () => {
-  it("has the exact name first, then beginnings, then the inside, then the text", () => {
+  it("ranks the exact name first, then prefixes, then substrings, then the description", () => {
     expect(names("mean")).toEqual(["Mean", "Meaning", "MeanOfRows", "SegmentMeanSparse", "Other"]);
   });
-  it("knows humps, snake names, aliases and categories", () => {
+  it("matches capitals, snake names, aliases and categories", () => {
     expect(names("sms")).toEqual(["SegmentMeanSparse"]);
     expect(names("mean_of")).toEqual(["MeanOfRows"]);
     expect(names("runpage")).toEqual(["Session"]);
     expect(names("holding")).toEqual(["Session"]);
   });
-  it("wants every word", () => {
+  it("requires every word", () => {
     expect(names("mean sparse")).toEqual(["SegmentMeanSparse"]);
     expect(names("mean nowhere")).toEqual([]);
   });
-  it("with nothing typed is the catalogue, and is bounded", () => {
+  it("returns the catalogue for an empty query, up to a limit", () => {
     expect(names("  ")).toHaveLength(6);
     expect(names("mean", 2)).toEqual(["Mean", "Meaning"]);
   });
@@ -37,7 +37,7 @@ describe("catalogue", () => {
     expect(catalog.find("RunPage")?.name).toBe("Session");
     expect(catalog.find("Nothing")).toBeUndefined();
   });
-  it("shows blocks that hold a page together first", () => {
+  it("lists graph blocks first", () => {
     expect(catalog.categories.map((category) => category.name)).toEqual(["Holding", "Made up", "Reduce"]);
     expect(catalog.categories[2]!.records.map((record) => record.name)).toEqual(["Mean", "Other"]);
   });

@@ -149,8 +149,6 @@ def _studio_options(parser: Parser) -> None:
     parser.add_argument("project", nargs="?", metavar="PROJECT", help=text)
     parser.add_argument("--new", action="store_true", help="create the folder if it is missing")
     parser.add_argument("--gallery", action="store_true", help="open the gallery of examples, in a temporary folder")
-    text = "features to disable, separated by commas"
-    parser.add_argument("--without", metavar="FEATURE,…", default="", help=text)
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     where = parser.add_argument_group("address")
     text = "port (default: the port this project used before, or the first free one from 8765)"

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,14 +33,13 @@ def command(chosen: argparse.Namespace) -> int:
     """Serve until a signal arrives, or print an address of the running studio."""
     if chosen.token is not None and not _TOKEN.fullmatch(chosen.token):
         raise UsageError("--token must be 16 to 128 letters, digits, - or _")
-    without = _features(chosen.without)
     _check_installed()
     if chosen.link:
         return _link(chosen)
     with _project(chosen) as (folder, shown), _listening(chosen.host, chosen.port, folder) as listening:
         from ..studio.studio import Studio
 
-        number = _serve(chosen, Studio(folder, without), folder, listening, shown)
+        number = _serve(chosen, Studio(folder), folder, listening, shown)
     if number is None:
         return OK
     _remark("stopped")
@@ -104,7 +102,7 @@ def _print_address(
 def _link(chosen: argparse.Namespace) -> int:
     from ..studio.serve import new_launch, running_studios
 
-    if chosen.new or chosen.gallery or chosen.without or chosen.token or chosen.keep_token or chosen.host != _HOST:
+    if chosen.new or chosen.gallery or chosen.token or chosen.keep_token or chosen.host != _HOST:
         raise UsageError("--link takes PROJECT, --port and --json only")
     with _project(chosen) as (folder, shown):
         for running in running_studios(folder):
@@ -123,18 +121,6 @@ def _check_installed() -> None:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
         raise UnimplementedError("the studio needs more packages: pip install 'rowgrad[studio]'") from None
-
-
-def _features(text: str) -> list[str]:
-    from ..studio.features import FEATURES
-
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    for name in found:
-        if name not in FEATURES:
-            near = get_close_matches(name, FEATURES, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(FEATURES)}"
-            raise UsageError(f"--without: there is no feature {name!r}; {hint}")
-    return found
 
 
 @contextmanager

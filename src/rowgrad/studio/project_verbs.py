@@ -207,7 +207,6 @@ def hello(studio: Studio, given: Asked) -> Json:
         "dtypes": list(ALL_DTYPES),
         "engines": [_engine(name) for name in engine_names()],
         "limits": _LIMITS,
-        "without": list(studio.without),
         "gallery": entries(),
     }
 

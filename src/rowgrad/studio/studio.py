@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 
@@ -13,18 +12,14 @@ from .runs import Runs
 
 
 class Studio:
-    """What verbs work on. `folder` keeps pages, `pool` arrays, `runs` sessions; `hub` tells windows what happened.
+    """What verbs work on. `folder` keeps pages, `pool` arrays, `runs` sessions; `hub` tells windows what happened."""
 
-    `without` names features that windows leave out.
-    """
-
-    def __init__(self, project: str | PathLike[str], without: Iterable[str] = ()) -> None:
+    def __init__(self, project: str | PathLike[str]) -> None:
         root = Path(project)
         self.hub = Hub()
         self.pool = Pool(root)
         self.folder = Folder(root, self.pool)
         self.runs = Runs(self.hub, root)
-        self.without = tuple(without)
 
     def close(self) -> None:
         """Stop runs and wake windows."""

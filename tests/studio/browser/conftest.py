@@ -74,7 +74,7 @@ def off(request: pytest.FixtureRequest) -> Off:
 @pytest.fixture
 def studio(tmp_path: Path, off: Off) -> Iterator[Studio]:
     """A server that is not started yet, on an empty folder: `desk` starts it, or a test does with what it needs."""
-    made = Studio(tmp_path / "project", off.features, off.broken)
+    made = Studio(tmp_path / "project", off.broken, str(off.page or ""))
     yield made
     made.stop()
 
@@ -96,7 +96,7 @@ def seconds(off: Off) -> float:
 @pytest.fixture
 def watch(chromium: Browser, seconds: float, off: Off) -> Iterator[Watch]:
     """Makes windows and watches them: at the end of the test none may have complained or gone elsewhere."""
-    made = Watch(chromium, seconds)
+    made = Watch(chromium, seconds, off.script)
     yield made
     made.close()
     if off == Off():

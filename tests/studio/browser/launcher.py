@@ -24,11 +24,16 @@ def replace(place: str, expression: str) -> None:
     setattr(owner, name, eval(expression, {**vars(module), "original": original}))
 
 
-def launch(words: Sequence[str], broken: Sequence[tuple[str, str]], told: Connection, log: str) -> None:
-    """The command in this process; what it prints goes to `told`, its complaints to the file."""
-    os.dup2(told.fileno(), 1)
+def launch(words: Sequence[str], broken: Sequence[tuple[str, str]], page: str, output: Connection, log: str) -> None:
+    """Run the command in this process: stdout goes to `output`, stderr to the file `log`.
+
+    `page` is a folder with another build of the page to serve; "" serves the one in the package.
+    """
+    os.dup2(output.fileno(), 1)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)  # those that were forked know others
+    if page:
+        replace("rowgrad.studio.http:StaticFiles", f"lambda _: original(Path({page!r}))")
     for place, expression in broken:
         replace(place, expression)
     from rowgrad.cli import main

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, on a folder of its own, with features left out or parts broken on purpose."""
+"""A real server in a process of its own, on a folder of its own, with parts replaced on purpose."""
 
 from __future__ import annotations
 
@@ -24,25 +24,21 @@ SERVERS.set_forkserver_preload(["rowgrad.cli", "rowgrad.studio.http", "rowgrad.s
 class Studio:
     """`start`, `kill` and `restart` are what happens to a server in real life; the folder outlives it."""
 
-    def __init__(self, folder: Path, without: Sequence[str] = (), broken: Sequence[tuple[str, str]] = ()) -> None:
-        self.folder, self.broken = folder, list(broken)
+    def __init__(self, folder: Path, broken: Sequence[tuple[str, str]] = (), page: str = "") -> None:
+        self.folder, self.broken, self._page = folder, list(broken), page
         self._log = folder.parent / f"{folder.name}.log"
-        self._always_without = list(without)
-        self._without: list[str] = []
         self._process: BaseProcess | None = None
         self._told: IO[str] | None = None
         self.port = 0
 
-    def start(self, without: Sequence[str] = (), token: str | None = TOKEN) -> Studio:
-        """A server without these features; after a `kill` it has the same port, and the same token if one is given."""
+    def start(self, token: str | None = TOKEN) -> Studio:
+        """Start a server; after a `kill` it has the same port, and the same token if one is given."""
         assert self._process is None, "the server is running"
-        self._without = list(without)
-        off = ",".join([*self._always_without, *self._without])
         words = ["studio", str(self.folder), "--new", "--no-browser", "--json"]
         words += ["--token", token] if token else []
-        words += ["--port", str(self.port)] * bool(self.port) + ["--without", off] * bool(off)
+        words += ["--port", str(self.port)] * bool(self.port)
         reading, writing = SERVERS.Pipe(duplex=False)
-        given = (words, self.broken, writing, str(self._log))
+        given = (words, self.broken, self._page, writing, str(self._log))
         self._process = SERVERS.Process(target=launcher.launch, args=given)
         self._process.start()
         writing.close()
@@ -78,7 +74,7 @@ class Studio:
     def restart(self) -> Studio:
         """Kill it and start another on the same folder and port."""
         self.kill()
-        return self.start(self._without)
+        return self.start()
 
     def _end(self, number: int) -> None:
         process, self._process = self._process, None

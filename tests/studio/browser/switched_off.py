@@ -1,17 +1,22 @@
 """`--switched-off`: every test is run again without what it tests, and must fail.
 
-`@pytest.mark.feature("undo")` names a feature of the page, which `rowgrad studio --without undo` leaves out.
+`@pytest.mark.feature("undo")` names a feature of the page (`FEATURE_NAMES` in web/switches.ts). The shipped page has no
+switches: `make test-browser-off` builds one that has, and each window says which feature is off.
 `@pytest.mark.broken("rowgrad.studio.project:Folder.save", "lambda *given: None")` names a part of the server and what
 stands in its place. A test with several of either is run once for each.
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 FAILED_WITH = "failed without it"
+PAGE = Path(__file__).parents[3] / "build" / "web-switches"  # of `npm run build:switches`
 
 
 class Off(NamedTuple):
@@ -19,6 +24,19 @@ class Off(NamedTuple):
 
     features: tuple[str, ...] = ()
     broken: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def page(self) -> Path | None:
+        """The build of the page that has switches, where one of them is needed."""
+        return PAGE if self.features else None
+
+    @property
+    def script(self) -> str:
+        """What a window runs before such a page: every feature but these is on."""
+        if not self.features:
+            return ""
+        off = json.dumps(self.features)
+        return f"globalThis.rowgradFeatures = new Proxy({{}}, {{ get: (_, name) => !{off}.includes(name) }})"
 
     def __str__(self) -> str:
         return ",".join(
@@ -36,10 +54,21 @@ def ways(definition: Any) -> list[Off]:
     return named + [Off(broken=(tuple(mark.args),)) for mark in definition.iter_markers("broken")]
 
 
+@cache
+def built_page() -> str:
+    script = PAGE / "studio.js"
+    if not script.is_file():
+        raise pytest.UsageError(f"{script} is missing: `make test-browser-off` builds it")
+    return script.read_text(encoding="utf-8")
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
     found = ways(metafunc.definition)
     if not found:
         raise pytest.UsageError(f"{metafunc.definition.nodeid}: no feature is named that it could be run without")
+    for name in (name for off in found for name in off.features):
+        if f"rowgradFeatures.{name}" not in built_page():
+            raise pytest.UsageError(f"{metafunc.definition.nodeid}: the page has no switch {name!r}")
     metafunc.parametrize("off", found, ids=str, indirect=True)
 
 

@@ -104,7 +104,7 @@ def test_notes_are_written_and_deleted(desk: Desk) -> None:
     expect(note).to_have_text("Other words")
 
 
-@pytest.mark.feature("grid-snap")
+@pytest.mark.feature("gridSnap")
 def test_blocks_keep_to_the_grid(desk: Desk) -> None:
     """Grid snap: places are multiples of 10; switched off, they are not."""
     name = desk.new_page()
@@ -214,7 +214,7 @@ def test_automatic_layout(desk: Desk) -> None:
                 assert boxes[source][2] < boxes[b["id"]][0], f"{source} is not left of {b['id']}"
 
 
-@pytest.mark.feature("hidden-wires")
+@pytest.mark.feature("hiddenWires")
 def test_hidden_wires_are_dashes(desk: Desk) -> None:
     """Hidden wires: drawn as dashes, told in the file, shown again."""
     wires = {"x": "x.output"}
@@ -268,3 +268,46 @@ def test_light_and_dark(desk: Desk) -> None:
     assert brightness() < 60
     desk.key("Control+Shift+d")
     expect(studio).to_have_attribute("data-theme", "system")
+
+
+@pytest.mark.feature("frames", "undo")
+def test_a_frame_moves_its_blocks(desk: Desk) -> None:
+    frame = {"text": "Both", "at": (50, 50), "size": (700, 400)}
+    desk.put_page(
+        "framed",
+        const("a", (100, 100), 1.0),
+        const("b", (400, 100), 1.0),
+        const("outside", (900, 100), 1.0),
+        notes=[frame],
+    )
+    desk.open("framed")
+    before = desk.boxes()
+    x, y, _, _ = desk.box(desk.window.locator("[data-note]"))
+    desk._pull(x + 40, y + 10, x + 90, y + 60)
+    desk._until(lambda: desk.boxes()["a"][0] > before["a"][0] + 30)
+    saved = {one["id"]: one["at"] for one in desk.page_json()["blocks"]}
+    note = desk.page_json()["notes"][0]["at"]
+    assert saved["outside"] == [900, 100]
+    assert saved["a"][0] - 100 == saved["b"][0] - 400 == note[0] - 50 != 0
+    assert saved["a"][1] - 100 == saved["b"][1] - 100 == note[1] - 50 != 0
+    expect(desk.window.locator(".note.selected")).to_have_count(1)
+    desk.select("b")  # a selected frame does not cover what is in it
+    desk.key("Control+z")
+    assert {one["id"]: one["at"] for one in desk.page_json()["blocks"]}["a"] == [100, 100]
+    assert desk.page_json()["notes"][0]["at"] == [50, 50]
+
+
+@pytest.mark.feature("undo")
+def test_each_drag_is_one_step_and_other_blocks_stay(desk: Desk) -> None:
+    a, b = const("a", (0, 0), 1.0), const("b", (0, 0), 1.0)
+    desk.put_page("unplaced", *({key: one[key] for key in one if key != "at"} for one in (a, b)))
+    desk.open("unplaced")
+    start = desk.boxes()
+    desk.drag("a", (200, 30))
+    desk.wait_saved()
+    assert desk.boxes()["b"] == start["b"]
+    desk.drag("b", (60, 120))
+    desk._until(lambda: desk.boxes()["b"] != start["b"])
+    desk.key("Control+z")
+    desk._until(lambda: desk.boxes()["b"] == start["b"])
+    assert desk.boxes()["a"][0] > start["a"][0] + 100

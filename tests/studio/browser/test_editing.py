@@ -61,7 +61,7 @@ def test_undo_redo_and_the_history(desk: Desk) -> None:
     assert desk.page_json(name) == built
 
 
-@pytest.mark.feature("copy-paste")
+@pytest.mark.feature("copyPaste")
 def test_copies_go_from_page_to_page(desk: Desk) -> None:
     """Copy/paste between pages: wires among the copies stay, names that are taken change."""
     desk.put_page("left", *pair(), block("out", "ClientSession", (600, 0), wires={"fetch_outputs": "neg.output"}))
@@ -82,7 +82,7 @@ def test_copies_go_from_page_to_page(desk: Desk) -> None:
     assert [b["id"] for b in left["blocks"]] == ["x", "neg", "out"]
 
 
-@pytest.mark.feature("copy-paste")
+@pytest.mark.feature("copyPaste")
 def test_a_copy_is_the_text_of_a_page(desk: Desk) -> None:
     """Copy/paste as JSON: the clipboard's text is a page, and the text of a page can be pasted."""
     desk.window.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -115,7 +115,7 @@ def test_a_copy_is_the_text_of_a_page(desk: Desk) -> None:
     assert [n["text"] for n in now["notes"]] == ["why", "SparseSegmentMean"]
 
 
-@pytest.mark.feature("multi-select")
+@pytest.mark.feature("multiSelect")
 def test_several_blocks_are_selected(desk: Desk) -> None:
     """Multi-select: a box drawn with the mouse, Shift and a click, select all; they move together."""
     name = desk.put_page("work", *(const(f"c{k}", (300 * (k % 2), 150 * (k // 2)), [1.0]) for k in range(4)))
@@ -168,7 +168,7 @@ def test_a_renamed_block_keeps_its_wires(desk: Desk) -> None:
     assert blocks[0]["values"]["val"]["data"] == [1.0, 2.0]
 
 
-@pytest.mark.feature("command-menu", "search")
+@pytest.mark.feature("commandMenu", "search")
 def test_the_menu_finds_places_and_does(desk: Desk) -> None:
     """Search Ctrl-K finds a block on the page and centres it; places a block; runs a command."""
     far = const("needle", (4000, 3000), [1.0])
@@ -189,3 +189,38 @@ def test_the_menu_finds_places_and_does(desk: Desk) -> None:
     desk.menu("history", "do tab-history")
     expect(desk.window.locator("#bottom-history")).to_have_attribute("aria-selected", "true")
     expect(desk.window.locator(".history button").first).to_have_text("add SparseSegmentSum")
+
+
+@pytest.mark.feature("keyboard", "undo")
+def test_keys_on_the_start_screen_do_not_edit_the_hidden_page(desk: Desk) -> None:
+    name = desk.open_made(const("a", (100, 100), 1.0), const("b", (500, 100), 1.0))
+    desk.select("a")
+    desk.window.locator(".top-bar .brand").click()
+    desk.key("Delete")
+    desk.tab(name).click()
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+    desk.key("Delete")
+    expect(desk.window.locator("[data-block]")).to_have_count(1)
+    desk.key("Control+z")
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+
+
+@pytest.mark.feature("keyboard")
+def test_a_dialog_without_content_does_not_block_keys(desk: Desk) -> None:
+    desk.open_made({"id": "odd", "op": "NoSuchBlock", "at": (100, 100)})
+    desk.select("odd")
+    desk.key("w", "Delete")
+    expect(desk.window.locator("[data-block]")).to_have_count(0)
+
+
+@pytest.mark.feature("copyPaste")
+def test_duplicates_are_placed_beside_the_original(desk: Desk) -> None:
+    desk.open_made(const("a", (100, 100), 1.0))
+    desk.select("a")
+    desk.key("Control+d")
+    expect(desk.window.locator("[data-block]")).to_have_count(2)
+    desk.block("a").locator(".block-op").click(position={"x": 2, "y": 2})
+    desk.wait_selected({"a"})
+    desk.key("Control+d")
+    expect(desk.window.locator("[data-block]")).to_have_count(3)
+    assert [one["at"] for one in desk.page_json()["blocks"]] == [[100, 100], [120, 120], [140, 140]]

@@ -41,7 +41,7 @@ def far(one: list[int], other: list[int]) -> float:
     return sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
 
 
-@pytest.mark.feature("heat-map")
+@pytest.mark.feature("heatMap")
 @pytest.mark.broken("rowgrad.studio.value_verbs:heat_of", "lambda array, *given: original(array * 0, *given)")
 def test_a_heat_map_has_colours_for_numbers_and_tells_them_to_the_keyboard(desk: Desk) -> None:
     below = painted(desk)
@@ -64,7 +64,7 @@ def test_a_heat_map_has_colours_for_numbers_and_tells_them_to_the_keyboard(desk:
     expect(below.locator(".map-words")).to_have_text("row 0, column 1: 2.0")
 
 
-@pytest.mark.feature("heat-map")
+@pytest.mark.feature("heatMap")
 @pytest.mark.broken(
     "rowgrad.studio.value_verbs:heat_of", "lambda *given: original(*given) | {'cells': [[None] * 3] * 2}"
 )

@@ -33,7 +33,7 @@ def choose(desk: Desk, words: str, key: str) -> None:
     expect(option).to_have_count(0)
 
 
-@pytest.mark.feature("keyboard", "command-menu", "wires", "literals")
+@pytest.mark.feature("keyboard", "commandMenu", "wires", "literals")
 def test_a_gradient_by_keyboard(desk: Desk) -> None:
     desk.key("Alt+n")
     desk.canvas.wait_for()

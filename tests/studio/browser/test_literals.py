@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
-from desk import Desk
+from desk import Desk, block, const
 from made_pages import array, made, session
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
+SLOW = 0.6  # seconds an answer is held back
 LARGE = "9007199254740993"  # the first whole number that JavaScript and float64 round
 TYPED = {
     "bool": "{true,false}",
@@ -177,3 +179,55 @@ def test_a_mistyped_number_says_where_and_loses_nothing(desk: Desk) -> None:
     expect(field).to_have_count(0)
     assert desk.saved("sum")["values"] == {"x": [1, 2], "y": [1, 2]}
     assert desk.saved_value("other", "val") == 5
+
+
+def _slow(route: Route) -> None:
+    time.sleep(SLOW)
+    route.continue_()
+
+
+@pytest.mark.feature("literals")
+def test_a_value_goes_to_the_page_it_was_typed_on(desk: Desk) -> None:
+    desk.put_page("one", const("same", (100, 100), 1.0))
+    desk.put_page("two", const("same", (100, 100), 2.0))
+    desk.open("two")
+    desk.go_to("one")
+    desk.window.route("**/api/parse", _slow)
+    desk.block("same").get_by_role("button", name=re.compile("type a value into same.val$")).click()
+    desk.block("same").get_by_label("Value of same.val", exact=True).fill("7")
+    desk.tab("two").click()  # leaves the field; the server has not read it yet
+    expect(desk.block("same").locator("input")).to_have_count(0)  # nor is it open on the other page
+    expect(desk.tab("two")).to_have_attribute("aria-selected", "true")
+    desk.tab("one").click()
+    expect(desk.block("same").locator(".literal")).to_have_text("7")
+    assert desk.saved_block("same", "one")["values"]["val"]["data"] == 7
+    assert desk.saved_block("same", "two")["values"]["val"]["data"] == 2
+
+
+@pytest.mark.feature("literals", "tabs")
+def test_leaving_a_field_by_a_key_commits_it(desk: Desk) -> None:
+    desk.put_page("one", const("a", (100, 100), 1.0))
+    desk.put_page("two", const("b", (100, 100), 2.0))
+    desk.open("two")
+    desk.go_to("one")
+    desk.block("a").get_by_role("button", name=re.compile("type a value into a.val$")).click()
+    desk.block("a").get_by_label("Value of a.val", exact=True).fill("7")
+    desk.key("Alt+PageDown")
+    expect(desk.tab("two")).to_have_attribute("aria-selected", "true")
+    desk.tab("one").click()
+    expect(desk.block("a").locator(".literal")).to_have_text("7")
+
+
+@pytest.mark.feature("run", "literals")
+def test_a_run_started_in_a_field_uses_its_text(desk: Desk) -> None:
+    desk.open_made(
+        const("a", (100, 100), 1.0),
+        block("run", "ClientSession", (500, 100), wires={"fetch_outputs": "a.output"}),
+    )
+    desk.select("a")
+    desk.window.route("**/api/parse", _slow)
+    desk.inspector.get_by_label("Value of a.val", exact=True).fill("7")
+    desk.key("Control+Enter")
+    desk.wait_runs(1)
+    desk.wait_run()
+    assert desk.preview("a", "output") == "7"

@@ -36,7 +36,7 @@ def test_categories_are_those_of_the_catalogue(desk: Desk) -> None:
     assert counts == {title: len(ops) for title, ops in wanted.items()}
 
 
-@pytest.mark.feature("palette-search")
+@pytest.mark.feature("paletteSearch")
 def test_the_palette_is_searched(desk: Desk) -> None:
     """Search: by the name's beginning, its humps, an alias, and words of the text; the best first."""
     desk.new_page()
@@ -62,7 +62,7 @@ def test_the_palette_is_searched(desk: Desk) -> None:
     expect(desk.window.locator("button.category").first).to_be_visible()
 
 
-@pytest.mark.feature("palette-drag")
+@pytest.mark.feature("paletteDrag")
 def test_a_block_is_dragged_onto_the_page(desk: Desk) -> None:
     """Drag to place: the block stands where it was dropped."""
     name = desk.new_page()
@@ -78,7 +78,7 @@ def test_a_block_is_dragged_onto_the_page(desk: Desk) -> None:
     desk.wait_selected({block})
 
 
-@pytest.mark.feature("palette-search")
+@pytest.mark.feature("paletteSearch")
 def test_enter_places_the_block_that_was_found(desk: Desk) -> None:
     """Enter to place: arrows choose among what was found; nothing covers anything."""
     name = desk.new_page()

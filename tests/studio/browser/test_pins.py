@@ -21,7 +21,7 @@ ROLES = {  # where each is to be seen; values have a colour for each side
 }
 
 
-@pytest.mark.feature("pin-roles")
+@pytest.mark.feature("pinRoles")
 def test_roles_have_colours_and_shapes(desk: Desk) -> None:
     """Roles by colour AND shape: every role has its own pair, and a shape that no other has where docs say so."""
     ops = ["SparseSegmentSumWithNumSegments", "Assign", "Operation", "FeedType", "SparseTensor", "Output"]
@@ -49,7 +49,7 @@ def test_roles_have_colours_and_shapes(desk: Desk) -> None:
     assert desk.style(tall, "height") != desk.style(desk.pin(*ROLES["any"]), "height")
 
 
-@pytest.mark.feature("wire-shapes")
+@pytest.mark.feature("wireShapes")
 def test_wires_say_dtype_and_shape(desk: Desk) -> None:
     """Dtype and shape on every wire as soon as known."""
     desk.put_page(
@@ -78,7 +78,7 @@ def test_wires_say_dtype_and_shape(desk: Desk) -> None:
     expect(desk.block("neg").locator('[data-out="y"] .pin-info')).to_have_text("float64[?,3]")
 
 
-@pytest.mark.feature("wire-shapes")
+@pytest.mark.feature("wireShapes")
 def test_unknown_shapes_are_allowed_and_marked(desk: Desk) -> None:
     """Unknown shapes are allowed and marked: a Placeholder with an open shape."""
     desk.put_page(
@@ -103,7 +103,7 @@ def test_unknown_shapes_are_allowed_and_marked(desk: Desk) -> None:
     expect(desk.block("neg1").locator('[data-out="y"]')).to_contain_text("?")  # what follows from it is unknown too
 
 
-@pytest.mark.feature("list-pins")
+@pytest.mark.feature("listPins")
 def test_list_pins_take_wires_in_an_order(desk: Desk) -> None:
     """List pins: several wires, their order shown and changeable, one entry of a list output wired alone."""
     desk.put_page(

@@ -8,7 +8,7 @@ from made_pages import array, made, session
 from playwright.sync_api import expect
 
 
-@pytest.mark.feature("sparse-editor")
+@pytest.mark.feature("sparseEditor")
 @pytest.mark.broken("rowgrad.studio.value_verbs:sparse_parts", "lambda *given: original(*given)[::-1]")
 def test_sparse_tensor_as_a_grid(desk: Desk) -> None:
     """SparseTensor editor as a grid of a sparse matrix."""

@@ -191,7 +191,7 @@ def test_value_tables_of_blocks_and_arrays(desk: Desk) -> None:
     assert desk.saved("segments")["values"] == {**values, "indices": array("int32", [0, 7])}
 
 
-@pytest.mark.feature("copy-paste")
+@pytest.mark.feature("copyPaste")
 def test_copy_and_paste_parameters(desk: Desk) -> None:
     """Copy/paste a block's parameters."""
     desk.open_made(

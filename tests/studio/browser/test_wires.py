@@ -35,7 +35,7 @@ def takes(desk: Desk) -> dict[str, str]:
     return found
 
 
-@pytest.mark.feature("refusals")
+@pytest.mark.feature("rejections")
 def test_a_drag_asks_once_and_pins_that_refuse_fade(desk: Desk) -> None:
     """When a drag starts the server is asked once, and pins that refuse fade with the reason as title."""
     open_page(desk)
@@ -74,7 +74,7 @@ def test_a_drag_asks_once_and_pins_that_refuse_fade(desk: Desk) -> None:
     assert [entry.get("to") for entry in asked] == [None, "sum.indices"]
 
 
-@pytest.mark.feature("refusals")
+@pytest.mark.feature("rejections")
 @pytest.mark.broken(*TAKES_ALL)
 def test_a_refusal_says_the_reason(desk: Desk) -> None:
     """Refusals show the reason: a float wire into indices, in passing and in the panel of messages."""
@@ -113,7 +113,7 @@ def test_the_drop_is_checked_again(desk: Desk) -> None:
     assert "in" not in desk.saved_block("sum")
 
 
-@pytest.mark.feature("refusals")
+@pytest.mark.feature("rejections")
 @pytest.mark.broken(*TAKES_ALL)
 def test_wires_of_another_kind_are_refused(desk: Desk) -> None:
     """Wrong-interface wires are refused: an operation into a value pin, a value into a feed pin."""
@@ -155,3 +155,21 @@ def test_wires_are_drawn_and_cut(desk: Desk) -> None:
     expect(desk.wires("session.fetch_outputs")).to_have_count(2)
     assert desk.saved_block("session")["in"] == {"fetch_outputs": left}
     assert len(desk.page_json()["blocks"]) == 4
+
+
+@pytest.mark.feature("keyboard")
+def test_wires_from_missing_list_entries_can_be_removed(desk: Desk) -> None:
+    desk.open_made(
+        const("x", (50, 100), 1.0),
+        const("y", (50, 300), 1.0),
+        block("all", "InputList", (350, 100), wires={"outputlist": ["x.output", "y.output"]}),
+        block("neg", "Neg", (750, 100), wires={"x": "all.output[1]"}),
+    )
+    desk.select("all")
+    desk.inspector.get_by_label("Cut the wire from y.output to all.outputlist", exact=True).click()
+    desk.wait_saved()
+    expect(desk.block("all").locator('[data-out="output[1]"]')).to_be_visible()
+    desk.wires("neg.x").locator("path").last.click(force=True)
+    desk.key("Delete")
+    expect(desk.wires("neg.x")).to_have_count(0)
+    assert "in" not in desk.saved_block("neg")

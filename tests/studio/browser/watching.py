@@ -14,10 +14,10 @@ SIZE = {"width": 1280, "height": 800}
 
 
 class Watch:
-    """Each window is a browser of its own: no storage or cookie is shared."""
+    """Each window is a browser of its own: no storage or cookie is shared. `script` runs before each page."""
 
-    def __init__(self, browser: Browser, seconds: float) -> None:
-        self._browser, self._milliseconds = browser, seconds * 1000
+    def __init__(self, browser: Browser, seconds: float, script: str = "") -> None:
+        self._browser, self._milliseconds, self._script = browser, seconds * 1000, script
         self._contexts: list[BrowserContext] = []
         self._forgiven: list[re.Pattern[str]] = []
         self._told: list[str] = []
@@ -28,6 +28,8 @@ class Watch:
         if beside is None:
             context = self._browser.new_context(**{"viewport": SIZE, **settings})
             context.set_default_timeout(self._milliseconds)
+            if self._script:
+                context.add_init_script(self._script)
             self._contexts.append(context)
         else:
             context = beside.context

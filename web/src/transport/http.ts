@@ -3,14 +3,14 @@
 // opened it, which works once.
 
 import type { Fault, StudioEvent, Transport } from "./protocol";
-import { Refusal, windowName } from "./protocol";
+import { RequestError, windowName } from "./protocol";
 
-const RETRY = 1000; // milliseconds until a lost connection is tried again
-const SILENCE = 25_000; // milliseconds without a beat after which a connection is taken for lost
+const RETRY = 1000; // milliseconds until a lost connection is retried
+const SILENCE = 25_000; // milliseconds without a beat after which a connection counts as lost
 
 const KEY = "rowgrad:key";
 
-/** Take the launch secret out of the window's address, so that neither it nor the history keeps it. */
+/** Remove the launch secret from the window's address and its history, and return it. */
 export function takeLaunch(): string | null {
   const found = new URLSearchParams(location.hash.slice(1)).get("launch");
   if (found !== null) history.replaceState(history.state, "", location.pathname + location.search);
@@ -19,7 +19,7 @@ export function takeLaunch(): string | null {
 
 export class HttpTransport implements Transport {
   readonly window = windowName();
-  private key = ""; // for browsers that store nothing
+  private key = ""; // for browsers without storage
   private readonly entered: Promise<string | null>; // null, or why the launch secret was not accepted
 
   constructor(
@@ -29,21 +29,21 @@ export class HttpTransport implements Transport {
     this.entered = launch === null ? Promise.resolve(null) : this.enter(launch);
   }
 
-  /** Exchange the launch secret. Where that fails, the window may have access all the same, from before. */
+  /** Exchange the launch secret for a key. If that fails, the window may still have access from before. */
   async enter(launch: string): Promise<string | null> {
     try {
       const reply = await fetch(`${this.base}api/enter`, { method: "POST", headers: { "X-Rowgrad-Launch": launch } });
-      const told = (await reply.json()) as { key?: string; error?: Fault };
-      if (!reply.ok) return told.error?.message ?? `the server answered ${reply.status}`;
-      this.key = told.key ?? "";
+      const answer = (await reply.json()) as { key?: string; error?: Fault };
+      if (!reply.ok) return answer.error?.message ?? `the server answered ${reply.status}`;
+      this.key = answer.key ?? "";
       localStorage.setItem(KEY, this.key);
     } catch {
-      // No storage, or no server: the next request tells.
+      // No storage, or no server: the next request will show.
     }
     return null;
   }
 
-  /** Read each time: another window may have got access to a studio that was started again. */
+  /** Read each time: another window may have got access to a restarted studio. */
   private headers(): Record<string, string> {
     try {
       return { "X-Rowgrad-Page": localStorage.getItem(KEY) ?? this.key };
@@ -52,16 +52,16 @@ export class HttpTransport implements Transport {
     }
   }
 
-  async ask<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
-    return this.post(verb, "", JSON.stringify(given), "application/json");
+  async request<T>(verb: string, args: Record<string, unknown> = {}): Promise<T> {
+    return this.post(verb, "", JSON.stringify(args), "application/json");
   }
 
-  async send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T> {
-    return this.post(verb, `?${new URLSearchParams(given)}`, file, "application/octet-stream");
+  async send<T>(verb: string, args: Record<string, string>, file: Blob): Promise<T> {
+    return this.post(verb, `?${new URLSearchParams(args)}`, file, "application/octet-stream");
   }
 
   private async post<T>(verb: string, query: string, body: BodyInit, type: string): Promise<T> {
-    const refused = await this.entered;
+    const rejection = await this.entered;
     let reply: Response;
     try {
       reply = await fetch(`${this.base}api/${verb}${query}`, {
@@ -70,20 +70,20 @@ export class HttpTransport implements Transport {
         headers: { "Content-Type": type, ...this.headers() },
       });
     } catch {
-      throw new Refusal(lost("the server does not answer; what you do is kept here until it does"));
+      throw new RequestError(connectionError("the server does not answer; what you do is kept here until it does"));
     }
     if (reply.ok) return (await reply.json()) as T;
     let fault: Fault;
     try {
       fault = ((await reply.json()) as { error: Fault }).error;
     } catch {
-      fault = lost(`the server answered ${reply.status}`);
+      fault = connectionError(`the server answered ${reply.status}`);
     }
-    if (reply.status === 401 && refused !== null) fault = { ...fault, message: refused, text: refused };
-    throw new Refusal(fault);
+    if (reply.status === 401 && rejection !== null) fault = { ...fault, message: rejection, text: rejection };
+    throw new RequestError(fault);
   }
 
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean, signedOut?: boolean) => void): () => void {
+  listen(onEvent: (event: StudioEvent) => void, onConnection: (connected: boolean, signedOut?: boolean) => void): () => void {
     const stop = new AbortController();
     const again = async () => {
       await this.entered;
@@ -100,20 +100,20 @@ export class HttpTransport implements Transport {
           });
           signedOut = reply.status === 401;
           if (reply.ok && reply.body) {
-            changed(true);
+            onConnection(true);
             await lines(reply.body, (line) => {
               clearTimeout(quiet);
               quiet = setTimeout(end, SILENCE);
-              hear(JSON.parse(line) as StudioEvent);
+              onEvent(JSON.parse(line) as StudioEvent);
             });
           }
         } catch {
-          // Told below: the connection is gone either way.
+          // Reported below: the connection is gone either way.
         }
         clearTimeout(quiet);
         stop.signal.removeEventListener("abort", end);
         if (stop.signal.aborted) return;
-        changed(false, signedOut);
+        onConnection(false, signedOut);
         await new Promise((done) => setTimeout(done, RETRY));
       }
     };
@@ -122,7 +122,7 @@ export class HttpTransport implements Transport {
   }
 }
 
-function lost(message: string): Fault {
+function connectionError(message: string): Fault {
   return { kind: "ConnectionError", message, text: message, pin: null };
 }
 

@@ -1,42 +1,42 @@
 // Verbs through a notebook's kernel: the same requests and answers as over HTTP, as messages of a widget.
 
 import type { Fault, StudioEvent, Transport } from "./protocol";
-import { Refusal, windowName } from "./protocol";
+import { RequestError, windowName } from "./protocol";
 
-/** What a widget's model offers; the part of it that is needed. */
+/** The part of a widget's model that is used here. */
 export interface KernelModel {
   get(name: string): unknown;
   send(message: unknown, callbacks?: unknown, buffers?: ArrayBuffer[]): void;
-  on(event: "msg:custom", hear: (message: Answer) => void): void;
-  off(event: "msg:custom", hear: (message: Answer) => void): void;
+  on(event: "msg:custom", onEvent: (message: Answer) => void): void;
+  off(event: "msg:custom", onEvent: (message: Answer) => void): void;
 }
 
 type Answer = { id: number; result?: unknown; error?: Fault } | { event: StudioEvent };
 
 export class KernelTransport implements Transport {
   readonly window = windowName();
-  private readonly waiting = new Map<number, { done: (result: never) => void; failed: (error: Refusal) => void }>();
+  private readonly waiting = new Map<number, { done: (result: never) => void; failed: (error: RequestError) => void }>();
   private next = 1;
 
   constructor(private readonly model: KernelModel) {
     model.on("msg:custom", (message) => {
       if (!("id" in message)) return;
-      const asked = this.waiting.get(message.id);
+      const pending = this.waiting.get(message.id);
       this.waiting.delete(message.id);
-      if (message.error) asked?.failed(new Refusal(message.error));
-      else asked?.done(message.result as never);
+      if (message.error) pending?.failed(new RequestError(message.error));
+      else pending?.done(message.result as never);
     });
   }
 
-  ask<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
-    return this.request(verb, given, []);
+  request<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
+    return this.post(verb, given, []);
   }
 
   async send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T> {
-    return this.request(verb, given, [await file.arrayBuffer()]);
+    return this.post(verb, given, [await file.arrayBuffer()]);
   }
 
-  private request<T>(verb: string, given: Record<string, unknown>, buffers: ArrayBuffer[]): Promise<T> {
+  private post<T>(verb: string, given: Record<string, unknown>, buffers: ArrayBuffer[]): Promise<T> {
     const id = this.next++;
     return new Promise<T>((done, failed) => {
       this.waiting.set(id, { done: done as (result: never) => void, failed });
@@ -44,12 +44,12 @@ export class KernelTransport implements Transport {
     });
   }
 
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean) => void): () => void {
+  listen(onEvent: (event: StudioEvent) => void, onConnection: (connected: boolean) => void): () => void {
     const take = (message: Answer) => {
-      if ("event" in message) hear(message.event);
+      if ("event" in message) onEvent(message.event);
     };
     this.model.on("msg:custom", take);
-    changed(true);
+    onConnection(true);
     return () => this.model.off("msg:custom", take);
   }
 }

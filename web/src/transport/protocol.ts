@@ -1,4 +1,4 @@
-// What the server says and is told. The shapes are those of docs/studio-protocol.md.
+// The server's messages, as in docs/studio-protocol.md.
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -13,7 +13,7 @@ export interface Block {
   hidden?: string[];
 }
 
-/** Text on a page; with a size it is a frame round blocks. */
+/** Text on a page; with a size it is a frame around blocks. */
 export interface Note {
   text: string;
   at?: [number, number];
@@ -83,7 +83,7 @@ export interface Checked {
 }
 
 export interface Result {
-  steady: boolean; // every run gives the same
+  steady: boolean; // every run computes the same
   info: Info;
   run: number;
   preview: string;
@@ -95,8 +95,8 @@ export type Mode = "once" | "steps" | "rate" | "flat";
 export interface RunState {
   phase: Phase;
   run: number;
-  done: number; // steps of this start
-  serial: number; // later states have larger ones
+  done: number; // steps since the last start
+  serial: number; // increases with each state
   steps: number | null;
   mode: Mode | null;
   rate: number | null;
@@ -141,7 +141,6 @@ export interface Hello {
   dtypes: string[];
   engines: Engine[];
   limits: Record<string, number>;
-  without: string[];
   gallery: GalleryEntry[];
 }
 
@@ -166,7 +165,7 @@ export interface Cells {
   at: number[];
   rows: [number, number];
   columns: [number, number];
-  of: [number, number]; // all rows and columns there are
+  of: [number, number]; // all rows and columns
   cells: string[][];
   run: number | null;
   stale: boolean;
@@ -176,7 +175,7 @@ export interface HeatMap {
   info: Info;
   rows: number;
   columns: number;
-  step: [number, number]; // every how manieth row and column is shown
+  step: [number, number]; // the stride of shown rows and columns
   low: number | null;
   high: number | null;
   cells: (number | null)[][];
@@ -228,15 +227,21 @@ export type StudioEvent =
   | { event: "project"; pages: PageInfo[] }
   | { event: "beat" };
 
-/** What a verb refused, in the server's words. */
-export class Refusal extends Error {
+/** A verb failed; the message is the server's. */
+export class RequestError extends Error {
   constructor(readonly fault: Fault) {
     super(fault.message);
     this.name = fault.kind;
   }
 }
 
-/** A name no other window has. `crypto.randomUUID` would do, but is missing on pages that came without encryption. */
+/** The message of an error, the server's if a verb failed. */
+export function messageOf(error: unknown): string {
+  if (error instanceof RequestError) return error.fault.message;
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** A unique name. `crypto.randomUUID` is missing on pages served without encryption. */
 export function windowName(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -244,7 +249,7 @@ export function windowName(): string {
 /** How verbs reach the server: over HTTP in a browser, through the kernel in a notebook. */
 export interface Transport {
   readonly window: string;
-  ask<T>(verb: string, given?: Record<string, unknown>): Promise<T>;
-  send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T>;
-  listen(hear: (event: StudioEvent) => void, changed: (connected: boolean, signedOut?: boolean) => void): () => void;
+  request<T>(verb: string, args?: Record<string, unknown>): Promise<T>;
+  send<T>(verb: string, args: Record<string, string>, file: Blob): Promise<T>;
+  listen(onEvent: (event: StudioEvent) => void, onConnection: (connected: boolean, signedOut?: boolean) => void): () => void;
 }

@@ -1,0 +1,104 @@
+// The whole page: bars at the top, palette left, canvas in the middle, inspector right, results at the bottom.
+
+import { ReactFlowProvider } from "@xyflow/react";
+import type { ReactNode } from "react";
+import { Component, useEffect, useRef } from "react";
+import { Inspector } from "../blocks/Inspector";
+import { Canvas } from "../canvas/Canvas";
+import { listenToKeys } from "../commands/keyboard";
+import { ImportDrop } from "../import/ImportDialog";
+import { Toasts } from "../messages/MessagesPanel";
+import { Palette } from "../palette/Palette";
+import { saveAll } from "../project/autosave";
+import { StartScreen } from "../project/StartScreen";
+import { RunBar } from "../run/RunBar";
+import { BottomPanel } from "./BottomPanel";
+import { Dialogs } from "./Dialogs";
+import type { StudioState } from "./store";
+import { useDoc, useStudio } from "./store";
+import { TopBar } from "./TopBar";
+
+export function App() {
+  const root = useRef<HTMLDivElement>(null);
+  const theme = useStudio((state) => state.theme);
+  const start = useStudio((state) => state.start);
+  const ready = useStudio((state) => state.hello !== null);
+  const failure = useStudio((state) => state.failure);
+  const palette = useStudio((state) => state.paletteOpen) && FEATURES.palette;
+  const inspector = useStudio((state) => state.inspectorOpen);
+  const bottom = useStudio((state) => state.bottomOpen);
+  const sizes = useStudio((state) => state.sizes);
+  const open = useDoc() !== null;
+  const embedded = useStudio((state) => state.embedded);
+  useEffect(() => {
+    const listener = embedded ? root.current : window;
+    return listener ? listenToKeys(listener) : undefined;
+  }, [embedded, ready]);
+  if (failure) return <Failure text={failure} />;
+  if (!ready) return <main className="studio" data-theme={theme}><p className="loading" role="status">Loading …</p></main>;
+  return (
+    <ReactFlowProvider>
+      <div className="studio" data-theme={theme} ref={root} tabIndex={-1}>
+        <TopBar />
+        {start || !open ? (
+          <StartScreen />
+        ) : (
+          <>
+            <RunBar />
+            <div className={`desk${palette ? "" : " no-palette"}${inspector ? "" : " no-inspector"}${bottom ? "" : " no-bottom"}`} style={panelSizes(sizes)}>
+              {palette && <Palette />}
+              <main className="middle" aria-label="Page">
+                <Canvas />
+              </main>
+              {inspector && <Inspector />}
+              {bottom && <BottomPanel />}
+            </div>
+          </>
+        )}
+        <Dialogs />
+        <ImportDrop />
+        <Toasts />
+      </div>
+    </ReactFlowProvider>
+  );
+}
+
+function panelSizes(sizes: StudioState["sizes"]): React.CSSProperties {
+  const variables = Object.entries(sizes).map(([panel, size]) => [`--${panel}`, `${size}px`]);
+  return Object.fromEntries(variables) as React.CSSProperties;
+}
+
+function Failure({ text }: { text: string }) {
+  return (
+    <main className="studio failure" data-theme="system">
+      <h1>rowgrad Studio</h1>
+      <p role="alert">{text}</p>
+      <p>Every address that <code>rowgrad studio</code> prints opens the studio once. <code>rowgrad studio --link</code> prints a new one.</p>
+    </main>
+  );
+}
+
+export class ErrorBoundary extends Component<{ children: ReactNode }, { fault: Error | null }> {
+  override state = { fault: null as Error | null };
+
+  static getDerivedStateFromError(fault: Error) {
+    return { fault };
+  }
+
+  override componentDidCatch(): void {
+    saveAll();
+  }
+
+  override render() {
+    const { fault } = this.state;
+    if (!fault) return this.props.children;
+    return (
+      <main className="studio failure" data-theme="system">
+        <h1>Something went wrong on this page</h1>
+        <p role="alert">{fault.message}</p>
+        <p>What you have drawn is kept. A reload goes on from there.</p>
+        <button className="primary" onClick={() => location.reload()}>Reload</button>
+      </main>
+    );
+  }
+}

@@ -1,0 +1,211 @@
+// One block on the canvas: name, pins with their types, typed values, last results and their cost.
+
+import type { NodeProps } from "@xyflow/react";
+import { Handle, Position } from "@xyflow/react";
+import { memo, useMemo } from "react";
+import { set, useStudio } from "../app/store";
+import { sizeOf } from "../canvas/layout";
+import { inHandle, outHandle } from "../canvas/nodes";
+import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
+import { staleReason } from "../results/stale";
+import { run } from "../run/runs";
+import type { Block, Info, Pin, Result } from "../transport/protocol";
+import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
+import { InlineLiteral } from "../values/InlineLiteral";
+import { takesLiteral } from "../values/literals";
+import type { Role } from "./pins";
+import { SHAPES, pinText, roleOf } from "./pins";
+
+function useBlock(id: string): Block | undefined {
+  return useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    return open && blockOf(open.page, id);
+  });
+}
+
+export const BlockNode = memo(function BlockNode(props: NodeProps) {
+  const light = useStudio((state) => state.light);
+  // Blocks of two pages may have the same name; text being typed into one must not appear in the other.
+  const page = useStudio((state) => state.active);
+  return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
+});
+
+/** A block of a large page that is zoomed out: a box with a title. */
+function DistantBlock({ id, selected, data }: NodeProps) {
+  const op = String(data["op"]);
+  const catalog = useStudio((state) => state.catalog);
+  const size = useMemo(() => sizeOf(catalog.find(op)), [catalog, op]);
+  const faulty = useStudio((state) => Boolean(state.docs[state.active ?? ""]?.checked.errors[id]));
+  return (
+    <div className={`block light${selected ? " selected" : ""}${faulty ? " faulty" : ""}`} style={size} data-block={id} data-op={op}>
+      <span className="block-op">{op}</span>
+    </div>
+  );
+}
+
+function FullBlock({ id, selected }: NodeProps) {
+  const block = useBlock(id);
+  const record = useStudio((state) => state.catalog.find(block?.op ?? ""));
+  const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[id]);
+  const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[id]);
+  const failed = useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    const error = open?.run?.error;
+    // Where the block's computation changed since the run, the error may be fixed; the next run decides.
+    return error?.block === id && open?.run?.recipes[id] === open?.checked.recipes[id] ? error : undefined;
+  });
+  const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
+  const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
+  const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
+  if (!block) return null;
+  const error = FEATURES.errors ? (fault ?? failed) : undefined;
+  const classes = ["block", selected && "selected", error && "faulty", waiting && "waiting", record?.runs && "session"];
+  return (
+    <div className={classes.filter(Boolean).join(" ")} data-block={id} data-op={block.op}>
+      <div className="block-head">
+        <span className="block-op">{block.op}</span>
+        <span className="block-id">{id}</span>
+        {error && (
+          <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
+            !
+          </button>
+        )}
+      </div>
+      <div className="pins">
+        <div className="pins-in">
+          {(record?.inputs ?? unknownPins(block)).map((pin) => (
+            <InputPin key={pin.name} block={block} pin={pin} info={known?.inputs[pin.name]} faulty={error?.pin === pin.name} />
+          ))}
+        </div>
+        <div className="pins-out">
+          {(record?.outputs ?? Object.keys(begun).map(unknownPin)).map((pin) => (
+            <OutputPin key={pin.name} block={id} pin={pin} info={known?.outputs[pin.name]} wired={begun[pin.name] ?? 0} />
+          ))}
+        </div>
+      </div>
+      {record?.runs && <SessionButtons id={id} />}
+      {error && <div className="block-message" role="alert">{error.message}</div>}
+      <Results id={id} />
+    </div>
+  );
+}
+
+/** Pins of a block that is not in the catalogue: those its wires and values name. */
+function unknownPins(block: Block): Pin[] {
+  const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
+  return names.map(unknownPin);
+}
+
+function unknownPin(name: string): Pin {
+  return { name, type: "any", host: false, many: false, ref: false, optional: false, role: "values", dtypes: [] };
+}
+
+/** Whether this pin accepts the wire being drawn: null if so, a reason if not, undefined if no wire is being drawn. */
+function useTakes(key: string, side: "from" | "to"): string | null | undefined {
+  return useStudio((state) => {
+    const drag = state.drag;
+    return drag?.takes && drag.side === side ? (drag.takes[key] === undefined ? "" : drag.takes[key]) : undefined;
+  });
+}
+
+function pinClass(role: Role, many: boolean, takes: string | null | undefined): string {
+  const parts = ["pin"];
+  if (FEATURES.pinRoles) parts.push(`role-${role}`, `shape-${SHAPES[role]}`);
+  if (many) parts.push("many");
+  if (takes === null) parts.push("takes");
+  else if (takes !== undefined && FEATURES.rejections) parts.push("refuses");
+  return parts.join(" ");
+}
+
+function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: Info | Info[] | undefined; faulty: boolean }) {
+  const takes = useTakes(pinPath(block.id, pin.name), "from");
+  const wired = endsAt(block, pin.name);
+  const role = roleOf(pin);
+  const openTable = (event: React.MouseEvent) => {
+    if (!FEATURES.spreadsheet || wired.length || !takesLiteral(pin)) return; // the block's own double click opens all its values
+    event.stopPropagation();
+    set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
+  };
+  const title = takes && FEATURES.rejections ? `${pin.name}: ${takes}` : pinText(pin);
+  return (
+    <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+      <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, takes)} role="img" aria-label={`Input ${pinText(pin)}`} />
+      <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
+      {wired.length ? (
+        <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{FEATURES.wireShapes ? (pin.many && wired.length > 1 ? `${wired.length} wires` : markedText(info)) : ""}</span>
+      ) : (
+        <InlineLiteral block={block} pin={pin} />
+      )}
+    </div>
+  );
+}
+
+/** `wired` entries are shown even if the list became shorter or unknown: their wires need an end. */
+function OutputPin({ block, pin, info, wired }: { block: string; pin: Pin; info: Info | Info[] | undefined; wired: number }) {
+  const entries: (Info | undefined)[] = Array.isArray(info) ? [...info] : [];
+  while (entries.length < wired) entries.push(undefined);
+  return (
+    <>
+      <OutputHandle block={block} pin={pin} index={null} info={entries.length > 1 ? undefined : info} />
+      {entries.map((entry, k) => <OutputHandle key={k} block={block} pin={pin} index={k} info={entry} />)}
+    </>
+  );
+}
+
+function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; index: number | null; info: Info | Info[] | undefined }) {
+  const label = entryText(pin.name, index);
+  const takes = useTakes(pinPath(block, label), "to");
+  const role = roleOf(pin);
+  return (
+    <div className="pin-row out" title={takes && FEATURES.rejections ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+      <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{FEATURES.wireShapes ? markedText(info) : ""}</span>
+      <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
+      <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, takes)} role="img" aria-label={`Output ${pinText(pin)}`} />
+    </div>
+  );
+}
+
+function SessionButtons({ id }: { id: string }) {
+  return (
+    <div className="session-buttons nodrag">
+      <button onClick={() => void run("once", [id])} disabled={!FEATURES.run} title={`Run ${id} once`}>▶ Run</button>
+      <button onClick={() => void run("steps", [id])} disabled={!FEATURES.run} title={`Run ${id} n steps`}>Step</button>
+      <button onClick={() => void run("flat", [id])} disabled={!FEATURES.run} aria-label={`Run ${id} flat out`} title={`Run ${id} flat out`}>∞</button>
+    </div>
+  );
+}
+
+function Results({ id }: { id: string }) {
+  const results = useStudio((state) => state.docs[state.active ?? ""]?.run?.results[id]);
+  const cost = useStudio((state) => state.docs[state.active ?? ""]?.run?.costs[id]);
+  const outline = useStudio((state) => state.traced?.block === id);
+  if (!results && !cost) return null;
+  return (
+    <div className={`block-results${outline ? " traced" : ""}`}>
+      {FEATURES.results &&
+        Object.entries(results ?? {}).map(([pin, result]) => <ResultChip key={pin} block={id} pin={pin} result={result} />)}
+      {FEATURES.costs && cost && <div className="block-cost" title="time and memory of the last run">{cost.seconds > 0 ? `${secondsText(cost.seconds)} · ` : ""}{bytesText(cost.bytes)}</div>}
+    </div>
+  );
+}
+
+function ResultChip({ block, pin, result }: { block: string; pin: string; result: Result | Result[] }) {
+  const stale = useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    return open ? staleReason(open, block, pin) : null;
+  });
+  const items = Array.isArray(result) ? result : [result];
+  return (
+    <>
+      {items.map((item, k) => {
+        const label = `result_${entryText(pin, Array.isArray(result) ? k : null)}`;
+        const show = () => set({ shown: { block, pin, entry: Array.isArray(result) ? k : null }, bottom: "results", bottomOpen: true });
+        return (
+          <button key={k} className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
+            <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-preview">{item.preview}</span>
+          </button>
+        );
+      })}
+    </>
+  );
+}

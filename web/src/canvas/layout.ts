@@ -1,0 +1,234 @@
+// Where blocks are: sizes, positions, automatic layout, alignment, frames.
+
+import type { Place } from "../page/edit";
+import { endsAt, notesOf, parseEnd, wiresOf } from "../page/page";
+import type { Catalog } from "../palette/catalog";
+import type { Block, Note, OpRecord, Page } from "../transport/protocol";
+
+import dagre from "@dagrejs/dagre";
+
+export const GRID = 10;
+export const WIDTH = 240;
+const HEAD = 48;
+const ROW = 22;
+const FOOT = 10;
+
+export interface Size {
+  width: number;
+  height: number;
+}
+
+/** Sizes of rendered blocks; the canvas sets it. */
+export const rendered = { sizes: (): ReadonlyMap<string, Size> => new Map() };
+
+/** The approximate size of a block with its results; the style sheet has the same numbers. */
+export function sizeOf(record: OpRecord | undefined): Size {
+  const rows = record ? Math.max(record.inputs.length, record.outputs.length, 1) : 1;
+  const results = record ? record.outputs.length : 0;
+  return { width: WIDTH, height: HEAD + ROW * rows + FOOT + 18 * results };
+}
+
+function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
+  return sizes.get(block.id) ?? sizeOf(catalog.find(block.op));
+}
+
+function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
+  // Reserve space for results, which may come later.
+  const about = sizeOf(catalog.find(block.op));
+  const measured = sizes.get(block.id);
+  return measured ? { width: Math.max(measured.width, about.width), height: Math.max(measured.height, about.height) } : about;
+}
+
+/** A pin's vertical offset from its block's top. */
+export function pinOffset(pins: readonly { name: string }[] | undefined, name: string): number {
+  const k = pins?.findIndex((pin) => pin.name === name) ?? 0;
+  return HEAD + ROW * (Math.max(k, 0) + 0.5) - 4;
+}
+
+export function snap(at: Place): Place {
+  return [Math.round(at[0] / GRID) * GRID, Math.round(at[1] / GRID) * GRID];
+}
+
+/** Positions in columns along the wires. */
+export function autoLayout(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Map<string, Place> {
+  const graph = new dagre.graphlib.Graph();
+  graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 70, marginx: 20, marginy: 20 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  const chosen = page.blocks.filter((block) => !only || only.has(block.id));
+  const sizes = rendered.sizes();
+  for (const block of chosen) graph.setNode(block.id, { ...reservedSize(block, catalog, sizes) });
+  for (const wire of wiresOf(page)) {
+    if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
+  }
+  dagre.layout(graph);
+  const corner = only ? cornerOf(fixPositions(page, page).blocks.filter((block) => only.has(block.id))) : ([0, 0] as Place);
+  const places = new Map<string, Place>();
+  for (const block of chosen) {
+    const node = graph.node(block.id) as { x: number; y: number; width: number; height: number };
+    places.set(block.id, snap([corner[0] + node.x - node.width / 2, corner[1] + node.y - node.height / 2]));
+  }
+  return places;
+}
+
+function cornerOf(blocks: Block[]): Place {
+  return [Math.min(...blocks.map((b) => b.at?.[0] ?? 0)), Math.min(...blocks.map((b) => b.at?.[1] ?? 0))];
+}
+
+export type Alignment = "left" | "right" | "top" | "bottom" | "middle" | "centre" | "across" | "down";
+
+/** Align blocks, or distribute them evenly across or down. */
+export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<string, Place> {
+  const sizes = rendered.sizes();
+  // By visible sizes: edges aligned to space reserved for results would look wrong.
+  const boxes = blocks.map((block) => ({ id: block.id, x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...(sizes.get(block.id) ?? sizeOf(catalog.find(block.op))) }));
+  const left = Math.min(...boxes.map((b) => b.x));
+  const top = Math.min(...boxes.map((b) => b.y));
+  const right = Math.max(...boxes.map((b) => b.x + b.width));
+  const bottom = Math.max(...boxes.map((b) => b.y + b.height));
+  const places = new Map<string, Place>();
+  if (how === "across" || how === "down") {
+    const along = how === "across" ? "x" : "y";
+    const extent = how === "across" ? "width" : "height";
+    const sorted = [...boxes].sort((a, b) => a[along] - b[along]);
+    const room = (how === "across" ? right - left : bottom - top) - sorted.reduce((sum, b) => sum + b[extent], 0);
+    const gap = sorted.length > 1 ? room / (sorted.length - 1) : 0;
+    let next = how === "across" ? left : top;
+    for (const box of sorted) {
+      places.set(box.id, how === "across" ? [next, box.y] : [box.x, next]);
+      next += box[extent] + gap;
+    }
+    return places;
+  }
+  for (const box of boxes) {
+    const x = { left, right: right - box.width, centre: (left + right - box.width) / 2 }[how as "left"] ?? box.x;
+    const y = { top, bottom: bottom - box.height, middle: (top + bottom - box.height) / 2 }[how as "top"] ?? box.y;
+    places.set(box.id, [x, y]);
+  }
+  return places;
+}
+
+/** The bounding box of everything on a page. */
+export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: number } {
+  const places = positionsOf(page);
+  const boxes = page.blocks.map((block) => ({ at: places.get(block.id)!, ...sizeOf(catalog.find(block.op)) }));
+  for (const note of page.notes ?? []) boxes.push({ at: note.at ?? [0, 0], width: note.size?.[0] ?? 120, height: note.size?.[1] ?? 30 });
+  if (!boxes.length) return { x: 0, y: 0, width: 800, height: 400 };
+  const x = Math.min(...boxes.map((box) => box.at[0]));
+  const y = Math.min(...boxes.map((box) => box.at[1]));
+  const right = Math.max(...boxes.map((box) => box.at[0] + box.width));
+  const bottom = Math.max(...boxes.map((box) => box.at[1] + box.height));
+  return { x, y, width: right - x, height: bottom - y };
+}
+
+/** A frame that contains all of these blocks. */
+export function frameAround(blocks: Block[], catalog: Catalog, text: string): Note {
+  const room = 30;
+  const sizes = rendered.sizes();
+  const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
+  const left = Math.min(...boxes.map((b) => b.x)) - room;
+  const top = Math.min(...boxes.map((b) => b.y)) - room - 14;
+  const right = Math.max(...boxes.map((b) => b.x + b.width)) + room;
+  const bottom = Math.max(...boxes.map((b) => b.y + b.height)) + room;
+  return { text, at: [left, top], size: [right - left, bottom - top] };
+}
+
+/** A free position near the wanted one. */
+export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: OpRecord | undefined): Place {
+  const { width, height } = sizeOf(record);
+  const sizes = rendered.sizes();
+  const places = positionsOf(page);
+  const boxes = page.blocks.map((block) => {
+    const [left, top] = places.get(block.id)!;
+    return { x: left, y: top, ...reservedSize(block, catalog, sizes) };
+  });
+  let [x, y] = snap(wanted);
+  for (let tries = 0; tries < 500; tries++) {
+    const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 && b.y < y + height + 20);
+    if (!hit) break;
+    y = Math.ceil((hit.y + hit.height + 30) / GRID) * GRID;
+    if (tries % 10 === 9) {
+      x += width + 60;
+      y = snap(wanted)[1];
+    }
+  }
+  return [x, y];
+}
+
+const UNPLACED_COLUMN = 320;
+const UNPLACED_ROW = 150;
+
+export function positionsOf(page: Page): Map<string, Place> {
+  const places = new Map<string, Place>();
+  for (const block of page.blocks) if (block.at) places.set(block.id, block.at);
+  if (places.size === page.blocks.length) return places;
+  const right = Math.max(-UNPLACED_COLUMN, ...[...places.values()].map(([x]) => x)) + UNPLACED_COLUMN;
+  const depth = depths(page);
+  const rows = new Map<number, number>();
+  for (const block of page.blocks) {
+    if (places.has(block.id)) continue;
+    const column = depth.get(block.id) ?? 0;
+    const row = rows.get(column) ?? 0;
+    rows.set(column, row + 1);
+    places.set(block.id, [right + 20 + column * UNPLACED_COLUMN, 20 + row * UNPLACED_ROW]);
+  }
+  return places;
+}
+
+/** Give every block the position it was shown at before: otherwise blocks without one would move too. */
+export function fixPositions(page: Page, before: Page): Page {
+  if (page.blocks.every((block) => block.at)) return page;
+  const places = positionsOf(before);
+  const blocks = page.blocks.map((block) => {
+    const at = block.at ?? places.get(block.id);
+    return at === block.at || !at ? block : { ...block, at };
+  });
+  return { ...page, blocks };
+}
+
+/** The depth of each block along the wires; in a cycle it counts from the block that is visited first. */
+function depths(page: Page): Map<string, number> {
+  const blocks = new Map(page.blocks.map((block) => [block.id, block]));
+  const found = new Map<string, number>();
+  const stack: [string, boolean][] = page.blocks.map((block) => [block.id, false]);
+  const entered = new Set<string>();
+  while (stack.length) {
+    const [id, done] = stack.pop()!;
+    const block = blocks.get(id);
+    if (!block || found.has(id)) continue;
+    const sources = Object.keys(block.in ?? {}).flatMap((pin) => endsAt(block, pin).map((end) => parseEnd(end).block));
+    if (!done && !entered.has(id)) {
+      entered.add(id);
+      stack.push([id, true]);
+      for (const source of sources) if (!found.has(source)) stack.push([source, false]);
+    } else {
+      found.set(id, Math.max(-1, ...sources.map((source) => found.get(source) ?? -1)) + 1);
+    }
+  }
+  return found;
+}
+
+export interface FrameContents {
+  blocks: [string, Place][];
+  notes: [number, Place][];
+}
+
+const NOTE_SIZE: Size = { width: 120, height: 30 }; // until it is rendered
+
+/** The blocks and notes inside the k-th note, with positions; empty if that is not a frame. Sizes are the rendered ones. */
+export function frameContents(page: Page, k: number, catalog: Catalog, blockSize: (id: string) => Size | undefined, noteSize: (k: number) => Size | undefined): FrameContents {
+  const frame = notesOf(page)[k];
+  if (!frame?.size) return { blocks: [], notes: [] };
+  const [left, top] = frame.at ?? [0, 0];
+  const [width, height] = frame.size;
+  const holds = ([x, y]: Place, size: Size) => x >= left && y >= top && x + size.width <= left + width && y + size.height <= top + height;
+  const places = positionsOf(page);
+  const blocks = page.blocks
+    .map((block) => [block.id, places.get(block.id)!, blockSize(block.id) ?? sizeOf(catalog.find(block.op))] as const)
+    .filter(([, at, size]) => holds(at, size))
+    .map(([id, at]): [string, Place] => [id, at]);
+  const notes = notesOf(page)
+    .map((note, i) => [i, note.at ?? ([0, 0] as Place), note.size ? { width: note.size[0], height: note.size[1] } : (noteSize(i) ?? NOTE_SIZE)] as const)
+    .filter(([i, at, size]) => i !== k && holds(at, size))
+    .map(([i, at]): [number, Place] => [i, at]);
+  return { blocks, notes };
+}

@@ -1,0 +1,114 @@
+// Keys run commands; while the user types into a field, only a few do. The keys dialog lists them.
+
+import { get, set } from "../app/store";
+import { localClipboard, pasteText } from "../clipboard/clipboard";
+import { DialogFrame } from "../ui/DialogFrame";
+import { COMMANDS, isReady } from "./commands";
+
+const MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(navigator.platform);
+const IN_FIELDS = new Set(["commands", "save", "run", "run-steps", "close-page", "next-tab", "previous-tab"]);
+
+export function keyOf(event: KeyboardEvent): string {
+  const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const parts: string[] = [];
+  if (MAC ? event.metaKey : event.ctrlKey) parts.push("Ctrl");
+  if (event.altKey) parts.push("Alt");
+  if (event.shiftKey && (event.key.length > 1 || /[a-z]/i.test(event.key))) parts.push("Shift");
+  return [...parts, name].join("+");
+}
+
+function isField(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+/** Buttons and links handle Enter and Space themselves. */
+function handlesKey(event: KeyboardEvent): boolean {
+  const target = event.target;
+  if (!(target instanceof HTMLElement) || !["Enter", " "].includes(event.key) || event.ctrlKey || event.metaKey) return false;
+  return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
+}
+
+/** Whether text in a panel is selected. On the canvas, keys are about blocks, whatever text is selected elsewhere. */
+function isTextSelected(target: EventTarget | null): boolean {
+  return !(target instanceof HTMLElement && target.closest(".react-flow")) && String(window.getSelection()) !== "";
+}
+
+/** Fields commit their text on blur; it must be in the page before that is saved, run or closed. */
+function commitField(field: HTMLElement, stay: boolean): void {
+  field.blur();
+  if (stay && field.isConnected) field.focus();
+}
+
+export function listenToKeys(root: HTMLElement | Window): () => void {
+  const down = (raw: Event) => {
+    const event = raw as KeyboardEvent;
+    if (event.defaultPrevented || event.isComposing) return;
+    if (event.key === "Escape" && get().dialog) {
+      set({ dialog: null });
+      event.preventDefault();
+      return;
+    }
+    if (get().dialog || handlesKey(event)) return;
+    const key = keyOf(event);
+    const typing = isField(event.target);
+    // Leave the field, so that keys are commands again, after the field has handled Escape.
+    if (typing && event.key === "Escape") setTimeout(() => (event.target as HTMLElement).blur(), 0);
+    const found = COMMANDS.find((command) => command.keys === key && (!typing || IN_FIELDS.has(command.id)));
+    if (!found || (!FEATURES.keyboard && !typing)) return;
+    if (!isReady(found)) return;
+    // Selected text is what the user wants to copy, not the selected block.
+    if (["copy", "cut"].includes(found.id) && isTextSelected(event.target)) return;
+    event.preventDefault();
+    if (typing && found.id !== "commands") commitField(event.target as HTMLElement, found.id === "save" || found.id.startsWith("run"));
+    void found.run();
+  };
+  const pasted = (raw: Event) => {
+    const event = raw as ClipboardEvent;
+    if (get().dialog || isField(event.target)) return;
+    const text = event.clipboardData?.getData("text/plain") || localClipboard.text;
+    if (pasteText(text)) event.preventDefault();
+  };
+  root.addEventListener("keydown", down);
+  root.addEventListener("paste", pasted);
+  return () => {
+    root.removeEventListener("keydown", down);
+    root.removeEventListener("paste", pasted);
+  };
+}
+
+export function keysText(keys: string | undefined): string {
+  return keys ? keys.replace(/Arrow/, "").replace(/\+([a-z])$/, (_, key: string) => `+${key.toUpperCase()}`) : "";
+}
+
+const BY_HAND: [string, string][] = [
+  ["Tab, Shift+Tab", "from block to block and from field to field"],
+  ["Arrows", "move the selected blocks"],
+  ["Space + drag, middle button", "move the page"],
+  ["Ctrl + wheel, pinch", "zoom"],
+  ["Shift + click, drag on the page", "select several"],
+  ["Ctrl+V", "paste blocks, also from JSON"],
+];
+
+export function KeysDialog() {
+  const groups = [...new Set(COMMANDS.map((command) => command.group))];
+  return (
+    <DialogFrame title="Keys" wide>
+      <div className="keys">
+        {groups.map((group) => (
+          <section key={group}>
+            <h3>{group}</h3>
+            <dl>
+              {COMMANDS.filter((command) => command.group === group && command.keys).map((command) => (
+                <div key={command.id}><dt><kbd>{keysText(command.keys)}</kbd></dt><dd>{command.title}</dd></div>
+              ))}
+            </dl>
+          </section>
+        ))}
+        <section>
+          <h3>By hand</h3>
+          <dl>{BY_HAND.map(([keys, text]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{text}</dd></div>)}</dl>
+        </section>
+      </div>
+    </DialogFrame>
+  );
+}

@@ -1,0 +1,153 @@
+// Actions on the active page: each edit is a step of its history, and is saved.
+
+import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store";
+import { inputOf } from "../blocks/pins";
+import { fixPositions, freePlace, snap } from "../canvas/layout";
+import { goTo, pageAt, record } from "../history/history";
+import { attempt, notify } from "../messages/messages";
+import { scheduleSave } from "../project/autosave";
+import { saveDraft } from "../project/drafts";
+import type { Block, Json, Page } from "../transport/protocol";
+import * as edit from "./edit";
+import type { End } from "./page";
+import { blockOf, endText, pinPath } from "./page";
+
+/** Edit a page: a step of its history with this label, which is then saved. Callers that waited for the server name the
+ *  page, because another may be active by now. */
+export function change(label: string, make: (page: Page) => Page, merge = false, name = get().active): void {
+  const open = doc(name);
+  if (!open) return;
+  const made = make(open.page);
+  if (made === open.page) return;
+  const page = fixPositions(made, open.page);
+  const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
+  changeDoc(open.name, { page, history });
+  saveDraft(doc(open.name)!);
+  scheduleSave(open.name);
+}
+
+export function goToStep(step: number): void {
+  const open = doc();
+  if (!open || !FEATURES.undo) return;
+  const history = goTo(open.history, step);
+  if (history.now === open.history.now) return;
+  const page = pageAt(history);
+  const ids = new Set(page.blocks.map((block) => block.id));
+  const blocks = new Set([...open.blocks].filter((id) => ids.has(id)));
+  changeDoc(open.name, { page, history, ...NOTHING_SELECTED, blocks });
+  saveDraft(doc(open.name)!);
+  scheduleSave(open.name);
+}
+
+export function undo(): void {
+  const open = doc();
+  if (open) goToStep(open.history.now - 1);
+}
+
+export function redo(): void {
+  const open = doc();
+  if (open) goToStep(open.history.now + 1);
+}
+
+// -- selection --------------------------------------------------------------------------------------------------------
+
+export function select(blocks: Iterable<string>, notes: Iterable<number> = [], wires: Iterable<string> = []): void {
+  const open = doc();
+  if (open) changeDoc(open.name, { blocks: new Set(blocks), notes: new Set(notes), wires: new Set(wires) });
+}
+
+/** The selected blocks, with the positions they are shown at. */
+export function selectedBlocks(): Block[] {
+  const open = doc()!;
+  return fixPositions(open.page, open.page).blocks.filter((block) => open.blocks.has(block.id));
+}
+
+/** Select a block and scroll it into view. */
+export function showBlock(id: string, pin: string | null = null): void {
+  select([id]);
+  set({ inspectorOpen: true });
+  window.dispatchEvent(new CustomEvent("rowgrad:show", { detail: { id, pin } }));
+}
+
+// -- blocks and wires -------------------------------------------------------------------------------------------------
+
+/** The centre of the visible part of the page, where new blocks go by default. The canvas sets it. */
+export const viewport = { centre: (): edit.Place => [100, 100] };
+
+export function place(op: string, at?: edit.Place): string | null {
+  const open = doc();
+  const { catalog, snapping } = get();
+  const found = catalog.find(op);
+  if (!open || !found) return null;
+  const wanted = at ?? freePlace(open.page, catalog, viewport.centre(), found);
+  let id = "";
+  change(`add ${found.name}`, (page) => {
+    const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && FEATURES.gridSnap ? snap(wanted) : wanted);
+    id = made;
+    return next;
+  });
+  select([id]);
+  return id;
+}
+
+export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
+  const open = doc();
+  if (!open) return null;
+  const args = side === "from" ? { page: open.page, from: endText(end) } : { page: open.page, to: pinPath(end.block, end.pin) };
+  const reply = await attempt(() => server().request<{ takes: Record<string, string | null> }>("candidates", args));
+  return reply?.takes ?? null;
+}
+
+/** Add a wire if the server accepts it; otherwise show why not. */
+export async function connectWire(from: End, to: string, pin: string): Promise<boolean> {
+  const open = doc();
+  if (!open || !FEATURES.wires) return false;
+  const takes = await fetchCandidates(from, "from");
+  if (!takes) return false;
+  const target = pinPath(to, pin);
+  const reason = takes[target];
+  if (reason !== null) {
+    if (FEATURES.rejections) notify("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
+    return false;
+  }
+  const many = inputOf(get().catalog.find(blockOf(open.page, to)?.op ?? ""), pin)?.many ?? false;
+  change(`wire ${endText(from)} to ${target}`, (page) => edit.connect(page, from, to, pin, many), false, open.name);
+  return true;
+}
+
+export function removeSelected(): void {
+  const open = doc();
+  if (!open || !(open.blocks.size || open.notes.size || open.wires.size)) return;
+  change("delete", (page) => {
+    // Removing a wire shifts later places of its list pin, so the last one goes first.
+    const wires = [...open.wires].map(wireOf).sort((a, b) => b.place - a.place);
+    let next = page;
+    for (const wire of wires) next = edit.disconnect(next, wire);
+    return edit.remove(next, open.blocks, open.notes);
+  });
+  select([]);
+}
+
+/** The id of a wire's edge, and its inverse. */
+export function wireId(to: string, pin: string, place: number): string {
+  return JSON.stringify([to, pin, place]);
+}
+
+function wireOf(id: string): { to: string; pin: string; place: number } {
+  const [to, pin, place] = JSON.parse(id) as [string, string, number];
+  return { to, pin, place };
+}
+
+export function setValue(block: string, pin: string, value: Json | undefined, name = get().active): void {
+  change(`${value === undefined ? "clear" : "type"} ${block}.${pin}`, (page) => edit.setValue(page, block, pin, value), false, name);
+}
+
+export function setAttr(block: string, attr: string, value: Json | undefined): void {
+  change(`set ${block}.${attr}`, (page) => edit.setAttr(page, block, attr, value));
+}
+
+export function renameBlock(id: string, name: string): void {
+  if (id === name) return;
+  change(`rename ${id}`, (page) => edit.rename(page, id, name));
+  select([name]);
+}

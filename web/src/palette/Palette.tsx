@@ -1,0 +1,96 @@
+// The palette: blocks by category and by search, placed by dragging, by a click or by Enter.
+
+import { useMemo, useState } from "react";
+import { set, useStudio } from "../app/store";
+import { OP_MIME_TYPE } from "../canvas/Canvas";
+import { place } from "../page/actions";
+import type { OpRecord } from "../transport/protocol";
+import { Splitter } from "../ui/Splitter";
+import { search } from "./catalog";
+
+export function Palette() {
+  const catalog = useStudio((state) => state.catalog);
+  const [typed, setTyped] = useState("");
+  const [chosen, setChosen] = useState(0);
+  const [opened, setOpened] = useState<ReadonlySet<string>>(new Set(catalog.categories.slice(0, 2).map((c) => c.name)));
+  const found = useMemo(() => (typed.trim() ? search(catalog, typed) : null), [catalog, typed]);
+  const put = (record: OpRecord | undefined) => {
+    if (record) place(record.name);
+  };
+  const toggle = (name: string) =>
+    setOpened((before) => {
+      const next = new Set(before);
+      if (!next.delete(name)) next.add(name);
+      return next;
+    });
+  return (
+    <nav className="palette" aria-label="Palette">
+      <Splitter panel="palette" label="Width of the palette" />
+      {FEATURES.paletteSearch && (
+        <input
+          id="palette-search"
+          type="search"
+          placeholder="Search blocks ( / )"
+          aria-label="Search blocks"
+          value={typed}
+          onChange={(event) => {
+            setTyped(event.target.value);
+            setChosen(0);
+          }}
+          onKeyDown={(event) => {
+            if (event.key === "Enter") put(found?.[chosen]);
+            else if (event.key === "ArrowDown") setChosen((k) => Math.min(k + 1, (found?.length ?? 1) - 1));
+            else if (event.key === "ArrowUp") setChosen((k) => Math.max(k - 1, 0));
+            else if (event.key === "Escape") setTyped("");
+            else return;
+            event.preventDefault();
+          }}
+        />
+      )}
+      <div className="palette-list">
+        {found ? (
+          <>
+            <p className="palette-count" role="status">{found.length} found</p>
+            {found.map((record, k) => <Item key={record.name} record={record} chosen={k === chosen} put={put} />)}
+          </>
+        ) : (
+          catalog.categories.map((category) => (
+            <section key={category.name}>
+              <h2>
+                <button className="category" aria-expanded={opened.has(category.name)} onClick={() => toggle(category.name)}>
+                  <span aria-hidden="true">{opened.has(category.name) ? "▾" : "▸"}</span> {category.name} <span className="count">{category.records.length}</span>
+                </button>
+              </h2>
+              {opened.has(category.name) && category.records.map((record) => <Item key={record.name} record={record} chosen={false} put={put} />)}
+            </section>
+          ))
+        )}
+      </div>
+    </nav>
+  );
+}
+
+function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put: (record: OpRecord) => void }) {
+  const first = record.doc.split(/\n\n|(?<=\.)\s/)[0] ?? "";
+  return (
+    <button
+      className={`palette-item layer-${record.layer}${chosen ? " chosen" : ""}`}
+      draggable={FEATURES.paletteDrag}
+      data-op={record.name}
+      title={FEATURES.help ? first : ""}
+      onDragStart={(event) => {
+        event.dataTransfer.setData(OP_MIME_TYPE, record.name);
+        event.dataTransfer.effectAllowed = "copy";
+      }}
+      onClick={() => put(record)}
+      onKeyDown={(event) => {
+        if (event.key !== "F1" || !FEATURES.help) return;
+        event.preventDefault();
+        event.stopPropagation();
+        set({ dialog: { kind: "help", op: record.name } });
+      }}
+    >
+      {record.name}
+    </button>
+  );
+}

@@ -1,0 +1,95 @@
+// The run bar: how to run the active page, how fast, on which engine, and its progress.
+
+import { get, set, useDoc, useStudio } from "../app/store";
+import { CommandButton } from "../commands/CommandButton";
+import type { RunState } from "../transport/protocol";
+import { secondsText } from "../values/format";
+
+export function RunBar() {
+  const open = useDoc();
+  const mode = useStudio((state) => state.runMode);
+  const engines = useStudio((state) => state.hello?.engines ?? []);
+  if (!open) return null;
+  const change = (part: Partial<typeof mode>) => set({ runMode: { ...get().runMode, ...part } });
+  return (
+    <section className="run-bar" aria-label="Run">
+      <CommandButton id="run" text="▶ Run once" className="primary" />
+      <CommandButton id="run-steps" text="Steps" />
+      {FEATURES.steps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
+      <CommandButton id="run-rate" text="Cyclic" />
+      {FEATURES.rate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
+      <CommandButton id="run-flat" text="Flat out" />
+      <span className="gap" />
+      <CommandButton id="pause" text="Pause" />
+      <CommandButton id="resume" text="Go on" />
+      <CommandButton id="stop" text="Stop" />
+      <CommandButton id="reset" text="Reset" />
+      <CommandButton id="snapshot" text="Snapshot" />
+      <CommandButton id="snapshots" text="…" />
+      {FEATURES.engines && (
+        <label className="engine">
+          Engine{" "}
+          <select value={mode.engine} onChange={(event) => change({ engine: event.target.value })}>
+            {engines.map((engine) => (
+              <option key={engine.name} value={engine.name} disabled={!engine.available} title={engine.why ?? ""}>
+                {engine.name} {engine.version ?? ""}{engine.available ? "" : " (not installed)"}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <Progress run={open.run} />
+    </section>
+  );
+}
+
+function NumberField(props: { label: string; value: number; least: number; most: number; whole?: boolean; unit?: string; onChange: (value: number) => void }) {
+  const { label, value, least, most, whole = false, unit, onChange } = props;
+  return (
+    <label className="number">
+      <input
+        type="number"
+        aria-label={label}
+        title={label}
+        defaultValue={value}
+        min={least}
+        max={most}
+        step={whole ? 1 : "any"}
+        onChange={(event) => {
+          const typed = event.target.valueAsNumber;
+          if (Number.isFinite(typed) && typed >= least && typed <= most && (!whole || Number.isInteger(typed))) onChange(typed);
+        }}
+      />
+      {unit}
+    </label>
+  );
+}
+
+const PHASE_TEXT: Record<RunState["phase"], string> = {
+  idle: "not run yet",
+  running: "running",
+  paused: "paused",
+  done: "done",
+  stopped: "stopped",
+  failed: "failed",
+};
+
+function Progress({ run }: { run: RunState | null }) {
+  if (!run) return null;
+  const speed = run.per_second ? ` · ${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
+  // `run` counts all runs of the page; `done` and `steps` those of the current start.
+  const under = run.phase === "running" || (run.phase === "paused" && (run.done) < (run.steps ?? 0));
+  const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done} of ${run.steps}` : "";
+  const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
+  const text = run.phase === "idle" ? PHASE_TEXT.idle : `${PHASE_TEXT[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${run.phase === "running" ? speed : ""}${time}`;
+  const why = run.phase === "failed" ? run.error?.message : null;
+  return (
+    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
+      {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.done, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
+      {/* During a run the numbers change many times a second: a screen reader must not announce them. */}
+      <span role={run.phase === "running" ? undefined : "status"}>
+        {text}
+      </span>
+    </span>
+  );
+}

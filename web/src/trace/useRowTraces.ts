@@ -1,0 +1,123 @@
+// Traces of the last run: row counts of a block's pins, and the rows that feed a row or are fed by it.
+
+import { useEffect, useMemo } from "react";
+import type { Doc, ResultRef } from "../app/store";
+import { get, set, useStudio } from "../app/store";
+import { blockOf, endsAt, entryText, parseEnd, wiresOf } from "../page/page";
+import type { ResultItem } from "../results/results";
+import type { Page, Trace } from "../transport/protocol";
+import { useRequest, useThrottled } from "../ui/useRequest";
+import type { Segment } from "./rows";
+import { byPin, firstRow, rowsOf, rowsText } from "./rows";
+
+/** The pins of a trace with their row counts in the last run, entry by entry for list pins. */
+export function segmentsOf(open: Doc, block: string, pins: readonly string[], side: "inputs" | "outputs"): Segment[] {
+  return pins.flatMap((pin) => {
+    const many = sizesOf(open, block, pin, side);
+    return many.map((size, k) => ({ pin, label: entryText(pin, many.length > 1 ? k : null), size }));
+  });
+}
+
+function sizesOf(open: Doc, id: string, pin: string, side: "inputs" | "outputs"): (number | null)[] {
+  const results = open.run?.results ?? {};
+  if (side === "outputs") return list(results[id]?.[pin]).map((one) => one?.info.shape?.[0] ?? null);
+  const block = blockOf(open.page, id);
+  const ends = block ? endsAt(block, pin).map(parseEnd) : [];
+  if (!ends.length) return list(open.checked.blocks[id]?.inputs[pin]).map((info) => info?.shape?.[0] ?? null);
+  return ends.flatMap((end) => {
+    const found = list(results[end.block]?.[end.pin]);
+    return (end.index === null ? found : [found[end.index]]).map((one) => one?.info.shape?.[0] ?? null);
+  });
+}
+
+function list<T>(value: T | T[] | undefined): (T | undefined)[] {
+  return Array.isArray(value) ? value : [value];
+}
+
+/** Traced blocks that read a result, with the pin that reads it. */
+function readersOf(page: Page, result: ResultRef): { block: string; pin: string }[] {
+  const { catalog } = get();
+  if (!FEATURES.trace) return [];
+  return wiresOf(page)
+    .filter((wire) => wire.from.block === result.block && wire.from.pin === result.pin && (wire.from.index ?? 0) === (result.entry ?? 0))
+    .filter((wire) => catalog.find(blockOf(page, wire.to)?.op ?? "")?.traced)
+    .map((wire) => ({ block: wire.to, pin: wire.pin }));
+}
+
+export function isTraced(open: Doc, block: string): boolean {
+  return FEATURES.trace && get().catalog.find(blockOf(open.page, block)?.op ?? "")?.traced === true;
+}
+
+interface RowTraces {
+  text: string | null;
+  marked: ReadonlySet<number>;
+}
+
+/** A trace of the last run; requested rarely during a run, because it visits all rows. */
+export function useTrace(open: Doc | null, block: string | null, wanted = true) {
+  const tick = useThrottled(open?.run ?? null, block, 1000);
+  const ask = wanted && open !== null && block !== null && open.run?.results[block] !== undefined;
+  return useRequest<Trace>(ask ? "trace" : null, { name: open?.name, block }, tick);
+}
+
+export function useRowTraces(open: Doc, front: ResultItem, wanted: boolean, row: number): RowTraces {
+  const own = isTraced(open, front.block) ? front.block : null;
+  const reader = useMemo(() => readersOf(open.page, front)[0] ?? null, [open.page, front.key]);
+  const back = useTrace(open, own, wanted).found;
+  const on = useTrace(open, reader?.block ?? null, wanted).found;
+  const backRows = useMemo(() => back && rowsOf(back), [back]);
+  const onRows = useMemo(() => on && rowsOf(on), [on]);
+  const parts: string[] = [];
+  let mark: Parameters<typeof markRows>[0] = null;
+  if (wanted && own && back && backRows) {
+    const outputs = segmentsOf(open, own, back.outputs, "outputs");
+    const inputs = segmentsOf(open, own, back.inputs, "inputs");
+    const first = firstRow(outputs, outputs.find((one) => one.pin === front.pin)?.label ?? "");
+    if (first !== null) {
+      const sources = backRows.sources.get(first + row) ?? [];
+      const cut = back.cut ? ` (of the first ${back.pairs.length} of ${back.total} pairs)` : "";
+      parts.push(sources.length ? `row ${row} is fed by ${rowsText(inputs, sources)}${cut}` : `row ${row} is fed by no row of ${back.inputs.join(", ")}${cut}`);
+      mark = { block: own, inputs: byPin(inputs, sources), outputs: { [front.pin]: [row] } };
+    }
+  }
+  if (wanted && reader && on && onRows) {
+    const outputs = segmentsOf(open, reader.block, on.outputs, "outputs");
+    const inputs = segmentsOf(open, reader.block, on.inputs, "inputs");
+    const first = firstRow(inputs, inputs.find((one) => one.pin === reader.pin)?.label ?? "");
+    if (first !== null && on.inputs.includes(reader.pin)) {
+      const targets = onRows.targets.get(first + row) ?? [];
+      parts.push(targets.length ? `row ${row} feeds ${reader.block}: ${rowsText(outputs, targets)}` : `row ${row} feeds no row of ${reader.block}`);
+      mark ??= { block: reader.block, inputs: { [reader.pin]: [row] }, outputs: byPin(outputs, targets) };
+    }
+  }
+  useMark(mark);
+  const traced = useStudio((state) => state.traced);
+  const marked = useMemo(() => new Set(markedRows(open, front, traced)), [open.page, front.key, traced]);
+  return { text: parts.length ? parts.join("; ") : null, marked };
+}
+
+type Mark = { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
+
+function markRows(mark: Mark): void {
+  set({ traced: mark });
+}
+
+/** Mark rows on the rest of the page. */
+export function useMark(mark: Mark): void {
+  const text = JSON.stringify(mark);
+  useEffect(() => {
+    if (text !== "null") markRows(JSON.parse(text) as Mark);
+  }, [text]);
+}
+
+/** Marked rows of the shown result: its own, or those that the traced block reads. */
+function markedRows(open: Doc, front: ResultItem, traced: Mark): number[] {
+  if (!traced) return [];
+  if (traced.block === front.block) return traced.outputs[front.pin] ?? [];
+  const block = blockOf(open.page, traced.block);
+  for (const [pin, rows] of Object.entries(traced.inputs)) {
+    const ends = block ? endsAt(block, pin).map(parseEnd) : [];
+    if (ends.some((end) => end.block === front.block && end.pin === front.pin && (end.index ?? 0) === (front.entry ?? 0))) return rows;
+  }
+  return [];
+}

@@ -1,0 +1,80 @@
+// The value of an unwired pin, shown and edited on the block itself.
+
+import { useRef, useState } from "react";
+import { set } from "../app/store";
+import type { Block, Pin } from "../transport/protocol";
+import { literalText, valueText } from "./format";
+import { dtypeOf, takesLiteral, enterLiteral } from "./literals";
+
+const LONG = 400; // characters beyond which a value is edited in the dialog
+
+export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
+  const [text, setText] = useState<string | null>(null);
+  const [fault, setFault] = useState<string | null>(null);
+  const sent = useRef<string | null>(null); // the text last sent to the server: Enter followed by blur sends it once
+  const fresh = useRef(false); // opened by the current click, which may become a double click
+  const value = block.values?.[pin.name];
+  if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
+  const full = value === undefined ? "" : literalText(value);
+  const close = () => {
+    sent.current = null;
+    setText(null);
+    setFault(null);
+  };
+  const openTable = () => set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
+  if (text === null) {
+    const begin = () => {
+      fresh.current = true;
+      if (full === null || full.length > LONG) openTable();
+      else setText(full);
+    };
+    const fallback = pin.optional ? "" : "…";
+    return (
+      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`${value === undefined ? "" : `${valueText(value, 14)}: `}type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
+        {value === undefined ? fallback : valueText(value, 14)}
+      </button>
+    );
+  }
+  const finish = async () => {
+    if (sent.current === text) return;
+    sent.current = text;
+    if (text === full) return close();
+    const message = await enterLiteral(block, pin.name, text, dtypeOf(block, pin));
+    if (message !== null) setFault(message);
+    else setText((now) => (now === text ? null : now)); // stays open if more was typed meanwhile
+  };
+  return (
+    <input
+      className="literal nodrag nopan"
+      autoFocus
+      value={text}
+      aria-label={`Value of ${block.id}.${pin.name}`}
+      aria-invalid={fault !== null}
+      title={fault ?? undefined}
+      onChange={(event) => {
+        setText(event.target.value);
+        setFault(null);
+      }}
+      onMouseDown={(event) => {
+        if (event.detail === 1) fresh.current = false;
+      }}
+      onDoubleClick={(event) => {
+        event.stopPropagation(); // in an open field a double click selects a word
+        if (!fresh.current || !FEATURES.spreadsheet) return;
+        close();
+        openTable();
+      }}
+      onBlur={() => void finish()}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" && !event.ctrlKey && !event.metaKey) {
+          sent.current = null;
+          void finish();
+        }
+        if (event.key === "Escape") {
+          sent.current = text; // the blur that follows sends nothing
+          close();
+        }
+      }}
+    />
+  );
+}
