@@ -460,7 +460,7 @@ def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, mo
 RESTING = """
 import sys
 from rowgrad.cli import main
-from rowgrad.graph.loop import Loop
+from rowgrad.graph.run_loop import Loop
 real = Loop._rest
 Loop._rest = lambda self, due: (print("resting", file=sys.stderr, flush=True), real(self, due))
 sys.exit(main(sys.argv[1:]))

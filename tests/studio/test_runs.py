@@ -16,7 +16,7 @@ from running_studio import Asking, asking, counting, ends
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 from rowgrad.studio.page_session import EDITED
-from rowgrad.studio.throttle import URGENT, USUAL, Gate, Teller
+from rowgrad.studio.run_control import URGENT, USUAL, Gate, Teller
 
 __all__ = ["asking"]
 
@@ -411,8 +411,8 @@ def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
             timer.act()
 
     timers: list[Timer] = []
-    monkeypatch.setattr("rowgrad.studio.throttle.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr("rowgrad.studio.throttle.threading.Timer", Timer)
+    monkeypatch.setattr("rowgrad.studio.run_control.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("rowgrad.studio.run_control.threading.Timer", Timer)
     teller = Teller(lambda: told.append(now[0]))
     for _ in range(50):
         teller.soon()

@@ -28,9 +28,9 @@ from ..graph.io.arrays import npy_header
 from ..graph.io.files import check_replaceable
 from ..graph.io.store import folder_of
 from ..graph.literal import parse_literal
-from ..graph.loop import Loop, Tick
+from ..graph.run_loop import Loop, Tick
 from ..graph.nodes import Operation, Output, Placed, Scope, Sparse
-from ..graph.ordering import ends_of
+from ..graph.page_order import ends_of
 from ..graph.page import Page, PageError, Project
 from ..graph.page_builder import Checked, check
 from ..graph.session import ClientSession

@@ -203,7 +203,7 @@ def clock(seconds: float) -> str:
 # Ctrl-C and SIGTERM during a run: the step in progress finishes first; a second signal ends at once.
 
 if TYPE_CHECKING:
-    from ..graph.loop import Loop  # commands that know no pages load no graphs
+    from ..graph.run_loop import Loop  # commands that know no pages load no graphs
 
 
 class Stopping:

@@ -15,10 +15,9 @@ from .._catalog.spec import Call
 from .._runtime.arrays import as_array
 from ..errors import OpError, refuse, shape_text
 from .blocks import wire
-from .inputs import kind_of, many_values, one_value
-from .node_builder import InnerOps, Placing, expands
+from .inputs import check_reach, kind_of, many_values, one_value
+from .node_builder import BlockExpansion, InnerOps, expands
 from .nodes import Node, Output
-from .values import check_reach
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
@@ -131,7 +130,7 @@ def unseen(value: Any) -> Any:
 
 
 @expands("AddSymbolicGradients")
-def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
+def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
     outputs = _wires(p, "outputs")
     inputs = _wires(p, "inputs")
     seeds: list[Any] = [None] * len(outputs)
@@ -154,7 +153,7 @@ def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
     return {"grad_outputs": gradients}
 
 
-def _wires(p: Placing, pin: str) -> list[Output]:
+def _wires(p: BlockExpansion, pin: str) -> list[Output]:
     found = many_values(p.given[pin], pin)
     if not found:
         raise refuse("pin_missing", argument=pin)
@@ -166,7 +165,7 @@ def _wires(p: Placing, pin: str) -> list[Output]:
     return found
 
 
-def _seed(p: Placing, value: Any, output: Output, argument: str) -> Output:
+def _seed(p: BlockExpansion, value: Any, output: Output, argument: str) -> Output:
     """The gradient that flows into an output. Python numbers take the output's dtype."""
     value = one_value(value, argument)
     if not isinstance(value, Output):

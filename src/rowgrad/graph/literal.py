@@ -14,7 +14,7 @@ from .._catalog.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
 from .._runtime.arrays import NUMPY_DTYPE, Array, aval_of
 from .page import PageError
 
-# -- The elements of values as text -----------------------------------------------------------------------------------
+# -- The elements of values as text ------------------------------------------------------------------------------------
 
 # The elements of values as text: a word each, to an array and back.
 
@@ -168,7 +168,7 @@ def _escaped(match: re.Match[str]) -> str:
     return known.get(match[0]) or f"\\x{ord(match[0]) & 0xFF:02x}"
 
 
-# -- Values as text ---------------------------------------------------------------------------------------------------
+# -- Values as text ----------------------------------------------------------------------------------------------------
 
 # Values as text: `5` is a number, `{5, 3}` a vector, `{{1, 2}, {3, 4}}` a matrix; braces give the shape.
 #

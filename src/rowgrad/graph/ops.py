@@ -13,12 +13,7 @@ from typing import Any as _Any  # there is an op of that name
 
 from .. import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
 from .._catalog.spec import CATALOG, Op, find_op
-from . import (
-    blocks,  # noqa: F401  importing them says what blocks of the graph layer become
-    gradients,  # noqa: F401  importing them says what blocks of the graph layer become
-    lookups,  # noqa: F401  importing them says what blocks of the graph layer become
-    variables,  # noqa: F401  importing them says what blocks of the graph layer become
-)
+from . import blocks, gradients, variables  # noqa: F401  importing them registers the expansions of graph-layer blocks
 from .inputs import bind_call, sparse_triple
 from .node_builder import place
 from .nodes import Placed, Scope

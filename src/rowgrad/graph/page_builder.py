@@ -16,10 +16,10 @@ from .inputs import is_wire, many_values, sparse_triple
 from .io.fields import nearest
 from .node_builder import place
 from .nodes import Graph, Node, Operation, Output, Placed, Scope, Sparse
-from .ordering import circle_error, ends_of, ordered
 from .page import Block, End, Page, PageError
+from .page_order import circle_error, ends_of, ordered
 
-# -- A page into a graph ----------------------------------------------------------------------------------------------
+# -- A page into a graph -----------------------------------------------------------------------------------------------
 
 # A page into a graph: blocks are placed in the order their wires ask for, and each is judged on its own.
 
@@ -164,7 +164,7 @@ def arriving(graph: Graph, end: End) -> Any:
     return value[end.index] if isinstance(value, list) and end.index < len(value) else None
 
 
-# -- A graph that Python code built, as a page ------------------------------------------------------------------------
+# -- A graph that Python code built, as a page -------------------------------------------------------------------------
 
 # A graph that Python code built, as a page: what `save` takes and an editor opens.
 

@@ -19,7 +19,7 @@ from .._runtime.validation import infer
 from ..errors import OpError, ResourceExhaustedError, refuse
 from .blocks import fed_value
 from .engine import Engine, open_engine
-from .naming import collect, find, in_form, operation_of, output_of, pin_name
+from .fetches import collect, find, in_form, operation_of, output_of, pin_name
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
 from .schedule import Cost, Program, Step, check_blocks, known_bytes, over_budget, run_measured, run_steps, time_steps

@@ -19,7 +19,7 @@ from .page import PageError
 from .schedule import Cost, Program, costs_of
 from .variables import COUNTERS_END, variable_of
 
-# -- What a session has seen ------------------------------------------------------------------------------------------
+# -- What a session has seen -------------------------------------------------------------------------------------------
 
 # What a session has seen: of every program the last run that was finished, with the values of all its pins.
 
@@ -114,7 +114,7 @@ class Finished:
         return view
 
 
-# -- What a session keeps from run to run -----------------------------------------------------------------------------
+# -- What a session keeps from run to run ------------------------------------------------------------------------------
 
 # What a session keeps from run to run: the values of Variables and how far each random node's counter is.
 

@@ -12,11 +12,11 @@ from .._catalog.spec import CATALOG, Aval
 from .._runtime.arrays import NUMPY_DTYPE, Array, aval_of
 from .._runtime.validation import infer
 from ..errors import refuse
-from .inputs import admit_inputs, judge, kind_of, one_value
-from .node_builder import Placing, expands
+from .inputs import admit_inputs, infer_outputs, kind_of, one_value
+from .node_builder import BlockExpansion, expands
 from .nodes import Check, Node, Output, is_open
 
-# -- Blocks that change Variables -------------------------------------------------------------------------------------
+# -- Blocks that change Variables --------------------------------------------------------------------------------------
 
 # Blocks that change Variables. Each works out the new value with dense ops; `Assign` is the one node that keeps it.
 
@@ -32,7 +32,7 @@ def variable_of(value: Any) -> Node | None:
     return None
 
 
-def _keep(p: Placing, target: Any, value: Any, inputs: Mapping[str, Any] | None = None) -> Output:
+def _keep(p: BlockExpansion, target: Any, value: Any, inputs: Mapping[str, Any] | None = None) -> Output:
     """The node by which a Variable takes a value when the run ends; the block's own, where it has all its `inputs`."""
     name = p.name if inputs is not None else p.graph.inner(p.name, "Assign")
     dtype, shape = target.dtype, target.shape
@@ -50,18 +50,18 @@ def _avals(inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
     }
 
 
-def _arguments(p: Placing) -> dict[str, Any]:
+def _arguments(p: BlockExpansion) -> dict[str, Any]:
     """Inputs that were judged by the record; those that are changed lead to Variables."""
     for arg in p.op.inputs:
         if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
             raise refuse("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
     known = admit_inputs(p.op, p.given)
-    judge(p.op, known, p.attrs)
+    infer_outputs(p.op, known, p.attrs)
     return known.inputs
 
 
-def _simple(rule: Callable[[Any, Any, Any], Any]) -> Callable[[Placing], Pins]:
-    def expansion(p: Placing) -> Pins:
+def _simple(rule: Callable[[Any, Any, Any], Any]) -> Callable[[BlockExpansion], Pins]:
+    def expansion(p: BlockExpansion) -> Pins:
         x = _arguments(p)
         return {"output_ref": _keep(p, x["ref"], rule(p.ops, x["ref"], x["value"]), x)}
 
@@ -74,13 +74,13 @@ expands("AssignSub")(_simple(lambda ops, old, value: ops["Sub"](old, value)))
 
 
 @expands("ApplyGradientDescent")
-def _descend(p: Placing) -> Pins:
+def _descend(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
     return {"out": _keep(p, x["var"], ops["Sub"](x["var"], ops["Mul"](x["alpha"], x["delta"])), x)}
 
 
 @expands("ApplyMomentum")
-def _momentum(p: Placing) -> Pins:
+def _momentum(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
     accum = ops["Add"](ops["Mul"](x["accum"], x["momentum"]), x["grad"])
     step = ops["Mul"](accum, x["lr"])
@@ -92,7 +92,7 @@ def _momentum(p: Placing) -> Pins:
 
 
 @expands("ApplyAdagrad")
-def _adagrad(p: Placing) -> Pins:
+def _adagrad(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
     accum = x["accum"]
     if p.attrs["update_slots"]:
@@ -103,7 +103,7 @@ def _adagrad(p: Placing) -> Pins:
 
 
 @expands("ApplyAdam")
-def _adam(p: Placing) -> Pins:
+def _adam(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
 
     def rest(value: Any) -> Any:
@@ -121,7 +121,7 @@ def _adam(p: Placing) -> Pins:
     return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}
 
 
-# -- Random numbers from a counter ------------------------------------------------------------------------------------
+# -- Random numbers from a counter -------------------------------------------------------------------------------------
 
 # Random numbers from a counter: Philox 4x32 with ten rounds, in the layout of TensorFlow's random ops.
 #

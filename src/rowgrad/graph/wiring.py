@@ -17,16 +17,16 @@ from .._runtime.validation import bind_types
 from ..errors import OpError, refuse, shape_text
 from . import ops
 from .export.picture import positions, within
-from .inputs import admit_inputs, full_attrs, judge, kind_of, many_values, sparse_triple, spread_sparse
+from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_values, sparse_triple, spread_sparse
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
-from .ordering import circle_error, ends_of
 from .page import Block, End, Page, PageError
 from .page_builder import Checked, arriving, check
-from .summary import pin_of
+from .page_order import circle_error, ends_of
+from .page_summary import pin_of
 from .variables import variable_of
 
-# -- What is known of a wire and its pin before a block has all its inputs --------------------------------------------
+# -- What is known of a wire and its pin before a block has all its inputs ---------------------------------------------
 
 # What is known of a wire and its pin before a block has all its inputs: kinds, dtypes, and where gradients flow.
 
@@ -199,7 +199,7 @@ def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], 
     return circle_error(circle).message
 
 
-# -- Where a wire may lead, and where one may begin -------------------------------------------------------------------
+# -- Where a wire may lead, and where one may begin --------------------------------------------------------------------
 
 # Where a wire may lead, and where one may begin: what an editor shows while somebody draws one.
 #
@@ -390,7 +390,7 @@ class _Drawing:
                 self._expand(op, block, given)
             else:
                 known = admit_inputs(op, whole)
-                judge(op, known, full_attrs(op, block.attrs))
+                infer_outputs(op, known, full_attrs(op, block.attrs))
         except OpError as error:
             before = self.checked.errors.get(block.id)
             if before is None or before.message != error.message or pin_of(block, error) == pin:
@@ -484,7 +484,7 @@ class _Drawing:
         return self._gradients[key]
 
 
-# -- Flip to gradient -------------------------------------------------------------------------------------------------
+# -- Flip to gradient --------------------------------------------------------------------------------------------------
 
 # Flip to gradient: what AddSymbolicGradients would put into a graph, as blocks of a page that can be seen and
 # changed.

@@ -23,7 +23,7 @@ from ..graph import Page, PageError, Project
 from ..graph.io import arrays, files, page_json, plain
 from ..graph.io import arrays as array_files
 
-# -- Files of arrays --------------------------------------------------------------------------------------------------
+# -- Files of arrays ---------------------------------------------------------------------------------------------------
 
 # Files of arrays: linked where the file system can, copied where it cannot, and never followed out of a project.
 
@@ -119,7 +119,7 @@ def sweep(root: Path, pool: Path, before: float) -> None:
                         files.remove(pool / entry.name)
 
 
-# -- The arrays of a project ------------------------------------------------------------------------------------------
+# -- The arrays of a project -------------------------------------------------------------------------------------------
 
 # The arrays of a project: every large one that any page of this session has named, each a file named after its hash.
 #

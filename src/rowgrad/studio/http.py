@@ -33,7 +33,7 @@ from .events import Listener
 from .http_requests import Body, Guard, Held, Hosts, RefusedError, Workers, error_bytes, parse_object
 from .limits import LIMITS, Limits
 
-# -- The page, its script and its style -------------------------------------------------------------------------------
+# -- The page, its script and its style --------------------------------------------------------------------------------
 
 # The page, its script and its style: files of one folder, found by their exact names and by nothing else.
 
@@ -103,7 +103,7 @@ class StaticFiles:
             return file
 
 
-# -- `GET /api/events` ------------------------------------------------------------------------------------------------
+# -- `GET /api/events` -------------------------------------------------------------------------------------------------
 
 # `GET /api/events`: what happens, one JSON document per line, for as long as a window listens.
 
@@ -152,7 +152,7 @@ def _line(event: dict[str, Any]) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
-# -- The studio over HTTP ---------------------------------------------------------------------------------------------
+# -- The studio over HTTP ----------------------------------------------------------------------------------------------
 
 # The studio over HTTP: files of the page, verbs, events. What a verb does is none of its business.
 

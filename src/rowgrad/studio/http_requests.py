@@ -19,7 +19,7 @@ from ..errors import InvalidArgumentError
 from .access import Access
 from .limits import MEBIBYTE, Limits
 
-# -- What the server itself refuses, before or beside a verb ----------------------------------------------------------
+# -- What the server itself refuses, before or beside a verb -----------------------------------------------------------
 
 # What the server itself refuses, before or beside a verb; told in the form that verbs' errors have.
 
@@ -44,7 +44,7 @@ def error_bytes(facts: dict[str, Any]) -> bytes:
     return json.dumps({"error": facts}).encode()
 
 
-# -- Threads that answer verbs ----------------------------------------------------------------------------------------
+# -- Threads that answer verbs -----------------------------------------------------------------------------------------
 
 # Threads that answer verbs: a bounded number, a bounded queue, and none that keeps the process from ending.
 
@@ -98,7 +98,7 @@ class Workers:
             del found, future, job  # a thread that waits holds on to no body and no result
 
 
-# -- The JSON of a request, read strictly -----------------------------------------------------------------------------
+# -- The JSON of a request, read strictly ------------------------------------------------------------------------------
 
 # The JSON of a request, read strictly: one object, in UTF-8, nested and branched within bounds.
 
@@ -161,7 +161,7 @@ def _constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
 
 
-# -- Bodies of requests, read within bounds ---------------------------------------------------------------------------
+# -- Bodies of requests, read within bounds ----------------------------------------------------------------------------
 
 # Bodies of requests, read within bounds: of one, of all together, and of time.
 
@@ -228,7 +228,7 @@ class Body:
         return RefusedError(413, "TooLarge", f"a request of this kind may have {most}; got {got}")
 
 
-# -- Who may ask ------------------------------------------------------------------------------------------------------
+# -- Who may ask -------------------------------------------------------------------------------------------------------
 
 # Who may ask: judged from a request's head alone, before anything of its body is read.
 #

@@ -22,7 +22,7 @@ from . import array_pool, page_names
 from .limits import MOST_EXPORTED, MOST_IMPORTED
 from .verbs import Asked, Json, verb
 
-# -- Drawings of enuSpace-TensorFlow that came as bytes ---------------------------------------------------------------
+# -- Drawings of enuSpace-TensorFlow that came as bytes ----------------------------------------------------------------
 
 # Drawings of enuSpace-TensorFlow that came as bytes; their reader wants a file, with the `.dat` file beside it.
 
@@ -62,7 +62,7 @@ def _sweep(folder: Path) -> None:
                 files.remove(path)
 
 
-# -- What kind a file that came in is of, told by what is in it -------------------------------------------------------
+# -- What kind a file that came in is of, told by what is in it --------------------------------------------------------
 
 if TYPE_CHECKING:
     from .studio import Studio
@@ -98,7 +98,7 @@ def _ours(raw: bytes) -> object | None:
     return tree if isinstance(tree, dict) and "format" in tree else None
 
 
-# -- Verbs for what leaves a studio and what comes into it ------------------------------------------------------------
+# -- Verbs for what leaves a studio and what comes into it -------------------------------------------------------------
 
 # Verbs for what leaves a studio and what comes into it: pages as other things, and files dropped on the window.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# -- How much a client may ask for ------------------------------------------------------------------------------------
+# -- How much a client may ask for -------------------------------------------------------------------------------------
 
 # How much a client may ask for. Every bound of the server stands here, and tests set smaller ones.
 
@@ -39,7 +39,7 @@ class Limits:
 LIMITS = Limits()
 
 
-# -- How much goes into or comes out of a studio at once --------------------------------------------------------------
+# -- How much goes into or comes out of a studio at once ---------------------------------------------------------------
 
 MOST_IMPORTED = 256 << 20  # bytes of a file
 MOST_EXPORTED = 16 << 20  # bytes of arrays that are written out as text, several characters for each

@@ -17,18 +17,18 @@ from .._catalog.spec import find_op
 from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError, OpError
 from ..graph.engine import open_engine
-from ..graph.loop import Loop
 from ..graph.nodes import Output
 from ..graph.page import Block, End, Page
 from ..graph.page_builder import Checked, check
+from ..graph.page_summary import pin_of, recipes
+from ..graph.run_loop import Loop
 from ..graph.session import ClientSession
-from ..graph.summary import pin_of, recipes
 from .charts import Trends, Watched
-from .throttle import Clock, Gate, Teller
+from .run_control import Clock, Gate, Teller
 from .value_text import info_of, preview
 from .verbs import error_json
 
-# -- A page made ready to run -----------------------------------------------------------------------------------------
+# -- A page made ready to run ------------------------------------------------------------------------------------------
 
 # A page made ready to run: judged once a revision, and the sessions that are wanted found in it.
 
@@ -100,7 +100,7 @@ def _named(error: OpError, block: Block) -> OpError:
     return error
 
 
-# -- A page's session as it was opened, and one start of it -----------------------------------------------------------
+# -- A page's session as it was opened, and one start of it ------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -191,7 +191,7 @@ class Work:
         return found
 
 
-# -- What a session has computed and what it took, ready for JSON -----------------------------------------------------
+# -- What a session has computed and what it took, ready for JSON ------------------------------------------------------
 
 # What a session has computed and what it took, ready for JSON: for hundreds of blocks, many times a second.
 
@@ -248,7 +248,7 @@ def _one(array: Array, run: int, steady: bool) -> Json:
     return {"info": info_of(array), "run": run, "steady": steady, "preview": preview(array)}
 
 
-# -- The run of one page ----------------------------------------------------------------------------------------------
+# -- The run of one page -----------------------------------------------------------------------------------------------
 
 # The run of one page: its session, the loop that repeats it, and what is told of it.
 #

@@ -22,7 +22,7 @@ from ..graph.io.store import folder_of
 from . import array_pool, page_names
 from .array_pool import Pool
 
-# -- Two wrote the same page ------------------------------------------------------------------------------------------
+# -- Two wrote the same page -------------------------------------------------------------------------------------------
 
 # Two wrote the same page: the first wins, and what the second wrote becomes a page of its own.
 
@@ -35,7 +35,7 @@ def kept_name(name: str, when: datetime) -> str:
     return page_names.fitted(_KEPT.sub("", name), len(mark)) + mark
 
 
-# -- What windows are told when pages change --------------------------------------------------------------------------
+# -- What windows are told when pages change ---------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from .studio import Studio
@@ -57,7 +57,7 @@ def tell_project(studio: Studio) -> None:
     studio.hub.tell({"event": "project", "pages": studio.folder.pages()}, key="project")
 
 
-# -- What page files a folder has -------------------------------------------------------------------------------------
+# -- What page files a folder has --------------------------------------------------------------------------------------
 
 # What page files a folder has: each is read when it is new or has changed, and one that cannot be read says why.
 
@@ -160,7 +160,7 @@ def _described(found: Page | Project) -> dict[str, Any]:
     return {"blocks": sum(len(page.blocks) for page in found.pages), "pages": listed, "error": told}
 
 
-# -- A page's file and its folder of arrays, written and moved together -----------------------------------------------
+# -- A page's file and its folder of arrays, written and moved together ------------------------------------------------
 
 # A page's file and its folder of arrays, written and moved together: a crash at any moment leaves whole pages.
 
@@ -242,7 +242,7 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-# -- A project is a folder --------------------------------------------------------------------------------------------
+# -- A project is a folder ---------------------------------------------------------------------------------------------
 
 # A project is a folder: every file `<name>.json` in it that is a page of rowgrad is one, under that name.
 #

@@ -16,14 +16,14 @@ from ..errors import InvalidArgumentError
 from ..graph import End, Page, PageError, engine_names, load
 from ..graph.export import to_svg
 from ..graph.io.plain import encode_attr
-from ..graph.summary import summary
+from ..graph.page_summary import summary
 from ..graph.wiring import candidates_from, candidates_to, gradient_blocks
 from . import array_pool, limits, page_names, project, verbs
 from .limits import LIMITS
 from .project import tell_kept, tell_page, tell_project
 from .verbs import Asked, Json, verb
 
-# -- Example pages that come with rowgrad -----------------------------------------------------------------------------
+# -- Example pages that come with rowgrad ------------------------------------------------------------------------------
 
 # Example pages that come with rowgrad: an installed package has them beside this file, a source tree in examples/.
 
@@ -90,7 +90,7 @@ def _loaded(path: Path) -> Page:
     return found
 
 
-# -- Verbs about one page ---------------------------------------------------------------------------------------------
+# -- Verbs about one page ----------------------------------------------------------------------------------------------
 
 # Verbs about one page: opened, saved, judged.
 
@@ -178,7 +178,7 @@ def _end(given: Asked, argument: str, text: str) -> End:
         raise given.refuse(argument, "block.pin or block.pin[index]", text) from None
 
 
-# -- Verbs about the project ------------------------------------------------------------------------------------------
+# -- Verbs about the project -------------------------------------------------------------------------------------------
 
 # Verbs about the project: what there is, and pages made, renamed, removed and brought back.
 

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError
-from ..graph.loop import SLOWEST
+from ..graph.run_loop import SLOWEST
 from .page_session import MODES
 from .verbs import Asked, Json, verb
 

@@ -26,7 +26,7 @@ from .charts import Watched
 from .events import Hub
 from .page_session import SAVES_WITHIN, PageRun
 
-# -- States of pages that were kept -----------------------------------------------------------------------------------
+# -- States of pages that were kept ------------------------------------------------------------------------------------
 
 # States of pages that were kept: one state file each, and beside it what it is called and when it was made.
 
@@ -129,7 +129,7 @@ def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-# -- The runs of a project's pages ------------------------------------------------------------------------------------
+# -- The runs of a project's pages -------------------------------------------------------------------------------------
 
 # The runs of a project's pages: one each, side by side, none of which waits for another.
 

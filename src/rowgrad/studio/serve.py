@@ -36,7 +36,7 @@ from .http import make_app
 from .http_requests import CONTROL_HEADER, HEADERS, LINK, Hosts, RefusedError, error_bytes
 from .limits import LIMITS, Limits
 
-# -- Connections within bounds of number and time ---------------------------------------------------------------------
+# -- Connections within bounds of number and time ----------------------------------------------------------------------
 
 # Connections within bounds of number and time: uvicorn waits for ever for a head that does not come.
 
@@ -120,7 +120,7 @@ def protocol_with(limits: Limits) -> type[BoundedProtocol]:
     return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
 
 
-# -- Files in `.rowgrad` of a project ---------------------------------------------------------------------------------
+# -- Files in `.rowgrad` of a project ----------------------------------------------------------------------------------
 
 # Files in `.rowgrad` of a project: its port, the token where it is kept, and how to reach a studio that runs.
 #
@@ -263,7 +263,7 @@ def _place(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-# -- From a studio to an address in a browser -------------------------------------------------------------------------
+# -- From a studio to an address in a browser --------------------------------------------------------------------------
 
 # From a studio to an address in a browser: a socket, a server on it until a signal comes, a clean end.
 

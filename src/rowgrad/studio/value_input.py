@@ -22,7 +22,7 @@ from ..graph.io.arrays import admitted, npy_header
 from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_literal, parse_words, shown
 from ..graph.page import PageError
 
-# -- Values as people type and paste them -----------------------------------------------------------------------------
+# -- Values as people type and paste them ------------------------------------------------------------------------------
 
 # Values as people type and paste them: braces, brackets, and rows of a table.
 #
@@ -201,7 +201,7 @@ def _in_shape(array: Array, shape: list[int]) -> Array:
     raise InvalidArgumentError(message, argument="shape")
 
 
-# -- Files of numbers and strings that a window sends -----------------------------------------------------------------
+# -- Files of numbers and strings that a window sends ------------------------------------------------------------------
 
 # Files of numbers and strings that a window sends: .npy, .npz, .csv, .tsv. Nothing is ever unpickled.
 

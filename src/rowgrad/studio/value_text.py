@@ -12,13 +12,13 @@ import numpy as np
 from .._catalog.spec import COMPLEX, QUANTIZED
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import InvalidArgumentError
+from ..graph.inputs import in_dtype
 from ..graph.io.arrays import to_plain
 from ..graph.literal import write_word
 from ..graph.nodes import describe
-from ..graph.values import in_dtype
 from .value_input import array_of_words
 
-# -- Values as short texts --------------------------------------------------------------------------------------------
+# -- Values as short texts ---------------------------------------------------------------------------------------------
 
 # Values as short texts: a literal that is cut where it is long, and a preview that costs next to nothing.
 
@@ -112,7 +112,7 @@ def preview(array: Array, most: int = 120) -> str:
     return _cut(text + (" …" if flat.size < array.size else ""), most)
 
 
-# -- A part of an array as a grid of texts ----------------------------------------------------------------------------
+# -- A part of an array as a grid of texts -----------------------------------------------------------------------------
 
 # A part of an array as a grid of texts: arrays of any rank are seen as matrices, and every cell is exact.
 #
@@ -208,7 +208,7 @@ def _refuse(name: str, bound: str, value: Any) -> InvalidArgumentError:
     return InvalidArgumentError(f"{name} must be {bound}; got {value}", argument=name)
 
 
-# -- A matrix as numbers to paint -------------------------------------------------------------------------------------
+# -- A matrix as numbers to paint --------------------------------------------------------------------------------------
 
 # A matrix as numbers to paint: thinned to what a screen shows, with the bounds of all of it.
 
@@ -253,7 +253,7 @@ def _bounds(array: Array, dtype: str) -> tuple[float | None, float | None]:
     return (None, None) if least > most else (least, most)
 
 
-# -- A sparse matrix as a grid, in which most cells are empty, and back -----------------------------------------------
+# -- A sparse matrix as a grid, in which most cells are empty, and back ------------------------------------------------
 
 
 def sparse_window(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError
+from ..graph.fetches import find
 from ..graph.literal import MAX_DEPTH, parse_dtype
-from ..graph.naming import find
 from ..graph.nodes import Graph, Output
 from ..graph.page import PageError
 from ..graph.page_builder import check
@@ -32,7 +32,7 @@ from .value_text import (
 )
 from .verbs import Asked, Json, verb
 
-# -- Verbs about values -----------------------------------------------------------------------------------------------
+# -- Verbs about values ------------------------------------------------------------------------------------------------
 
 # Verbs about values: what is typed, pasted, drawn into a grid or brought in a file becomes what a page holds.
 
@@ -142,7 +142,7 @@ def _shape(given: Asked) -> list[int]:
     return shape
 
 
-# -- Verbs that look --------------------------------------------------------------------------------------------------
+# -- Verbs that look ---------------------------------------------------------------------------------------------------
 
 # Verbs that look: at parts of values and results, at maps of them, at numbers over time, at rows and their sources.
 

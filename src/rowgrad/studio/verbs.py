@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InvalidArgumentError, OpError
 from ..graph import Page
 
-# -- What came with a request, read with care -------------------------------------------------------------------------
+# -- What came with a request, read with care --------------------------------------------------------------------------
 
 # What came with a request, read with care: every argument has a kind and bounds.
 
@@ -114,7 +114,7 @@ class Asked:
         return value
 
 
-# -- What may be asked of a studio, by name ---------------------------------------------------------------------------
+# -- What may be asked of a studio, by name ----------------------------------------------------------------------------
 
 # What may be asked of a studio, by name: one table of verbs, and one way to answer. No transport is known here.
 #

@@ -119,7 +119,7 @@ def test_stop(desk: Desk) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.throttle:Teller.soon", "lambda teller, urgent=False: None")
+@pytest.mark.broken("rowgrad.studio.run_control:Teller.soon", "lambda teller, urgent=False: None")
 def test_live_progress(desk: Desk) -> None:
     """Live progress (progress element, run count moves while running)."""
     desk.open_made(*counting())

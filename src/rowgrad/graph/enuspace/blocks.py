@@ -37,7 +37,7 @@ from .drawing import (
     record_of,
 )
 
-# -- What is typed into pins ------------------------------------------------------------------------------------------
+# -- What is typed into pins -------------------------------------------------------------------------------------------
 
 # What is typed into pins: elements of a host type under a shape, literals, and attributes.
 
@@ -159,7 +159,7 @@ def _one(text: str, dtype: str) -> Any:
     return array.item()
 
 
-# -- One block --------------------------------------------------------------------------------------------------------
+# -- One block ---------------------------------------------------------------------------------------------------------
 
 # One block: which of its pins are values, which attributes, and what they hold.
 
@@ -288,7 +288,7 @@ def _holds_strings(op: Op, pin: DrawnPin) -> bool:
     return op.name == "Variable" and bool(pin.shape.strip())
 
 
-# -- A drawing as a page ----------------------------------------------------------------------------------------------
+# -- A drawing as a page -----------------------------------------------------------------------------------------------
 
 # A drawing as a page: blocks by the catalogue, what is typed into them, and the wires.
 

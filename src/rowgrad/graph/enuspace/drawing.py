@@ -19,7 +19,7 @@ from ..._runtime.arrays import Array
 from ..._runtime.plain_file import open_plain
 from ..page import NAME, Note, Page, PageError
 
-# -- The old tool's names of blocks and pins, and those of the catalogue ----------------------------------------------
+# -- The old tool's names of blocks and pins, and those of the catalogue -----------------------------------------------
 
 # What its library or its code call differently from the op. A name the record has itself is never looked up here.
 _PINS = {
@@ -80,7 +80,7 @@ def legal(names: Iterable[str]) -> dict[str, str]:
     return chosen
 
 
-# -- The `.dat` file beside a page ------------------------------------------------------------------------------------
+# -- The `.dat` file beside a page -------------------------------------------------------------------------------------
 
 # The `.dat` file beside a page: elements of large arrays, little-endian, one array after the other.
 
@@ -115,7 +115,7 @@ class DataFile:
         return np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))
 
 
-# -- What became of a file --------------------------------------------------------------------------------------------
+# -- What became of a file ---------------------------------------------------------------------------------------------
 
 # What became of a file: the page, and remarks on what was left out or changed.
 
@@ -164,7 +164,7 @@ class Report:
         return self.remarks + [Remark("", f"{what} ({times})", "note") for what, times in self.often.items()]
 
 
-# -- What a file of the old tool says, before anyone asks the catalogue -----------------------------------------------
+# -- What a file of the old tool says, before anyone asks the catalogue ------------------------------------------------
 
 # What a file of the old tool says, before anyone asks the catalogue: the same for both kinds of files.
 

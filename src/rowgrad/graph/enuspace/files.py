@@ -13,7 +13,7 @@ from ..literal import shown
 from ..page import Note, PageError
 from .drawing import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, Report, plain_name, record_of
 
-# -- Page files -------------------------------------------------------------------------------------------------------
+# -- Page files --------------------------------------------------------------------------------------------------------
 
 # Page files: SVG with a `use` for every block and a `pg-link` for every wire.
 
@@ -184,7 +184,7 @@ def _local(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-# -- Task files -------------------------------------------------------------------------------------------------------
+# -- Task files --------------------------------------------------------------------------------------------------------
 
 # Task files: one JSON object per page, with a pin repeated once for each of its wires.
 

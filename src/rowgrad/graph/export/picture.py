@@ -8,10 +8,10 @@ from xml.sax.saxutils import escape as _escaped
 from xml.sax.saxutils import quoteattr
 
 from ..._catalog.spec import find_op
-from ..ordering import ends_of, in_order
 from ..page import Block, Page, PageError
+from ..page_order import ends_of, in_order
 
-# -- Where blocks of a page stand, for those that nobody has placed ---------------------------------------------------
+# -- Where blocks of a page stand, for those that nobody has placed ----------------------------------------------------
 
 # Wide and tall enough for the studio, which shows values and results on its blocks.
 WIDTH, GAP, ROW, PIN, ROOM = 240.0, 80.0, 34.0, 22.0, 70.0
@@ -53,7 +53,7 @@ def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, f
     return placed
 
 
-# -- A page as a picture ----------------------------------------------------------------------------------------------
+# -- A page as a picture -----------------------------------------------------------------------------------------------
 
 # A page as a picture: blocks with their pins, wires between them, notes. Plain SVG, nothing in it moves or runs.
 
@@ -194,7 +194,7 @@ def _lines(text: str, x: float) -> str:
     return "".join(f'<tspan x="{x:g}" dy="1.2em">{escape(line)}</tspan>' for line in text.splitlines())
 
 
-# -- A page in Graphviz's language ------------------------------------------------------------------------------------
+# -- A page in Graphviz's language -------------------------------------------------------------------------------------
 
 
 def to_dot(page: Page) -> str:

@@ -21,8 +21,8 @@ from ..._runtime.arrays import aval_of, canonical
 from ..io.arrays import Content, npy_content
 from ..io.files import write_atomically
 from ..nodes import Placed
-from ..ordering import in_order
 from ..page import NAME, Block, End, Page, PageError
+from ..page_order import in_order
 
 _HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
 

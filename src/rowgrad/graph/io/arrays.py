@@ -25,7 +25,7 @@ from . import fields
 from .files import read_regular
 from .strict_json import MAX_DEPTH, MAX_DIGITS, parse_bytes
 
-# -- The elements of an array as JSON has them ------------------------------------------------------------------------
+# -- The elements of an array as JSON has them -------------------------------------------------------------------------
 
 # The elements of an array as JSON has them: numbers a browser reads too, and strings for what JSON has no number for.
 #
@@ -184,7 +184,7 @@ def _strings(items: list[Any], refuse: Refuse) -> Array:
     return array
 
 
-# -- Large arrays as files of their own, named after the hash of their bytes ------------------------------------------
+# -- Large arrays as files of their own, named after the hash of their bytes -------------------------------------------
 
 # Large arrays as files of their own, named after the hash of their bytes: .npy for numbers, .json for strings.
 
@@ -336,7 +336,7 @@ def is_there(path: Path, content: Content) -> bool:
     return raw is not None and content.name.startswith(hashlib.sha256(raw).hexdigest())
 
 
-# -- Arrays as objects of JSON ----------------------------------------------------------------------------------------
+# -- Arrays as objects of JSON -----------------------------------------------------------------------------------------
 
 # Arrays as objects of JSON: `dtype`, `shape` and one of `data` (readable), `hex` (bit for bit) and `file`.
 

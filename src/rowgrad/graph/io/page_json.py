@@ -9,7 +9,7 @@ from ..page import NAME, Block, End, Note, Page, PageError, Project
 from . import fields, plain
 from .arrays import SAFE, Writer
 
-# -- Pages from parsed JSON -------------------------------------------------------------------------------------------
+# -- Pages from parsed JSON --------------------------------------------------------------------------------------------
 
 # Pages from parsed JSON: every field is looked at, and what does not belong is refused with its place.
 #
@@ -142,7 +142,7 @@ def _note(value: Any, place: str) -> Note:
     return note
 
 
-# -- Pages as plain data ready for JSON -------------------------------------------------------------------------------
+# -- Pages as plain data ready for JSON --------------------------------------------------------------------------------
 
 
 def encode(what: Page | Project, writer: Writer) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _encode_position(at: tuple[float, float], place: str, wanted: str = "(x, y)"
     return [int(x) if x.is_integer() and abs(x) <= SAFE else x for x in numbers]
 
 
-# -- The text of a page -----------------------------------------------------------------------------------------------
+# -- The text of a page ------------------------------------------------------------------------------------------------
 
 # The text of a page: a block per line, so that a change of one block is a change of its line.
 

@@ -26,7 +26,7 @@ from . import arrays as elements
 from .files import write_atomically
 from .strict_json import parse_bytes
 
-# -- A session's variables and counters in one file -------------------------------------------------------------------
+# -- A session's variables and counters in one file --------------------------------------------------------------------
 
 # A session's variables and counters in one file: a zip of plain .npy members under a header in JSON.
 #
@@ -214,7 +214,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: t
     return array_files.from_stored(dtype, made)
 
 
-# -- Arrays by name in one .npz that NumPy alone can read -------------------------------------------------------------
+# -- Arrays by name in one .npz that NumPy alone can read --------------------------------------------------------------
 
 
 def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:

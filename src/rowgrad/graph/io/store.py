@@ -20,7 +20,7 @@ from . import arrays as array_files
 from .page_json import decode, encode, text_of
 from .strict_json import parse, parse_bytes
 
-# -- Pages in files ---------------------------------------------------------------------------------------------------
+# -- Pages in files ----------------------------------------------------------------------------------------------------
 
 # Pages in files: one JSON file whose renaming commits a save, and a folder of large arrays beside it.
 
@@ -159,7 +159,7 @@ def _remove_if_empty(folder: Path) -> None:
         os.rmdir(folder)
 
 
-# -- Pages as data that lies open, as a browser has them, and large arrays as files that somebody else keeps ----------
+# -- Pages as data that lies open, as a browser has them, and large arrays as files that somebody else keeps -----------
 
 # An editor's page names its large arrays by their files. Saving it links those files: nothing is encoded again.
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rowgrad.graph import ClientSession, Loop, Scope, ops
-from rowgrad.graph.loop import SLOWEST, Tick
+from rowgrad.graph.run_loop import SLOWEST, Tick
 
 
 def counter() -> tuple[ClientSession, object]:
@@ -206,7 +206,7 @@ def test_the_rhythm_begins_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) 
     def rest(self: Loop, due: float) -> None:
         now[0] = max(now[0], due)
 
-    monkeypatch.setattr("rowgrad.graph.loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("rowgrad.graph.run_loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(Loop, "_rest", rest)
 
     def pause(tick: Tick) -> None:

@@ -16,9 +16,9 @@ from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
-from .ordering import ordered
 from .page import Block, Page, PageError
 from .page_builder import Checked, arriving, check
+from .page_order import ordered
 from .variables import variable_of
 
 _LARGE = 1 << 16  # bytes of an array from which on its digest is remembered between calls

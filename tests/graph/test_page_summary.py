@@ -9,7 +9,7 @@ import numpy as np
 
 from rowgrad._catalog.spec import catalog
 from rowgrad.graph import Block, End, Page, check
-from rowgrad.graph.summary import recipes, summarize, summary
+from rowgrad.graph.page_summary import recipes, summarize, summary
 
 
 def tensor(text: str, dtype: str, *shape: int | None, ref: bool = False) -> dict[str, Any]:
