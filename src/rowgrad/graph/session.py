@@ -19,7 +19,7 @@ from .._runtime.validation import infer
 from ..errors import OpError, ResourceExhaustedError, refuse
 from .blocks import fed_value
 from .engine import Engine, open_engine
-from .fetches import collect, find, in_form, operation_of, output_of, pin_name
+from .fetches import collect, find, operation_of, output_of, pin_name, unflatten
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
 from .schedule import Cost, Program, Step, check_blocks, known_bytes, over_budget, run_measured, run_steps, time_steps
@@ -80,12 +80,12 @@ class ClientSession:
         list of results. `run_outputs` are run for what they do.
         """
         wanted: list[Output] = []
-        form = collect(self.graph, fetches, wanted)
+        structure = collect(self.graph, fetches, wanted)
         runs = [n for k, v in enumerate(run_outputs) if (n := operation_of(self.graph, v, k).node) is not None]
         program = self._program(wanted, runs)
         if feeds is not None and not isinstance(feeds, Mapping):
-            return [in_form(form, self._run(program, batch)) for batch in _batches(feeds)]
-        return in_form(form, self._run(program, feeds or {}))
+            return [unflatten(structure, self._run(program, batch)) for batch in _batches(feeds)]
+        return unflatten(structure, self._run(program, feeds or {}))
 
     def run_block(self, name: str | None = None, feeds: Mapping[Any, Any] | None = None) -> dict[str, Array]:
         """Run a ClientSession block of the page, with the feeds wired to it; without a name, the only one."""
