@@ -16,8 +16,8 @@ from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
-from .page import Block, Page, PageError
-from .page_builder import Checked, arriving, check
+from .page import Block, Page
+from .page_builder import Checked, arriving, check, pin_of
 from .page_order import ordered
 from .variables import variable_of
 
@@ -129,19 +129,6 @@ def _error(block: Block, error: OpError) -> dict[str, Any]:
     return {
         "kind": type(error).__name__, "message": error.message, "text": str(error), "pin": pin_of(block, error),
     }  # fmt: skip
-
-
-def pin_of(block: Block, error: OpError) -> str | None:
-    """The input pin, or the attribute, that an error of a block belongs to."""
-    if isinstance(error, PageError):
-        pin = error.place.removeprefix(f"{block.id}.")
-        return pin if pin != error.place else None
-    op = find_op(block.op)
-    # What an operator inside the block calls its arguments are not the block's pins.
-    if op is None or error.argument is None or error.op not in (None, op.name):
-        return None
-    pin = error.argument.partition("[")[0]
-    return pin if pin in op.input_names or pin in op.attrs else None
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------

@@ -21,9 +21,8 @@ from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_value
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
 from .page import Block, End, Page, PageError
-from .page_builder import Checked, arriving, check
+from .page_builder import Checked, arriving, check, pin_of
 from .page_order import circle_error, ends_of
-from .page_summary import pin_of
 from .variables import variable_of
 
 # -- What is known of a wire and its pin before a block has all its inputs ---------------------------------------------

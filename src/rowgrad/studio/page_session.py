@@ -18,10 +18,10 @@ from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError, OpError
 from ..graph.engine import open_engine
 from ..graph.nodes import Output
-from ..graph.page import Block, End, Page
+from ..graph.page import End, Page
 from ..graph.page_builder import Checked, check
-from ..graph.page_summary import pin_of, recipes
-from ..graph.run_loop import Loop
+from ..graph.page_summary import recipes
+from ..graph.run_loop import Loop, PageStep
 from ..graph.session import ClientSession
 from .charts import Trends, Watched
 from .run_control import Clock, Gate, Teller
@@ -59,25 +59,11 @@ class Prepared:
         if not found:
             message = "there is no block on this page that runs it"
             raise InvalidArgumentError(message, argument="sessions")
-        for session in found:
-            self._refuse_faults(session)
+        fault = self.checked.first_fault(found)
+        if fault is not None:
+            fault.error.argument = fault.error.argument or fault.pin
+            raise fault.error
         return found
-
-    def _refuse_faults(self, session: str) -> None:
-        """The first error among all that a session needs."""
-        errors = self.checked.errors
-        if session not in errors and session not in self.checked.waiting:
-            return
-        blocks = {b.id: b for b in self.page.blocks}
-        needed, todo = {session}, [session]
-        while todo:
-            for ends in blocks[todo.pop()].wires.values():
-                new = {end.block for end in ends if end.block in blocks} - needed
-                needed |= new
-                todo += new
-        for block, error in errors.items():
-            if block in needed:
-                raise _named(error, blocks[block])
 
 
 def logic_of(page: Page, known: Mapping[str, str] | None = None) -> Logic:
@@ -91,13 +77,6 @@ def prepare(page: Page, revision: str) -> Prepared:
     found = recipes(page)
     sessions = [b.id for b in page.blocks if (op := find_op(b.op)) is not None and op.runs]
     return Prepared(page, revision, check(page), found, logic_of(page, found), sessions)
-
-
-def _named(error: OpError, block: Block) -> OpError:
-    """The error, with the block and pin it belongs to where it does not say them itself."""
-    error.name = error.name or block.id
-    error.argument = error.argument or pin_of(block, error)
-    return error
 
 
 # -- A page's session as it was opened, and one start of it ------------------------------------------------------------
@@ -164,31 +143,15 @@ class Work:
         step: Callable[[Work], None],
     ) -> None:
         self.opened = opened
-        self.blocks = blocks
         self.mode = mode
         self.steps = steps
         self.rate = rate
-        self.at = blocks[0]  # the session that is run, or was run last
+        self.step = PageStep(opened.session, blocks)
         self.loop = Loop(lambda feeds: step(self), rate=rate)
 
     def facts(self) -> dict[str, Any]:
         """What RunState says of it."""
         return {"mode": self.mode, "steps": self.steps, "rate": self.rate}
-
-    def step(self) -> dict[str, Array]:
-        """Every session once; a step that fails changes nothing."""
-        session = self.opened.session
-        state = session.state
-        before = dict(state.values), dict(state.counters)
-        found: dict[str, Array] = {}
-        try:
-            for block in self.blocks:
-                self.at = block
-                found |= session.run_block(block)
-        except BaseException:
-            state.values, state.counters = before
-            raise
-        return found
 
 
 # -- What a session has computed and what it took, ready for JSON ------------------------------------------------------
@@ -236,7 +199,7 @@ def costs_json(session: ClientSession) -> dict[str, Json]:
     return {block: {"seconds": cost.seconds, "bytes": cost.bytes} for block, cost in session.costs.items()}
 
 
-def failure_json(error: BaseException, block: str) -> Json:
+def failure_json(error: BaseException, block: str | None) -> Json:
     """An error of a run: it belongs to the block it names, or else to the session that was run."""
     told = error_json(error)
     if not isinstance(error, OpError):
@@ -491,7 +454,7 @@ class PageRun:
         if not opened.gate.enter(work):
             return
         try:
-            found = work.step()
+            found = {name: value for values in work.step.run().sessions.values() for name, value in values.items()}
             with self._lock:
                 if self.opened is opened:
                     self.run += 1
@@ -518,7 +481,7 @@ class PageRun:
         with self._lock:
             if self._work is not work:
                 return
-            self._error = failure_json(error, work.at)
+            self._error = failure_json(error, work.step.block)
             self._go("failed")
         self._teller.soon(urgent=True)
 
