@@ -28,11 +28,10 @@ from ..graph.io.arrays import npy_header
 from ..graph.io.files import check_replaceable
 from ..graph.io.store import folder_of
 from ..graph.literal import parse_literal
-from ..graph.run_loop import Loop, PageStep, Tick
 from ..graph.nodes import Operation, Output, Placed, Scope, Sparse
-
 from ..graph.page import Page, PageError, Project
 from ..graph.page_builder import check
+from ..graph.run_loop import Loop, PageStep, Tick
 from ..graph.session import ClientSession
 from .errors import UsageError
 from .terminal import sentence

@@ -81,9 +81,9 @@ class Loop:
 
     `run` works in the caller's thread, `start` in a thread of its own. `pause` stops after the step in progress,
     `resume` continues, `step_on(n)` runs n more steps and pauses again, `cancel` ends the loop, `wait` waits for
-    its end and raises the error of a failed step. A started loop waits while it is paused. `run` does not wait: a pause makes
-    it return early with `paused` true, and the next `run` continues. After a pause the next step runs at once, and the
-    rate counts from there.
+    its end and raises the error of a failed step. A started loop waits while it is paused. `run` does not wait: a pause
+    makes it return early with `paused` true, and the next `run` continues. After a pause the next step runs at once,
+    and the rate counts from there.
 
     Args:
         step: Called with one batch of feeds per step.
