@@ -200,9 +200,9 @@ def test_no_shapes(text: str) -> None:
 def test_dtypes() -> None:
     for name in ALL_DTYPES:
         assert parse_dtype(name) == name
-    told = {"DT_INT64": "int64", "DT_HALF": "float16", "half": "float16", "double": "float64", "float": "float32",
+    names = {"DT_INT64": "int64", "DT_HALF": "float16", "half": "float16", "double": "float64", "float": "float32",
             "int": "int32", "DT_BFLOAT16": "bfloat16", "DT_QUINT8": "quint8", "DT_FLOAT": "float32"}  # fmt: skip
-    assert {text: parse_dtype(text) for text in told} == told
+    assert {text: parse_dtype(text) for text in names} == names
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_every_dtype_comes_back_to_the_bit(dtype: str, shape: tuple[int, ...], t
 def test_special_values_are_readable(dtype: str) -> None:
     array = np.array([0.0, -0.0, 1.1, NAN, INF, -INF, 1e-5], dtype=NUMPY_DTYPE[dtype])
     assert same(back(array), array)
-    told = written(array)["data"]
-    parts = [x[0] for x in told] if dtype.startswith("complex") else told
+    elements = written(array)["data"]
+    parts = [x[0] for x in elements] if dtype.startswith("complex") else elements
     assert parts == [0.0, -0.0, 1.1, "NaN", "Infinity", "-Infinity", 1e-5]
 
 

@@ -56,13 +56,13 @@ def gate(studio: Any, given: Asked) -> Any:
     """Waits until another request opens it, or SIGUSR1 does: an answer shows that the two ran beside one another."""
     if given.truth("open"):
         _gate.set()
-    studio.hub.tell({"event": "told", "text": "at the gate"})
+    studio.hub.tell({"event": "said", "text": "at the gate"})
     return {"opened": _gate.wait(600)}
 
 
 @verbs.verb("tell")
 def tell(studio: Any, given: Asked) -> Any:
-    studio.hub.tell({"event": "told", "text": given.text("text")})
+    studio.hub.tell({"event": "said", "text": given.text("text")})
     return {}
 
 
@@ -90,19 +90,19 @@ def main() -> None:
     from rowgrad.studio.access import Access
     from rowgrad.studio.serve import hosts_of, listen, serve
 
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     host = "127.0.0.1"
     listening = listen(host, 0)
     port = listening.getsockname()[1]
-    access = Access(port, told["token"])
+    access = Access(port, settings["token"])
     studio: Any = StandIn()
 
     def started() -> None:
         print(json.dumps({"port": port, "launch": access.new_launch(), "control": access.control}), flush=True)
 
     signal.signal(signal.SIGUSR1, lambda *_: _gate.set())
-    limits = Limits(**told["limits"])
-    serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(told["static"]))
+    limits = Limits(**settings["limits"])
+    serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(settings["static"]))
 
 
 if __name__ == "__main__":

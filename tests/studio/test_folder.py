@@ -44,15 +44,15 @@ def test_pages_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     (tmp_path / "away.json").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "pipe.json")
     folder = folder_in(tmp_path)
-    told = {entry["name"]: entry["error"] for entry in folder.pages()}
-    assert told.keys() == {"cut", "empty", "new", "twice", "x" * 120, "away", "pipe"}
+    error_texts = {entry["name"]: entry["error"] for entry in folder.pages()}
+    assert error_texts.keys() == {"cut", "empty", "new", "twice", "x" * 120, "away", "pipe"}
     for name, words in {
         "cut": "not JSON",
         "new": "newer rowgrad",
         "away": "symbolic link",
         "pipe": "not a regular file",
     }.items():
-        assert words in told[name]
+        assert words in error_texts[name]
         with pytest.raises(PageError, match=words):
             folder.open(name)
     (tmp_path / "cut.json").write_text('{"format": "rowgrad-page", "version": 1, "name": "", "blocks": []}')

@@ -40,9 +40,9 @@ def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str
             process.send_signal(signal.SIGKILL)
 
 
-def asks(told: dict[str, Any]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", told["port"], timeout=300)
-    headers = {"X-Rowgrad-Token": told["token"], "Content-Type": "application/json"}
+def asks(address: dict[str, Any]) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", address["port"], timeout=300)
+    headers = {"X-Rowgrad-Token": address["token"], "Content-Type": "application/json"}
     connection.request("POST", "/api/hello", b"{}", headers)
     status = connection.getresponse().status
     connection.close()
@@ -77,20 +77,20 @@ def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> No
 def test_every_start_has_a_token_of_its_own(tmp_path: Path) -> None:
     tokens = set()
     for _ in range(2):
-        with started(tmp_path) as (_, told):
-            assert asks(told) == 200
-            tokens.add(told["token"])
-            stale = told
+        with started(tmp_path) as (_, address):
+            assert asks(address) == 200
+            tokens.add(address["token"])
+            stale = address
     assert len(tokens) == 2
     assert not (tmp_path / ".rowgrad" / "token").exists()
-    with started(tmp_path, "--port", str(stale["port"])) as (_, told):
-        assert asks(told | {"token": stale["token"]}) == 401
+    with started(tmp_path, "--port", str(stale["port"])) as (_, address):
+        assert asks(address | {"token": stale["token"]}) == 401
 
 
 def test_a_token_that_was_given_is_not_kept(tmp_path: Path) -> None:
     given = "given-on-the-command-line"
-    with started(tmp_path, "--token", given) as (_, told):
-        assert told["token"] == given
+    with started(tmp_path, "--token", given) as (_, address):
+        assert address["token"] == given
     assert not (tmp_path / ".rowgrad" / "token").exists()
     assert kept_token(tmp_path) != given
 

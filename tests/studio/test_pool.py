@@ -55,10 +55,12 @@ def test_small_pages_make_no_folder(tmp_path: Path) -> None:
 def test_floats_say_what_they_are(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     block = Block("a", "Const", {"val": [3.0, [1, 2.5]], "w": float("nan")}, attrs={"alpha": 2.0, "n": 2, "l": [1.0]})
-    told = pool.write_page(Page("p", [block]))["blocks"][0]
-    assert told["values"] == {"val": [{"float": 3.0}, [1, {"float": 2.5}]], "w": {"float": "NaN"}}
-    assert told["attrs"] == {"alpha": {"float": 2.0}, "n": 2, "l": [{"float": 1.0}]}
-    js = json.loads(json.dumps(told).replace("3.0", "3").replace("2.0", "2").replace("1.0", "1"))  # as JavaScript does
+    encoded = pool.write_page(Page("p", [block]))["blocks"][0]
+    assert encoded["values"] == {"val": [{"float": 3.0}, [1, {"float": 2.5}]], "w": {"float": "NaN"}}
+    assert encoded["attrs"] == {"alpha": {"float": 2.0}, "n": 2, "l": [{"float": 1.0}]}
+    js = json.loads(
+        json.dumps(encoded).replace("3.0", "3").replace("2.0", "2").replace("1.0", "1")
+    )  # as JavaScript does
     back = pool.read_page({"format": "rowgrad-page", "version": 1, "name": "p", "blocks": [js]})["a"]
     found = (back.values["val"][0], back.values["val"][1][0], back.attrs["alpha"], back.attrs["n"])
     assert [type(number) for number in found] == [float, int, float, int]

@@ -162,7 +162,7 @@ def test_two_pages_run_together(asking: Asking) -> None:
 
 
 def test_a_page_that_waits_holds_up_no_other(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that takes long neither keeps its own page's state from being told nor another page from running."""
+    """A long step delays neither events about its own page nor runs of other pages."""
     from rowgrad.graph.session import ClientSession
 
     free = threading.Event()
@@ -197,8 +197,8 @@ def test_two_sessions_make_one_step(asking: Asking) -> None:
     assert state["run"] == 2
     assert {r["run"] for pins in state["results"].values() for r in pins.values()} == {2}
     state = asking.ask("run", name="counting", sessions=["second"])
-    told = {block: pins[next(iter(pins))]["run"] for block, pins in state["results"].items()}
-    assert (state["run"], told["double"], told["more"]) == (3, 3, 2)
+    events = {block: pins[next(iter(pins))]["run"] for block, pins in state["results"].items()}
+    assert (state["run"], events["double"], events["more"]) == (3, 3, 2)
     looked = asking.ask("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
     assert (looked["run"], looked["stale"]) == (2, True)
 
@@ -334,16 +334,16 @@ def test_events_are_few_and_the_last_is_told(asking: Asking) -> None:
     asking.put(counting())
     asking.listener.take(0)
     asking.ask("run", name="counting", mode="flat")
-    told: list[Any] = []
+    events: list[Any] = []
     began = time.monotonic()
-    while len(told) < 6:
-        told += [e for e in asking.listener.take(120) if e["event"] == "run"]
+    while len(events) < 6:
+        events += [e for e in asking.listener.take(120) if e["event"] == "run"]
     state = asking.ask("pause", name="counting")
-    assert len(told) <= (time.monotonic() - began) / USUAL + 3  # hundreds of steps were done
-    assert [e["state"]["run"] for e in told] == sorted(e["state"]["run"] for e in told)
-    while told[-1]["state"]["phase"] != "paused":
-        told += [e for e in asking.listener.take(120) if e["event"] == "run"]
-    assert told[-1]["state"]["run"] == state["run"]
+    assert len(events) <= (time.monotonic() - began) / USUAL + 3  # hundreds of steps were done
+    assert [e["state"]["run"] for e in events] == sorted(e["state"]["run"] for e in events)
+    while events[-1]["state"]["phase"] != "paused":
+        events += [e for e in asking.listener.take(120) if e["event"] == "run"]
+    assert events[-1]["state"]["run"] == state["run"]
 
 
 def test_removed_pages_run_no_more(asking: Asking) -> None:
@@ -390,7 +390,7 @@ def test_gate_lets_pass_what_is_allowed() -> None:
 
 
 def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, told = [100.0], list[float]()
+    now, events = [100.0], list[float]()
 
     class Timer:
         """Goes off when the test's clock has come so far."""
@@ -413,25 +413,25 @@ def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     timers: list[Timer] = []
     monkeypatch.setattr("rowgrad.studio.run_control.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("rowgrad.studio.run_control.threading.Timer", Timer)
-    teller = Teller(lambda: told.append(now[0]))
+    teller = Teller(lambda: events.append(now[0]))
     for _ in range(50):
         teller.soon()
-    assert told == [100.0]
+    assert events == [100.0]
     pass_by(USUAL / 2)
-    assert len(told) == 1
+    assert len(events) == 1
     assert [timer.due for timer in timers] == [pytest.approx(100.0 + USUAL)]
     pass_by(USUAL)
-    assert len(told) == 2
+    assert len(events) == 2
     teller.soon()
     teller.soon(urgent=True)
-    assert [timer.due for timer in timers] == [pytest.approx(told[-1] + URGENT)]
+    assert [timer.due for timer in timers] == [pytest.approx(events[-1] + URGENT)]
     pass_by(2 * URGENT)
-    assert len(told) == 3
+    assert len(events) == 3
     teller.soon()
     teller.close()
     teller.soon()
     pass_by(10 * USUAL)
-    assert len(told) == 3
+    assert len(events) == 3
 
 
 def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:

@@ -25,8 +25,8 @@ __all__ = ["asking"]
 GRID = {"rows": [0, 1], "columns": [0, 1]}
 
 
-def value(asking: Asking, told: dict[str, Any]) -> Any:
-    return asking.studio.pool.read_value(told["value"], "value")
+def value(asking: Asking, response: dict[str, Any]) -> Any:
+    return asking.studio.pool.read_value(response["value"], "value")
 
 
 @pytest.mark.parametrize(
@@ -61,45 +61,51 @@ def value(asking: Asking, told: dict[str, Any]) -> Any:
     ],
 )
 def test_without_a_dtype_values_are_weak(asking: Asking, text: str, expected: Any) -> None:
-    told = asking.ask("parse", text=text)
-    found = value(asking, told)
+    response = asking.ask("parse", text=text)
+    found = value(asking, response)
     assert found == expected
     assert type(found) is type(expected)
     assert json.dumps(found, default=str) == json.dumps(expected, default=str)  # 3 is not 3.0, and True not 1
-    assert told["weak"] is True
-    assert value(asking, asking.ask("parse", text=told["text"])) == expected
-    described = asking.ask("describe", value=told["value"])
-    assert described == {k: told[k] for k in ("text", "info", "weak")} | {"cells": None}  # which nobody asked for
+    assert response["weak"] is True
+    assert value(asking, asking.ask("parse", text=response["text"])) == expected
+    described = asking.ask("describe", value=response["value"])
+    assert described == {k: response[k] for k in ("text", "info", "weak")} | {"cells": None}  # which nobody asked for
 
 
 def test_nan_is_weak_too(asking: Asking) -> None:
-    told = asking.ask("parse", text="{nan, 1}")
-    assert np.isnan(value(asking, told)[0])
-    assert (told["info"]["text"], told["text"]) == ("float32[2]", "{nan,1.0}")
+    response = asking.ask("parse", text="{nan, 1}")
+    assert np.isnan(value(asking, response)[0])
+    assert (response["info"]["text"], response["text"]) == ("float32[2]", "{nan,1.0}")
 
 
 def test_an_f_says_float32(asking: Asking) -> None:
-    told = asking.ask("parse", text="{1.5f, 2}")
-    assert told["value"] == {"dtype": "float32", "shape": [2], "data": [1.5, 2.0]}
-    assert (told["text"], told["weak"]) == ("{1.5f,2.0f}", False)
+    response = asking.ask("parse", text="{1.5f, 2}")
+    assert response["value"] == {"dtype": "float32", "shape": [2], "data": [1.5, 2.0]}
+    assert (response["text"], response["weak"]) == ("{1.5f,2.0f}", False)
 
 
 def test_long_lists_become_arrays(asking: Asking) -> None:
     rows = "\n".join("\t".join(str(r + c / 10) for c in range(50)) for r in range(40))
-    told = asking.ask("parse", text=rows)
-    assert told["info"]["text"] == "float32[40,50]"
-    assert "file" in told["value"]
-    assert value(asking, told)[39, 49] == np.float32(39 + 49 / 10)
-    assert len(told["text"]) == 200
+    response = asking.ask("parse", text=rows)
+    assert response["info"]["text"] == "float32[40,50]"
+    assert "file" in response["value"]
+    assert value(asking, response)[39, 49] == np.float32(39 + 49 / 10)
+    assert len(response["text"]) == 200
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_every_dtype(asking: Asking, dtype: str) -> None:
-    told = asking.ask("parse", text="{{1, 0}, {0, 1}}", dtype=dtype)
-    found = value(asking, told)
+    response = asking.ask("parse", text="{{1, 0}, {0, 1}}", dtype=dtype)
+    found = value(asking, response)
     assert found.dtype == NUMPY_DTYPE[dtype]
-    assert told["info"] == {"text": f"{dtype}[2,2]", "kind": "tensor", "dtype": dtype, "shape": [2, 2], "ref": False}
-    window = asking.ask("window", value=told["value"], rows=[0, 2], columns=[0, 2])["cells"]
+    assert response["info"] == {
+        "text": f"{dtype}[2,2]",
+        "kind": "tensor",
+        "dtype": dtype,
+        "shape": [2, 2],
+        "ref": False,
+    }
+    window = asking.ask("window", value=response["value"], rows=[0, 2], columns=[0, 2])["cells"]
     flat = [cell for row in window for cell in row]
     again = value(asking, asking.ask("cells", dtype=dtype, shape=[2, 2], cells=flat))
     assert again.tolist() == found.tolist()
@@ -113,12 +119,12 @@ def test_every_dtype(asking: Asking, dtype: str) -> None:
 
 def test_large_integers_survive(asking: Asking) -> None:
     for dtype in ("", "int64", "uint64"):
-        told = asking.ask("parse", text="{9007199254740993, 1}", dtype=dtype)
-        shown = asking.ask("window", value=told["value"], rows=[0, 2], columns=[0, 1])
+        response = asking.ask("parse", text="{9007199254740993, 1}", dtype=dtype)
+        shown = asking.ask("window", value=response["value"], rows=[0, 2], columns=[0, 1])
         assert shown["cells"] == [["9007199254740993"], ["1"]]
-    told = asking.ask("cells", dtype="uint64", shape=[1], cells=["18446744073709551615"])
-    assert told["value"]["data"] == ["18446744073709551615"]
-    assert asking.ask("describe", value=told["value"])["text"] == "{18446744073709551615}"
+    response = asking.ask("cells", dtype="uint64", shape=[1], cells=["18446744073709551615"])
+    assert response["value"]["data"] == ["18446744073709551615"]
+    assert asking.ask("describe", value=response["value"])["text"] == "{18446744073709551615}"
 
 
 def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
@@ -203,9 +209,9 @@ def test_refusals(asking: Asking, verb: str, given: dict[str, Any], words: str) 
 
 def sent(asking: Asking, name: str, body: bytes, **more: str) -> dict[str, Any]:
     """The arrays of a file by name, as the pool has them."""
-    told = asking.ask("upload", {"name": name, **more}, body)["arrays"]
-    found = {entry["name"]: value(asking, entry) for entry in told}
-    for entry in told:
+    response = asking.ask("upload", {"name": name, **more}, body)["arrays"]
+    found = {entry["name"]: value(asking, entry) for entry in response}
+    for entry in response:
         assert entry["info"]["shape"] == list(found[entry["name"]].shape)
     return found
 
@@ -230,8 +236,8 @@ def test_npy_files(asking: Asking) -> None:
     bits = np.array([1.5, -2.0], ml_dtypes.bfloat16)
     assert sent(asking, "dir/b.npy", npy(bits))["b"].dtype == bits.dtype
     large = np.random.default_rng(1).normal(size=(300, 300))
-    told = asking.ask("upload", {"name": "large.npy"}, npy(large))["arrays"][0]["value"]
-    assert told.keys() == {"dtype", "shape", "file"}
+    response = asking.ask("upload", {"name": "large.npy"}, npy(large))["arrays"][0]["value"]
+    assert response.keys() == {"dtype", "shape", "file"}
 
 
 def test_npz_files(asking: Asking, tmp_path: Path) -> None:

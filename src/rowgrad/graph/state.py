@@ -239,9 +239,7 @@ def identity_of(graph: Graph) -> Identity:
             shapes[node] = whole[node] = _digest(node.name, output.dtype, output.shape)
             continue
         attrs = sorted((name, repr(value)) for name, value in node.attrs.items())
-        shapes[node] = _digest(
-            node.op.name, attrs, [each(v, lambda v: _part(v, shapes, False)) for v in node.inputs]
-        )
+        shapes[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, shapes, False)) for v in node.inputs])
         whole[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, whole, True)) for v in node.inputs])
         if node.op.name == "Assign" and (variable := variable_of(node.inputs[0])) is not None:
             updates.setdefault(variable.name, []).append(node)

@@ -21,7 +21,6 @@ import numpy as np
 from .._runtime.plain_file import open_plain
 from ..graph import Page, PageError, Project
 from ..graph.io import arrays, files, page_json, plain
-from ..graph.io import arrays as array_files
 
 # -- Files of arrays ---------------------------------------------------------------------------------------------------
 
@@ -185,7 +184,7 @@ class Pool:
 
     def take_in(self, folder: Path, name: str) -> None:
         """Have the file of this name from a page's folder of arrays; one that is no good here is replaced."""
-        if not array_files.NAME.fullmatch(name):
+        if not arrays.NAME.fullmatch(name):
             raise PageError(name, "this is no name of an array's file")
         refuse_link(folder, folder / name)
         with self._lock:
@@ -222,28 +221,28 @@ class Pool:
 
     def _array(self, value: Any, place: str) -> Array:
         """The array of its object in JSON."""
-        told = _key(value)
-        if told is None:  # its elements stand in the page, or it is no array's object and will be refused
-            return arrays.decode(value, place, array_files.Folder(self.path))
+        key = _key(value)
+        if key is None:  # its elements stand in the page, or it is no array's object and will be refused
+            return arrays.decode(value, place, arrays.Folder(self.path))
         with self._lock:
-            if told in self._decoded:
-                self._decoded.move_to_end(told)
-                return self._decoded[told][0]
-            refuse_link(self.path, self.path / told[0])
-            before = mark(self.path / told[0], used=True)
-            array = arrays.decode(value, place, array_files.Folder(self.path))
+            if key in self._decoded:
+                self._decoded.move_to_end(key)
+                return self._decoded[key][0]
+            refuse_link(self.path, self.path / key[0])
+            before = mark(self.path / key[0], used=True)
+            array = arrays.decode(value, place, arrays.Folder(self.path))
             if before is not None:
-                self._whole[told[0]] = before
-            self._remember(told, array)
+                self._whole[key[0]] = before
+            self._remember(key, array)
             return array
 
-    def _remember(self, told: _Key, array: Array) -> None:
+    def _remember(self, key: _Key, array: Array) -> None:
         forget = partial(self._names.pop, id(array), None)
-        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), told)
+        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), key)
         size = array.nbytes
         if array.dtype == object:
             size += sum(map(len, array.reshape(-1).tolist())) + 50 * array.size
-        self._decoded[told] = (array, size)
+        self._decoded[key] = (array, size)
         total = sum(held for _, held in self._decoded.values())
         while total > self._most and len(self._decoded) > 1:
             total -= self._decoded.popitem(last=False)[1][1]
@@ -299,6 +298,6 @@ def _key(value: Any) -> _Key | None:
     name, dtype, shape = value["file"], value["dtype"], value["shape"]
     if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
         return None
-    if not array_files.NAME.fullmatch(name) or any(type(size) is not int for size in shape):
+    if not arrays.NAME.fullmatch(name) or any(type(size) is not int for size in shape):
         return None
     return name, dtype, tuple(shape)

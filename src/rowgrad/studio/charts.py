@@ -32,8 +32,8 @@ class Watched:
     @property
     def label(self) -> str:
         """`loss.output`, `table.output[2,0]`."""
-        told = str(End(self.block, self.pin, self.entry))
-        return told + (f"[{','.join(map(str, self.at))}]" if self.at else "")
+        text = str(End(self.block, self.pin, self.entry))
+        return text + (f"[{','.join(map(str, self.at))}]" if self.at else "")
 
     def json(self) -> dict[str, Any]:
         """As a browser names it."""

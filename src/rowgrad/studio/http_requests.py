@@ -35,8 +35,8 @@ class RefusedError(Exception):
     @property
     def facts(self) -> dict[str, Any]:
         """As `verbs.error_json` has it."""
-        told = {"kind": self.kind, "message": self.message, "text": self.message}
-        return told | {"block": None, "pin": None, "place": None}
+        facts = {"kind": self.kind, "message": self.message, "text": self.message}
+        return facts | {"block": None, "pin": None, "place": None}
 
 
 def error_bytes(facts: dict[str, Any]) -> bytes:

@@ -82,8 +82,8 @@ def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[P
     except PageError as error:
         if not error.place.endswith(".file"):
             raise
-        told = "this array is in a file beside the page, which did not come with it"
-        raise PageError(error.place, f"{told}; copy page and folder of arrays into the project's folder") from error
+        why = "this array is in a file beside the page, which did not come with it"
+        raise PageError(error.place, f"{why}; copy page and folder of arrays into the project's folder") from error
     return (found.pages if isinstance(found, Project) else [found]), []
 
 
@@ -122,8 +122,8 @@ def export(studio: Studio, given: Asked) -> Json:
         raise given.refuse("as", f"one of {', '.join(_FORMS)}", form)
     size = sum(_bytes(value) for block in page.blocks for value in block.values.values())
     if form in _WITH_ARRAYS and size > MOST_EXPORTED:
-        told = f"the page's arrays have {size} bytes, and one text takes at most {MOST_EXPORTED}"
-        raise ResourceExhaustedError(f"{told}; `rowgrad export` puts them into files beside it", argument="page")
+        message = f"the page's arrays have {size} bytes, and one text takes at most {MOST_EXPORTED}"
+        raise ResourceExhaustedError(f"{message}; `rowgrad export` puts them into files beside it", argument="page")
     if form == "python":
         build(page)  # a script of a page that does not hold would only fail later; a drawing of one may help
     ending, written = _FORMS[form]
@@ -146,15 +146,15 @@ def import_file(studio: Studio, given: Asked) -> Json:
         pages = studio.folder.pages_of(page_names.checked(file.removesuffix(".json")))
     elif ending == ".dat":
         keep_data(studio.folder.root, stem, given.body)
-        told = f"kept for a page {stem}.svg or {stem}.json, which is to be dropped next"
-        return {"page": None, "pages": [], "report": [{"level": "note", "place": file, "message": told}]}
+        message = f"kept for a page {stem}.svg or {stem}.json, which is to be dropped next"
+        return {"page": None, "pages": [], "report": [{"level": "note", "place": file, "message": message}]}
     else:
         pages, report = pages_of(studio, stem, ending, given.body)
     if not pages:
         raise given.refuse("the file", "a page, or a project with pages", "a project without any")
     if len(pages) > 1:
-        told = f"this project has {len(pages)} pages: {', '.join(page.name for page in pages)}"
-        report.append({"level": "note", "place": file, "message": told})
+        message = f"this project has {len(pages)} pages: {', '.join(page.name for page in pages)}"
+        report.append({"level": "note", "place": file, "message": message})
     written = [studio.pool.write_page(page) for page in pages]
     return {"page": written[0], "pages": written, "report": report}
 

@@ -20,7 +20,7 @@ def checked(name: str, argument: str = "name") -> str:
     """The name, if a page may have it."""
     why = fault(name)
     if why is not None:
-        raise InvalidArgumentError(f"{argument} must be a page's name: {why}; got {_told(name)}", argument=argument)
+        raise InvalidArgumentError(f"{argument} must be a page's name: {why}; got {_quoted(name)}", argument=argument)
     return name
 
 
@@ -70,5 +70,5 @@ def free(name: str, taken: Container[str]) -> str:
     return made
 
 
-def _told(name: str) -> str:
+def _quoted(name: str) -> str:
     return ascii(name) if len(name) <= 60 else f"{name[:60]!a}… of {len(name)} characters"

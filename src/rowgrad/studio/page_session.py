@@ -126,8 +126,8 @@ class Opened:
         if shown is None or shown[0] != key:
             results = results_json(self.session, lambda number: self.step_of(number, run))
             shown = self._shown = key, {"costs": costs_json(self.session), "results": results}
-        told = {"engine": self.engine, "revision": self.prepared.revision, "recipes": self.prepared.recipes}
-        return told | shown[1]
+        facts = {"engine": self.engine, "revision": self.prepared.revision, "recipes": self.prepared.recipes}
+        return facts | shown[1]
 
 
 class Work:
@@ -170,7 +170,7 @@ def results_json(session: ClientSession, step_of: Callable[[int], int]) -> dict[
 def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name, placed in session.graph.blocks.items():
-        told: Json = {}
+        pins: Json = {}
         for pin, value in placed.pins.items():
             if not isinstance(value, Output | list):
                 continue
@@ -179,11 +179,11 @@ def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str,
             if result is None or number is None:
                 continue
             run, steady = step_of(number), is_steady(session, name, pin)
-            told[pin] = (
+            pins[pin] = (
                 [_one(r, run, steady) for r in result] if isinstance(result, list) else _one(result, run, steady)
             )
-        if told:
-            found[name] = told
+        if pins:
+            found[name] = pins
     return found
 
 
@@ -201,10 +201,10 @@ def costs_json(session: ClientSession) -> dict[str, Json]:
 
 def failure_json(error: BaseException, block: str | None) -> Json:
     """An error of a run: it belongs to the block it names, or else to the session that was run."""
-    told = error_json(error)
+    facts = error_json(error)
     if not isinstance(error, OpError):
-        told["message"] = str(error) or type(error).__name__
-    return told | {"block": told["block"] or block}
+        facts["message"] = str(error) or type(error).__name__
+    return facts | {"block": facts["block"] or block}
 
 
 def _one(array: Array, run: int, steady: bool) -> Json:
@@ -395,13 +395,13 @@ class PageRun:
         """RunState, ready for JSON."""
         with self._lock:
             opened, run = self.opened, self.run
-            told: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
-            told |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
-            told |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
+            facts: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
+            facts |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
+            facts |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
             # Replies and events overtake each other on their way; this tells which was made later.
-            told["serial"] = time.monotonic_ns() // 1000
-            told |= _NO_WORK if self._work is None else self._work.facts()
-        return told | (_NOT_OPENED if opened is None else opened.facts(run))
+            facts["serial"] = time.monotonic_ns() // 1000
+            facts |= _NO_WORK if self._work is None else self._work.facts()
+        return facts | (_NOT_OPENED if opened is None else opened.facts(run))
 
     def age(self, block: str, pin: str) -> dict[str, Any]:
         """The run that computed a pin's value last, and whether the page as it is now would give another."""

@@ -156,8 +156,8 @@ def _described(found: Page | Project) -> dict[str, Any]:
     if isinstance(found, Page):
         return {"blocks": len(found.blocks)}
     listed = [page.name for page in found.pages]
-    told = f"this file is a project of {len(listed)} pages; import it, and each becomes a page of this folder"
-    return {"blocks": sum(len(page.blocks) for page in found.pages), "pages": listed, "error": told}
+    message = f"this file is a project of {len(listed)} pages; import it, and each becomes a page of this folder"
+    return {"blocks": sum(len(page.blocks) for page in found.pages), "pages": listed, "error": message}
 
 
 # -- A page's file and its folder of arrays, written and moved together ------------------------------------------------

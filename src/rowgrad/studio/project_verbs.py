@@ -48,8 +48,8 @@ def page(name: str) -> Page:
     found = folder()
     known = [entry["name"] for entry in _entries(found)]
     if found is None or name not in known:
-        told = f"there are {', '.join(known)}" if known else "it is empty"
-        raise InvalidArgumentError(f"there is no page {name[:100]!r} in the gallery; {told}", argument="name")
+        hint = f"there are {', '.join(known)}" if known else "it is empty"
+        raise InvalidArgumentError(f"there is no page {name[:100]!r} in the gallery; {hint}", argument="name")
     return _loaded(found / f"{name}.json")
 
 
@@ -270,7 +270,7 @@ def _records() -> list[dict[str, Any]]:
     records = [dict(record) for record in catalog()]
     for record in records:
         record["attrs"] = {
-            name: {key: encode_attr(told, f"{record['name']}.{name}", browser=True) for key, told in attr.items()}
+            name: {key: encode_attr(value, f"{record['name']}.{name}", browser=True) for key, value in attr.items()}
             for name, attr in record["attrs"].items()
         }
     return records

@@ -55,10 +55,10 @@ class Snapshots:
             number = 1 + max((int(s["id"].rpartition("-")[2]) for s in known), default=0)
             name = f"{second}-{number}"
             session.save(folder / f"{name}.state")
-            told = {"id": name, "label": label or f"run {run}", "run": run, "when": time.time()}
-            text = json.dumps(told, ensure_ascii=False).encode()
+            entry = {"id": name, "label": label or f"run {run}", "run": run, "when": time.time()}
+            text = json.dumps(entry, ensure_ascii=False).encode()
             write_atomically(folder / f"{name}.json", text)
-            for old in [*known, told][:-MOST]:
+            for old in [*known, entry][:-MOST]:
                 for ending in (".json", ".state"):
                     (folder / f"{old['id']}{ending}").unlink(missing_ok=True)
 
@@ -69,9 +69,9 @@ class Snapshots:
 
     def find(self, page: str, name: str) -> tuple[dict[str, Any], Path]:
         """One snapshot, and its file."""
-        for told in self.all(page):
-            if told["id"] == name:
-                return told, self._folder(page) / f"{name}.state"
+        for entry in self.all(page):
+            if entry["id"] == name:
+                return entry, self._folder(page) / f"{name}.state"
         there = ", ".join(s["id"] for s in self.all(page)[-5:]) or "none"
         message = f"snapshot: page {page!r} has no snapshot {name!r}; the latest are: {there}"
         raise InvalidArgumentError(message, argument="snapshot")
@@ -114,9 +114,9 @@ class Snapshots:
             try:
                 if not (_ID.fullmatch(path.stem) and _is_plain(path) and _is_plain(path.with_suffix(".state"))):
                     continue
-                told = json.loads(path.read_bytes())
-                entry: dict[str, Any] = {"id": path.stem, "label": str(told["label"]), "run": int(told["run"])}
-                entry["when"] = float(told["when"])
+                saved = json.loads(path.read_bytes())
+                entry: dict[str, Any] = {"id": path.stem, "label": str(saved["label"]), "run": int(saved["run"])}
+                entry["when"] = float(saved["when"])
             except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # half written, or not ours
             if math.isfinite(entry["when"]):
@@ -223,8 +223,8 @@ class Runs:
 
     def restore(self, name: str, snapshot: str, page: Page, revision: str) -> dict[str, Any]:
         """Go back to what was kept."""
-        told, path = self.kept.find(name, snapshot)
-        self.of(name).restore(page, revision, path, told["run"], snapshot)
+        entry, path = self.kept.find(name, snapshot)
+        self.of(name).restore(page, revision, path, entry["run"], snapshot)
         return self.state(name)
 
     # -- numbers over time ---------------------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Arr
         raise InvalidArgumentError(f"{path.name}: it is no array that can be: {error}", argument="body") from None
 
 
-def _npy(raw: bytes, told: str | None = None) -> Array:
+def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
     """The array of a .npy file; its header is compared with its size before anything is made."""
     stream = io.BytesIO(raw)
     try:
@@ -249,10 +249,10 @@ def _npy(raw: bytes, told: str | None = None) -> Array:
     made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
         made = made.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
-    if told in QUANTIZED or told == "bfloat16":
-        stored = np.dtype(np.uint16) if told == "bfloat16" else NUMPY_DTYPE[told][0]
+    if dtype_name in QUANTIZED or dtype_name == "bfloat16":
+        stored = np.dtype(np.uint16) if dtype_name == "bfloat16" else NUMPY_DTYPE[dtype_name][0]
         if dtype.newbyteorder("=") == stored:
-            made = made.astype(stored).view(NUMPY_DTYPE[told])
+            made = made.astype(stored).view(NUMPY_DTYPE[dtype_name])
     return admitted(made, "")
 
 
@@ -289,8 +289,8 @@ def _npz(raw: bytes) -> dict[str, Array]:
         if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
             continue  # it says what another member stands for
         try:
-            told = str(_npy(members[f"{name}.dtype"])) if f"{name}.dtype" in members else None
-            found[name] = _npy(data, told)
+            dtype_name = str(_npy(members[f"{name}.dtype"])) if f"{name}.dtype" in members else None
+            found[name] = _npy(data, dtype_name)
             if f"{name}.offsets" in members and f"{name}.shape" in members:
                 found[name] = _strings(found[name], *(_npy(members[f"{name}.{p}"]) for p in ("offsets", "shape")))
         except PageError as error:

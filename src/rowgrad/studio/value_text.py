@@ -230,10 +230,10 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     low, high = _bounds(array, dtype)
     cells = picked.astype(object)
     cells[~np.isfinite(picked)] = None
-    told = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
+    made = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
     if dtype in QUANTIZED:
-        told["info"] |= {"dtype": dtype, "text": told["info"]["text"].replace(aval_of(array).dtype, dtype)}
-    return told | {"step": steps, "cells": cells.tolist()}
+        made["info"] |= {"dtype": dtype, "text": made["info"]["text"].replace(aval_of(array).dtype, dtype)}
+    return made | {"step": steps, "cells": cells.tolist()}
 
 
 def _floats(array: Array, dtype: str) -> Array:
@@ -282,8 +282,8 @@ def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequenc
         raise _refuse("entries", f"at most {MOST_CELLS} entries", beyond - first)
     texts = texts_of(np.ascontiguousarray(found[first:beyond]))
     listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
-    told = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
-    return told | {"of": shape.tolist(), "entries": listed}
+    made = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
+    return made | {"of": shape.tolist(), "entries": listed}
 
 
 def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) -> tuple[Array, Array, Array]:

@@ -47,14 +47,14 @@ MOST_CHARACTERS = 10_000  # of a value's text
 def parse(studio: Studio, given: Asked) -> Json:
     """A literal as a value."""
     shape = _shape(given) if "shape" in given else None
-    return _told(studio, parse_value(given.text("text"), given.text("dtype", "", 40), shape))
+    return _value_json(studio, parse_value(given.text("text"), given.text("dtype", "", 40), shape))
 
 
 @verb("cells")
 def cells(studio: Studio, given: Asked) -> Json:
     """The cells of a grid as a value."""
     words = given.texts("cells", most=MOST_ELEMENTS)
-    return _told(studio, value_of_words(words, given.text("dtype", most=40), _shape(given)))
+    return _value_json(studio, value_of_words(words, given.text("dtype", most=40), _shape(given)))
 
 
 @verb("describe")
@@ -63,10 +63,10 @@ def describe(studio: Studio, given: Asked) -> Json:
     value = given.value("value")
     array = array_of(value)
     text = short_text(value, given.whole("characters", 1, MOST_CHARACTERS, 200))
-    told = {"text": text, "info": info_of(array), "weak": is_weak(value), "cells": None}
+    described = {"text": text, "info": info_of(array), "weak": is_weak(value), "cells": None}
     if "most" in given and array.size <= given.whole("most", 0, MOST_CELLS):
-        told["cells"] = texts_of(as_written(value).reshape(-1))
-    return told
+        described["cells"] = texts_of(as_written(value).reshape(-1))
+    return described
 
 
 @verb("upload", takes_file=True)
@@ -115,10 +115,10 @@ def interval(given: Asked, name: str) -> list[int]:
     return found
 
 
-def _told(studio: Studio, value: Any) -> Json:
+def _value_json(studio: Studio, value: Any) -> Json:
     array = array_of(value)
-    told = {"value": studio.pool.write_value(value), "text": short_text(value), "info": info_of(array)}
-    return told | {"weak": is_weak(value)}
+    described = {"value": studio.pool.write_value(value), "text": short_text(value), "info": info_of(array)}
+    return described | {"weak": is_weak(value)}
 
 
 def _dtype(given: Asked) -> str | None:
@@ -156,13 +156,13 @@ MOST_MAPPED = 1024
 @verb("window")
 def window(studio: Studio, given: Asked) -> Json:
     """A part of a value, or of a result."""
-    told: dict[str, Any] = {"run": None, "stale": False}
+    age: dict[str, Any] = {"run": None, "stale": False}
     if "value" in given:
         array = array_of(given.value("value"))
     else:
         array = _result(studio, given)
-        told = studio.runs.of(given.text("name")).age(given.text("block"), given.text("pin"))
-    return window_of(array, _at(given, array), interval(given, "rows"), interval(given, "columns")) | told
+        age = studio.runs.of(given.text("name")).age(given.text("block"), given.text("pin"))
+    return window_of(array, _at(given, array), interval(given, "rows"), interval(given, "columns")) | age
 
 
 @verb("map")
@@ -200,8 +200,8 @@ def trace(studio: Studio, given: Asked) -> Json:
     _known(session.graph, given, block)
     found = trace_rows(session, block)
     pairs = [[row, source] for row, source in found.pairs]
-    told = {"outputs": found.outputs, "inputs": found.inputs, "pairs": pairs}
-    return told | {"total": found.total, "cut": found.cut}
+    traced = {"outputs": found.outputs, "inputs": found.inputs, "pairs": pairs}
+    return traced | {"total": found.total, "cut": found.cut}
 
 
 def _session(studio: Studio, given: Asked) -> ClientSession:

@@ -99,9 +99,9 @@ class Asked:
 
     def refuse(self, name: str, bound: str, value: Any) -> InvalidArgumentError:
         """The error of an argument that is not as it must be."""
-        told = repr(value)
-        told = told if len(told) <= 80 else f"{told[:79]}…"
-        return InvalidArgumentError(f"{self.verb}: {name} must be {bound}; got {told}", argument=name)
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+        return InvalidArgumentError(f"{self.verb}: {name} must be {bound}; got {shown}", argument=name)
 
     def _take(self, name: str, default: Any, kind: Any, bound: str) -> Any:
         value = self.given.get(name)
@@ -171,8 +171,8 @@ def answer(studio: Studio, name: str, given: Mapping[str, Any], body: bytes = b"
 
 def error_json(error: BaseException) -> dict[str, Any]:
     """An error as a browser shows it: its class, its words, and the block and pin it belongs to."""
-    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": str(error)}
-    told |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
+    facts: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": str(error)}
+    facts |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
     if isinstance(error, OpError):
-        told |= {"message": error.message, "block": error.name, "pin": error.argument}
-    return told
+        facts |= {"message": error.message, "block": error.name, "pin": error.argument}
+    return facts
