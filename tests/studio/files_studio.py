@@ -62,7 +62,7 @@ ROOMS = ("project_verbs", "import_export_verbs")
 
 def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
     """A studio that has the verbs about files, and no others."""
-    monkeypatch.setattr(verbs, "_ROOMS", ROOMS)
+    monkeypatch.setattr(verbs, "_VERB_MODULES", ROOMS)
     return FilesStudio(root)
 
 

@@ -173,7 +173,7 @@ def test_old_arrays_that_no_page_names_go_at_the_start(tmp_path: Path) -> None:
     for folder, file in (("p.json.arrays", kept[1]), (".rowgrad/removed/t/q.json.arrays", kept[2])):
         (tmp_path / folder).mkdir(parents=True)
         os.link(file, tmp_path / folder / file.name)
-    week = time.time() - pool_module._KEPT
+    week = time.time() - pool_module._KEEP_SECONDS
     for file in kept[:3]:
         os.utime(file, (week - 60, week - 60))
     os.utime(kept[3], (week + 60, week + 60))

@@ -16,7 +16,7 @@ from running_studio import Asking, asking, counting, ends
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 from rowgrad.studio.page_session import EDITED
-from rowgrad.studio.run_control import URGENT, USUAL, Gate, Teller
+from rowgrad.studio.run_control import URGENT, USUAL, EventThrottle, Gate
 
 __all__ = ["asking"]
 
@@ -413,7 +413,7 @@ def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     timers: list[Timer] = []
     monkeypatch.setattr("rowgrad.studio.run_control.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("rowgrad.studio.run_control.threading.Timer", Timer)
-    teller = Teller(lambda: events.append(now[0]))
+    teller = EventThrottle(lambda: events.append(now[0]))
     for _ in range(50):
         teller.soon()
     assert events == [100.0]

@@ -99,7 +99,7 @@ class Nothing:
 
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "KEPT", 1000)
+    monkeypatch.setattr(charts, "MOST_POINTS", 1000)
     monkeypatch.setattr(charts, "SENT", 100)
     made = Trends()
     for run in range(1, 2501):

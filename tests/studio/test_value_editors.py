@@ -15,7 +15,7 @@ from rowgrad.studio import verbs
 
 @pytest.fixture
 def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
-    monkeypatch.setattr(verbs, "_ROOMS", ("value_verbs",))
+    monkeypatch.setattr(verbs, "_VERB_MODULES", ("value_verbs",))
     return FilesStudio(tmp_path)
 
 

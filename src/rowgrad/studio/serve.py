@@ -33,7 +33,7 @@ from ..graph.io import files
 from . import array_pool, verbs
 from .access import Access
 from .http import make_app
-from .http_requests import CONTROL_HEADER, HEADERS, LINK, Hosts, RefusedError, error_bytes
+from .http_requests import CONTROL_HEADER, HEADERS, LINK, Hosts, RequestError, error_bytes
 from .limits import LIMITS, Limits
 
 # -- Connections within bounds of number and time ----------------------------------------------------------------------
@@ -107,7 +107,7 @@ class BoundedProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        body = error_bytes(RefusedError(400, "HeaderRefused", "this is no HTTP request that can be read").facts)
+        body = error_bytes(RequestError(400, "HeaderRefused", "this is no HTTP request that can be read").facts)
         headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         answer = h11.Response(status_code=400, headers=[*headers, (b"connection", b"close"), *HEADERS])
         for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
@@ -142,7 +142,7 @@ class Running(NamedTuple):
     control: str
 
 
-def kept_token(folder: Path) -> str:
+def saved_token(folder: Path) -> str:
     """The token of the studio before; a new one, which is kept, where there was none."""
     path = folder / array_pool.OWN / "token"
     found = _read_private(path)
@@ -200,7 +200,7 @@ def write_redirect(path: Path, address: str) -> str | None:
     return path.absolute().as_uri()
 
 
-def kept_port(folder: Path) -> int | None:
+def saved_port(folder: Path) -> int | None:
     """The port of the studio before."""
     raw = _plain(folder / array_pool.OWN / "port")
     if raw is None or not re.fullmatch(rb"\d{4,5}\n?", raw):
@@ -208,12 +208,12 @@ def kept_port(folder: Path) -> int | None:
     return int(raw) if _LEAST_PORT <= int(raw) <= 65535 else None
 
 
-def keep_port(folder: Path, port: int) -> None:
+def save_port(folder: Path, port: int) -> None:
     """For the studio after this one."""
     path = folder / array_pool.OWN / "port"
     with contextlib.suppress(OSError, PageError):
         array_pool.make_folder(path.parent)
-        array_pool.refuse_link(path)
+        array_pool.reject_link(path)
         if _plain(path) != f"{port}\n".encode():
             files.write_atomically(path, f"{port}\n".encode())
 
@@ -232,7 +232,7 @@ def _read_private(path: Path) -> str | None:
 
 def _write_private(path: Path, text: str) -> None:
     array_pool.make_folder(path.parent)
-    array_pool.refuse_link(path)
+    array_pool.reject_link(path)
     made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -77,8 +77,10 @@ class Widget(anywidget.AnyWidget):
         page = _page_from(graph)
         base = self._studio.folder.open(self.page_name)[1]
         saved = self._studio.folder.save(self.page_name, base, page)
-        if saved.kept is not None:
-            raise PageError(self.page_name, f"it was changed in the notebook at the same time; yours is {saved.kept!r}")
+        if saved.conflict_page is not None:
+            raise PageError(
+                self.page_name, f"it was changed in the notebook at the same time; yours is {saved.conflict_page!r}"
+            )
         self._studio.runs.edited(self.page_name, page, saved.revision)
         tell_page(self._studio, self.page_name, saved.revision, _PYTHON)
         tell_project(self._studio)
