@@ -129,13 +129,13 @@ _text = lru_cache(4096)(describe)
 
 
 def matrix_of(array: Array, at: Sequence[int]) -> Array:
-    """Return the array as a matrix: `at` indexes the axes before the last two; a vector is a column, a number a cell."""
+    """Return the array as a matrix: `at` indexes all but the last two axes; a vector is a column, a number a cell."""
     leading = max(array.ndim - 2, 0)
     if len(at) != leading:
-        raise _argument_error("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
+        raise _error("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
     for axis, index in enumerate(at):
         if not 0 <= index < max(array.shape[axis], 1):
-            raise _argument_error(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
+            raise _error(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
     if 0 in array.shape[:leading]:  # there is no matrix to select
         return array.reshape(0, array.shape[-1])
     if array.ndim < 2:
@@ -191,7 +191,7 @@ def string_text(item: Any) -> str:
 def check_cells(rows: int, columns: int) -> None:
     """Raise if a grid is too large; rows without cells are lists in the response too."""
     if max(rows, 1) * max(columns, 1) > MOST_CELLS:
-        raise _argument_error("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
+        raise _error("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
 
 
 def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
     return first, min(max(pair[1], first), size)
 
 
-def _argument_error(name: str, bound: str, value: Any) -> InvalidArgumentError:
+def _error(name: str, bound: str, value: Any) -> InvalidArgumentError:
     return InvalidArgumentError(f"{name} must be {bound}; got {value}", argument=name)
 
 
@@ -273,7 +273,7 @@ def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequenc
     places, found, shape = _matrix(indices, values, dense_shape)
     first, beyond = clipped(entries, len(found))
     if beyond - first > MOST_CELLS:
-        raise _argument_error("entries", f"at most {MOST_CELLS} entries", beyond - first)
+        raise _error("entries", f"at most {MOST_CELLS} entries", beyond - first)
     texts = texts_of(np.ascontiguousarray(found[first:beyond]))
     listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
     made = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
@@ -285,13 +285,13 @@ def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) ->
     places: dict[tuple[int, int], int] = {}
     for k, entry in enumerate(entries):
         if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[2], str):
-            raise _argument_error(f"entries[{k}]", "[row, column, text]", entry)
+            raise _error(f"entries[{k}]", "[row, column, text]", entry)
         for axis, (index, size) in enumerate(zip(entry[:2], shape, strict=True)):
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
-                raise _argument_error(f"entries[{k}][{axis}]", f"a whole number in [0, {size})", index)
+                raise _error(f"entries[{k}][{axis}]", f"a whole number in [0, {size})", index)
         place = (entry[0], entry[1])
         if place in places:
-            raise _argument_error(f"entries[{k}]", f"at a place of its own; entries[{places[place]}] is there too", [*place])
+            raise _error(f"entries[{k}]", f"at a place of its own; entries[{places[place]}] is there too", [*place])
         places[place] = k
     order = sorted(places)
     words = [entries[places[place]][2] for place in order]
@@ -304,17 +304,17 @@ def _matrix(indices: Any, values: Any, dense_shape: Any) -> tuple[Array, Array, 
     places, shape = _placed(indices, "indices"), _placed(dense_shape, "dense_shape")
     found = array_of(values, "values")
     if shape.shape != (2,) or (shape < 0).any():
-        raise _argument_error("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
+        raise _error("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
     if found.ndim != 1:
-        raise _argument_error("values", "a vector", info_of(found)["text"])
+        raise _error("values", "a vector", info_of(found)["text"])
     if places.size == 0:
         places = places.reshape(0, 2)
     if places.shape != (len(found), 2):
-        raise _argument_error("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
+        raise _error("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
     bad = np.flatnonzero(((places < 0) | (places >= shape)).any(axis=1))
     if len(bad):
         k = int(bad[0])
-        raise _argument_error(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
+        raise _error(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
     return places, found, shape
 
 

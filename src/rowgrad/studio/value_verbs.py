@@ -32,12 +32,10 @@ from .value_text import (
 )
 from .verbs import Arguments, Json, verb
 
-# -- Verbs about values ------------------------------------------------------------------------------------------------
-
-# Verbs about values: what is typed, pasted, drawn into a grid or brought in a file becomes what a page holds.
-
 if TYPE_CHECKING:
     from .studio import Studio
+
+# -- values that users type, paste, edit in a grid or upload -----------------------------------------------------------
 
 MOST_ELEMENTS = 1_000_000  # of what is typed, pasted or filled
 MOST_CHARACTERS = 10_000  # of a value's text
@@ -142,12 +140,7 @@ def _shape(args: Arguments) -> list[int]:
     return shape
 
 
-# -- Verbs that look ---------------------------------------------------------------------------------------------------
-
-# Verbs that look: at parts of values and results, at maps of them, at numbers over time, at rows and their sources.
-
-if TYPE_CHECKING:
-    from .studio import Studio
+# -- parts of values and results, heat maps, charts, and traces of rows ------------------------------------------------
 
 _FAR = 2**62 - 1
 MOST_MAPPED = 1024
