@@ -12,7 +12,7 @@ BOTH = Block("l", "InputList", wires={"outputlist": [End("c", "output"), End("c"
 
 
 def reading(*ends: End) -> Page:
-    """A page whose last block reads what is asked for."""
+    """A page whose last block reads the requested output."""
     return Page("p", [ONE, BOTH, Block("n", "Identity", wires={"input": [*ends]})])
 
 

@@ -1,4 +1,4 @@
-"""Pages on the command line: judged, run, written out, brought over from the old tool."""
+"""Pages on the command line: check, run, export, import."""
 
 from __future__ import annotations
 
@@ -294,8 +294,8 @@ def test_a_pin_that_two_sessions_fetch_has_two_results(capsys: Captured) -> None
     results = values(answer(["run", "page.json", "--feed", "x={1,2}", "-o", "out.npz"], capsys))
     assert (results["first/w.ref"], results["look/w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
     assert "w.ref" not in results
-    with np.load("out.npz") as kept:
-        assert kept["look/w.ref"].tolist() == [2.0, 4.0]
+    with np.load("out.npz") as saved:
+        assert saved["look/w.ref"].tolist() == [2.0, 4.0]
     words = ["run", "page.json", "--feed", "x={1,2}", "--session", "first", "--session", "grow", "--fetch", "w.ref"]
     results = values(answer(words, capsys))
     assert (results["first/w.ref"], results["w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
@@ -436,8 +436,8 @@ def test_a_step_that_fails_costs_that_step_alone(capsys: Captured) -> None:
     np.save("x.npy", np.array([1, 2, 0, 3], np.int32))
     words = ["run", "dividing.json", "--feed-batches", "x=x.npy", "--state", "s"]
     assert main(words) == 1
-    kept, error = capsys.readouterr().err.splitlines()
-    assert kept == "rowgrad run: the state after 2 of 4 steps is saved in s"
+    saved, error = capsys.readouterr().err.splitlines()
+    assert saved == "rowgrad run: the state after 2 of 4 steps is saved in s"
     assert error.startswith("rowgrad run: FloorDiv (name: part)")
     shown = answer(["run", "dividing.json", "--fetch", "w", "--fetch", "n", "--state", "s", "--quiet"], capsys)
     assert values(shown) == {"w.ref": 9, "n.ref": 2}  # nothing of the third step, which had counted already
@@ -451,8 +451,8 @@ def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, mo
     np.save("x.npy", np.array([1, 0], np.int32))
     monkeypatch.setattr("rowgrad.graph.session.ClientSession.save", full)
     assert main(["run", "dividing.json", "--feed-batches", "x=x.npy", "--state", "s"]) == 1
-    kept, error = capsys.readouterr().err.splitlines()
-    assert kept.endswith("the state after 1 of 2 steps could not be saved: s: No space left on device")
+    saved, error = capsys.readouterr().err.splitlines()
+    assert saved.endswith("the state after 1 of 2 steps could not be saved: s: No space left on device")
     assert "FloorDiv" in error
 
 

@@ -45,8 +45,8 @@ def complete(script: Path, words: list[str], folder: Path) -> list[str]:
 @needs_bash
 def test_the_syntax_of_bash(scripts: dict[str, Path]) -> None:
     assert subprocess.run([str(BASH), "-n", str(scripts["bash"])], capture_output=True, check=True).stderr == b""
-    asked = 'source "$1"; complete -p rowgrad'
-    done = subprocess.run([str(BASH), "-c", asked, "bash", str(scripts["bash"])], capture_output=True, text=True)
+    script = 'source "$1"; complete -p rowgrad'
+    done = subprocess.run([str(BASH), "-c", script, "bash", str(scripts["bash"])], capture_output=True, text=True)
     assert done.stdout == "complete -F _rowgrad rowgrad\n"
 
 

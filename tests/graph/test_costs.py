@@ -113,7 +113,7 @@ def test_strings_are_estimated() -> None:
     assert session.costs["none"].bytes == 0
 
 
-def test_nothing_is_watched_unless_asked_for(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_watched_unless_requested(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     from rowgrad.graph import session as room
 
     monkeypatch.setattr(room, "time_steps", None)  # would fail if it were used

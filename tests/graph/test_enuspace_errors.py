@@ -93,7 +93,7 @@ TASK = task({"A": CONST}, [])
         (svg({"A": Drawn("Mean", {"axis": text("{0,{1}}")})}, []), "A.axis: braces beside values, at character 4"),
     ],
 )  # fmt: skip
-def test_what_is_refused(written: str, message: str, tmp_path: Path) -> None:
+def test_what_is_rejected(written: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "page.dat").write_bytes(bytes(100))
     with pytest.raises(PageError, match=message) as caught:
         read(tmp_path, written)
@@ -128,7 +128,7 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
     return "".join(parts).encode("utf-16")
 
 
-def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_rejected(tmp_path: Path) -> None:
     rng = random.Random(0)
     originals = [p.read_bytes() for p in sorted(SAMPLES.iterdir())]
     began = time.process_time()  # of this process: others may have the processor meanwhile

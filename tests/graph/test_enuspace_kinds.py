@@ -132,7 +132,7 @@ def test_feeds_and_operations(tmp_path: Path) -> None:
         assert not any(remark.level == "warning" for remark in imported.report)
 
 
-def test_what_is_left_out_is_told(tmp_path: Path) -> None:
+def test_what_is_omitted_is_reported(tmp_path: Path) -> None:
     blocks = {
         "A": CONST, "Ä b": CONST, "U": Drawn("Nonsense"), "S": SESSION,
         "C": Drawn("Add", {"x": text("5"), "y": text("1"), "w": text("5"), "scope": text("scope")}, ("z",)),

@@ -398,7 +398,7 @@ def test_a_wrong_block_elsewhere_does_not_matter(small: Page) -> None:
     assert same(session.run(f"{found[0]}"), 2 * session.variables["w"])
 
 
-def test_nothing_asked_for(small: Page) -> None:
+def test_nothing_requested(small: Page) -> None:
     for outputs, inputs in (([], ends("w.ref")), (ends("y.y"), [])):
         with pytest.raises(OpError):
             gradient_blocks(small, outputs, inputs)

@@ -1,11 +1,16 @@
-"""Building graphs: names, inference, and refusals that name node, pin and values at once."""
+"""Building graphs: names, inference, and errors that name node, pin and values."""
 
 from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
 
 import numpy as np
 import pytest
 
 import rowgrad as rg
+import rowgrad.graph
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import ClientSession, Const, PageError, Scope, ops
@@ -57,7 +62,7 @@ def test_errors_name_node_pin_and_values(root: Scope) -> None:
     assert "data=float32[4,2] from table.output" in text
 
 
-def test_a_refused_block_leaves_nothing_behind(root: Scope) -> None:
+def test_a_rejected_block_leaves_nothing_behind(root: Scope) -> None:
     before = len(root.graph.nodes)
     for _ in range(3):
         with pytest.raises(InvalidArgumentError):
@@ -87,7 +92,7 @@ def test_pins_that_are_missing_unknown_or_unclear(root: Scope) -> None:
         ops.Add(root, x, other)
 
 
-def test_attributes_are_judged(root: Scope) -> None:
+def test_attributes_are_validated(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="attribute dtype must be str; got 3"):
         ops.Placeholder(root, dtype=3)
     with pytest.raises(InvalidArgumentError, match=r"attribute dtype must be one of .*; got 'float7'"):
@@ -144,7 +149,7 @@ def test_typed_arrays_are_the_graph_s_own(root: Scope) -> None:
         ([1], "complex64", np.array([1], np.complex64)),
     ],
 )
-def test_const_ex_takes_the_dtype_it_is_told(root: Scope, value: object, dtype: str, expected: np.ndarray) -> None:
+def test_const_ex_takes_its_dtype_attribute(root: Scope, value: object, dtype: str, expected: np.ndarray) -> None:
     got = ClientSession(root).run(ops.Const_ex(root, value, dtype=dtype))
     assert got.dtype == expected.dtype
     assert np.array_equal(got, expected)
@@ -203,3 +208,20 @@ def test_lists(root: Scope) -> None:
 
 def test_page_errors_are_op_errors() -> None:
     assert issubclass(PageError, rg.errors.OpError)
+
+
+MODULES = [m.name for m in pkgutil.walk_packages(rowgrad.graph.__path__, "rowgrad.graph.")]
+
+
+@pytest.mark.parametrize("name", ["rowgrad.graph", *MODULES])
+def test_examples_in_docstrings_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0
+
+
+def test_public_functions_and_classes_have_an_example() -> None:
+    blocks = {"Const", "AddSymbolicGradients", "ops"}  # documented by the catalogue
+    missing = [
+        n for n in rowgrad.graph.__all__ if n not in blocks and ">>>" not in (getattr(rowgrad.graph, n).__doc__ or "")
+    ]
+    assert not missing

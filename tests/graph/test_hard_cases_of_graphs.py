@@ -40,7 +40,7 @@ def root() -> Scope:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_block_gives_back_no_name_but_its_own(root: Scope) -> None:
+def test_a_rejected_block_gives_back_no_name_but_its_own(root: Scope) -> None:
     layer = root.new_sub_scope("L")
     a = ops.Variable(layer.with_op_name("w"), [1.0])
     with pytest.raises(InvalidArgumentError):
@@ -58,7 +58,7 @@ def test_parts_of_blocks_never_stand_in_the_way() -> None:
     assert check(page).ok
 
 
-def test_a_refused_call_leaves_its_name(root: Scope) -> None:
+def test_a_rejected_call_leaves_its_name(root: Scope) -> None:
     x = Const(root, [1.0, 2.0])
     assert ops.Add(root.with_op_name("ok"), x, ([1.0, 2.0], [3.0, 4.0])).z.shape == (2, 2)
     sparse = ops.SparseTensor(root, [[0, 0]], [1.0], [1, 1])
@@ -136,7 +136,7 @@ def test_strings_that_were_fed_are_kept_apart(root: Scope, engine: str) -> None:
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_fit_is_refused_before_memory_is_asked_for(root: Scope) -> None:
+def test_what_cannot_fit_is_rejected_before_memory_is_requested(root: Scope) -> None:
     for attempt in (
         lambda: Const(root, 1.0, shape=[10**7, 10**7]),
         lambda: ops.Variable(root, 1.0, shape=[10**7, 10**7]),
@@ -258,7 +258,7 @@ def test_fetches_are_called_what_the_page_calls_them() -> None:
         Block("a", "Neg", wires={"x": []}),
     ],
 )
-def test_scripts_are_refused_what_no_record_knows(block: Block, tmp_path: Path) -> None:
+def test_scripts_are_rejected_what_no_record_knows(block: Block, tmp_path: Path) -> None:
     large = Block("large", "Const", {"val": np.ones(1000)})
     with pytest.raises(PageError):
         save_python(Page("p", [large, block]), tmp_path / "script.py")
@@ -319,7 +319,7 @@ def test_truth_values_are_no_integers(root: Scope) -> None:
             rg.dense_ops.Select(condition, condition, condition)
 
 
-def test_numbers_of_thousands_of_digits_are_refused_in_words(root: Scope) -> None:
+def test_numbers_of_thousands_of_digits_are_rejected_in_words(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="value") as caught:
         rg.dense_ops.FullLike(np.zeros(2), value=10**5000)
     assert caught.value.argument == "value"

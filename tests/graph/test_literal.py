@@ -125,7 +125,7 @@ def test_nan_and_the_quantized() -> None:
         ("1", "DT_WHAT", "'DT_WHAT' is no dtype; allowed are float16"),
     ],
 )
-def test_what_is_refused_and_where(text: str, dtype: str | None, message: str) -> None:
+def test_what_is_rejected_and_where(text: str, dtype: str | None, message: str) -> None:
     with pytest.raises(PageError, match=message):
         parse_literal(text, dtype)
 
@@ -162,7 +162,7 @@ def test_writing_is_the_inverse_of_reading(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64", "complex128", "string"])
-def test_some_dtypes_need_not_be_told(dtype: str) -> None:
+def test_some_dtypes_may_be_omitted(dtype: str) -> None:
     assert parse_literal(format_literal(sample(dtype))).dtype == NUMPY_DTYPE[dtype]
 
 

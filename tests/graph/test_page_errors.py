@@ -193,7 +193,7 @@ def test_no_json(text: str, place: str) -> None:
     assert refused(text).place == place
 
 
-def test_a_newer_version_is_told_before_its_new_fields() -> None:
+def test_a_newer_version_is_reported_before_its_new_fields() -> None:
     assert "newer rowgrad" in refused(json.dumps(PAGE | {"version": 2, "colour": "red"})).message
 
 

@@ -1,4 +1,4 @@
-"""A judged page as plain data."""
+"""The summary of a validated page as plain data."""
 
 from __future__ import annotations
 

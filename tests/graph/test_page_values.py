@@ -132,7 +132,7 @@ def test_arrays_in_other_forms_are_taken_as_the_catalogue_has_them() -> None:
      "\ud800", np.array(["\ud800"], dtype=object), 10**1000, np.zeros(2, "f2,f4"), [None]],
     ids=lambda v: type(v).__name__,
 )  # fmt: skip
-def test_what_cannot_be_written_is_refused_with_its_place(value: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_rejected_with_its_place(value: Any, tmp_path: Path) -> None:
     with pytest.raises(PageError) as caught:
         save(page_of(value), tmp_path / "p.json")
     assert caught.value.place.startswith("blocks[0].values.val")

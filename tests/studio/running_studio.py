@@ -1,4 +1,4 @@
-"""A studio on a folder of its own, asked as a browser asks it: everything goes through JSON."""
+"""A studio on a folder of its own, with requests as a browser sends them: everything goes through JSON."""
 
 from __future__ import annotations
 

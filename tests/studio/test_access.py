@@ -60,11 +60,11 @@ def test_every_start_has_secrets_of_its_own_unless_the_token_is_given() -> None:
     one, two = Access(8765), Access(8765)
     assert len({one.token, two.token, one.control, two.control, one.page_key, two.page_key}) == 6
     assert one.cookie != two.cookie
-    kept, again, other_port = Access(8765, TOKEN), Access(8765, TOKEN), Access(8766, TOKEN)
-    assert (kept.cookie, kept.page_key) == (again.cookie, again.page_key)
-    assert kept.control != again.control
-    assert TOKEN not in kept.cookie + kept.page_key
-    assert {kept.cookie, kept.page_key}.isdisjoint({other_port.cookie, other_port.page_key})
+    first, again, other_port = Access(8765, TOKEN), Access(8765, TOKEN), Access(8766, TOKEN)
+    assert (first.cookie, first.page_key) == (again.cookie, again.page_key)
+    assert first.control != again.control
+    assert TOKEN not in first.cookie + first.page_key
+    assert {first.cookie, first.page_key}.isdisjoint({other_port.cookie, other_port.page_key})
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_launch_secret_that_was_used_says_what_to_do(served: Served) -> None:
         assert "set-cookie" not in answer.headers
 
 
-def test_a_refused_request_uses_no_launch_secret(served: Served) -> None:
+def test_a_rejected_request_uses_no_launch_secret(served: Served) -> None:
     launch = link(served)
     assert enter(served, launch, Host="evil.example").status == 403
     assert enter(served, launch, Origin="http://evil.example").status == 403

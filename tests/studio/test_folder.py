@@ -176,9 +176,9 @@ def test_the_first_writer_wins_and_the_other_is_kept(tmp_path: Path) -> None:
     assert second.conflict_page.startswith("p (kept ")
     assert second.revision == first.revision
     assert folder.open("p")[0]["a"].values["val"].tolist() == [5.0, 2.0]
-    kept, _ = folder.open(second.conflict_page)
-    assert kept.name == second.conflict_page
-    assert kept["a"].values["val"].tobytes() == large(seed=7)["a"].values["val"].tobytes()
+    conflicting, _ = folder.open(second.conflict_page)
+    assert conflicting.name == second.conflict_page
+    assert conflicting["a"].values["val"].tobytes() == large(seed=7)["a"].values["val"].tobytes()
     # The same again, as after a lost answer, makes no further page; another does, and its mark is not doubled.
     assert folder.save("p", base, large(seed=7)) == (first.revision, second.conflict_page, False)
     third = folder.save("p", base, large(seed=8)).conflict_page
@@ -242,7 +242,7 @@ def test_a_large_array_survives_removal_and_undo(tmp_path: Path) -> None:
     tree = json.loads(json.dumps(pool.write_page(folder.open("p")[0])))
     revision = folder.save("p", revision, Page("p")).revision  # the block is deleted
     assert everything(tmp_path).keys() == {"p.json"}
-    restarted = Pool(tmp_path)  # and the studio started anew
+    restarted = Pool(tmp_path)  # and the studio restarted
     folder = Folder(tmp_path, restarted)
     begun = time.process_time()
     folder.save("p", revision, restarted.read_page(tree))  # undone
@@ -283,7 +283,7 @@ def test_arrays_of_a_page_mend_those_of_the_pool(tmp_path: Path) -> None:
     assert folder_in(tmp_path).open("p")[0]["a"].values["val"].size == 1000
 
 
-def test_a_damaged_array_is_told_and_not_handed_on(tmp_path: Path) -> None:
+def test_a_damaged_array_is_an_error_and_not_linked(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     folder = Folder(tmp_path, pool)
     folder.save("p", None, large())

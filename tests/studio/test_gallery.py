@@ -1,4 +1,4 @@
-"""The pages that come with rowgrad: all open and are judged, and installed ones come first."""
+"""The pages that come with rowgrad: all open and are validated, and installed ones come first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_page_has_a_title_and_a_line() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_opens_in_a_browser_and_is_judged(name: str, tmp_path: Path) -> None:
+def test_a_page_opens_in_a_browser_and_is_validated(name: str, tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     page = pool.read_page(json.loads(json.dumps(pool.write_page(project_verbs.page(name)), allow_nan=False)))
     checked = json.loads(json.dumps(summary(page), allow_nan=False))

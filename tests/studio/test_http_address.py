@@ -1,4 +1,4 @@
-"""A studio that is started again has the port it had, and the token if asked to; files from elsewhere are ignored."""
+"""A studio that is started again has the port it had, and the token if requested; files from elsewhere are ignored."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def link(*words: str) -> tuple[int, str, str]:
     return process.returncode, output[0].strip(), output[1]
 
 
-def refusal(*words: str, **settings: Any) -> tuple[int, str]:
+def run_rejected(*words: str, **settings: Any) -> tuple[int, str]:
     process = start("--no-browser", *words, **settings)
     output = process.communicate(timeout=LONG)[1]
     return process.returncode, output
@@ -129,7 +129,7 @@ def test_the_first_free_port_is_taken(tmp_path: Path) -> None:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, output = refusal(str(tmp_path), "--port", str(port))
+        code, output = run_rejected(str(tmp_path), "--port", str(port))
     assert code == 2
     assert output == f"rowgrad studio: port {port} is in use; choose another with --port, or leave it out\n"
 
@@ -160,7 +160,7 @@ def test_the_current_folder_is_the_project(tmp_path: Path) -> None:
 
 
 def test_a_new_folder(tmp_path: Path) -> None:
-    code, output = refusal(str(tmp_path / "a" / "b"))
+    code, output = run_rejected(str(tmp_path / "a" / "b"))
     assert (code, output) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new makes it\n")
     with started("--new", str(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b").is_dir()
@@ -210,7 +210,7 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(tmp_path: Path, words: list[str], message: str) -> None:
-    code, output = refusal(*words, cwd=tmp_path)
+    code, output = run_rejected(*words, cwd=tmp_path)
     assert code == 2
     assert message in output
     assert output.count("\n") == 1

@@ -45,7 +45,7 @@ def _still_answers(served: Served) -> Iterator[None]:
     wait_until(lambda: _is_well(served))
 
 
-def send_until_refused(connection: socket.socket, part: bytes, times: int) -> bytes:
+def send_until_rejected(connection: socket.socket, part: bytes, times: int) -> bytes:
     """The answer; a client that is refused may be stopped while it sends."""
     try:
         for _ in range(times):
@@ -72,7 +72,7 @@ def test_a_body_of_100_megabytes(patient: Served, verb: str, how: str) -> None:
         part = b"%x\r\n" % len(part) + part + b"\r\n"
     with served.connect() as connection:
         connection.sendall(payload)
-        answer = send_until_refused(connection, part, 100)
+        answer = send_until_rejected(connection, part, 100)
     assert answer.startswith(b"HTTP/1.1 401 " if how == "no token" else b"HTTP/1.1 413 "), answer[:200]
     allowed = 0 if how != "chunked" else 16 if verb == "echo" else 64
     assert served.memory("VmHWM") - before < 2 * allowed + 12
@@ -179,7 +179,7 @@ def test_half_sent_heads_keep_nobody_out(served: Served, patient: Served) -> Non
 
 
 def test_idle_connections_are_closed(served: Served) -> None:
-    """Both such as have asked nothing yet and such as were answered."""
+    """Connections without a request and connections after a response."""
     with served.crowd(5) as new, served.crowd(5, head(port=served.port, extra="Content-Length: 2\r\n") + b"{}") as used:
         for connection in new + used:
             assert (b" 200 " in read_closed(connection)) == (connection in used)
@@ -199,11 +199,11 @@ def test_clients_that_do_not_read() -> None:
         before = served.memory()
         with served.crowd(10, head("/api/large", served.port, extra=f"Content-Length: {len(given)}\r\n") + given):
             wait_until(lambda: served.memory("VmHWM") - before > 30)
-            wait_until(lambda: served.memory() - before < 20)  # they are cut off, and what they asked for is forgotten
+            wait_until(lambda: served.memory() - before < 20)  # they are closed, and their responses are dropped
 
 
 def test_answers_nobody_reads_keep_nobody_out() -> None:
-    """Not even those that need no token: the script, asked for again and again and never read."""
+    """Not even those that need no token: the script, requested again and again and never read."""
     with serving(connections=20, write_seconds=30) as served:
         payload = head("/studio.js", served.port, "GET").replace(TOKEN.encode(), b"none") * 400
         with served.crowd(25, payload):
@@ -222,7 +222,7 @@ def test_huge_heads(served: Served) -> None:
     start = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
     for payload in (start + b"X-A: " + b"a" * 100_000, start + b"X-A: b\r\n" * 20_000, b"GET /" + b"a" * 100_000):
         with served.connect() as connection:
-            assert send_until_refused(connection, payload + b" HTTP/1.1\r\n\r\n", 1)[:13] in (
+            assert send_until_rejected(connection, payload + b" HTTP/1.1\r\n\r\n", 1)[:13] in (
                 b"",
                 b"HTTP/1.1 400 ",
                 b"HTTP/1.1 431 ",

@@ -53,7 +53,7 @@ def test_errors_of_a_verb(served: Served, how: str, status: int, kind: str, mess
         assert (answer.json["error"]["block"], answer.json["error"]["pin"]) == ("b1", "ids")
 
 
-def test_errors_nobody_expected_are_told_on_stderr_only() -> None:
+def test_internal_errors_are_written_to_stderr_only() -> None:
     with serving() as served:
         numbers = []
         for how in ("bug", "nan"):
@@ -110,7 +110,7 @@ def test_json_must_say_that_it_is(served: Served, kind: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "gzip, identity"])
-def test_compressed_bodies_are_refused(served: Served, coding: str) -> None:
+def test_compressed_bodies_are_rejected(served: Served, coding: str) -> None:
     assert served.post("echo", {}, Content_Encoding=coding).kind == "Compressed"
     assert served.post("upload?name=a", b"x", Content_Encoding=coding).kind == "Compressed"
     assert served.post("echo", {}, Content_Encoding="identity").status == 200

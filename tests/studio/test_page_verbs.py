@@ -1,4 +1,4 @@
-"""Verbs about one page: opened, saved by several windows, judged."""
+"""Verbs about one page: opened, saved by several windows, validated."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
         ("gradients", {"page": ..., "outputs": ["m.z"]}, "inputs must be a list"),
     ],
 )
-def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
+def test_what_is_rejected_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
     save(small(), studio.root / "p.json")
     before = everything(studio.root)
     sent = {k: studio.pool.write_page(product()) if v is ... else v for k, v in given.items()}
@@ -159,7 +159,7 @@ def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: 
     assert not studio.runs.calls
 
 
-def test_dangling_wires_and_double_ids_are_refused(studio: FilesStudio) -> None:
+def test_dangling_wires_and_double_ids_are_rejected(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
     for blocks, words in ((page["blocks"][1:], "there is no block 'x'"), (page["blocks"] * 2, "already")):
         with pytest.raises(InvalidArgumentError, match=words):

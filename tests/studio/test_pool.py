@@ -1,4 +1,4 @@
-"""Arrays of a project: kept by name, verified, shared, and never followed out of it."""
+"""Arrays of a project: stored by name, verified, shared, and never followed out of it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_an_array_that_is_not_there(tmp_path: Path) -> None:
         Pool(tmp_path).read_value({"dtype": "float32", "shape": [1000], "file": f"{'a' * 64}.npy"}, "value")
 
 
-def test_a_damaged_file_is_refused_and_written_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_rejected_and_written_again(tmp_path: Path) -> None:
     page = large()
     tree = again(Pool(tmp_path).write_page(page))
     file = tmp_path / ".rowgrad" / "arrays" / file_of(tree)
@@ -148,17 +148,17 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "bomb").exists()
 
 
-def test_links_are_refused(tmp_path: Path) -> None:
+def test_links_are_rejected(tmp_path: Path) -> None:
     outside, project = tmp_path / "outside", tmp_path / "project"
     outside.mkdir()
     project.mkdir()
     tree = again(Pool(outside).write_page(large()))
-    kept = outside / ".rowgrad" / "arrays"
+    stored = outside / ".rowgrad" / "arrays"
     (project / ".rowgrad" / "arrays").mkdir(parents=True)
-    (project / ".rowgrad" / "arrays" / file_of(tree)).symlink_to(kept / file_of(tree))
+    (project / ".rowgrad" / "arrays" / file_of(tree)).symlink_to(stored / file_of(tree))
     with pytest.raises(PageError, match="symbolic link"):
         Pool(project).read_page(tree)
-    for link, to in ((".rowgrad", kept.parent), (".rowgrad/arrays", kept)):
+    for link, to in ((".rowgrad", stored.parent), (".rowgrad/arrays", stored)):
         other = tmp_path / link.replace("/", "_")
         (other / link).parent.mkdir(parents=True)
         (other / link).symlink_to(to)
@@ -169,16 +169,16 @@ def test_links_are_refused(tmp_path: Path) -> None:
 def test_old_arrays_that_no_page_names_go_at_the_start(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     trees = [pool.write_page(large(seed=seed)) for seed in range(4)]
-    kept = [tmp_path / ".rowgrad" / "arrays" / file_of(tree) for tree in trees]
-    for folder, file in (("p.json.arrays", kept[1]), (".rowgrad/removed/t/q.json.arrays", kept[2])):
+    stored = [tmp_path / ".rowgrad" / "arrays" / file_of(tree) for tree in trees]
+    for folder, file in (("p.json.arrays", stored[1]), (".rowgrad/removed/t/q.json.arrays", stored[2])):
         (tmp_path / folder).mkdir(parents=True)
         os.link(file, tmp_path / folder / file.name)
     week = time.time() - pool_module._KEEP_SECONDS
-    for file in kept[:3]:
+    for file in stored[:3]:
         os.utime(file, (week - 60, week - 60))
-    os.utime(kept[3], (week + 60, week + 60))
+    os.utime(stored[3], (week + 60, week + 60))
     Pool(tmp_path)
-    assert [file.exists() for file in kept] == [False, True, True, True]
+    assert [file.exists() for file in stored] == [False, True, True, True]
 
 
 def test_an_array_that_is_used_is_not_old(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_floats_among_the_attributes_say_that_they_are_floats(studio: FilesStudi
     assert seen > 0
 
 
-def test_engines_are_not_imported_to_be_told(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_are_listed_without_importing_them(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_verbs, "engine_names", lambda: ["numpy", "torch", "json", "no_such_engine"])
     had = "torch" in sys.modules
     engines = {engine["name"]: engine for engine in studio.ask("hello")["engines"]}
@@ -120,7 +120,7 @@ def test_a_page_that_cannot_be_read_is_brought_back_all_the_same(studio: FilesSt
         ("picture", {"gallery": "x"}, "there is no page 'x'"),
     ],
 )
-def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
+def test_what_is_rejected_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
     save(small(), studio.root / "p.json")
     before = everything(studio.root)
     with pytest.raises((InvalidArgumentError, PageError)) as caught:

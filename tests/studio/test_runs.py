@@ -278,7 +278,7 @@ def test_faults_elsewhere_do_not_matter(asking: Asking) -> None:
     assert asking.ask("run", name="counting", sessions=["session"])["phase"] == "done"
 
 
-def test_a_block_of_another_catalogue_is_refused_by_its_name(asking: Asking) -> None:
+def test_a_block_of_another_catalogue_is_rejected_by_its_name(asking: Asking) -> None:
     page = counting()
     page.blocks[1].op = "AssignAd"
     asking.put(page)
@@ -304,13 +304,13 @@ def test_snapshots_are_gone_back_to(asking: Asking) -> None:
         asking.ask("snapshot", name="counting")
     asking.ask("run", name="counting", mode="flat")
     asking.until("counting", lambda s: s["run"] > 5)
-    (kept,) = asking.ask("snapshot", name="counting", label="here")["snapshots"]
-    assert kept["label"] == "here"
-    asking.until("counting", lambda s: s["run"] > kept["run"] + 5)
-    state = asking.ask("restore", name="counting", snapshot=kept["id"])
-    assert (state["phase"], state["run"]) == ("stopped", kept["run"])
-    assert asking.ask("run", name="counting")["run"] == kept["run"] + 1
-    assert count(asking) == kept["run"] + 1
+    (snapshot,) = asking.ask("snapshot", name="counting", label="here")["snapshots"]
+    assert snapshot["label"] == "here"
+    asking.until("counting", lambda s: s["run"] > snapshot["run"] + 5)
+    state = asking.ask("restore", name="counting", snapshot=snapshot["id"])
+    assert (state["phase"], state["run"]) == ("stopped", snapshot["run"])
+    assert asking.ask("run", name="counting")["run"] == snapshot["run"] + 1
+    assert count(asking) == snapshot["run"] + 1
     points = asking.ask("trend", name="counting")["series"][0]["points"]
     assert [p[0] for p in points] == sorted({p[0] for p in points})
     with pytest.raises(InvalidArgumentError, match="no snapshot 'x'"):
@@ -323,14 +323,14 @@ def test_snapshots_are_bounded(asking: Asking, monkeypatch: pytest.MonkeyPatch) 
     asking.put(counting())
     for k in range(5):
         asking.ask("run", name="counting")
-        kept = asking.ask("snapshot", name="counting")["snapshots"]
-        assert [s["run"] for s in kept] == list(range(max(1, k - 1), k + 2))
+        snapshot = asking.ask("snapshot", name="counting")["snapshots"]
+        assert [s["run"] for s in snapshot] == list(range(max(1, k - 1), k + 2))
     asking.ask("rename", name="counting", to="other")
     assert [s["run"] for s in asking.ask("snapshots", name="other")["snapshots"]] == [3, 4, 5]
     assert asking.ask("state", name="other")["run"] == 5
 
 
-def test_events_are_few_and_the_last_is_told(asking: Asking) -> None:
+def test_events_are_few_and_the_last_is_sent(asking: Asking) -> None:
     asking.put(counting())
     asking.listener.take(0)
     asking.ask("run", name="counting", mode="flat")
@@ -435,7 +435,7 @@ def test_teller_tells_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
-    """Whatever is asked at the same time, a Variable counts the runs, and the run can be ended."""
+    """Whatever is requested at the same time, a Variable counts the runs, and the run can be ended."""
     asking.put(counting())
     calls = ("pause", "resume", "step", "stop", "run", "state", "snapshots")
     wrong: list[BaseException] = []

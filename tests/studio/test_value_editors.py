@@ -49,7 +49,7 @@ def test_cells_come_only_where_they_are_few(studio: FilesStudio) -> None:
     assert studio.ask("describe", {"value": [1, 2], "most": 2})["cells"] == ["1", "2"]
 
 
-def test_a_longer_text_may_be_asked_for(studio: FilesStudio) -> None:
+def test_a_longer_text_may_be_requested(studio: FilesStudio) -> None:
     value = studio.pool.write_value(np.arange(200, dtype=np.int32))
     assert studio.ask("describe", {"value": value})["text"].endswith("…")
     assert studio.ask("describe", {"value": value, "characters": 2000})["text"].endswith("199}")
@@ -75,7 +75,7 @@ def test_entries_of_a_sparse_matrix_are_listed(studio: FilesStudio) -> None:
     ("change", "place"),
     [({"entries": [0, 20_000]}, "entries"), ({"dense_shape": [2]}, "dense_shape"), ({"values": [1, 2, 3]}, "indices")],
 )
-def test_what_is_no_sparse_matrix_is_refused(studio: FilesStudio, change: dict[str, Any], place: str) -> None:
+def test_what_is_no_sparse_matrix_is_rejected(studio: FilesStudio, change: dict[str, Any], place: str) -> None:
     parts: dict[str, Any] = {
         "indices": studio.pool.write_value(np.zeros((20_000, 2), np.int64)),
         "values": studio.pool.write_value(np.ones(20_000, np.float32)),

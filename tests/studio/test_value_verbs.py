@@ -69,7 +69,7 @@ def test_without_a_dtype_values_are_weak(asking: Asking, text: str, expected: An
     assert response["weak"] is True
     assert value(asking, asking.ask("parse", text=response["text"])) == expected
     described = asking.ask("describe", value=response["value"])
-    assert described == {k: response[k] for k in ("text", "info", "weak")} | {"cells": None}  # which nobody asked for
+    assert described == {k: response[k] for k in ("text", "info", "weak")} | {"cells": None}  # which was not requested
 
 
 def test_nan_is_weak_too(asking: Asking) -> None:
@@ -311,12 +311,12 @@ def huge_header() -> bytes:
         ("a.csv", b"size\n1e400\n2", "a.csv: '1e400' in row 1, cell 0 is too large for float64"),
     ],
 )
-def test_files_that_are_refused(asking: Asking, name: str, body: bytes, words: str) -> None:
+def test_files_that_are_rejected(asking: Asking, name: str, body: bytes, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         asking.ask("upload", {"name": name}, body)
 
 
-def test_files_that_unpack_to_too_much_are_refused(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_unpack_to_too_much_are_rejected(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     made = io.BytesIO()
     np.savez_compressed(made, a=np.zeros(1000), b=np.zeros(1000))
     assert len(made.getvalue()) < 2000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import queue
 import subprocess
 import sys
@@ -80,7 +82,7 @@ def test_an_edit_in_the_notebook_reaches_python(widget: Widget) -> None:
     assert widget.session().run("y").tolist() == [-7.0]
 
 
-def test_a_page_put_in_python_is_told_to_the_notebook(widget: Widget) -> None:
+def test_a_page_set_in_python_is_sent_to_the_notebook(widget: Widget) -> None:
     notebook = Notebook(widget)
     before = notebook.ask("open", name="model")["result"]["revision"]
     page = widget.page
@@ -132,7 +134,7 @@ def test_a_project_folder_keeps_the_work(tmp_path: Path) -> None:
     assert (tmp_path / "model.json").is_file()
 
 
-def test_the_session_has_the_engine_asked_for(widget: Widget) -> None:
+def test_the_session_has_the_requested_engine(widget: Widget) -> None:
     assert isinstance(widget.session(), ClientSession)
     assert widget.session("numpy").engine.name == "numpy"
 
@@ -145,3 +147,8 @@ def test_without_anywidget_the_error_says_what_to_install() -> None:
     )
     received = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'rowgrad[notebook]'" in received.stdout
+
+
+def test_the_example_in_its_docstring_runs() -> None:
+    result = doctest.testmod(importlib.import_module("rowgrad.studio.widget"))
+    assert (result.failed, result.attempted > 0) == (0, True)

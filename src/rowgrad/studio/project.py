@@ -51,9 +51,9 @@ def tell_page(studio: Studio, name: str, revision: str, window: str) -> None:
     studio.hub.tell(event, key=("page", name))
 
 
-def tell_conflict(studio: Studio, name: str, kept: str, window: str) -> None:
-    """Send the event of a conflict: what this window sent became the page `kept`."""
-    studio.hub.tell({"event": "kept", "name": name, "kept": kept, "window": window}, key=("kept", kept))
+def tell_conflict(studio: Studio, name: str, made: str, window: str) -> None:
+    """Send the event of a conflict: what this window sent became the page `made`."""
+    studio.hub.tell({"event": "kept", "name": name, "kept": made, "window": window}, key=("kept", made))
 
 
 def tell_project(studio: Studio) -> None:
@@ -395,15 +395,15 @@ class Folder:
 
     def _save_conflict(self, name: str, page: Page, revision: str, sent: str) -> Saved:
         """Create a page of what lost a conflict; only once if it is sent twice because a response was lost."""
-        kept = self._conflict_pages.get((name, sent))
-        if kept is not None and page_names.key(kept) in self._taken():
-            return Saved(revision, kept, False)
-        kept = page_names.free(conflict_name(name, datetime.now()), self._taken())
-        self._make(kept, page)
-        self._conflict_pages[name, sent] = kept
+        made = self._conflict_pages.get((name, sent))
+        if made is not None and page_names.key(made) in self._taken():
+            return Saved(revision, made, False)
+        made = page_names.free(conflict_name(name, datetime.now()), self._taken())
+        self._make(made, page)
+        self._conflict_pages[name, sent] = made
         while len(self._conflict_pages) > _MOST_CONFLICTS:
             self._conflict_pages.pop(next(iter(self._conflict_pages)))
-        return Saved(revision, kept, True)
+        return Saved(revision, made, True)
 
     def _make(self, name: str, page: Page) -> None:
         text, named = self._text(name, page)

@@ -196,12 +196,12 @@ def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: tuple[int, ...]) -> Array:
     if dtype == "string":
         return arrays.from_data(parse_bytes(archive.read(info)), dtype, shape, "data")
-    kept = arrays.stored_dtype(dtype)
+    stored = arrays.stored_dtype(dtype)
     with archive.open(info) as member:
         head = member.read(12)
         head += member.read(max(min(arrays.npy_head_size(head), _LONGEST_HEAD) - len(head), 0))
-        arrays.npy_data_start(head, info.file_size, kept, shape)  # before anything is allocated
-        made = np.empty(shape, dtype=kept)
+        arrays.npy_data_start(head, info.file_size, stored, shape)  # before anything is allocated
+        made = np.empty(shape, dtype=stored)
         room = made.reshape(-1).view(np.uint8)
         at = 0
         while piece := member.read(_PIECE):  # to the end, where the checksum is compared
