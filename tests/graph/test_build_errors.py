@@ -22,7 +22,7 @@ def reading(*ends: End) -> Page:
         (End("x", "output"), "there is no block 'x'"),
         (End("cc", "output"), "there is no block 'cc'; did you mean 'c'?"),
         (End("c", "out"), "c (Const) has no output 'out'; it has output"),
-        (End("c", "output", 0), "c.output is no list; write it without [0]"),
+        (End("c", "output", 0), "c.output is not a list; write it without [0]"),
         (End("l", "output", 2), "l.output[2] is not there: l.output has 2 entries"),
     ],
 )

@@ -87,7 +87,7 @@ def test_pins_nobody_reads(tmp_path: Path) -> None:
         assert not remarks(imported)
     imported = read(tmp_path, good.replace('value="{1,2}"', 'save-type="binary" binary-pos=""'))
     assert imported.page["B"].wires == {"x": [End("A", "output")]}
-    with pytest.raises(PageError, match=r"B\.x: '' is no place in a file"):
+    with pytest.raises(PageError, match=r"B\.x: '' is not an offset in a file"):
         read(tmp_path, svg(blocks, []).replace('value="{1,2}"', 'save-type="binary" binary-pos=""'))
 
 

@@ -379,7 +379,7 @@ def small() -> Page:
         ("y.x", "w.ref", "y (Square) has no output 'x'; it has y"),
         ("y.y", "list.output", "list of 2; name one entry"),
         ("y.y", "list.output[2]", "has 2 entries"),
-        ("y.y[0]", "w.ref", "is no list"),
+        ("y.y[0]", "w.ref", "is not a list"),
         ("wrong.product", "w.ref", "a must"),
         ("after.y", "w.ref", "after: it waits"),
     ],

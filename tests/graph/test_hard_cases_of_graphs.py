@@ -189,7 +189,7 @@ def test_a_state_s_counters_are_those_of_random_blocks(root: Scope, tmp_path: Pa
     assert not session.results
     other = Scope.new_root_scope()
     ops.Variable(other.with_op_name("a"), 1.0)
-    with pytest.raises(PageError, match="a counter for a, which is no random block"):
+    with pytest.raises(PageError, match="a counter for a, which is not a random block"):
         ClientSession(other).restore(tmp_path / "state")
 
 

@@ -40,7 +40,7 @@ def parse_words(words: list[str], dtype: str | None, where: Callable[[int], str]
     for position, word in enumerate(words):
         # Python's int and float accept 1_000 and digits of every script; the grammar has neither.
         if not word.isascii() or "_" in word or word[0] == '"':
-            fail(position, f"is no {dtype}")
+            fail(position, f"is not a valid {dtype}")
     if dtype in FLOATS or dtype in COMPLEX:
         return _inexact(words, dtype, fail)
     return _integers(words, dtype, fail)
@@ -85,7 +85,7 @@ def _inexact(words: list[str], dtype: str, fail: Callable[[int, str], NoReturn])
             try:
                 values.append(read(_bare(word)))
             except ValueError:
-                fail(position, f"is no {dtype}")
+                fail(position, f"is not a valid {dtype}")
     with np.errstate(all="ignore"):
         array = np.array(values, dtype=read).astype(NUMPY_DTYPE[dtype])
         for position in np.flatnonzero(np.isinf(array)).tolist():
@@ -114,9 +114,9 @@ def _integer(word: str, dtype: str, position: int, fail: Callable[[int, str], No
     try:
         number = Decimal(bare)
     except InvalidOperation:
-        fail(position, f"is no {dtype}")
+        fail(position, f"is not a valid {dtype}")
     if not number.is_finite() or number != number.to_integral_value():
-        fail(position, f"is no whole number, and {dtype} holds no other")
+        fail(position, f"is not an integer, which {dtype} requires")
     # A number beyond every dtype is not expanded, because its exponent may be huge.
     return int(number) if number.adjusted() < 30 else 10**30 * (-1 if number.is_signed() else 1)
 
@@ -127,7 +127,7 @@ def _strings(words: list[str], fail: Callable[[int, str], NoReturn]) -> Array:
         try:
             array[position] = readable(unquoted(word))
         except ValueError as error:
-            fail(position, f"is no text: {error}")
+            fail(position, f"is not text: {error}")
     return array
 
 
@@ -258,7 +258,7 @@ def parse_shape(text: str) -> list[int]:
     text = text.strip()
     sizes = [int(n) for n in _NUMBER.findall(text)] if _SHAPE.fullmatch(text) else None
     if sizes is None or any(size < -1 for size in sizes):
-        raise PageError("", f"{shown(text)} is no shape; write [2][2] or {{2,2}}")
+        raise PageError("", f"{shown(text)} is not a shape; write [2][2] or {{2,2}}")
     if len(sizes) > MAX_DEPTH:
         raise PageError("", f"{shown(text)} has {len(sizes)} dimensions, and {MAX_DEPTH} are allowed")
     return sizes
@@ -269,7 +269,7 @@ def parse_dtype(text: str) -> str:
     name = text.strip().lower().removeprefix("dt_")
     name = _DTYPE_ALIASES.get(name, name)
     if name not in ALL_DTYPES:
-        raise PageError("", f"{shown(text)} is no dtype; allowed are {', '.join(ALL_DTYPES)}")
+        raise PageError("", f"{shown(text)} is not a dtype; allowed are {', '.join(ALL_DTYPES)}")
     return name
 
 
@@ -282,7 +282,7 @@ def parse_attrs(text: str) -> dict[str, str]:
         name, equals, value = match[1].partition("=") if match else ("", "", "")
         name, value = name.strip(), value.strip()
         if match is None or (match[1].strip() and not (equals and name.isidentifier())):
-            raise PageError("", f"{shown(text[at:])} at character {at + 1} is no attribute; write name = value;")
+            raise PageError("", f"{shown(text[at:])} at character {at + 1} is not an attribute; write name = value;")
         at = match.end()
         if not name:
             continue
@@ -290,7 +290,7 @@ def parse_attrs(text: str) -> dict[str, str]:
         try:
             value = unquoted(value).decode() if QUOTED.fullmatch(value) else value
         except ValueError as error:
-            raise PageError("", f"{shown(value)} of attribute {name} is no text: {error}") from None
+            raise PageError("", f"{shown(value)} of attribute {name} is not text: {error}") from None
         if attrs.setdefault(name, value) != value:
             raise PageError("", f"attribute {name} is given twice: {shown(attrs[name])} and {shown(value)}")
     return attrs

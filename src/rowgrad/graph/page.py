@@ -53,7 +53,7 @@ class End:
         """Parse `block.pin` or `block.pin[index]`; raise PageError for any other text."""
         match = _END.fullmatch(text)
         if match is None or not NAME.fullmatch(match[1]):
-            raise PageError("", f"{text!r} is no end of a wire; write block.pin or block.pin[index]")
+            raise PageError("", f"{text!r} is not an output pin; write block.pin or block.pin[index]")
         return cls(match[1], match[2], None if match[3] is None else int(match[3]))
 
     def __str__(self) -> str:

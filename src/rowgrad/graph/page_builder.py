@@ -226,7 +226,7 @@ def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: boo
     if end.index is None:
         return value
     if not isinstance(value, list):
-        raise PageError(place_, f"{end.block}.{end.pin} is no list; write it without [{end.index}]")
+        raise PageError(place_, f"{end.block}.{end.pin} is not a list; write it without [{end.index}]")
     if end.index >= len(value):
         raise PageError(place_, f"{end} is not there: {end.block}.{end.pin} has {len(value)} entries")
     return value[end.index]

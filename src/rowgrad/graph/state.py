@@ -152,7 +152,7 @@ class State:
             self._check(path, known, name, array)
         for name, count in saved.counters.items():
             if name not in known or known[name].op.name == "Variable":
-                raise PageError(f"{path}", f"it has a counter for {name}, which is no random block of this page")
+                raise PageError(f"{path}", f"it has a counter for {name}, which is not a random block of this page")
             if not 0 <= count < COUNTERS_END:
                 raise PageError(f"{path}", f"the counter of {name} must be from 0 to 2**128 - 1; got {count}")
         if not other_page:
@@ -162,7 +162,7 @@ class State:
 
     def _check(self, path: Any, known: dict[str, Node], name: str, array: Array) -> None:
         if name not in known or known[name].op.name != "Variable":
-            raise PageError(f"{path}", f"it has a value for {name}, which is no Variable of this page")
+            raise PageError(f"{path}", f"it has a value for {name}, which is not a Variable of this page")
         output, given = known[name].outputs[0], aval_of(array)
         if given.dtype != output.dtype or given.shape != output.shape:
             raise PageError(f"{path}", f"{name} is {given} there and {output!r} on this page")

@@ -547,7 +547,7 @@ def _output(checked: Checked, end: End) -> Any:
             raise PageError(f"{end}", f"it is not there: {end.block}.{end.pin} has {len(value)} entries")
         return value[end.index]
     if end.index is not None:
-        raise PageError(f"{end}", f"{end.block}.{end.pin} is no list; write it without [{end.index}]")
+        raise PageError(f"{end}", f"{end.block}.{end.pin} is not a list; write it without [{end.index}]")
     return value
 
 

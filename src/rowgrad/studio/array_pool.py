@@ -182,7 +182,7 @@ class Pool:
     def take_in(self, folder: Path, name: str) -> None:
         """Add a file of a page's folder of arrays to the pool; a damaged file in the pool is replaced."""
         if not arrays.NAME.fullmatch(name):
-            raise PageError(name, "this is no name of an array's file")
+            raise PageError(name, "this is not the name of an array's file")
         reject_link(folder, folder / name)
         with self._lock:
             if not self._is_whole(name):

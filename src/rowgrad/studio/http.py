@@ -248,7 +248,7 @@ def _query(request: Request) -> dict[str, str]:
     pairs = request.query_params.multi_items()
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise RequestError(400, "InvalidArgumentError", "an argument stands twice in the query")
+        raise RequestError(400, "InvalidArgumentError", "an argument is repeated in the query")
     return found
 
 

@@ -274,7 +274,7 @@ class Folder:
     def __init__(self, root: Path, pool: Pool) -> None:
         self.root = Path(os.path.realpath(root))
         if not self.root.is_dir():
-            raise PageError(str(root), "a project is a folder, and this is none")
+            raise PageError(str(root), "a project must be a folder, and this is not one")
         self._pool = pool
         self._listing = Listing(self.root)
         self._lock = threading.Lock()

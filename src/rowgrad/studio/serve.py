@@ -108,7 +108,7 @@ class BoundedProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        body = error_bytes(RequestError(400, "HeaderRefused", "this is no HTTP request that can be read").facts)
+        body = error_bytes(RequestError(400, "HeaderRefused", "this is not a valid HTTP request").facts)
         headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         answer = h11.Response(status_code=400, headers=[*headers, (b"connection", b"close"), *HEADERS])
         for event in (answer, h11.Data(data=body), h11.EndOfMessage()):

@@ -149,7 +149,7 @@ def rows_of(text: str, separator: str | None = None) -> list[list[str]]:
     try:
         rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if any(c.strip() for c in row)]
     except csv.Error as error:
-        raise PageError("", f"this is no table: {error}") from None
+        raise PageError("", f"this is not a table: {error}") from None
     rows = [[cell.strip() for cell in row] for row in rows]
     if all(len(row) > 1 and row[-1] == "" for row in rows):
         rows = [row[:-1] for row in rows]  # lines end with a separator
@@ -227,7 +227,7 @@ def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Arr
     except OpError as error:
         raise InvalidArgumentError(f"{path.name}: {error.message.strip()}", argument="body") from None
     except (TypeError, ValueError, OverflowError) as error:  # raised by NumPy for impossible shapes
-        raise InvalidArgumentError(f"{path.name}: it is no array that can be: {error}", argument="body") from None
+        raise InvalidArgumentError(f"{path.name}: it has an impossible shape: {error}", argument="body") from None
 
 
 def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
@@ -241,7 +241,7 @@ def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
         raise PageError("", "it holds Python objects, which are not read; save strings as fixed-width text")
     size = math.prod(shape) * dtype.itemsize
     if stream.tell() + size != len(raw):
-        raise PageError("", f"its header tells of {size} bytes, and there are {len(raw) - stream.tell()}")
+        raise PageError("", f"its header announces {size} bytes, and there are {len(raw) - stream.tell()}")
     flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
     made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
@@ -260,7 +260,7 @@ def _npz(raw: bytes) -> dict[str, Array]:
         archive = zipfile.ZipFile(io.BytesIO(raw))
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
     except Exception:  # zipfile raises many types: BadZipFile, struct.error, NotImplementedError…
-        raise PageError("", "this is no .npz file") from None
+        raise PageError("", "this is not an .npz file") from None
     if not infos:
         raise PageError("", "there is no .npy member in it")
     names = [info.filename for info in infos]
@@ -309,7 +309,7 @@ def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
 
 
 def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
-    """The cells of a table as a matrix, of one column a vector; a first row of names is left out."""
+    """Return the cells of a table as a matrix, or a vector for one column; a first row of names is skipped."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -341,7 +341,7 @@ def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
 
 
 def _numeric(row: list[str]) -> bool:
-    """Whether what is in the cells are numbers; all at once, since a row may have millions."""
+    """Return whether all cells are numbers; vectorized, because a row may have millions."""
     cells = [cell for cell in row if cell]
     try:
         parse_words(cells, "complex128")

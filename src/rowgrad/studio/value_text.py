@@ -145,7 +145,7 @@ def matrix_of(array: Array, at: Sequence[int]) -> Array:
 
 
 def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> dict[str, Any]:
-    """The cells in rows [a, b) and columns [c, d) of the matrix that `at` picks, clipped to what there is.
+    """Return the cells in rows [a, b) and columns [c, d) of the matrix that `at` selects, clipped to its size.
 
     `of` says how large that matrix is.
     """

@@ -182,7 +182,7 @@ def trend(studio: Studio, args: Arguments) -> Json:
     """Return the recorded numbers."""
     name = args.text("name")
     if studio.runs.session_of(name) is None:
-        studio.folder.open(name)  # raises where there is none
+        studio.folder.open(name)  # raises if there is no such page
     return studio.runs.trend(name, args.whole("since", 0, _FAR, 0))
 
 
@@ -201,7 +201,7 @@ def _session(studio: Studio, args: Arguments) -> ClientSession:
     name = args.text("name")
     session = studio.runs.session_of(name)
     if session is None:
-        studio.folder.open(name)  # raises where there is none
+        studio.folder.open(name)  # raises if there is no such page
         raise args.error("name", "a page that has been run: there is nothing to look at", name)
     return session
 
@@ -222,7 +222,7 @@ def _result(studio: Studio, args: Arguments) -> Array:
     if isinstance(pins[pin], list) and entry is None:
         entry = 0 if len(pins[pin]) == 1 else args.whole("entry", 0, len(pins[pin]) - 1)
     if isinstance(pins[pin], Output) and entry is not None:
-        raise args.error("entry", f"left out: {block}.{pin} is no list", entry)
+        raise args.error("entry", f"left out: {block}.{pin} is not a list", entry)
     found = session.result(block, pin)
     if isinstance(found, list):
         if entry is None or entry >= len(found):

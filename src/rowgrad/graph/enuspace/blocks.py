@@ -50,7 +50,7 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     `holds_text`. `dtype`, from the block or the op, overrides the pin's.
     """
     if pin.type not in HOST_DTYPE:
-        raise PageError("", f"{shown(pin.type)} is no type of a pin; known are {', '.join(HOST_DTYPE)}")
+        raise PageError("", f"{shown(pin.type)} is not a type of a pin; known are {', '.join(HOST_DTYPE)}")
     shape = _shape(pin.shape)
     if -1 in shape:
         raise PageError("", f"the shape {shape} leaves a dimension open, and a value has none")
@@ -118,7 +118,7 @@ def _shaped(array: Array, shape: list[int]) -> Array:
     try:
         return array.reshape(shape)
     except ValueError as error:
-        raise PageError("", f"the shape {shape} is none: {error}") from None
+        raise PageError("", f"the shape {shape} is invalid: {error}") from None
 
 
 def _converted(array: Array, dtype: str | None) -> Array:
@@ -139,7 +139,7 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
     if isinstance(default, list | tuple):
         numbers = parse_literal(text, "int64")
         if numbers.ndim > 1:
-            raise PageError("", f"{shown(text)} is no list of numbers")
+            raise PageError("", f"{shown(text)} is not a list of numbers")
         return numbers.ravel().tolist()
     if isinstance(default, bool):
         return bool(_one(text, "bool"))

@@ -42,7 +42,7 @@ def read_page(text: str, report: Report) -> Drawing:
         parser = ElementTree.XMLParser(target=_Builder())
         root = ElementTree.fromstring(text[declaration.end() :] if declaration else text.lstrip(), parser)
     except (ElementTree.ParseError, ValueError) as error:
-        raise PageError("", f"this is no XML: {error}") from None
+        raise PageError("", f"this is not XML: {error}") from None
     if _local(root) != "svg":
         raise PageError("", f"the outermost element should be svg, and is {_local(root)}")
     drawing = Drawing()
@@ -196,7 +196,7 @@ def read_task(text: str, report: Report) -> Drawing:
     try:
         content = _content(text, report)
     except (ValueError, RecursionError) as error:
-        raise PageError("", f"this is no JSON: {error}") from None
+        raise PageError("", f"this is not JSON: {error}") from None
     drawing = Drawing()
     far_ends: list[DrawnWire] = []
     for position, item in enumerate(_list(content, "object", "")):
@@ -292,14 +292,14 @@ def _task_pin(pin: Any, place: str) -> DrawnPin:
 def offset_of(text: str, place: str) -> int:
     """Parse an offset in the `.dat` file."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise PageError(place, f"{shown(text)} is no place in a file")
+        raise PageError(place, f"{shown(text)} is not an offset in a file")
     return int(text)
 
 
 def _list(item: Any, key: str, place: str) -> list[Any]:
     found = _object(item, place).get(key)
     if not isinstance(found, list):
-        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is no list")
+        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is not a list")
     return found
 
 
@@ -308,7 +308,7 @@ def _text(item: Any, key: str, place: str, default: str | None = None) -> str:
     if type(found) is int and key == "pin-binary-pos":
         found = str(found)
     if not isinstance(found, str):
-        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is no text")
+        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is not text")
     if any("\ud800" <= c <= "\udfff" for c in found):
         raise PageError(place, f"{key!r} has half a character: {shown(found)}")
     return found

@@ -58,4 +58,4 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
-        raise PageError("", f"this is no text in {encoding.upper()}: {error.reason} at byte {error.start}") from None
+        raise PageError("", f"this is not text in {encoding.upper()}: {error.reason} at byte {error.start}") from None

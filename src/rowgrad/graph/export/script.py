@@ -146,7 +146,7 @@ def _checked(block: Block, names: dict[str, str]) -> Op:
     if op is None:
         raise PageError(block.id, f"there is no block {block.op!r}")
     if not NAME.fullmatch(block.id):
-        raise PageError(block.id, "this is no name for a block")
+        raise PageError(block.id, "this is not a valid id of a block")
     for pin in (*block.values, *block.wires):
         if pin not in op.input_names:
             raise PageError(f"{block.id}.{pin}", f"{op.name} has no input {pin!r}")

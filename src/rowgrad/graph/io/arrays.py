@@ -260,7 +260,7 @@ def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[in
     if fortran and len(shape) > 1:
         raise ValueError("it is in Fortran order; must be in C order")
     if stream.tell() + math.prod(shape) * dtype.itemsize != size:
-        raise ValueError(f"it has {size} bytes; its header tells of {math.prod(shape) * dtype.itemsize} after itself")
+        raise ValueError(f"it has {size} bytes; its header announces {math.prod(shape) * dtype.itemsize} after itself")
     return stream.tell()
 
 
