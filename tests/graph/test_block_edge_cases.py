@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rowgrad.graph import Block, ClientSession, Page, build
-from rowgrad.graph.summary import summary
+from rowgrad.graph.page_summary import summary
 
 
 @pytest.mark.parametrize("ids", [1, [[1, 2]], [[]]])

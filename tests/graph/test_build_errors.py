@@ -12,7 +12,7 @@ BOTH = Block("l", "InputList", wires={"outputlist": [End("c", "output"), End("c"
 
 
 def reading(*ends: End) -> Page:
-    """A page whose last block reads what is asked for."""
+    """A page whose last block reads the requested output."""
     return Page("p", [ONE, BOTH, Block("n", "Identity", wires={"input": [*ends]})])
 
 
@@ -22,7 +22,7 @@ def reading(*ends: End) -> Page:
         (End("x", "output"), "there is no block 'x'"),
         (End("cc", "output"), "there is no block 'cc'; did you mean 'c'?"),
         (End("c", "out"), "c (Const) has no output 'out'; it has output"),
-        (End("c", "output", 0), "c.output is no list; write it without [0]"),
+        (End("c", "output", 0), "c.output is not a list; write it without [0]"),
         (End("l", "output", 2), "l.output[2] is not there: l.output has 2 entries"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Pages on the command line: judged, run, written out, brought over from the old tool."""
+"""Pages on the command line: check, run, export, import."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def answer(words: list[str], capsys: Captured, status: int = 0) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def values(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: result["data"] for name, result in told["results"].items()}
+def values(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: result["data"] for name, result in document["results"].items()}
 
 
 def refused(words: list[str], status: int, capsys: Captured) -> str:
@@ -126,23 +126,23 @@ def test_sessions_run_in_the_pages_order_and_share_their_state(capsys: Captured)
 
 
 def test_json_of_a_run(capsys: Captured) -> None:
-    told = answer(["run", "page.json", "--feed", "x={1,2}"], capsys)
-    assert told["page"] == "counting"
-    assert told["steps"] == 1
-    assert told["seconds"] > 0
-    assert told["results"]["keep.output_ref"] == {"dtype": "float32", "shape": [2], "data": [2.0, 4.0]}
+    document = answer(["run", "page.json", "--feed", "x={1,2}"], capsys)
+    assert document["page"] == "counting"
+    assert document["steps"] == 1
+    assert document["seconds"] > 0
+    assert document["results"]["keep.output_ref"] == {"dtype": "float32", "shape": [2], "data": [2.0, 4.0]}
 
 
 def test_one_session(capsys: Captured) -> None:
-    told = answer(["run", "page.json", "--session", "halve"], capsys)
-    assert values(told) == {PRODUCT: [0.5, 1.0]}
+    document = answer(["run", "page.json", "--session", "halve"], capsys)
+    assert values(document) == {PRODUCT: [0.5, 1.0]}
     assert "there is no 'hlave'" in refused(["run", "page.json", "--session", "hlave"], 1, capsys)
     assert "name a ClientSession block" in refused(["run", "page.json", "--session", "sum"], 1, capsys)
 
 
 def test_fetches(capsys: Captured) -> None:
-    told = answer(["run", "page.json", "--fetch", "w", "--fetch", "half"], capsys)
-    assert values(told) == {"w.ref": [1.0, 2.0], PRODUCT: [0.5, 1.0]}
+    document = answer(["run", "page.json", "--fetch", "w", "--fetch", "half"], capsys)
+    assert values(document) == {"w.ref": [1.0, 2.0], PRODUCT: [0.5, 1.0]}
     after = ["run", "page.json", "--session", "grow", "--fetch", "w", "--feed", "x={1,1}", "--steps", "2"]
     assert values(answer(after, capsys)) == {"keep.output_ref": [3.0, 4.0], "w.ref": [3.0, 4.0]}
     assert "did you mean 'half" in refused(["run", "page.json", "--fetch", "hlaf"], 1, capsys)
@@ -168,8 +168,8 @@ def test_fetches_of_lists_sparse_tensors_and_operations(capsys: Captured) -> Non
         "sp.values", "sp.dense_shape",
     ]  # fmt: skip
     assert found["sp.tensor.values"] == [2.0]
-    told = answer(["run", "kinds.json", "--fetch", "do", "--fetch", "v", "--steps", "2"], capsys)
-    assert values(told) == {"v.ref": 5.0}
+    document = answer(["run", "kinds.json", "--fetch", "do", "--fetch", "v", "--steps", "2"], capsys)
+    assert values(document) == {"v.ref": 5.0}
     assert "takes a value or an operation; got feed" in refused(["run", "kinds.json", "--fetch", "f"], 1, capsys)
     assert "only placeholders are fed" in refused(["run", "kinds.json", "--fetch", "v", "--feed", "v=1"], 1, capsys)
 
@@ -201,8 +201,8 @@ def test_numbers_that_json_has_not(capsys: Captured) -> None:
         Block("b", "Const", {"val": np.array([2**62, 3])}),
     ]
     save(Page("odd", blocks), "odd.json")
-    told = answer(["run", "odd.json", "--fetch", "a", "--fetch", "b"], capsys)
-    assert values(told) == {"a.output": ["NaN", "Infinity", 1.5], "b.output": ["4611686018427387904", 3]}
+    document = answer(["run", "odd.json", "--fetch", "a", "--fetch", "b"], capsys)
+    assert values(document) == {"a.output": ["NaN", "Infinity", 1.5], "b.output": ["4611686018427387904", 3]}
 
 
 def test_results_in_a_file(capsys: Captured) -> None:
@@ -215,11 +215,11 @@ def test_feeds_from_files(capsys: Captured) -> None:
     np.save("x.npy", np.array([10.0, 20.0]))
     assert values(answer(["run", "page.json", "--feed", "x=x.npy"], capsys))["keep.output_ref"] == [11.0, 22.0]
     np.save("many.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
-    told = answer(["run", "page.json", "--feed-batches", "x=many.npy"], capsys)
-    assert told["steps"] == 3
-    assert values(told)["keep.output_ref"] == [1.0 + 6, 2.0 + 9]
-    told = answer(["run", "page.json", "--feed-batches", "x=many.npy", "--steps", "2"], capsys)
-    assert values(told)["keep.output_ref"] == [1.0 + 2, 2.0 + 4]
+    document = answer(["run", "page.json", "--feed-batches", "x=many.npy"], capsys)
+    assert document["steps"] == 3
+    assert values(document)["keep.output_ref"] == [1.0 + 6, 2.0 + 9]
+    document = answer(["run", "page.json", "--feed-batches", "x=many.npy", "--steps", "2"], capsys)
+    assert values(document)["keep.output_ref"] == [1.0 + 2, 2.0 + 4]
 
 
 def test_a_file_wins_over_a_typed_value(capsys: Captured) -> None:
@@ -233,8 +233,8 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
 
     save(Page("b", [Block("x", "Placeholder", attrs={"dtype": "bfloat16", "shape": [2]})]), "b.json")
     np.save("x.npy", np.array([1.5, 2.5], ml_dtypes.bfloat16))
-    told = answer(["run", "b.json", "--fetch", "x", "--feed", "x=x.npy"], capsys)
-    assert told["results"]["x.output"] == {"dtype": "bfloat16", "shape": [2], "data": [1.5, 2.5]}
+    document = answer(["run", "b.json", "--fetch", "x", "--feed", "x=x.npy"], capsys)
+    assert document["results"]["x.output"] == {"dtype": "bfloat16", "shape": [2], "data": [1.5, 2.5]}
 
 
 @pytest.mark.parametrize(
@@ -296,8 +296,8 @@ def test_a_pin_that_two_sessions_fetch_has_two_results(capsys: Captured) -> None
     results = values(answer(["run", "page.json", "--feed", "x={1,2}", "-o", "out.npz"], capsys))
     assert (results["first/w.ref"], results["look/w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
     assert "w.ref" not in results
-    with np.load("out.npz") as kept:
-        assert kept["look/w.ref"].tolist() == [2.0, 4.0]
+    with np.load("out.npz") as saved:
+        assert saved["look/w.ref"].tolist() == [2.0, 4.0]
     words = ["run", "page.json", "--feed", "x={1,2}", "--session", "first", "--session", "grow", "--fetch", "w.ref"]
     results = values(answer(words, capsys))
     assert (results["first/w.ref"], results["w.ref"]) == ([1.0, 2.0], [2.0, 4.0])
@@ -374,8 +374,8 @@ def test_every_page_of_a_project_runs_by_itself(capsys: Captured) -> None:
     assert shown.err == "rowgrad run: page none: there is no ClientSession block to run\n"
     with np.load("out.npz") as found:
         assert found["two/keep.output_ref"].tolist() == [3.0, 6.0]
-    told = answer(["run", "project.json", "--feed", "x={1,2}"], capsys)
-    assert [page["page"] for page in told["pages"]] == ["one", "two"]
+    document = answer(["run", "project.json", "--feed", "x={1,2}"], capsys)
+    assert [page["page"] for page in document["pages"]] == ["one", "two"]
 
 
 def test_one_page_of_a_project(capsys: Captured) -> None:
@@ -438,8 +438,8 @@ def test_a_step_that_fails_costs_that_step_alone(capsys: Captured) -> None:
     np.save("x.npy", np.array([1, 2, 0, 3], np.int32))
     words = ["run", "dividing.json", "--feed-batches", "x=x.npy", "--state", "s"]
     assert main(words) == 1
-    kept, error = capsys.readouterr().err.splitlines()
-    assert kept == "rowgrad run: the state after 2 of 4 steps is saved in s"
+    saved, error = capsys.readouterr().err.splitlines()
+    assert saved == "rowgrad run: the state after 2 of 4 steps is saved in s"
     assert error.startswith("rowgrad run: FloorDiv (name: part)")
     shown = answer(["run", "dividing.json", "--fetch", "w", "--fetch", "n", "--state", "s", "--quiet"], capsys)
     assert values(shown) == {"w.ref": 9, "n.ref": 2}  # nothing of the third step, which had counted already
@@ -453,8 +453,8 @@ def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, mo
     np.save("x.npy", np.array([1, 0], np.int32))
     monkeypatch.setattr("rowgrad.graph.session.ClientSession.save", full)
     assert main(["run", "dividing.json", "--feed-batches", "x=x.npy", "--state", "s"]) == 1
-    kept, error = capsys.readouterr().err.splitlines()
-    assert kept.endswith("the state after 1 of 2 steps could not be saved: s: No space left on device")
+    saved, error = capsys.readouterr().err.splitlines()
+    assert saved.endswith("the state after 1 of 2 steps could not be saved: s: No space left on device")
     assert "FloorDiv" in error
 
 
@@ -462,7 +462,7 @@ def test_a_step_that_fails_and_a_state_that_cannot_be_saved(capsys: Captured, mo
 RESTING = """
 import sys
 from rowgrad.cli import main
-from rowgrad.graph.loop import Loop
+from rowgrad.graph.run_loop import Loop
 real = Loop._rest
 Loop._rest = lambda self, due: (print("resting", file=sys.stderr, flush=True), real(self, due))
 sys.exit(main(sys.argv[1:]))
@@ -492,12 +492,12 @@ def test_a_signal_ends_after_the_step_and_nothing_is_lost(
         process.send_signal(getattr(signal, number))
         out, err = process.communicate(timeout=120)
     assert process.returncode == status
-    told = json.loads(out)
-    assert told["interrupted"] == number
-    assert f"{word} after {told['steps']} of 1000000000 steps; state saved in s" in err
+    document = json.loads(out)
+    assert document["interrupted"] == number
+    assert f"{word} after {document['steps']} of 1000000000 steps; state saved in s" in err
     capsys.readouterr()
     total = answer(["run", "walking.json", "--steps", "5", "--state", "s", "--quiet"], capsys)["results"]
-    assert answer(["run", "walking.json", "--steps", str(3 + told["steps"] + 5)], capsys)["results"] == total
+    assert answer(["run", "walking.json", "--steps", str(3 + document["steps"] + 5)], capsys)["results"] == total
 
 
 def test_a_signal_wakes_a_run_that_rests(capsys: Captured) -> None:
@@ -650,9 +650,9 @@ def test_check(capsys: Captured) -> None:
     assert lines[1].split() == ["x", "Placeholder", "output", "float32[2]"]
     assert lines[-1] == "all 8 blocks are valid"
     assert len(lines) == 9
-    told = answer(["check", "page.json"], capsys)
-    assert told["ok"] is True
-    assert told["blocks"][1] == {
+    document = answer(["check", "page.json"], capsys)
+    assert document["ok"] is True
+    assert document["blocks"][1] == {
         "id": "x", "op": "Placeholder", "outputs": {"output": {"dtype": "float32", "shape": [2]}}, "error": None,
     }  # fmt: skip
 
@@ -664,10 +664,10 @@ def test_check_shows_every_fault(capsys: Captured) -> None:
     assert lines[1] == "error: odd: there is no block 'SparseSegmentMaen'; did you mean 'SparseSegmentMean'?"
     assert lines[2] == "waiting: s (ClientSession) depends on a block with an error"
     assert lines[3] == "2 of 5 blocks have errors, 1 depend on them"
-    told = answer(["check", "broken.json"], capsys, 1)
-    assert not told["ok"]
-    assert told["waiting"] == ["s"]
-    assert {b["id"]: b["error"]["block"] for b in told["blocks"] if b["error"]} == {"sum": "sum", "odd": "odd"}
+    document = answer(["check", "broken.json"], capsys, 1)
+    assert not document["ok"]
+    assert document["waiting"] == ["s"]
+    assert {b["id"]: b["error"]["block"] for b in document["blocks"] if b["error"]} == {"sum": "sum", "odd": "odd"}
 
 
 def test_check_where_a_character_is_lacking() -> None:
@@ -758,10 +758,10 @@ def test_import(capsys: Captured) -> None:
     assert isinstance(page, Page)
     assert len(page.blocks) == 4
     assert "--force" in refused(["import", "basic_4x.svg"], 3, capsys)
-    told = answer(["import", "basic_4x.svg", "--force"], capsys)
-    assert told["page"] == "basic_4x"
-    assert told["file"] == "basic_4x.json"
-    assert {remark["level"] for remark in told["report"]} == {"note"}
+    document = answer(["import", "basic_4x.svg", "--force"], capsys)
+    assert document["page"] == "basic_4x"
+    assert document["file"] == "basic_4x.json"
+    assert {remark["level"] for remark in document["report"]} == {"note"}
 
 
 def test_import_a_task(capsys: Captured) -> None:

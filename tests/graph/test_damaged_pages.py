@@ -29,7 +29,7 @@ def outcome(text: str) -> Page | Project | PageError:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_pages_are_read_or_refused(seed: int) -> None:
+def test_damaged_pages_are_read_or_rejected(seed: int) -> None:
     read = refused = 0
     slowest = 0.0
     for text in mutations(2500, seed):
@@ -52,8 +52,8 @@ def test_damaged_pages_are_read_or_refused(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_pages_are_built_and_run_or_refused(seed: int) -> None:
-    """The examples, damaged: what loads is judged, drawn and, where it holds, run; every refusal names a block."""
+def test_damaged_pages_are_built_and_run_or_rejected(seed: int) -> None:
+    """The examples, damaged: what loads is validated, drawn and, if valid, run; every error names a block."""
     texts = [dumps(load(path)) for path in sorted(EXAMPLES.glob("*.json"))]
     built = faulty = ran = 0
     for text in mutations(2500, seed, texts):

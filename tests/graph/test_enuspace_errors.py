@@ -47,49 +47,49 @@ TASK = task({"A": CONST}, [])
         ("", "neither a page"),
         ("hello", "neither a page"),
         ("[1]", "neither a page"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("{}", "page.svg: 'object' is missing"),
-        ('{"object": 3}', "'object' is no list"),
+        ('{"object": 3}', "'object' is not a list"),
         ('{"object": [3]}', r"object\[0\]: an object should be here"),
-        ('{"object": [' + "[" * 50_000, "is no JSON"),
+        ('{"object": [' + "[" * 50_000, "is not JSON"),
         (TASK.replace('"id"', '"ID"'), r"object\[0\]: 'id' is missing"),
-        (TASK.replace('"A"', "5"), "'id' is no text"),
+        (TASK.replace('"A"', "5"), "'id' is not text"),
         (TASK.replace('"A"', '"\\ud800"'), "half a character"),
         (TASK.replace('"pin-shape"', '"shape"'), r"object\[0\].input\[0\]: 'pin-shape' is missing"),
         (TASK.replace('"text"', '"binary"'), "'pin-binary-pos' is missing"),
-        ("<svg>", "is no XML"),
+        ("<svg>", "is not XML"),
         ("<a/>", "should be svg"),
         ('<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "<!DOCTYPE: such declarations"),
-        ("<svg>&unknown;</svg>", "is no XML"),
+        ("<svg>&unknown;</svg>", "is not XML"),
         (svg({"A": CONST}, []).replace("#Const", ""), "A: a block that does not say of which kind"),
         (svg({"A": CONST}, []).replace("value=", "worth="), "A.val: value is missing"),
         (svg({"A": CONST}, []).replace("type=\"double\"", ""), "A.val: type is missing"),
         ('<!-- --><!DOCTYPE svg><svg><!-- --></svg>', "<!DOCTYPE: such declarations"),
         ('<?a <!-- ?><!DOCTYPE svg [<!ENTITY a "b">]><!-- --><svg>&a;</svg>', "<!DOCTYPE: such declarations"),
-        ('<!DOC<?xml a?>TYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "is no XML"),
-        ('<svg><!ENTITY a "b"></svg>', "is no XML"),
-        ("<svg><!-- <!DOCTYPE svg></svg>", "is no XML"),
+        ('<!DOC<?xml a?>TYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "is not XML"),
+        ('<svg><!ENTITY a "b"></svg>', "is not XML"),
+        ("<svg><!-- <!DOCTYPE svg></svg>", "is not XML"),
         (svg({"A": CONST}, [("A", "output", "A", "val")]).replace("to-id", "two-id"), "to-id is missing"),
         (svg({"": CONST}, []), "a block has no id"),
         (svg({"A": CONST, "B": CONST}, []).replace('"B"', '"A"'), "page.svg: two blocks have the id 'A'"),
         (const(Pin("double", "[2]", [1, 2, 3])), r"A.val: the shape \[2\] has 2 elements, and 3 are given"),
         (const(Pin("double", "[2]", "")), r"A.val: the shape \[2\] has 2 elements, and 0 are given"),
         (const(Pin("double", "[9]", "{1,0,0...}")), "A.val: the text is cut short"),
-        (const(Pin("double", "[2]", ["1", "x"])), "A.val: 'x' at character 4 is no float64"),
-        (const(Pin("double", "[2]", "1;x")), "A.val: 'x' at element 1 is no float64"),
+        (const(Pin("double", "[2]", ["1", "x"])), "A.val: 'x' at character 4 is not a valid float64"),
+        (const(Pin("double", "[2]", "1;x")), "A.val: 'x' at element 1 is not a valid float64"),
         (const(Pin("int", "", ["3000000000"])), "A.val: '3000000000' .* is not in .*2147483647"),
-        (const(Pin("double", "[two]", [1])), r"A.val: '\[two\]' is no shape"),
+        (const(Pin("double", "[two]", [1])), r"A.val: '\[two\]' is not a shape"),
         (const(Pin("double", "[-1]", [1])), "A.val: .* leaves a dimension open"),
-        (const(Pin("colour", "", [1])), "A.val: 'colour' is no type of a pin"),
-        (const(Pin("double", "[0][99999999999999999][99999999999999999]", [])), "A.val: the shape .* is none"),
+        (const(Pin("colour", "", [1])), "A.val: 'colour' is not a type of a pin"),
+        (const(Pin("double", "[0][99999999999999999][99999999999999999]", [])), "A.val: the shape .* is invalid"),
         (const(Pin("double", "[99999999999999999]", dat=0)), "A.val: needs 799999999999999992 bytes from byte 0"),
         (const(Pin("int", "[2]", dat=96)), r"A.val: needs 8 bytes from byte 96 on of page.dat, which has 100"),
         (const(Pin("bool", "[2]", dat=0)), "A.val: elements of type 'bool' are in no .dat file"),
-        (const(Pin("int", "[2]", dat=-1)), "A.val: '-1' is no place in a file"),
+        (const(Pin("int", "[2]", dat=-1)), "A.val: '-1' is not an offset in a file"),
         (svg(VARIABLE, []), r"A.initvalues: the shape \[2, 2\] has 4 elements, and 3 are given"),
-        (svg({"A": Drawn("Placeholder", {"dtype": text("DT_WHAT")})}, []), "A.dtype: 'DT_WHAT' is no dtype"),
-        (svg({"A": Drawn("MatMul", {"attrs": text("transpose_a_ = maybe;")})}, []), "A.attrs: 'maybe' .* is no bool"),
-        (svg({"A": Drawn("MatMul", {"attrs": text("transpose_a_")})}, []), "A.attrs: .* is no attribute"),
+        (svg({"A": Drawn("Placeholder", {"dtype": text("DT_WHAT")})}, []), "A.dtype: 'DT_WHAT' is not a dtype"),
+        (svg({"A": Drawn("MatMul", {"attrs": text("transpose_a_ = maybe;")})}, []), "A.attrs: 'maybe' .* valid bool"),
+        (svg({"A": Drawn("MatMul", {"attrs": text("transpose_a_")})}, []), "A.attrs: .* is not an attribute"),
         (svg({"A": Drawn("Mean", {"axis": text("{0,{1}}")})}, []), "A.axis: braces beside values, at character 4"),
     ],
 )  # fmt: skip
@@ -107,7 +107,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
         read(tmp_path, const(Pin("double", "[100]", dat=8)))
     for raw in (b"\xff\xfe<\0\0", b"<\xff", b"\xff\xfe\x00\xd8"):
         (tmp_path / "page.svg").write_bytes(raw)
-        with pytest.raises(PageError, match="this is no text in UTF"):
+        with pytest.raises(PageError, match="this is not text in UTF"):
             read_enuspace(tmp_path / "page.svg")
 
 
@@ -128,7 +128,7 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
     return "".join(parts).encode("utf-16")
 
 
-def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_rejected(tmp_path: Path) -> None:
     rng = random.Random(0)
     originals = [p.read_bytes() for p in sorted(SAMPLES.iterdir())]
     began = time.process_time()  # of this process: others may have the processor meanwhile
@@ -207,5 +207,5 @@ def test_the_import_of_unknown_blocks_grows_with_their_number(tmp_path: Path) ->
 
 
 def test_a_task_with_a_long_integer(tmp_path: Path) -> None:
-    with pytest.raises(PageError, match=r"this is no JSON: an integer of 5000 characters$"):
+    with pytest.raises(PageError, match=r"this is not JSON: an integer of 5000 characters$"):
         read(tmp_path, '{"object": [' + "9" * 5000 + "]}", "task.json")

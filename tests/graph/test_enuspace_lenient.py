@@ -31,7 +31,7 @@ def typed(elements: str) -> Pin:
     return Pin(elements=elements)
 
 
-def told(imported: Imported, level: str = "warning") -> list[str]:
+def remarks(imported: Imported, level: str = "warning") -> list[str]:
     return [f"{r.place}: {r.text}" for r in imported.report if r.level == level]
 
 
@@ -51,7 +51,7 @@ def test_invalid_positions_are_read_as_zero(drawn: str, at: tuple[float, float],
     imported = read(tmp_path, svg({}, [], inside=drawn))
     assert [(n.text, n.at) for n in imported.page.notes] == [("a", at)]
     expected = [f": places on the page that are no numbers, taken as 0 ({odd})"]
-    assert told(imported, "note") == (expected if odd else [])
+    assert remarks(imported, "note") == (expected if odd else [])
 
 
 @pytest.mark.parametrize("around", ["pg-layer", "a", "svg", "switch", "unheard-of", "pg-layer><a"])
@@ -69,7 +69,7 @@ def test_patterns_are_not_blocks(around: str, tmp_path: Path) -> None:
     inside = f'<{around}><use id="Z" type="tensorflow" href="#Const"/></{around}>'
     imported = read(tmp_path, svg({"A": CONST}, [], inside=inside))
     assert [b.id for b in imported.page] == ["A"]
-    assert f": {around}: for display only, left out (1)" in told(imported, "note")
+    assert f": {around}: for display only, left out (1)" in remarks(imported, "note")
 
 
 def test_unused_pins(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_unused_pins(tmp_path: Path) -> None:
     ):
         imported = read(tmp_path, good.replace(output, pin))
         assert len(imported.page.blocks) == 2
-        assert not told(imported)
+        assert not remarks(imported)
     imported = read(tmp_path, good.replace('value="{1,2}"', 'save-type="binary" binary-pos=""'))
     assert imported.page["B"].wires == {"x": [End("A", "output")]}
-    with pytest.raises(PageError, match=r"B\.x: '' is no place in a file"):
+    with pytest.raises(PageError, match=r"B\.x: '' is not an offset in a file"):
         read(tmp_path, svg(blocks, []).replace('value="{1,2}"', 'save-type="binary" binary-pos=""'))
 
 
@@ -102,7 +102,7 @@ def test_unused_pins(tmp_path: Path) -> None:
     ],
 )
 def test_attributes_at_their_default(op: str, attribute: str, lost: bool, tmp_path: Path) -> None:
-    assert bool(told(read(tmp_path, svg({"A": Drawn(op, {"attrs": typed(attribute)})}, [])))) is lost
+    assert bool(remarks(read(tmp_path, svg({"A": Drawn(op, {"attrs": typed(attribute)})}, [])))) is lost
 
 
 def test_tasks_as_they_were_written(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_tasks_as_they_were_written(tmp_path: Path) -> None:
     for text, value in (("a\nb\tc", "a\nb\tc"), (r"D:\data\new", r"D:\data\new"), (r"a\\b\n", "a\\b\n")):
         imported = read(tmp_path, written.replace("TEXT", text) + " \n\0\0")
         assert imported.page["A"].values["val"].item() == value
-        assert any("backslashes" in note for note in told(imported, "note")) is text.startswith("D:")
+        assert any("backslashes" in note for note in remarks(imported, "note")) is text.startswith("D:")
     assert read(tmp_path, svg({"A": CONST}, []) + "\n\0").page["A"].op == "Const"
 
 
@@ -129,7 +129,7 @@ def test_tasks_as_they_were_written(tmp_path: Path) -> None:
 def test_values_as_people_write_them(block: Drawn, name: str, expected: Any, tmp_path: Path) -> None:
     imported = read(tmp_path, svg({"A": block}, []))
     assert imported.page["A"].values[name].tolist() == expected
-    assert not told(imported)
+    assert not remarks(imported)
 
 
 def test_a_list_of_one(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_variable_without_values(tmp_path: Path) -> None:
     imported = read(tmp_path, svg({"A": Drawn("Variable", {"shape": typed("{2}"), "dtype": typed("DT_INT64")})}, []))
     zero = imported.page["A"].values["initvalues"]
     assert (zero.dtype, zero.shape, zero.item()) == (np.int64, (), 0)
-    assert told(imported) == ["A: it has no initial values; it begins with zeros"]
+    assert remarks(imported) == ["A: it has no initial values; it begins with zeros"]
 
 
 def test_invalid_declarations(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_an_attribute_given_twice(tmp_path: Path) -> None:
 
 def test_a_wire_with_an_empty_end(tmp_path: Path) -> None:
     imported = read(tmp_path, svg({"A": CONST}, [("A", "output", "", "x"), ("A", "output", "A", "")]))
-    assert len(told(imported)) == 2
-    assert all("one of its ends is empty; left out" in warning for warning in told(imported))
+    assert len(remarks(imported)) == 2
+    assert all("one of its ends is empty; left out" in warning for warning in remarks(imported))
 
 
 def test_other_names_of_pins_and_blocks(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_other_names_of_pins_and_blocks(tmp_path: Path) -> None:
     assert page["F"].wires == {"dim": [End("Z", "output")]}
     assert page["W"].op == "Select"
     assert sorted(page["W"].values) == ["x", "y"]
-    assert not told(imported)
-    assert len([note for note in told(imported, "note") if "axis 0" in note]) == 2
+    assert not remarks(imported)
+    assert len([note for note in remarks(imported, "note") if "axis 0" in note]) == 2
     blocks = {**blocks, "G": Drawn("GatherV2", {"axis": typed("1")})}
-    lost = told(read(tmp_path, svg(blocks, [("O", "output", "H", "axis")])))
+    lost = remarks(read(tmp_path, svg(blocks, [("O", "output", "H", "axis")])))
     assert len(lost) == 2
     assert all("left out" in warning for warning in lost)

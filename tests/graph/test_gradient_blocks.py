@@ -171,7 +171,7 @@ def test_segments(kind: str, rows: bool) -> None:
 def test_every_op(op: Op, way: dict[str, Any], is_open: bool) -> None:
     """The whole catalogue, once and twice: sizes that are known, and sizes that only a run knows."""
     if is_open and op.name == "Squeeze" and way:
-        pytest.skip("it has to be told which sizes are 1")
+        pytest.skip("the caller has to say which sizes are 1")
     root = Scope.new_root_scope("made")
     feeds: dict[str, Any] = {}
     inputs: list[End] = []
@@ -379,7 +379,7 @@ def small() -> Page:
         ("y.x", "w.ref", "y (Square) has no output 'x'; it has y"),
         ("y.y", "list.output", "list of 2; name one entry"),
         ("y.y", "list.output[2]", "has 2 entries"),
-        ("y.y[0]", "w.ref", "is no list"),
+        ("y.y[0]", "w.ref", "is not a list"),
         ("wrong.product", "w.ref", "a must"),
         ("after.y", "w.ref", "after: it waits"),
     ],

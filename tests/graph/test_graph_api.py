@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 
 import rowgrad as rg
+import rowgrad.graph
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import ClientSession, Const, PageError, Scope, ops
@@ -57,7 +62,7 @@ def test_errors_name_node_pin_and_values(root: Scope) -> None:
     assert "data=float32[4,2] from table.output" in text
 
 
-def test_a_refused_block_leaves_nothing_behind(root: Scope) -> None:
+def test_a_rejected_block_leaves_nothing_behind(root: Scope) -> None:
     before = len(root.graph.nodes)
     for _ in range(3):
         with pytest.raises(InvalidArgumentError):
@@ -203,3 +208,20 @@ def test_lists(root: Scope) -> None:
 
 def test_page_errors_are_op_errors() -> None:
     assert issubclass(PageError, rg.errors.OpError)
+
+
+MODULES = [m.name for m in pkgutil.walk_packages(rowgrad.graph.__path__, "rowgrad.graph.")]
+
+
+@pytest.mark.parametrize("name", ["rowgrad.graph", *MODULES])
+def test_examples_in_docstrings_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0
+
+
+def test_public_functions_and_classes_have_an_example() -> None:
+    blocks = {"Const", "AddSymbolicGradients", "ops"}  # documented by the catalogue
+    missing = [
+        n for n in rowgrad.graph.__all__ if n not in blocks and ">>>" not in (getattr(rowgrad.graph, n).__doc__ or "")
+    ]
+    assert not missing

@@ -40,7 +40,7 @@ def root() -> Scope:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_block_gives_back_no_name_but_its_own(root: Scope) -> None:
+def test_a_rejected_block_gives_back_no_name_but_its_own(root: Scope) -> None:
     layer = root.new_sub_scope("L")
     a = ops.Variable(layer.with_op_name("w"), [1.0])
     with pytest.raises(InvalidArgumentError):
@@ -58,7 +58,7 @@ def test_inner_nodes_never_take_names_of_blocks() -> None:
     assert check(page).ok
 
 
-def test_a_refused_call_leaves_its_name(root: Scope) -> None:
+def test_a_rejected_call_leaves_its_name(root: Scope) -> None:
     x = Const(root, [1.0, 2.0])
     assert ops.Add(root.with_op_name("ok"), x, ([1.0, 2.0], [3.0, 4.0])).z.shape == (2, 2)
     sparse = ops.SparseTensor(root, [[0, 0]], [1.0], [1, 1])
@@ -189,7 +189,7 @@ def test_a_state_s_counters_are_those_of_random_blocks(root: Scope, tmp_path: Pa
     assert not session.results
     other = Scope.new_root_scope()
     ops.Variable(other.with_op_name("a"), 1.0)
-    with pytest.raises(PageError, match="a counter for a, which is no random block"):
+    with pytest.raises(PageError, match="a counter for a, which is not a random block"):
         ClientSession(other).restore(tmp_path / "state")
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from rowgrad.cli.check import _faults
 from rowgrad.graph.export import to_dot, to_python, to_svg
-from rowgrad.graph.ordering import ordered
 from rowgrad.graph.page import Block, End, Page, PageError
 from rowgrad.graph.page_builder import check
+from rowgrad.graph.page_order import ordered
 
 FEW, MANY = 500, 4000
 MARGIN = 3.0  # linear work takes 1, quadratic work MANY / FEW = 8

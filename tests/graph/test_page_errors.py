@@ -50,7 +50,7 @@ def array(dtype: str, shape: list[Any], data: Any) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data": data}
 
 
-# What is changed in the basic page, into what, the place that is told and words of the message.
+# What is changed in the basic page, into what, the place in the error, and words of its message.
 CASES: list[tuple[str, Any, str, str]] = [
     ("format", ..., "format", "missing"),
     ("format", "rowgrad-book", "format", "'rowgrad-page' or 'rowgrad-project'; got 'rowgrad-book'"),

@@ -92,12 +92,12 @@ def test_large_arrays_are_files_that_numpy_reads(tmp_path: Path) -> None:
     page = Page("p", [Block(f"b{i}", "Const", {"val": v}) for i, v in enumerate((shared, shared.copy(), texts))])
     page.blocks.append(Block("small", "Const", {"val": np.zeros(128), "bf": array_of("bfloat16", (600,))}))
     save(page, path)
-    told = [b["values"]["val"] for b in json.loads(path.read_text())["blocks"]]
-    assert told[0] == told[1]
-    assert "data" in told[3]
+    encoded = [b["values"]["val"] for b in json.loads(path.read_text())["blocks"]]
+    assert encoded[0] == encoded[1]
+    assert "data" in encoded[3]
     found = sorted(p.suffix for p in (tmp_path / "basic.json.arrays").iterdir())
     assert found == [".json", ".npy", ".npy"]
-    assert same(np.load(tmp_path / "basic.json.arrays" / told[0]["file"], allow_pickle=False), shared)
+    assert same(np.load(tmp_path / "basic.json.arrays" / encoded[0]["file"], allow_pickle=False), shared)
     again = loaded_file(path)
     assert same_blocks(again, page)
     assert np.shares_memory(again["b0"].values["val"], again["b1"].values["val"])
@@ -225,13 +225,13 @@ def test_an_array_changed_during_the_save_leaves_the_old_page(tmp_path: Path, mo
     path = tmp_path / "p.json"
     save(basic(), path)
     array = array_of("int8", (5000,))
-    there = page_store.array_files.is_there
+    there = page_store.arrays.is_there
 
     def meanwhile(*args: Any) -> bool:
         array[0] += 1
         return there(*args)
 
-    monkeypatch.setattr(page_store.array_files, "is_there", meanwhile)
+    monkeypatch.setattr(page_store.arrays, "is_there", meanwhile)
     with pytest.raises(PageError, match="changed while"):
         save(page_of(array), path)
     assert [p.name for p in tmp_path.iterdir()] == ["p.json"]

@@ -42,8 +42,8 @@ def test_every_dtype_comes_back_to_the_bit(dtype: str, shape: tuple[int, ...], t
 def test_special_values_are_readable(dtype: str) -> None:
     array = np.array([0.0, -0.0, 1.1, NAN, INF, -INF, 1e-5], dtype=NUMPY_DTYPE[dtype])
     assert same(back(array), array)
-    told = written(array)["data"]
-    parts = [x[0] for x in told] if dtype.startswith("complex") else told
+    elements = written(array)["data"]
+    parts = [x[0] for x in elements] if dtype.startswith("complex") else elements
     assert parts == [0.0, -0.0, 1.1, "NaN", "Infinity", "-Infinity", 1e-5]
 
 
@@ -132,7 +132,7 @@ def test_arrays_in_other_forms_are_taken_as_the_catalogue_has_them() -> None:
      "\ud800", np.array(["\ud800"], dtype=object), 10**1000, np.zeros(2, "f2,f4"), [None]],
     ids=lambda v: type(v).__name__,
 )  # fmt: skip
-def test_what_cannot_be_written_is_refused_with_its_place(value: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_rejected_with_its_place(value: Any, tmp_path: Path) -> None:
     with pytest.raises(PageError) as caught:
         save(page_of(value), tmp_path / "p.json")
     assert caught.value.place.startswith("blocks[0].values.val")

@@ -9,7 +9,7 @@ import numpy as np
 
 from rowgrad._catalog.spec import catalog
 from rowgrad.graph import Block, End, Page, check
-from rowgrad.graph.summary import recipes, summarize, summary
+from rowgrad.graph.page_summary import recipes, summarize, summary
 
 
 def tensor(text: str, dtype: str, *shape: int | None, ref: bool = False) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def test_what_pins_carry() -> None:
         wired("s", "ClientSession", inputs="f.output", fetch_outputs="l.output st.tensor", run_outputs="no.output"),
         Block("as", "Assign", {"value": [0, 0]}, {"ref": [End("v", "ref")]}),
     ])  # fmt: skip
-    told = summary(page)
-    json.dumps(told, allow_nan=False)
-    blocks = told["blocks"]
+    summarized = summary(page)
+    json.dumps(summarized, allow_nan=False)
+    blocks = summarized["blocks"]
     v, z = tensor("float32[2]", "float32", 2, ref=True), tensor("float32[2]", "float32", 2)
     assert blocks["v"] == {"outputs": {"ref": v}, "inputs": {"initvalues": z}}
     assert blocks["a"] == {"outputs": {"z": z}, "inputs": {"x": v, "y": tensor("float32[]", "float32")}}
@@ -49,7 +49,7 @@ def test_what_pins_carry() -> None:
         "outputs": {}, "inputs": {"inputs": [feed], "fetch_outputs": [v, z, sparse], "run_outputs": [nothing]},
     }  # fmt: skip
     assert blocks["as"]["outputs"] == {"output_ref": v}
-    assert (told["errors"], told["waiting"], told["sessions"]) == ({}, [], ["s"])
+    assert (summarized["errors"], summarized["waiting"], summarized["sessions"]) == ({}, [], ["s"])
 
 
 def test_errors_name_their_pins() -> None:
@@ -67,24 +67,24 @@ def test_errors_name_their_pins() -> None:
         wired("r1", "Neg", x="r2.y"),
         wired("r2", "Neg", x="r1.y"),
     ])  # fmt: skip
-    told = summarize(check(page))
-    pins = {name: error["pin"] for name, error in told["errors"].items()}
+    summarized = summarize(check(page))
+    pins = {name: error["pin"] for name, error in summarized["errors"].items()}
     assert pins == {
         "missing": "b", "attr": "dtype", "list": "inputs", "pin": "y", "op": None, "both": "x", "s": "fetch_outputs",
         "r1": None,
     }  # fmt: skip
-    assert told["errors"]["missing"] == {
+    assert summarized["errors"]["missing"] == {
         "kind": "InvalidArgumentError",
         "message": "b is neither wired nor typed in",
         "text": "MatMul (name: missing): b is neither wired nor typed in [argument b]; got a=float32[2] from c.output",
         "pin": "b",
     }
-    assert told["errors"]["both"]["kind"] == "PageError"
-    assert told["blocks"]["missing"] == {"outputs": {}, "inputs": {"a": tensor("float32[2]", "float32", 2)}}
-    assert told["blocks"]["after"] == {"outputs": {}, "inputs": {}}
-    assert sorted(told["waiting"]) == ["after", "r2"]
-    assert told["sessions"] == []
-    assert list(told["recipes"]) == [b.id for b in page.blocks]
+    assert summarized["errors"]["both"]["kind"] == "PageError"
+    assert summarized["blocks"]["missing"] == {"outputs": {}, "inputs": {"a": tensor("float32[2]", "float32", 2)}}
+    assert summarized["blocks"]["after"] == {"outputs": {}, "inputs": {}}
+    assert sorted(summarized["waiting"]) == ["after", "r2"]
+    assert summarized["sessions"] == []
+    assert list(summarized["recipes"]) == [b.id for b in page.blocks]
 
 
 def test_an_inner_operators_arguments_are_no_pins() -> None:
@@ -166,14 +166,14 @@ def test_large_arrays_are_not_taken_for_others() -> None:
 
 
 def test_the_catalogue_says_what_runs_and_what_is_traced() -> None:
-    told = {record["name"]: record for record in catalog()}
-    assert [name for name, record in told.items() if record["runs"]] == ["ClientSession"]
-    assert told["SparseSegmentMean"]["traced"]
-    kernels = [r for r in told.values() if r["layer"] == "kernel"]
+    summarized = {record["name"]: record for record in catalog()}
+    assert [name for name, record in summarized.items() if record["runs"]] == ["ClientSession"]
+    assert summarized["SparseSegmentMean"]["traced"]
+    kernels = [r for r in summarized.values() if r["layer"] == "kernel"]
     assert {r["name"] for r in kernels if not r["traced"]} == {
         "RowPositions", "SegmentIdsFromOffsets", "RowPlan", "PlannedIds",
     }  # fmt: skip
-    assert not told["Add"]["traced"]
+    assert not summarized["Add"]["traced"]
 
 
 def test_recipes_tell_twin_variables_apart() -> None:

@@ -40,7 +40,7 @@ def page(name: str = "p") -> Page:
     return Page(name, [Block("c", "Const", {"val": LARGE}), run])
 
 
-def test_a_folder_of_arrays_that_is_a_link_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_arrays_that_is_a_link_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(page(), tmp_path / "p.json")
     os.rename(tmp_path / "p.json.arrays", tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", tmp_path / "p.json.arrays")
@@ -62,7 +62,7 @@ def test_a_folder_of_arrays_that_is_a_link_is_refused(tmp_path: Path, capsys: py
     assert sorted(os.listdir(tmp_path / "elsewhere")) != before
 
 
-def test_a_file_of_an_array_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_an_array_that_is_a_link_is_rejected(tmp_path: Path) -> None:
     save(page(), tmp_path / "p.json")
     (array,) = (tmp_path / "p.json.arrays").iterdir()
     shutil.move(array, tmp_path / "elsewhere.npy")
@@ -72,7 +72,7 @@ def test_a_file_of_an_array_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert load(tmp_path / "p.json", follow_links=True)["c"].values["val"].shape == (1000,)
 
 
-def test_a_dat_file_that_is_a_link_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dat_file_that_is_a_link_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = svg({"A": Drawn("Const", {"val": Pin("double", "[3]", dat=0)})}, [])
     (tmp_path / "page.svg").write_text(drawn, encoding="utf-16")
     (tmp_path / "secret").write_bytes(np.arange(3.0).tobytes())
@@ -172,7 +172,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_pipes_are_refused_and_not_waited_for(tmp_path: Path, reader: str) -> None:
+def test_pipes_are_rejected_and_not_waited_for(tmp_path: Path, reader: str) -> None:
     (tmp_path / "in").mkdir()
     os.mkfifo(tmp_path / "in" / "pipe")
     with pytest.raises((rg.errors.OpError, OSError)):

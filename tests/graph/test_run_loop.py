@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rowgrad.graph import ClientSession, Loop, Scope, ops
-from rowgrad.graph.loop import SLOWEST, Tick
+from rowgrad.errors import OpError
+from rowgrad.graph import Block, ClientSession, End, Loop, Page, Scope, build, check, ops
+from rowgrad.graph.run_loop import SLOWEST, PageStep, Tick
 
 
 def counter() -> tuple[ClientSession, object]:
@@ -85,7 +86,7 @@ def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
     loop = Loop(lambda feeds: 7, steps=5, progress=lambda tick: 1 / 0)
     if own_thread:
         loop.start()
-    for _ in range(2):  # and no step is done when it is asked again
+    for _ in range(2):  # and a second call runs no step
         with pytest.raises(ZeroDivisionError):
             loop.wait(120) if own_thread else loop.run()
         assert loop.ended
@@ -206,7 +207,7 @@ def test_the_rhythm_begins_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) 
     def rest(self: Loop, due: float) -> None:
         now[0] = max(now[0], due)
 
-    monkeypatch.setattr("rowgrad.graph.loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("rowgrad.graph.run_loop.time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(Loop, "_rest", rest)
 
     def pause(tick: Tick) -> None:
@@ -221,3 +222,58 @@ def test_the_rhythm_begins_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) 
     loop.resume()
     loop.wait(120)
     assert [after - before for before, after in pairwise(times[1:])] == [pytest.approx(0.1)] * 2
+
+
+# -- one step of a page ------------------------------------------------------------------------------------------------
+
+
+def two_sessions() -> Page:
+    """A page whose first session counts, and whose second gathers a fed row."""
+    return Page(
+        "page",
+        [
+            Block("count", "Variable", {"initvalues": 0}),
+            Block("more", "AssignAdd", {"value": 1}, {"ref": [End("count", "ref")]}),
+            Block("row", "Placeholder", attrs={"dtype": "int64", "shape": [1]}),
+            Block("pick", "Gather", {"params": [10.0, 20.0]}, {"indices": [End("row", "output")]}),
+            Block("first", "ClientSession", wires={"fetch_outputs": [End("more", "output_ref")]}),
+            Block("second", "ClientSession", wires={"fetch_outputs": [End("pick", "output")]}),
+        ],
+    )
+
+
+def test_a_step_runs_its_sessions_in_order_and_then_fetches() -> None:
+    session = ClientSession(build(two_sessions()))
+    step = PageStep(session, ["first", "second"], {"now": session.find("count.ref")})
+    for count in (1, 2):
+        result = step.run({"row": [1]})
+        assert {block: list(values) for block, values in result.sessions.items()} == {
+            "first": ["more.output_ref"],
+            "second": ["pick.output"],
+        }
+        assert (result.sessions["first"]["more.output_ref"], result.fetched["now"]) == (count, count)
+    assert step.block == "second"
+
+
+def test_a_step_that_fails_changes_nothing_and_names_its_session() -> None:
+    session = ClientSession(build(two_sessions()))
+    step = PageStep(session, ["first", "second"])
+    with pytest.raises(OpError):
+        step.run({"row": [7]})
+    assert step.block == "second"
+    assert session.variables["count"] == 0
+    step.run({"row": [0]})
+    assert session.variables["count"] == 1
+
+
+def test_the_first_fault_is_that_of_a_block_upstream() -> None:
+    page = two_sessions()
+    page["pick"].values["params"] = [[1.0], [2.0, 3.0]]
+    page.blocks.append(Block("elsewhere", "Unknown"))
+    checked = check(page)
+    assert checked.first_fault(["first"]) is None
+    fault = checked.first_fault(["first", "second"])
+    assert fault is not None
+    assert (fault.block, fault.error.name) == ("pick", "pick")
+    assert fault.error is checked.errors["pick"]
+    assert list(checked.errors) == ["pick", "elsewhere"]

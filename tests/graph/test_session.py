@@ -69,7 +69,7 @@ def test_reads_see_the_start_of_the_run(root: Scope) -> None:
     assert session.variables["x"].tolist() == [4.0, 8.0]
 
 
-def test_two_updates_of_one_variable_are_refused(root: Scope) -> None:
+def test_two_updates_of_one_variable_are_rejected(root: Scope) -> None:
     x = ops.Variable(root.with_op_name("x"), 1.0)
     a = ops.Assign(root.with_op_name("a"), x, 2.0)
     b = ops.ApplyGradientDescent(root.with_op_name("b"), x, 0.5, 1.0)
@@ -250,7 +250,7 @@ def test_session_blocks(root: Scope) -> None:
         ops.FeedType(root, x, [1, 2, 3])
 
 
-def test_engines_agree_and_unknown_ones_are_refused(root: Scope) -> None:
+def test_engines_agree_and_unknown_ones_are_rejected(root: Scope) -> None:
     rng = np.random.default_rng(0)
     table = ops.Variable(root.with_op_name("table"), rng.normal(size=(6, 4)))
     bag = ops.SparseSegmentSqrtN(root, table, [0, 5, 5, 2], [0, 0, 1, 3])

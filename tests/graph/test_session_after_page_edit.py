@@ -50,11 +50,11 @@ def test_results_continue_with_the_same_bits(before: str, after: str) -> None:
 def test_the_first_session_is_left_alone() -> None:
     first = ClientSession(training())
     run(first, 1)
-    kept = first.variables["w"]
+    before = first.variables["w"]
     second = ClientSession(training())
     second.adopt(first)
     run(second, 3)
-    assert same(first.variables["w"], kept)
+    assert same(first.variables["w"], before)
     assert first.runs == 1
     run(first, 3)
     assert same(first.variables["w"], second.variables["w"])
@@ -75,7 +75,7 @@ def test_changed_blocks_are_reset() -> None:
     second = ClientSession(training())
     assert second.adopt(first, unless={"w", "noise"}) == ["count"]
     run(second, 2)
-    assert same(second.variables["w"], first.variables["w"])  # begun anew, and the random numbers with it
+    assert same(second.variables["w"], first.variables["w"])  # started again, and the random numbers with it
     third = ClientSession(training())
     third.adopt(first, unless=["w"])
     run(third, 2)

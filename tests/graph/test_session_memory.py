@@ -114,7 +114,7 @@ def test_first_values_of_variables_are_counted() -> None:
         ClientSession(root, memory=MIB).run(table)
 
 
-def test_earlier_results_are_forgotten_before_a_run_is_refused() -> None:
+def test_earlier_results_are_forgotten_before_a_run_is_rejected() -> None:
     root = Scope.new_root_scope()
     x = ops.Placeholder(root.with_op_name("x"), dtype="float64", shape=[1 << 15])
     one, other = ops.Neg(root.with_op_name("one"), x), ops.Neg(root.with_op_name("other"), x)
@@ -199,7 +199,7 @@ def test_steady_values_of_earlier_fetches_are_let_go() -> None:
     session.run(total)
     program = next(reversed(session._programs.values()))
     session.run(total)
-    assert next(reversed(session._programs.values())) is program  # the plan of a run in a small memory is kept
+    assert next(reversed(session._programs.values())) is program  # the plan of a run in a small memory is cached
 
 
 def test_steady_values_of_a_run_that_fails_are_let_go() -> None:

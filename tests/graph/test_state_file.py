@@ -63,7 +63,7 @@ def test_numpy_reads_the_arrays(path: Path) -> None:
 @pytest.mark.parametrize(
     "variables", [{"w": np.array([object()])}, {"w": np.array(["\ud800"])}, {"\ud800": np.zeros(1)}]
 )
-def test_what_cannot_be_written_is_refused(variables: dict[str, Any], tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_rejected(variables: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PageError, match="variables"):
         save_state(tmp_path / "s", variables, {}, "p")
     with pytest.raises(PageError, match=r"counters\.n"):

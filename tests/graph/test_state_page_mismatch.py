@@ -82,7 +82,7 @@ def test_the_same_page_restores_however_it_was_arranged(state: Path, same: Page)
     assert value(session) == [2.0, 3.0]
 
 
-def test_pages_that_update_nothing_are_told_apart_by_what_reads_their_variables(tmp_path: Path) -> None:
+def test_pages_that_update_nothing_are_distinguished_by_what_reads_their_variables(tmp_path: Path) -> None:
     def reading(op: str) -> ClientSession:
         blocks = [Block("w", "Variable", {"initvalues": ONE}), Block("y", op, wires={"x": [End("w", "ref")]})]
         return ClientSession(build(Page("p", blocks)))

@@ -119,7 +119,7 @@ def test_seeds_are_ones_and_outputs_add_up() -> None:
     assert [v.tolist() for v in run([first, second, third])] == [[3.0, 12.0], [6.0, 12.0], [6.0, 6.0]]
 
 
-def test_what_has_no_gradient_is_refused_by_name() -> None:
+def test_what_has_no_gradient_is_rejected_by_name() -> None:
     root = Scope.new_root_scope()
     x, other = ops.Variable(root.with_op_name("x"), [1.0]), ops.Variable(root.with_op_name("other"), [1.0])
     y = ops.Square(root, x)

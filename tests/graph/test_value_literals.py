@@ -94,7 +94,7 @@ def test_nan_and_the_quantized() -> None:
         ("{1,,}", None, "a comma where a value should be, at character 4"),
         ("{{1,2,},{3,}}", None, "braces hold 1 where those beside them hold 2"),
         (";", None, "the text is empty"),
-        ("5;;", None, "is no int32"),
+        ("5;;", None, "is not a valid int32"),
         ("{,1}", None, "a comma where a value should be, at character 2"),
         ("{1}{2}", None, "nothing may follow the value, at character 4"),
         ("1,2", None, "a comma outside of braces, at character 2"),
@@ -105,24 +105,24 @@ def test_nan_and_the_quantized() -> None:
         ('{"a" "b"}', None, "a comma should stand before this, at character 6"),
         ('{"a, 1}', None, "a quote that does not end, at character 2"),
         (r'"a\q"', None, r"it has \\q"),
-        ('{"a",1.5}', "float32", "'\"a\"' at character 2 is no float32"),
+        ('{"a",1.5}', "float32", "'\"a\"' at character 2 is not a valid float32"),
         ("{" * 33 + "}" * 33, None, "more than 32 braces"),
-        ("{1, abc}", None, "'abc' at character 5 is no int32"),
-        ("1_000", None, "is no int32"),
-        ("٣", None, "is no int32"),
-        ("0x10", None, "is no int32"),
-        ("1 2", None, "is no int32"),
+        ("{1, abc}", None, "'abc' at character 5 is not a valid int32"),
+        ("1_000", None, "is not a valid int32"),
+        ("٣", None, "is not a valid int32"),
+        ("0x10", None, "is not a valid int32"),
+        ("1 2", None, "is not a valid int32"),
         ("{1,-129}", "int8", r"'-129' at character 4 is not in \[-128, 127\], which int8 holds"),
         ("9223372036854775808", "int64", "9223372036854775807"),
         ("99999999999999999999", None, "9223372036854775807"),
         ("1e999999999", "int32", "is not in"),
         ("9" * 5000, None, "is not in"),
-        ("{1,1.5}", "int32", "'1.5' at character 4 is no whole number"),
-        ("nan", "int32", "is no whole number"),
+        ("{1,1.5}", "int32", "'1.5' at character 4 is not an integer"),
+        ("nan", "int32", "is not an integer"),
         ("1e39", "float32", "is too large for float32"),
         ("-1e400", None, "is too large for float64"),
         ("2", "bool", r"\[0, 1\]"),
-        ("1", "DT_WHAT", "'DT_WHAT' is no dtype; allowed are float16"),
+        ("1", "DT_WHAT", "'DT_WHAT' is not a dtype; allowed are float16"),
     ],
 )
 def test_errors_name_the_position(text: str, dtype: str | None, message: str) -> None:
@@ -193,16 +193,16 @@ def test_shapes(text: str, shape: list[int]) -> None:
     "text", ["2", "[2", "[2][]", "{2,,}", "{,}", "[a]", "[-2]", "[" + "9" * 30 + "]", "[1]" * 33, "[2]{2}"]
 )
 def test_invalid_shapes(text: str) -> None:
-    with pytest.raises(PageError, match=r"is no shape|dimensions"):
+    with pytest.raises(PageError, match=r"is not a shape|dimensions"):
         parse_shape(text)
 
 
 def test_dtypes() -> None:
     for name in ALL_DTYPES:
         assert parse_dtype(name) == name
-    told = {"DT_INT64": "int64", "DT_HALF": "float16", "half": "float16", "double": "float64", "float": "float32",
+    names = {"DT_INT64": "int64", "DT_HALF": "float16", "half": "float16", "double": "float64", "float": "float32",
             "int": "int32", "DT_BFLOAT16": "bfloat16", "DT_QUINT8": "quint8", "DT_FLOAT": "float32"}  # fmt: skip
-    assert {text: parse_dtype(text) for text in told} == told
+    assert {text: parse_dtype(text) for text in names} == names
 
 
 @pytest.mark.parametrize(

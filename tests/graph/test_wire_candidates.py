@@ -72,11 +72,11 @@ def test_candidates_are_what_check_says() -> None:
         for end in [*ends, *([End("l", "output", 1)] if block.id == "l" else [])]:
             for name, why in candidates_from(page, end).items():
                 target, pin = name.rsplit(".", 1)
-                told = "circle" if why is not None and "lead back" in why else why
+                reason = "circle" if why is not None and "lead back" in why else why
                 expected = verdict(page, end, target, pin)
                 if expected is not None and expected.endswith("neither wired nor typed in"):
                     continue  # a sparse tensor brought those along; others look at blocks that lack inputs
-                assert told == expected, f"{end} to {name}"
+                assert reason == expected, f"{end} to {name}"
                 seen += 1
     assert seen > 800
 
@@ -167,20 +167,20 @@ def test_circles() -> None:
     page = Page("p", [
         wired("c", "Neg", x="b.y"), wired("b", "Neg", x="a.y"), Block("a", "Neg", {"x": 1.0}), Block("d", "Neg"),
     ])  # fmt: skip
-    told = "c: its wires lead back to itself: c → a → b → c"
+    reason = "c: its wires lead back to itself: c → a → b → c"
     assert candidates_from(page, "c.y") == {
         "b.x": "c: its wires lead back to itself: c → b → c",
-        "a.x": told,
+        "a.x": reason,
         "d.x": None,
     }
     assert candidates_to(page, "a", "x") == {
-        "c.y": told,
+        "c.y": reason,
         "b.y": "b: its wires lead back to itself: b → a → b",
         "d.y": None,
     }
     page["a"].wires["x"] = [End("c", "y")]
     del page["a"].values["x"]
-    assert check(page).errors["c"].message == told
+    assert check(page).errors["c"].message == reason
 
 
 def test_gradients_flow() -> None:

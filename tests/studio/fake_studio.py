@@ -16,9 +16,9 @@ from rowgrad.errors import InvalidArgumentError
 from rowgrad.studio import verbs
 from rowgrad.studio.events import Hub
 from rowgrad.studio.limits import Limits
-from rowgrad.studio.verbs import Asked
+from rowgrad.studio.verbs import Arguments
 
-verbs._ROOMS = ()
+verbs._VERB_MODULES = ()
 verbs.VERBS.clear()
 _gate = threading.Event()
 
@@ -36,43 +36,43 @@ class FakeStudio:
 
 
 @verbs.verb("echo")
-def echo(studio: Any, given: Asked) -> Any:
-    return dict(given.given)
+def echo(studio: Any, args: Arguments) -> Any:
+    return dict(args.fields)
 
 
 @verbs.verb("upload", takes_file=True)
-def upload(studio: Any, given: Asked) -> Any:
-    return {"name": given.text("name"), "bytes": len(given.body)}
+def upload(studio: Any, args: Arguments) -> Any:
+    return {"name": args.text("name"), "bytes": len(args.body)}
 
 
 @verbs.verb("sleep")
-def sleep(studio: Any, given: Asked) -> Any:
-    time.sleep(given.number("seconds", 0, 60))
+def sleep(studio: Any, args: Arguments) -> Any:
+    time.sleep(args.number("seconds", 0, 60))
     return {}
 
 
 @verbs.verb("gate")
-def gate(studio: Any, given: Asked) -> Any:
+def gate(studio: Any, args: Arguments) -> Any:
     """Waits until another request opens it, or SIGUSR1 does: an answer shows that the two ran beside one another."""
-    if given.truth("open"):
+    if args.truth("open"):
         _gate.set()
-    studio.hub.tell({"event": "told", "text": "at the gate"})
+    studio.hub.tell({"event": "said", "text": "at the gate"})
     return {"opened": _gate.wait(600)}
 
 
 @verbs.verb("tell")
-def tell(studio: Any, given: Asked) -> Any:
-    studio.hub.tell({"event": "told", "text": given.text("text")})
+def tell(studio: Any, args: Arguments) -> Any:
+    studio.hub.tell({"event": "said", "text": args.text("text")})
     return {}
 
 
 @verbs.verb("large")
-def large(studio: Any, given: Asked) -> Any:
-    return "x" * given.whole("bytes", 0, 100_000_000)
+def large(studio: Any, args: Arguments) -> Any:
+    return "x" * args.whole("bytes", 0, 100_000_000)
 
 
 @verbs.verb("fail")
-def fail(studio: Any, given: Asked) -> Any:
+def fail(studio: Any, args: Arguments) -> Any:
     kinds: dict[str, Exception] = {
         "op": InvalidArgumentError("ids must be sorted", argument="ids").in_call("SomeOp", "b1", "SomeOp(…)"),
         "value": ValueError("no such value"),
@@ -81,28 +81,28 @@ def fail(studio: Any, given: Asked) -> Any:
         "bug": KeyError("a secret of the inside"),
         "exit": SystemExit(3),
     }
-    if given.text("how") == "nan":
+    if args.text("how") == "nan":
         return {"number": math.nan}
-    raise kinds[given.text("how")]
+    raise kinds[args.text("how")]
 
 
 def main() -> None:
     from rowgrad.studio.access import Access
     from rowgrad.studio.serve import hosts_of, listen, serve
 
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     host = "127.0.0.1"
     listening = listen(host, 0)
     port = listening.getsockname()[1]
-    access = Access(port, told["token"])
+    access = Access(port, settings["token"])
     studio: Any = FakeStudio()
 
     def started() -> None:
         print(json.dumps({"port": port, "launch": access.new_launch(), "control": access.control}), flush=True)
 
     signal.signal(signal.SIGUSR1, lambda *_: _gate.set())
-    limits = Limits(**told["limits"])
-    serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(told["static"]))
+    limits = Limits(**settings["limits"])
+    serve(studio, listening, hosts_of(host, port), access, started, limits, static=Path(settings["static"]))
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ class Served:
 
     def post(self, verb: str, given: Any, **headers: str) -> Answer:
         body = given if isinstance(given, bytes) else json.dumps(given).encode()
-        told = {"X-Rowgrad-Token": TOKEN, "Content-Type": "application/json"}
-        return self.ask("POST", f"/api/{verb}", told | {k.replace("_", "-"): v for k, v in headers.items()}, body)
+        fields = {"X-Rowgrad-Token": TOKEN, "Content-Type": "application/json"}
+        return self.ask("POST", f"/api/{verb}", fields | {k.replace("_", "-"): v for k, v in headers.items()}, body)
 
     def is_well(self) -> bool:
         return self.process.poll() is None and self.post("echo", {"a": 1}).json == {"a": 1}

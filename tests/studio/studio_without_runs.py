@@ -18,23 +18,23 @@ from rowgrad.studio.project import Folder
 
 
 class NotedRuns:
-    """Stands where runs are, and remembers what it was told."""
+    """Replaces `Runs`, and records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def state(self, name: str) -> dict[str, Any]:
         return {"phase": "idle", "name": name}
 
     def edited(self, name: str, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
         assert recipes is None or recipes.keys() == {block.id for block in page.blocks}
-        self.told.append(("edited", name, len(page.blocks), revision))
+        self.calls.append(("edited", name, len(page.blocks), revision))
 
     def renamed(self, old: str, new: str) -> None:
-        self.told.append(("renamed", old, new))
+        self.calls.append(("renamed", old, new))
 
     def forget(self, name: str) -> None:
-        self.told.append(("forget", name))
+        self.calls.append(("forget", name))
 
 
 class FilesStudio:
@@ -61,7 +61,7 @@ ROOMS = ("project_verbs", "import_export_verbs")
 
 def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
     """A studio that has the verbs about files, and no others."""
-    monkeypatch.setattr(verbs, "_ROOMS", ROOMS)
+    monkeypatch.setattr(verbs, "_VERB_MODULES", ROOMS)
     return FilesStudio(root)
 
 

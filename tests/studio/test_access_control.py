@@ -60,11 +60,11 @@ def test_every_start_has_secrets_of_its_own_unless_the_token_is_given() -> None:
     one, two = Access(8765), Access(8765)
     assert len({one.token, two.token, one.control, two.control, one.page_key, two.page_key}) == 6
     assert one.cookie != two.cookie
-    kept, again, other_port = Access(8765, TOKEN), Access(8765, TOKEN), Access(8766, TOKEN)
-    assert (kept.cookie, kept.page_key) == (again.cookie, again.page_key)
-    assert kept.control != again.control
-    assert TOKEN not in kept.cookie + kept.page_key
-    assert {kept.cookie, kept.page_key}.isdisjoint({other_port.cookie, other_port.page_key})
+    first, again, other_port = Access(8765, TOKEN), Access(8765, TOKEN), Access(8766, TOKEN)
+    assert (first.cookie, first.page_key) == (again.cookie, again.page_key)
+    assert first.control != again.control
+    assert TOKEN not in first.cookie + first.page_key
+    assert {first.cookie, first.page_key}.isdisjoint({other_port.cookie, other_port.page_key})
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def test_a_launch_secret_is_exchanged_for_a_session(served: Served) -> None:
     assert TOKEN not in answer.body.decode() + cookie
 
     def ask(**headers: str) -> int:
-        told = {"Content-Type": "application/json"} | {name.replace("_", "-"): v for name, v in headers.items()}
-        return served.ask("POST", "/api/echo", told, b"{}").status
+        sent = {"Content-Type": "application/json"} | {name.replace("_", "-"): v for name, v in headers.items()}
+        return served.ask("POST", "/api/echo", sent, b"{}").status
 
     assert ask(Cookie=cookie, X_Rowgrad_Page=key) == 200
     assert ask(Cookie=f"a=b; {cookie}; c=d", X_Rowgrad_Page=key) == 200
@@ -119,7 +119,7 @@ def test_a_launch_secret_that_was_used_says_what_to_do(served: Served) -> None:
         assert "set-cookie" not in answer.headers
 
 
-def test_a_refused_request_uses_no_launch_secret(served: Served) -> None:
+def test_a_rejected_request_uses_no_launch_secret(served: Served) -> None:
     launch = link(served)
     assert enter(served, launch, Host="evil.example").status == 403
     assert enter(served, launch, Origin="http://evil.example").status == 403
@@ -134,8 +134,8 @@ def test_only_the_control_secret_makes_launch_secrets(served: Served) -> None:
     for headers in ({}, {"X-Rowgrad-Control": TOKEN}, {"X-Rowgrad-Token": TOKEN}):
         answer = served.ask("POST", "/api/link", headers)
         assert (answer.status, answer.kind) == (401, "AccessRefused")
-    told = {"X-Rowgrad-Token": served.control, "Content-Type": "application/json"}
-    assert served.ask("POST", "/api/echo", told, b"{}").status == 401
+    sent = {"X-Rowgrad-Token": served.control, "Content-Type": "application/json"}
+    assert served.ask("POST", "/api/echo", sent, b"{}").status == 401
     assert served.ask("POST", "/api/link", {"X-Rowgrad-Control": served.control}).json["token"] == TOKEN
 
 
@@ -146,5 +146,5 @@ def test_two_studios_on_two_ports_share_no_session(served: Served) -> None:
         cookies = "; ".join(answer.headers["set-cookie"].partition(";")[0] for _, answer in sessions)
         for found, answer in sessions:
             for at in (served, other):
-                told = {"Content-Type": "application/json", "Cookie": cookies, "X-Rowgrad-Page": answer.json["key"]}
-                assert (at.ask("POST", "/api/echo", told, b"{}").status == 200) == (at is found)
+                sent = {"Content-Type": "application/json", "Cookie": cookies, "X-Rowgrad-Page": answer.json["key"]}
+                assert (at.ask("POST", "/api/echo", sent, b"{}").status == 200) == (at is found)

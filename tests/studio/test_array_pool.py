@@ -55,10 +55,12 @@ def test_small_pages_make_no_folder(tmp_path: Path) -> None:
 def test_floats_say_what_they_are(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     block = Block("a", "Const", {"val": [3.0, [1, 2.5]], "w": float("nan")}, attrs={"alpha": 2.0, "n": 2, "l": [1.0]})
-    told = pool.write_page(Page("p", [block]))["blocks"][0]
-    assert told["values"] == {"val": [{"float": 3.0}, [1, {"float": 2.5}]], "w": {"float": "NaN"}}
-    assert told["attrs"] == {"alpha": {"float": 2.0}, "n": 2, "l": [{"float": 1.0}]}
-    js = json.loads(json.dumps(told).replace("3.0", "3").replace("2.0", "2").replace("1.0", "1"))  # as JavaScript does
+    encoded = pool.write_page(Page("p", [block]))["blocks"][0]
+    assert encoded["values"] == {"val": [{"float": 3.0}, [1, {"float": 2.5}]], "w": {"float": "NaN"}}
+    assert encoded["attrs"] == {"alpha": {"float": 2.0}, "n": 2, "l": [{"float": 1.0}]}
+    js = json.loads(
+        json.dumps(encoded).replace("3.0", "3").replace("2.0", "2").replace("1.0", "1")
+    )  # as JavaScript does
     back = pool.read_page({"format": "rowgrad-page", "version": 1, "name": "p", "blocks": [js]})["a"]
     found = (back.values["val"][0], back.values["val"][1][0], back.attrs["alpha"], back.attrs["n"])
     assert [type(number) for number in found] == [float, int, float, int]
@@ -146,17 +148,17 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "bomb").exists()
 
 
-def test_links_are_refused(tmp_path: Path) -> None:
+def test_links_are_rejected(tmp_path: Path) -> None:
     outside, project = tmp_path / "outside", tmp_path / "project"
     outside.mkdir()
     project.mkdir()
     tree = again(Pool(outside).write_page(large()))
-    kept = outside / ".rowgrad" / "arrays"
+    stored = outside / ".rowgrad" / "arrays"
     (project / ".rowgrad" / "arrays").mkdir(parents=True)
-    (project / ".rowgrad" / "arrays" / file_of(tree)).symlink_to(kept / file_of(tree))
+    (project / ".rowgrad" / "arrays" / file_of(tree)).symlink_to(stored / file_of(tree))
     with pytest.raises(PageError, match="symbolic link"):
         Pool(project).read_page(tree)
-    for link, to in ((".rowgrad", kept.parent), (".rowgrad/arrays", kept)):
+    for link, to in ((".rowgrad", stored.parent), (".rowgrad/arrays", stored)):
         other = tmp_path / link.replace("/", "_")
         (other / link).parent.mkdir(parents=True)
         (other / link).symlink_to(to)
@@ -167,16 +169,16 @@ def test_links_are_refused(tmp_path: Path) -> None:
 def test_old_arrays_that_no_page_names_go_at_the_start(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     trees = [pool.write_page(large(seed=seed)) for seed in range(4)]
-    kept = [tmp_path / ".rowgrad" / "arrays" / file_of(tree) for tree in trees]
-    for folder, file in (("p.json.arrays", kept[1]), (".rowgrad/removed/t/q.json.arrays", kept[2])):
+    stored = [tmp_path / ".rowgrad" / "arrays" / file_of(tree) for tree in trees]
+    for folder, file in (("p.json.arrays", stored[1]), (".rowgrad/removed/t/q.json.arrays", stored[2])):
         (tmp_path / folder).mkdir(parents=True)
         os.link(file, tmp_path / folder / file.name)
-    week = time.time() - pool_module._KEPT
-    for file in kept[:3]:
+    week = time.time() - pool_module._KEEP_SECONDS
+    for file in stored[:3]:
         os.utime(file, (week - 60, week - 60))
-    os.utime(kept[3], (week + 60, week + 60))
+    os.utime(stored[3], (week + 60, week + 60))
     Pool(tmp_path)
-    assert [file.exists() for file in kept] == [False, True, True, True]
+    assert [file.exists() for file in stored] == [False, True, True, True]
 
 
 def test_an_array_that_is_used_is_not_old(tmp_path: Path) -> None:

@@ -110,12 +110,12 @@ def test_long_values_are_cut_without_being_written() -> None:
 def test_maps() -> None:
     array = np.arange(1000.0 * 6).reshape(1000, 6)
     array[0, 0], array[4, 1] = np.nan, np.inf
-    told = json.loads(json.dumps(heat_of(array, [], 256), allow_nan=False))
-    assert (told["rows"], told["columns"], told["step"]) == (1000, 6, [4, 1])
-    assert len(told["cells"]) == 250
-    assert told["cells"][0] == [None, 1.0, 2.0, 3.0, 4.0, 5.0]
-    assert told["cells"][1][:2] == [24.0, None]
-    assert (told["low"], told["high"]) == (1.0, 5999.0)
+    heat = json.loads(json.dumps(heat_of(array, [], 256), allow_nan=False))
+    assert (heat["rows"], heat["columns"], heat["step"]) == (1000, 6, [4, 1])
+    assert len(heat["cells"]) == 250
+    assert heat["cells"][0] == [None, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert heat["cells"][1][:2] == [24.0, None]
+    assert (heat["low"], heat["high"]) == (1.0, 5999.0)
     assert heat_of(np.full((2, 2), np.nan), [], 4)["low"] is None
     assert heat_of(np.array([3 + 4j]), [], 4)["cells"] == [[5.0]]
     assert heat_of(some("qint8")[:2], [], 4)["cells"] == [[-128.0], [127.0]]

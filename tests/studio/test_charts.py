@@ -26,10 +26,10 @@ def test_training_falls(asking: Asking, page: str, steps: int, to: float) -> Non
     name = asking.example(page)
     asking.ask("run", name=name, mode="steps", steps=steps)
     asking.until(name, lambda s: s["phase"] == "paused")
-    told = asking.ask("trend", name=name)
-    assert told["run"] == steps
-    losses = [s for s in told["series"] if "loss" in s["label"] or "cost" in s["label"]]
-    assert losses, told["series"]
+    response = asking.ask("trend", name=name)
+    assert response["run"] == steps
+    losses = [s for s in response["series"] if "loss" in s["label"] or "cost" in s["label"]]
+    assert losses, response["series"]
     runs, values = zip(*losses[0]["points"], strict=True)
     assert runs == tuple(range(1, steps + 1))
     assert values[-1] < to * values[0]
@@ -61,15 +61,15 @@ def test_a_series_begins_with_what_was_computed_last(asking: Asking) -> None:
     asking.put(counting())
     asking.ask("run", name="counting", mode="steps", steps=3)
     asking.until("counting", lambda s: s["phase"] == "paused")
-    told = asking.ask("trend", name="counting")
-    assert told["chosen"] is False
-    (fetched,) = told["series"]
+    response = asking.ask("trend", name="counting")
+    assert response["chosen"] is False
+    (fetched,) = response["series"]
     assert (fetched["block"], fetched["pin"], fetched["entry"], fetched["at"]) == ("more", "output_ref", None, [])
     both = [{"block": "more", "pin": "output_ref"}, {"block": "count", "pin": "ref"}]
     assert len(asking.ask("watch", name="counting", series=both)["series"]) == 2
-    told = asking.ask("trend", name="counting")
-    assert told["chosen"] is True
-    points = {s["label"]: s["points"] for s in told["series"]}
+    response = asking.ask("trend", name="counting")
+    assert response["chosen"] is True
+    points = {s["label"]: s["points"] for s in response["series"]}
     assert points == {"more.output_ref": [[1, 1.0], [2, 2.0], [3, 3.0]], "count.ref": [[3, 2.0]]}
     asking.ask("watch", name="counting")
     (fetched,) = asking.ask("trend", name="counting")["series"]
@@ -99,7 +99,7 @@ class Nothing:
 
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "KEPT", 1000)
+    monkeypatch.setattr(charts, "MOST_POINTS", 1000)
     monkeypatch.setattr(charts, "SENT", 100)
     made = Trends()
     for run in range(1, 2501):

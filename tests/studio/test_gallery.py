@@ -10,7 +10,7 @@ import pytest
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import PageError, Project, save
-from rowgrad.graph.summary import summary
+from rowgrad.graph.page_summary import summary
 from rowgrad.studio import project_verbs
 from rowgrad.studio.array_pool import Pool
 

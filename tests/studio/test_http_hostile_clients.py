@@ -45,7 +45,7 @@ def _still_answers(served: Served) -> Iterator[None]:
     wait_until(lambda: _is_well(served))
 
 
-def send_until_refused(connection: socket.socket, part: bytes, times: int) -> bytes:
+def send_until_rejected(connection: socket.socket, part: bytes, times: int) -> bytes:
     """The answer; a client that is refused may be stopped while it sends."""
     try:
         for _ in range(times):
@@ -64,15 +64,15 @@ def test_a_body_of_100_megabytes(patient: Served, verb: str, how: str) -> None:
     """With its length in the head it is refused before it is read, without after as much as is allowed."""
     served, before = patient, patient.memory("VmHWM")
     extra = "Transfer-Encoding: chunked\r\n" if how == "chunked" else f"Content-Length: {100 * MEBIBYTE}\r\n"
-    told = head(f"/api/{verb}", served.port, extra=extra)
+    payload = head(f"/api/{verb}", served.port, extra=extra)
     if how == "no token":
-        told = told.replace(TOKEN.encode(), b"x" * len(TOKEN))
+        payload = payload.replace(TOKEN.encode(), b"x" * len(TOKEN))
     part = b"x" * MEBIBYTE
     if how == "chunked":
         part = b"%x\r\n" % len(part) + part + b"\r\n"
     with served.connect() as connection:
-        connection.sendall(told)
-        answer = send_until_refused(connection, part, 100)
+        connection.sendall(payload)
+        answer = send_until_rejected(connection, part, 100)
     assert answer.startswith(b"HTTP/1.1 401 " if how == "no token" else b"HTTP/1.1 413 "), answer[:200]
     allowed = 0 if how != "chunked" else 16 if verb == "echo" else 64
     assert served.memory("VmHWM") - before < 2 * allowed + 12
@@ -139,8 +139,8 @@ def test_a_thousand_requests_at_a_time(patient: Served) -> None:
 def test_more_connections_than_there_may_be() -> None:
     with serving(connections=40, head_seconds=60.0) as served:  # nobody leaves for being idle
         before = served.memory()
-        told = head(port=served.port, extra="Content-Length: 2\r\n") + b"{}"
-        with served.crowd(300, told) as crowd:
+        payload = head(port=served.port, extra="Content-Length: 2\r\n") + b"{}"
+        with served.crowd(300, payload) as crowd:
             # Every one was answered or turned away: before, all there may be can be at work, and one more has no place.
             wait_until(lambda: len(select.select(crowd, [], [], 0)[0]) == len(crowd))
             assert len(os.listdir(f"/proc/{served.process.pid}/fd")) < 60  # 40, and files of its own
@@ -179,7 +179,7 @@ def test_incomplete_headers_do_not_block_others(served: Served, patient: Served)
 
 
 def test_idle_connections_are_closed(served: Served) -> None:
-    """Both such as have asked nothing yet and such as were answered."""
+    """Connections without a request and connections after a response."""
     with served.crowd(5) as new, served.crowd(5, head(port=served.port, extra="Content-Length: 2\r\n") + b"{}") as used:
         for connection in new + used:
             assert (b" 200 " in read_closed(connection)) == (connection in used)
@@ -199,14 +199,14 @@ def test_clients_that_do_not_read() -> None:
         before = served.memory()
         with served.crowd(10, head("/api/large", served.port, extra=f"Content-Length: {len(given)}\r\n") + given):
             wait_until(lambda: served.memory("VmHWM") - before > 30)
-            wait_until(lambda: served.memory() - before < 20)  # they are cut off, and what they asked for is forgotten
+            wait_until(lambda: served.memory() - before < 20)  # they are closed, and their responses are dropped
 
 
 def test_unread_responses_do_not_block_others() -> None:
-    """Not even those that need no token: the script, asked for again and again and never read."""
+    """Not even those that need no token: the script, requested again and again and never read."""
     with serving(connections=20, write_seconds=30) as served:
-        told = head("/studio.js", served.port, "GET").replace(TOKEN.encode(), b"none") * 400
-        with served.crowd(25, told):
+        payload = head("/studio.js", served.port, "GET").replace(TOKEN.encode(), b"none") * 400
+        with served.crowd(25, payload):
             time.sleep(2.5)  # so that they stall; more time changes nothing
             wait_until(lambda: _is_well(served))
 
@@ -220,9 +220,9 @@ def _is_well(served: Served) -> bool:
 
 def test_huge_heads(served: Served) -> None:
     start = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
-    for told in (start + b"X-A: " + b"a" * 100_000, start + b"X-A: b\r\n" * 20_000, b"GET /" + b"a" * 100_000):
+    for payload in (start + b"X-A: " + b"a" * 100_000, start + b"X-A: b\r\n" * 20_000, b"GET /" + b"a" * 100_000):
         with served.connect() as connection:
-            assert send_until_refused(connection, told + b" HTTP/1.1\r\n\r\n", 1)[:13] in (
+            assert send_until_rejected(connection, payload + b" HTTP/1.1\r\n\r\n", 1)[:13] in (
                 b"",
                 b"HTTP/1.1 400 ",
                 b"HTTP/1.1 431 ",
@@ -252,11 +252,11 @@ def test_upgrades_are_not_followed(served: Served) -> None:
 
 def test_pipelined_requests_are_answered_in_order(patient: Served) -> None:
     served = patient
-    told = b"".join(
+    payload = b"".join(
         head(port=served.port, extra=f"Content-Length: {len(body)}\r\n") + body
         for body in (b'{"n": %d}' % n for n in range(500))
     )
-    answer = served.raw(told + head("/", served.port, "GET", "Connection: close\r\n"))
+    answer = served.raw(payload + head("/", served.port, "GET", "Connection: close\r\n"))
     assert answer.count(b"HTTP/1.1 200 ") == 501
     places = [answer.index(b'{"n":%d}' % n) for n in range(500)]
     assert places == sorted(places)

@@ -48,8 +48,8 @@ def test_hosts_that_are_not(served: Served, host: str) -> None:
 
 @pytest.mark.parametrize("extra", ["", "Host: 127.0.0.1:{0}\r\nHost: evil.example\r\n"])
 def test_one_host_exactly(served: Served, extra: str) -> None:
-    told = f"POST /api/echo HTTP/1.1\r\n{extra.format(served.port)}X-Rowgrad-Token: {TOKEN}\r\n\r\n"
-    assert served.raw(told.encode()).startswith(b"HTTP/1.1 400 ")
+    request = f"POST /api/echo HTTP/1.1\r\n{extra.format(served.port)}X-Rowgrad-Token: {TOKEN}\r\n\r\n"
+    assert served.raw(request.encode()).startswith(b"HTTP/1.1 400 ")
 
 
 def test_http_1_0_without_a_host(served: Served) -> None:
@@ -69,8 +69,8 @@ def test_origins_that_are_not_ours(served: Served, origin: str) -> None:
 
 def test_two_origins(served: Served) -> None:
     own = f"http://127.0.0.1:{served.port}"
-    told = f"POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nX-Rowgrad-Token: {TOKEN}\r\n"
-    assert served.first(f"{told}Origin: {own}\r\nOrigin: {own}\r\n\r\n".encode()).startswith(b"HTTP/1.1 400 ")
+    request = f"POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nX-Rowgrad-Token: {TOKEN}\r\n"
+    assert served.first(f"{request}Origin: {own}\r\nOrigin: {own}\r\n\r\n".encode()).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("x", 403), ("none", 200)])
@@ -82,13 +82,13 @@ def test_fetch_metadata_of_the_browser(served: Served, site: str, status: int) -
 
 @pytest.mark.parametrize("site", ["same-site", "cross-site"])
 def test_links_and_files_may_open_the_page_in_a_window_of_its_own(served: Served, site: str) -> None:
-    told = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-    assert served.ask("GET", "/", told).status == 200
-    assert served.ask("GET", "/studio.js", told).status == 403
-    assert served.ask("GET", "/", told | {"Sec-Fetch-Dest": "iframe"}).status == 403
-    assert served.ask("GET", "/", told | {"Sec-Fetch-Mode": "no-cors"}).status == 403
-    assert served.ask("GET", "/", told | {"Sec-Fetch-Site": "x"}).status == 403
-    events = served.ask("GET", "/api/events?window=a", told | {"X-Rowgrad-Token": TOKEN})
+    request = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert served.ask("GET", "/", request).status == 200
+    assert served.ask("GET", "/studio.js", request).status == 403
+    assert served.ask("GET", "/", request | {"Sec-Fetch-Dest": "iframe"}).status == 403
+    assert served.ask("GET", "/", request | {"Sec-Fetch-Mode": "no-cors"}).status == 403
+    assert served.ask("GET", "/", request | {"Sec-Fetch-Site": "x"}).status == 403
+    events = served.ask("GET", "/api/events?window=a", request | {"X-Rowgrad-Token": TOKEN})
     assert (events.status, events.kind) == (403, "OriginRefused")
 
 
@@ -98,10 +98,10 @@ def test_links_and_files_may_open_the_page_in_a_window_of_its_own(served: Served
 @pytest.mark.parametrize("path", ["/api/echo", "/api/no_such_verb", "/api/upload?name=a", "/api/events?window=a"])
 def test_without_the_token_nothing_is_answered(served: Served, token: str | None, path: str) -> None:
     method = "GET" if "events" in path else "POST"
-    told = {"Content-Type": "application/json"} | ({} if token is None else {"X-Rowgrad-Token": token})
-    answer = served.ask(method, path, told, None if method == "GET" else b"{}")
+    request = {"Content-Type": "application/json"} | ({} if token is None else {"X-Rowgrad-Token": token})
+    answer = served.ask(method, path, request, None if method == "GET" else b"{}")
     assert (answer.status, answer.kind) == (401, "AccessRefused")
-    answer = served.ask(method, f"{path}{'&' if '?' in path else '?'}token={TOKEN}", told, b"")
+    answer = served.ask(method, f"{path}{'&' if '?' in path else '?'}token={TOKEN}", request, b"")
     assert answer.status == 401  # an address is no place for it
 
 
@@ -160,8 +160,8 @@ def test_files_of_the_page(served: Served, path: str, kind: str) -> None:
     assert packed.headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed.body) == answer.body
     assert packed.headers["etag"] != answer.headers["etag"]
-    for first, told in ((answer, {}), (packed, {"Accept-Encoding": "gzip"})):
-        again = served.ask("GET", path, told | {"If-None-Match": first.headers["etag"]})
+    for first, request in ((answer, {}), (packed, {"Accept-Encoding": "gzip"})):
+        again = served.ask("GET", path, request | {"If-None-Match": first.headers["etag"]})
         assert (again.status, again.body) == (304, b"")
     only_head = served.ask("HEAD", path)
     assert (only_head.status, only_head.body) == (200, b"")
@@ -176,8 +176,8 @@ def test_files_of_the_page(served: Served, path: str, kind: str) -> None:
      "http://127.0.0.1/studio.js", "*", "studio.js", "/studio.js;a", "/etc/passwd"],
 )  # fmt: skip
 def test_other_paths_lead_nowhere(served: Served, path: str) -> None:
-    told = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nConnection: close\r\n\r\n"
-    answer = served.raw(told.encode())
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nConnection: close\r\n\r\n"
+    answer = served.raw(request.encode())
     assert answer.split(b" ")[1] in (b"404", b"405"), answer
     assert b"console.log" not in answer
     assert b"root:" not in answer

@@ -63,9 +63,9 @@ def test_internal_errors_are_printed_on_stderr_only() -> None:
             numbers.append(answer.json["error"]["message"].partition("number ")[2][:8])
         assert served.post("fail", {"how": "exit"}).status == 500  # a verb does not end the server
         assert served.is_well()
-        told = served.stop()
-    assert all(f"error {number} in fail" in told for number in numbers)
-    assert "KeyError: 'a secret of the inside'" in told
+        output = served.stop()
+    assert all(f"error {number} in fail" in output for number in numbers)
+    assert "KeyError: 'a secret of the inside'" in output
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_json_needs_its_content_type(served: Served, kind: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "gzip, identity"])
-def test_compressed_bodies_are_refused(served: Served, coding: str) -> None:
+def test_compressed_bodies_are_rejected(served: Served, coding: str) -> None:
     assert served.post("echo", {}, Content_Encoding=coding).kind == "Compressed"
     assert served.post("upload?name=a", b"x", Content_Encoding=coding).kind == "Compressed"
     assert served.post("echo", {}, Content_Encoding="identity").status == 200
@@ -185,12 +185,12 @@ def test_events(served: Served) -> None:
         assert b"application/x-ndjson" in stream.head
         assert stream.line() == {"event": "beat"}  # at once
         served.post("tell", {"text": "hello\nworld"})
-        assert stream.line() == {"event": "told", "text": "hello\nworld"}
+        assert stream.line() == {"event": "said", "text": "hello\nworld"}
         assert [stream.line() for _ in range(5)] == [{"event": "beat"}] * 5
     with serving(beat_seconds=600) as rare, Stream(rare) as stream:
         assert stream.line() == {"event": "beat"}
         rare.post("tell", {"text": "no beat before"})
-        assert stream.line() == {"event": "told", "text": "no beat before"}
+        assert stream.line() == {"event": "said", "text": "no beat before"}
 
 
 @pytest.mark.parametrize("query", ["", "?window=", "?window=a%20b", f"?window={'a' * 65}", "?window=%00"])
@@ -218,7 +218,7 @@ def test_closed_windows_free_their_place(served: Served) -> None:
                 stream.line()
                 while (event := stream.line()) == {"event": "beat"}:
                     pass
-                assert event == {"event": "told", "text": "all"}
+                assert event == {"event": "said", "text": "all"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -226,9 +226,9 @@ def test_a_server_that_stops_ends_its_streams(number: int) -> None:
     with serving(stop_seconds=10_000) as served, ExitStack() as stack:  # it does not wait for them
         streams = [stack.enter_context(Stream(served, f"w{k}")) for k in range(3)]
         assert all(s.line() == {"event": "beat"} for s in streams)
-        told = served.stop(number)
+        output = served.stop(number)
         assert all(s.line() is None for s in streams)
-        assert told == "closed\n"
+        assert output == "closed\n"
         assert served.process.returncode == 0
 
 
@@ -236,6 +236,6 @@ def test_a_stuck_verb_does_not_keep_the_server_from_stopping() -> None:
     with serving(stop_seconds=1) as served, Stream(served) as stream, served.connect() as asking:
         assert stream.line() == {"event": "beat"}
         asking.sendall(head("/api/gate", served.port, extra="Content-Length: 15\r\n") + b'{"open": false}')
-        while stream.line() != {"event": "told", "text": "at the gate"}:  # so that the verb has begun
+        while stream.line() != {"event": "said", "text": "at the gate"}:  # so that the verb has begun
             pass
         served.stop()  # nobody opens the gate

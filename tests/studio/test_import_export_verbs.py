@@ -27,10 +27,10 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
     [("python", "p.py", '"""A page'), ("json", "p.json", "{\n"), ("svg", "p.svg", "<svg"), ("dot", "p.dot", "digraph")],
 )
 def test_a_page_leaves_as_text(studio: FilesStudio, form: str, file: str, begins: str) -> None:
-    told = studio.ask("export", {"page": studio.pool.write_page(large()), "as": form})
-    assert told.keys() == {"name", "text"}
-    assert told["name"] == file
-    assert told["text"].startswith(begins)
+    response = studio.ask("export", {"page": studio.pool.write_page(large()), "as": form})
+    assert response.keys() == {"name", "text"}
+    assert response["name"] == file
+    assert response["text"].startswith(begins)
 
 
 def test_exported_json_holds_everything(studio: FilesStudio) -> None:
@@ -83,13 +83,13 @@ def test_a_script_of_an_invalid_page(studio: FilesStudio) -> None:
 
 @pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.iterdir()))
 def test_old_pages_come_in_with_a_report(studio: FilesStudio, sample: str) -> None:
-    told = studio.ask("import", {"name": f"C:\\pages\\{sample}"}, (SAMPLES / sample).read_bytes())
-    assert told["page"]["name"] == Path(sample).stem
-    assert told["page"]["blocks"]
-    assert told["pages"] == [told["page"]]
-    assert all(remark.keys() == {"level", "place", "message"} for remark in told["report"])
+    response = studio.ask("import", {"name": f"C:\\pages\\{sample}"}, (SAMPLES / sample).read_bytes())
+    assert response["page"]["name"] == Path(sample).stem
+    assert response["page"]["blocks"]
+    assert response["pages"] == [response["page"]]
+    assert all(remark.keys() == {"level", "place", "message"} for remark in response["report"])
     assert not everything(studio.root)  # it becomes a page when the window says so
-    assert studio.ask("new", {"page": told["page"]})["blocks"] == len(told["page"]["blocks"])
+    assert studio.ask("new", {"page": response["page"]})["blocks"] == len(response["page"]["blocks"])
 
 
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">
@@ -101,9 +101,9 @@ def test_a_dat_file_is_found_by_its_drawing(studio: FilesStudio) -> None:
     with pytest.raises(PageError, match=r"old\.dat"):
         studio.ask("import", {"name": "old.svg"}, DRAWING.encode())
     data = np.array([9.0, 1.0, 2.0, 3.0], np.float32).tobytes()
-    told = studio.ask("import", {"name": "old.dat"}, data)
-    assert told["page"] is None
-    assert "old.svg" in told["report"][0]["message"]
+    response = studio.ask("import", {"name": "old.dat"}, data)
+    assert response["page"] is None
+    assert "old.svg" in response["report"][0]["message"]
     page = studio.pool.read_page(studio.ask("import", {"name": "old.svg"}, DRAWING.encode())["page"])
     assert np.ravel(page["c"].values["val"]).tolist() == [1.0, 2.0, 3.0]
     with pytest.raises(PageError, match=r"other\.dat"):
@@ -124,19 +124,19 @@ def test_a_dat_file_does_not_leave_the_project(studio: FilesStudio) -> None:
 
 
 def test_pages_of_our_own_come_in(studio: FilesStudio) -> None:
-    told = studio.ask("import", {"name": "x.json"}, dumps(small("net")).encode())
-    assert told["page"] == studio.pool.write_page(small("net"))
-    assert told["report"] == []
+    response = studio.ask("import", {"name": "x.json"}, dumps(small("net")).encode())
+    assert response["page"] == studio.pool.write_page(small("net"))
+    assert response["report"] == []
     whole = Project("all", [small("one"), large("two")])
-    told = studio.ask("import", {"name": "x.json"}, dumps(whole).encode())
-    assert [page["name"] for page in told["pages"]] == ["one", "two"]
-    assert "2 pages: one, two" in told["report"][0]["message"]
+    response = studio.ask("import", {"name": "x.json"}, dumps(whole).encode())
+    assert [page["name"] for page in response["pages"]] == ["one", "two"]
+    assert "2 pages: one, two" in response["report"][0]["message"]
 
 
 def test_a_project_in_the_folder_is_taken_apart(studio: FilesStudio) -> None:
     save(Project("all", [small("one"), large("two")]), studio.root / "all.json")
-    told = studio.ask("import", {"name": "all.json"})
-    for page in told["pages"]:
+    response = studio.ask("import", {"name": "all.json"})
+    for page in response["pages"]:
         studio.ask("new", {"page": page})
     found = load(studio.root / "two.json")
     assert isinstance(found, Page)

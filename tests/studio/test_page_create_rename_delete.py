@@ -58,7 +58,7 @@ def test_a_page_that_cannot_be_read_is_renamed_and_removed_too(tmp_path: Path) -
 
 
 def test_a_project_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(PageError, match="this is none"):
+    with pytest.raises(PageError, match="this is not one"):
         folder_in(tmp_path / "nowhere")
 
 
@@ -86,7 +86,7 @@ def write_in_turns(root: Path, first: int, last: int = 1 << 30) -> None:
     folder = folder_in(root)
     for turn in range(first, last):
         name = (listed(folder) or [folder.bring_back("p")["name"]])[0]
-        assert folder.save(name, folder.open(name)[1], PAGES[turn % 3]).kept is None
+        assert folder.save(name, folder.open(name)[1], PAGES[turn % 3]).conflict_page is None
         if turn % 3 == 0:
             folder.rename(name, "q" if name == "p" else "p")
         elif turn % 3 == 1 and name == "p":
@@ -115,4 +115,4 @@ def test_being_killed_leaves_whole_pages(tmp_path: Path) -> None:
     assert left > 5  # many were in the middle of it
     folder = folder_in(tmp_path)
     name = (listed(folder) or [folder.bring_back("p")["name"]])[0]
-    assert folder.save(name, folder.open(name)[1], small()).kept is None
+    assert folder.save(name, folder.open(name)[1], small()).conflict_page is None

@@ -26,14 +26,14 @@ def product() -> Page:
 
 def test_open_returns_page_revision_and_check(studio: FilesStudio) -> None:
     save(large("elsewhere"), studio.root / "p.json")
-    told = studio.ask("open", {"name": "p"})
-    assert told.keys() == {"page", "revision", "checked", "run"}
-    assert told["page"]["name"] == "p"
-    assert told["checked"]["blocks"]["a"]["outputs"]["output"]["text"] == "float32[1000]"
-    assert told["run"] == {"phase": "idle", "name": "p"}
-    assert told["revision"] == studio.ask("hello")["project"]["pages"][0]["revision"]
+    response = studio.ask("open", {"name": "p"})
+    assert response.keys() == {"page", "revision", "checked", "run"}
+    assert response["page"]["name"] == "p"
+    assert response["checked"]["blocks"]["a"]["outputs"]["output"]["text"] == "float32[1000]"
+    assert response["run"] == {"phase": "idle", "name": "p"}
+    assert response["revision"] == studio.ask("hello")["project"]["pages"][0]["revision"]
     # What was opened is saved without a change, and nothing is written but the name.
-    assert studio.ask("save", {"name": "p", "base": told["revision"], "page": told["page"]}).keys() == {
+    assert studio.ask("save", {"name": "p", "base": response["revision"], "page": response["page"]}).keys() == {
         "revision",
         "checked",
     }
@@ -49,11 +49,11 @@ def test_save_notifies_windows_and_runs(studio: FilesStudio) -> None:
     page_event, project_event = studio.events()
     assert page_event == {"event": "page", "name": "p", "revision": saved["revision"], "window": "w7"}
     assert project_event["pages"][0]["blocks"] == 2
-    assert studio.runs.told[-1] == ("edited", "p", 2, saved["revision"])
+    assert studio.runs.calls[-1] == ("edited", "p", 2, saved["revision"])
     again = studio.ask("save", {"name": "p", "base": saved["revision"], "page": page, "window": "w7"})
     assert again["revision"] == saved["revision"]
     assert not studio.events()
-    assert len(studio.runs.told) == 2
+    assert len(studio.runs.calls) == 2
 
 
 def test_a_page_with_errors_is_saved_too(studio: FilesStudio) -> None:
@@ -67,7 +67,7 @@ def test_two_windows_lose_nothing(studio: FilesStudio) -> None:
     pages = [studio.pool.write_page(page) for page in (small(), large(seed=4))]
     first = studio.ask("save", {"name": "p", "base": base, "page": pages[0], "window": "one"})
     studio.events()
-    told = len(studio.runs.told)
+    response = len(studio.runs.calls)
     second = studio.ask("save", {"name": "p", "base": base, "page": pages[1], "window": "two"})
     assert second.keys() == {"conflict"}
     conflict = second["conflict"]
@@ -77,7 +77,7 @@ def test_two_windows_lose_nothing(studio: FilesStudio) -> None:
     assert conflict["page"] == pages[0] | {"name": "p"}
     assert studio.ask("open", {"name": conflict["kept"]})["page"]["blocks"] == pages[1]["blocks"]
     assert [event["event"] for event in studio.events()] == ["kept", "project"]
-    assert len(studio.runs.told) == told  # the page that is run is the one that won
+    assert len(studio.runs.calls) == response  # the page that is run is the one that won
     # The window goes on from what won.
     assert "revision" in studio.ask("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})
 
@@ -112,13 +112,13 @@ def test_candidates_both_ways(studio: FilesStudio) -> None:
 
 def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
-    told = studio.ask("gradients", {"page": page, "outputs": ["m.z"], "inputs": ["x.output", "w.output"]})
-    assert len(told["gradients"]) == 2
-    assert not {block["id"] for block in told["blocks"]} & {"x", "w", "m"}
-    page["blocks"] += told["blocks"]
+    response = studio.ask("gradients", {"page": page, "outputs": ["m.z"], "inputs": ["x.output", "w.output"]})
+    assert len(response["gradients"]) == 2
+    assert not {block["id"] for block in response["blocks"]} & {"x", "w", "m"}
+    page["blocks"] += response["blocks"]
     whole = studio.pool.read_page(page)
     build(whole)
-    for end in map(End.parse, told["gradients"]):
+    for end in map(End.parse, response["gradients"]):
         assert whole[end.block]
 
 
@@ -147,7 +147,7 @@ def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
         ("gradients", {"page": ..., "outputs": ["m.z"]}, "inputs must be a list"),
     ],
 )
-def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
+def test_what_is_rejected_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
     save(small(), studio.root / "p.json")
     before = everything(studio.root)
     sent = {k: studio.pool.write_page(product()) if v is ... else v for k, v in given.items()}
@@ -156,10 +156,10 @@ def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: 
     assert words in str(caught.value)
     assert everything(studio.root) == before
     assert not studio.events()
-    assert not studio.runs.told
+    assert not studio.runs.calls
 
 
-def test_dangling_wires_and_double_ids_are_refused(studio: FilesStudio) -> None:
+def test_dangling_wires_and_double_ids_are_rejected(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
     for blocks, words in ((page["blocks"][1:], "there is no block 'x'"), (page["blocks"] * 2, "already")):
         with pytest.raises(InvalidArgumentError, match=words):

@@ -44,15 +44,15 @@ def test_pages_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     (tmp_path / "away.json").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "pipe.json")
     folder = folder_in(tmp_path)
-    told = {entry["name"]: entry["error"] for entry in folder.pages()}
-    assert told.keys() == {"cut", "empty", "new", "twice", "x" * 120, "away", "pipe"}
+    error_texts = {entry["name"]: entry["error"] for entry in folder.pages()}
+    assert error_texts.keys() == {"cut", "empty", "new", "twice", "x" * 120, "away", "pipe"}
     for name, words in {
         "cut": "not JSON",
         "new": "newer rowgrad",
         "away": "symbolic link",
         "pipe": "not a regular file",
     }.items():
-        assert words in told[name]
+        assert words in error_texts[name]
         with pytest.raises(PageError, match=words):
             folder.open(name)
     (tmp_path / "cut.json").write_text('{"format": "rowgrad-page", "version": 1, "name": "", "blocks": []}')
@@ -158,7 +158,7 @@ def test_the_same_page_is_not_written_again(tmp_path: Path) -> None:
     first = folder.save("p", None, large())
     before = os.stat(tmp_path / "p.json")
     again = folder.save("p", "anything", large())
-    assert (again.revision, again.kept, again.written) == (first.revision, None, False)
+    assert (again.revision, again.conflict_page, again.written) == (first.revision, None, False)
     assert os.stat(tmp_path / "p.json").st_ino == before.st_ino
     (file,) = (tmp_path / "p.json.arrays").iterdir()
     file.unlink()
@@ -171,19 +171,19 @@ def test_the_first_writer_wins_and_the_other_is_kept(tmp_path: Path) -> None:
     base = folder.save("p", None, small()).revision
     first = folder.save("p", base, small(number=5.0))
     second = folder.save("p", base, large(seed=7))
-    assert first.kept is None
-    assert second.kept is not None
-    assert second.kept.startswith("p (kept ")
+    assert first.conflict_page is None
+    assert second.conflict_page is not None
+    assert second.conflict_page.startswith("p (kept ")
     assert second.revision == first.revision
     assert folder.open("p")[0]["a"].values["val"].tolist() == [5.0, 2.0]
-    kept, _ = folder.open(second.kept)
-    assert kept.name == second.kept
-    assert kept["a"].values["val"].tobytes() == large(seed=7)["a"].values["val"].tobytes()
+    conflicting, _ = folder.open(second.conflict_page)
+    assert conflicting.name == second.conflict_page
+    assert conflicting["a"].values["val"].tobytes() == large(seed=7)["a"].values["val"].tobytes()
     # The same again, as after a lost answer, makes no further page; another does, and its mark is not doubled.
-    assert folder.save("p", base, large(seed=7)) == (first.revision, second.kept, False)
-    third = folder.save("p", base, large(seed=8)).kept
-    assert third not in (None, second.kept)
-    folder.save(second.kept, "old", small())
+    assert folder.save("p", base, large(seed=7)) == (first.revision, second.conflict_page, False)
+    third = folder.save("p", base, large(seed=8)).conflict_page
+    assert third not in (None, second.conflict_page)
+    folder.save(second.conflict_page, "old", small())
     assert len(listed(folder)) == 4
     assert all(name.count("kept") == 1 for name in listed(folder) if name != "p")
 
@@ -194,25 +194,25 @@ def test_another_program_is_a_writer_too(tmp_path: Path) -> None:
     save(large("p", seed=1), tmp_path / "p.json")
     before = everything(tmp_path)
     saved = folder.save("p", base, small(number=9.0))
-    assert saved.kept is not None
+    assert saved.conflict_page is not None
     assert before.items() <= everything(tmp_path).items()
     (tmp_path / "p.json").write_text("<<<<<<< a merge")
     saved = folder.save("p", saved.revision, small(number=10.0))
-    assert saved.kept is not None
+    assert saved.conflict_page is not None
     assert (tmp_path / "p.json").read_text() == "<<<<<<< a merge"
 
 
 def test_a_page_without_a_base_overwrites_nothing(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     folder.save("p", None, small())
-    assert folder.save("p", None, small(number=3.0)).kept is not None
+    assert folder.save("p", None, small(number=3.0)).conflict_page is not None
 
 
 def test_a_page_that_is_gone_is_made_again(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     base = folder.save("p", None, large()).revision
     (tmp_path / "p.json").unlink()
-    assert folder.save("p", base, large(seed=2)).kept is None
+    assert folder.save("p", base, large(seed=2)).conflict_page is None
     assert folder.open("p")[0]["a"].values["val"].tobytes() == large(seed=2)["a"].values["val"].tobytes()
 
 
@@ -228,7 +228,7 @@ def test_many_threads_lose_nothing(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(saved.kept is None for saved in results) == 1
+    assert sum(saved.conflict_page is None for saved in results) == 1
     numbers = {folder.open(name)[0]["a"].values["val"][0] for name in listed(folder)}
     assert numbers == {k + 10.0 for k in range(8)}
 
@@ -242,7 +242,7 @@ def test_a_large_array_survives_removal_and_undo(tmp_path: Path) -> None:
     tree = json.loads(json.dumps(pool.write_page(folder.open("p")[0])))
     revision = folder.save("p", revision, Page("p")).revision  # the block is deleted
     assert everything(tmp_path).keys() == {"p.json"}
-    restarted = Pool(tmp_path)  # and the studio started anew
+    restarted = Pool(tmp_path)  # and the studio restarted
     folder = Folder(tmp_path, restarted)
     begun = time.process_time()
     folder.save("p", revision, restarted.read_page(tree))  # undone

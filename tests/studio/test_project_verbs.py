@@ -24,27 +24,27 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
 def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
     save(small(), studio.root / "p.json")
     (studio.root / "cut.json").write_text("{")
-    told = studio.ask("hello")
-    assert told.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "gallery"}
-    assert told["project"]["name"] == studio.root.name
-    assert [(page["name"], page.get("error") is None) for page in told["project"]["pages"]] == [
+    response = studio.ask("hello")
+    assert response.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "gallery"}
+    assert response["project"]["name"] == studio.root.name
+    assert [(page["name"], page.get("error") is None) for page in response["project"]["pages"]] == [
         ("cut", False),
         ("p", True),
     ]
-    assert {record["name"] for record in told["catalog"]} == set(CATALOG)
-    assert told["dtypes"] == list(ALL_DTYPES)
-    assert len(told["gallery"]) == 33
-    assert all(type(limit) is int for limit in told["limits"].values())
+    assert {record["name"] for record in response["catalog"]} == set(CATALOG)
+    assert response["dtypes"] == list(ALL_DTYPES)
+    assert len(response["gallery"]) == 33
+    assert all(type(limit) is int for limit in response["limits"].values())
 
 
 def test_float_attributes_are_tagged_as_floats(studio: FilesStudio) -> None:
-    told = {record["name"]: record["attrs"] for record in studio.ask("hello")["catalog"]}
+    response = {record["name"]: record["attrs"] for record in studio.ask("hello")["catalog"]}
     seen = 0
     for name, op in CATALOG.items():
         for attr, default in op.attrs.items():
             if isinstance(default, float):
                 seen += 1
-                assert told[name][attr]["default"] == {"float": default}
+                assert response[name][attr]["default"] == {"float": default}
     assert seen > 0
 
 
@@ -76,7 +76,7 @@ def test_pages_come_and_go_and_windows_hear_of_it(studio: FilesStudio) -> None:
     back = studio.ask("bring_back", {"name": "dense"})
     assert back["revision"] == made["revision"]
     assert [event["event"] for event in studio.events()] == ["page", "project"]
-    assert studio.runs.told == [
+    assert studio.runs.calls == [
         ("edited", "net", 1, made["revision"]),
         ("renamed", "net", "dense"),
         ("forget", "dense"),
@@ -119,7 +119,7 @@ def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
         ("picture", {"gallery": "x"}, "there is no page 'x'"),
     ],
 )
-def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
+def test_what_is_rejected_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
     save(small(), studio.root / "p.json")
     before = everything(studio.root)
     with pytest.raises((InvalidArgumentError, PageError)) as caught:
@@ -127,12 +127,12 @@ def test_what_is_refused_changes_nothing(studio: FilesStudio, verb: str, given: 
     assert words in str(caught.value)
     assert everything(studio.root) == before
     assert not studio.events()
-    assert not studio.runs.told
+    assert not studio.runs.calls
 
 
 def test_a_page_of_the_gallery_becomes_one_of_the_project(studio: FilesStudio) -> None:
-    told = studio.ask("gallery", {"name": "train_embedding"})
-    assert studio.ask("new", {"page": told["page"]})["name"] == "train_embedding"
+    response = studio.ask("gallery", {"name": "train_embedding"})
+    assert studio.ask("new", {"page": response["page"]})["name"] == "train_embedding"
     page, _ = studio.folder.open("train_embedding")
     assert isinstance(page, Page)
     assert (studio.root / "train_embedding.json.arrays").is_dir()

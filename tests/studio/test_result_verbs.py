@@ -97,9 +97,15 @@ def test_windows_of_results(asking: Asking) -> None:
 def test_maps_and_traces(asking: Asking) -> None:
     asking.put(matrices())
     asking.ask("run", name="shown")
-    told = asking.ask("map", name="shown", block="sums", pin="output", most=2)
-    assert (told["rows"], told["columns"], told["step"], told["low"], told["high"]) == (3, 2, [2, 1], 0.0, 8.0)
-    assert told["cells"] == [[6.0, 8.0], [2.0, 3.0]]
+    response = asking.ask("map", name="shown", block="sums", pin="output", most=2)
+    assert (response["rows"], response["columns"], response["step"], response["low"], response["high"]) == (
+        3,
+        2,
+        [2, 1],
+        0.0,
+        8.0,
+    )
+    assert response["cells"] == [[6.0, 8.0], [2.0, 3.0]]
     found = asking.ask("trace", name="shown", block="sums")
     assert found == {
         "outputs": ["output"],

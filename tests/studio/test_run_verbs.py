@@ -54,7 +54,7 @@ def test_refusals(asking: Asking, verb: str, given: dict[str, Any], words: str) 
     assert asking.ask("state", name="counting")["phase"] == "idle"
 
 
-def test_a_refused_start_leaves_the_run_as_it_is(asking: Asking) -> None:
+def test_a_rejected_start_leaves_the_run_as_it_is(asking: Asking) -> None:
     asking.put(counting())
     asking.ask("run", name="counting", mode="flat")
     for given in ({"engine": "abacus"}, {"sessions": ["x"]}):
@@ -92,9 +92,9 @@ def test_the_command_does_the_same(asking: Asking, tmp_path: Path) -> None:
     asking.put(counting())
     asking.ask("run", name="counting", mode="steps", steps=3)
     asking.until("counting", lambda s: s["phase"] == "paused")
-    (kept,) = asking.ask("snapshot", name="counting")["snapshots"]
+    (snapshot,) = asking.ask("snapshot", name="counting")["snapshots"]
     asking.ask("run", name="counting")
-    asking.ask("restore", name="counting", snapshot=kept["id"])
+    asking.ask("restore", name="counting", snapshot=snapshot["id"])
     for _ in range(2):  # the snapshot itself stays what it is
         text = asking.ask("command", name="counting", mode="steps", steps=4)["text"]
         words = shlex.split(text)

@@ -16,7 +16,7 @@ from studio_client import Asking, asking, counting, ends
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 from rowgrad.studio.page_session import EDITED
-from rowgrad.studio.throttle import URGENT, USUAL, Gate, Teller
+from rowgrad.studio.run_control import URGENT, USUAL, EventThrottle, Gate
 
 __all__ = ["asking"]
 
@@ -162,7 +162,7 @@ def test_two_pages_run_together(asking: Asking) -> None:
 
 
 def test_a_page_that_waits_holds_up_no_other(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that takes long neither keeps its own page's state from being told nor another page from running."""
+    """A long step delays neither events about its own page nor runs of other pages."""
     from rowgrad.graph.session import ClientSession
 
     free = threading.Event()
@@ -197,8 +197,8 @@ def test_two_sessions_make_one_step(asking: Asking) -> None:
     assert state["run"] == 2
     assert {r["run"] for pins in state["results"].values() for r in pins.values()} == {2}
     state = asking.ask("run", name="counting", sessions=["second"])
-    told = {block: pins[next(iter(pins))]["run"] for block, pins in state["results"].items()}
-    assert (state["run"], told["double"], told["more"]) == (3, 3, 2)
+    events = {block: pins[next(iter(pins))]["run"] for block, pins in state["results"].items()}
+    assert (state["run"], events["double"], events["more"]) == (3, 3, 2)
     looked = asking.ask("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
     assert (looked["run"], looked["stale"]) == (2, True)
 
@@ -278,7 +278,7 @@ def test_faults_elsewhere_do_not_matter(asking: Asking) -> None:
     assert asking.ask("run", name="counting", sessions=["session"])["phase"] == "done"
 
 
-def test_a_block_of_another_catalogue_is_refused_by_its_name(asking: Asking) -> None:
+def test_a_block_of_another_catalogue_is_rejected_by_its_name(asking: Asking) -> None:
     page = counting()
     page.blocks[1].op = "AssignAd"
     asking.put(page)
@@ -304,13 +304,13 @@ def test_snapshots_are_gone_back_to(asking: Asking) -> None:
         asking.ask("snapshot", name="counting")
     asking.ask("run", name="counting", mode="flat")
     asking.until("counting", lambda s: s["run"] > 5)
-    (kept,) = asking.ask("snapshot", name="counting", label="here")["snapshots"]
-    assert kept["label"] == "here"
-    asking.until("counting", lambda s: s["run"] > kept["run"] + 5)
-    state = asking.ask("restore", name="counting", snapshot=kept["id"])
-    assert (state["phase"], state["run"]) == ("stopped", kept["run"])
-    assert asking.ask("run", name="counting")["run"] == kept["run"] + 1
-    assert count(asking) == kept["run"] + 1
+    (snapshot,) = asking.ask("snapshot", name="counting", label="here")["snapshots"]
+    assert snapshot["label"] == "here"
+    asking.until("counting", lambda s: s["run"] > snapshot["run"] + 5)
+    state = asking.ask("restore", name="counting", snapshot=snapshot["id"])
+    assert (state["phase"], state["run"]) == ("stopped", snapshot["run"])
+    assert asking.ask("run", name="counting")["run"] == snapshot["run"] + 1
+    assert count(asking) == snapshot["run"] + 1
     points = asking.ask("trend", name="counting")["series"][0]["points"]
     assert [p[0] for p in points] == sorted({p[0] for p in points})
     with pytest.raises(InvalidArgumentError, match="no snapshot 'x'"):
@@ -323,8 +323,8 @@ def test_snapshots_are_bounded(asking: Asking, monkeypatch: pytest.MonkeyPatch) 
     asking.put(counting())
     for k in range(5):
         asking.ask("run", name="counting")
-        kept = asking.ask("snapshot", name="counting")["snapshots"]
-        assert [s["run"] for s in kept] == list(range(max(1, k - 1), k + 2))
+        snapshot = asking.ask("snapshot", name="counting")["snapshots"]
+        assert [s["run"] for s in snapshot] == list(range(max(1, k - 1), k + 2))
     asking.ask("rename", name="counting", to="other")
     assert [s["run"] for s in asking.ask("snapshots", name="other")["snapshots"]] == [3, 4, 5]
     assert asking.ask("state", name="other")["run"] == 5
@@ -334,16 +334,16 @@ def test_events_are_throttled_and_the_last_is_sent(asking: Asking) -> None:
     asking.put(counting())
     asking.listener.take(0)
     asking.ask("run", name="counting", mode="flat")
-    told: list[Any] = []
+    events: list[Any] = []
     began = time.monotonic()
-    while len(told) < 6:
-        told += [e for e in asking.listener.take(120) if e["event"] == "run"]
+    while len(events) < 6:
+        events += [e for e in asking.listener.take(120) if e["event"] == "run"]
     state = asking.ask("pause", name="counting")
-    assert len(told) <= (time.monotonic() - began) / USUAL + 3  # hundreds of steps were done
-    assert [e["state"]["run"] for e in told] == sorted(e["state"]["run"] for e in told)
-    while told[-1]["state"]["phase"] != "paused":
-        told += [e for e in asking.listener.take(120) if e["event"] == "run"]
-    assert told[-1]["state"]["run"] == state["run"]
+    assert len(events) <= (time.monotonic() - began) / USUAL + 3  # hundreds of steps were done
+    assert [e["state"]["run"] for e in events] == sorted(e["state"]["run"] for e in events)
+    while events[-1]["state"]["phase"] != "paused":
+        events += [e for e in asking.listener.take(120) if e["event"] == "run"]
+    assert events[-1]["state"]["run"] == state["run"]
 
 
 def test_removed_pages_run_no_more(asking: Asking) -> None:
@@ -390,7 +390,7 @@ def test_gate_admits_only_allowed_steps() -> None:
 
 
 def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, told = [100.0], list[float]()
+    now, events = [100.0], list[float]()
 
     class Timer:
         """Goes off when the test's clock has come so far."""
@@ -411,31 +411,31 @@ def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> N
             timer.act()
 
     timers: list[Timer] = []
-    monkeypatch.setattr("rowgrad.studio.throttle.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr("rowgrad.studio.throttle.threading.Timer", Timer)
-    teller = Teller(lambda: told.append(now[0]))
+    monkeypatch.setattr("rowgrad.studio.run_control.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("rowgrad.studio.run_control.threading.Timer", Timer)
+    teller = EventThrottle(lambda: events.append(now[0]))
     for _ in range(50):
         teller.soon()
-    assert told == [100.0]
+    assert events == [100.0]
     pass_by(USUAL / 2)
-    assert len(told) == 1
+    assert len(events) == 1
     assert [timer.due for timer in timers] == [pytest.approx(100.0 + USUAL)]
     pass_by(USUAL)
-    assert len(told) == 2
+    assert len(events) == 2
     teller.soon()
     teller.soon(urgent=True)
-    assert [timer.due for timer in timers] == [pytest.approx(told[-1] + URGENT)]
+    assert [timer.due for timer in timers] == [pytest.approx(events[-1] + URGENT)]
     pass_by(2 * URGENT)
-    assert len(told) == 3
+    assert len(events) == 3
     teller.soon()
     teller.close()
     teller.soon()
     pass_by(10 * USUAL)
-    assert len(told) == 3
+    assert len(events) == 3
 
 
 def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
-    """Whatever is asked at the same time, a Variable counts the runs, and the run can be ended."""
+    """Whatever is requested at the same time, a Variable counts the runs, and the run can be ended."""
     asking.put(counting())
     calls = ("pause", "resume", "step", "stop", "run", "state", "snapshots")
     wrong: list[BaseException] = []

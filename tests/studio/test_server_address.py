@@ -24,7 +24,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
 from rowgrad.studio import serve
-from rowgrad.studio.serve import TOKEN, keep_port, kept_port, kept_token
+from rowgrad.studio.serve import TOKEN, save_port, saved_port, saved_token
 
 _MAIN = "import sys; from rowgrad.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -40,9 +40,9 @@ def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str
             process.send_signal(signal.SIGKILL)
 
 
-def asks(told: dict[str, Any]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", told["port"], timeout=300)
-    headers = {"X-Rowgrad-Token": told["token"], "Content-Type": "application/json"}
+def asks(address: dict[str, Any]) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", address["port"], timeout=300)
+    headers = {"X-Rowgrad-Token": address["token"], "Content-Type": "application/json"}
     connection.request("POST", "/api/hello", b"{}", headers)
     status = connection.getresponse().status
     connection.close()
@@ -60,7 +60,7 @@ def nobodys_port() -> int:
 
 def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> None:
     port = nobodys_port()
-    keep_port(tmp_path, port)
+    save_port(tmp_path, port)
     with started(tmp_path, "--keep-token") as (_, first):
         assert first["port"] == port
         assert asks(first) == 200
@@ -77,43 +77,43 @@ def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> No
 def test_every_start_has_a_token_of_its_own(tmp_path: Path) -> None:
     tokens = set()
     for _ in range(2):
-        with started(tmp_path) as (_, told):
-            assert asks(told) == 200
-            tokens.add(told["token"])
-            stale = told
+        with started(tmp_path) as (_, address):
+            assert asks(address) == 200
+            tokens.add(address["token"])
+            stale = address
     assert len(tokens) == 2
     assert not (tmp_path / ".rowgrad" / "token").exists()
-    with started(tmp_path, "--port", str(stale["port"])) as (_, told):
-        assert asks(told | {"token": stale["token"]}) == 401
+    with started(tmp_path, "--port", str(stale["port"])) as (_, address):
+        assert asks(address | {"token": stale["token"]}) == 401
 
 
 def test_a_token_that_was_given_is_not_kept(tmp_path: Path) -> None:
     given = "given-on-the-command-line"
-    with started(tmp_path, "--token", given) as (_, told):
-        assert told["token"] == given
+    with started(tmp_path, "--token", given) as (_, address):
+        assert address["token"] == given
     assert not (tmp_path / ".rowgrad" / "token").exists()
-    assert kept_token(tmp_path) != given
+    assert saved_token(tmp_path) != given
 
 
 def test_only_the_owner_reads_the_token(tmp_path: Path) -> None:
-    token = kept_token(tmp_path)
+    token = saved_token(tmp_path)
     path = tmp_path / ".rowgrad" / "token"
     assert TOKEN.fullmatch(token)
-    assert kept_token(tmp_path) == token
+    assert saved_token(tmp_path) == token
     assert (tmp_path / ".rowgrad" / ".gitignore").read_text() == "*\n"
     if os.name == "posix":
         assert path.stat().st_mode & 0o777 == 0o600
         path.chmod(0o644)
-        assert kept_token(tmp_path) != token  # others may have read it
+        assert saved_token(tmp_path) != token  # others may have read it
         assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_token_of_a_copied_project_is_not_believed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    token = kept_token(tmp_path / "a")
+    token = saved_token(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert kept_token(tmp_path / "b") != token
-    assert kept_token(tmp_path / "a") == token
+    assert saved_token(tmp_path / "b") != token
+    assert saved_token(tmp_path / "a") == token
 
 
 @pytest.mark.parametrize("text", ["", "x", "a b c", "a" * 16, "ä" * 20 + " 1:2", "a" * 500, "\0" * 30])
@@ -122,10 +122,10 @@ def test_something_else_in_place_of_a_token(tmp_path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)
     path.chmod(0o600)
-    token = kept_token(tmp_path)
+    token = saved_token(tmp_path)
     assert TOKEN.fullmatch(token)
     assert token not in (text, "")
-    assert kept_token(tmp_path) == token
+    assert saved_token(tmp_path) == token
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links and pipes")
@@ -136,18 +136,18 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     elsewhere.write_text("8999\n")
     (own / "port").symlink_to(elsewhere)
     os.mkfifo(own / "token")
-    assert kept_port(tmp_path) is None
-    assert TOKEN.fullmatch(kept_token(tmp_path))
-    keep_port(tmp_path, 8123)
+    assert saved_port(tmp_path) is None
+    assert TOKEN.fullmatch(saved_token(tmp_path))
+    save_port(tmp_path, 8123)
     assert elsewhere.read_text() == "8999\n"
 
 
 @pytest.mark.parametrize("text", ["", "80", "1023", "65536", "99999", "-8765", "8765.0", "８７６５", "8765 8766", "x"])
 def test_invalid_port(tmp_path: Path, text: str) -> None:
-    keep_port(tmp_path, 8765)
-    assert kept_port(tmp_path) == 8765
+    save_port(tmp_path, 8765)
+    assert saved_port(tmp_path) == 8765
     (tmp_path / ".rowgrad" / "port").write_text(text)
-    assert kept_port(tmp_path) is None
+    assert saved_port(tmp_path) is None
 
 
 def test_who_can_connect_to_a_host() -> None:

@@ -31,7 +31,7 @@ TOKEN = "a-token-for-tests-0123456789"
 
 
 class Asking:
-    """A studio that is asked without a server."""
+    """A studio without a server."""
 
     def __init__(self, folder: Path) -> None:
         self.studio = Studio(folder)
@@ -113,10 +113,10 @@ def test_snapshots_of_pages_in_any_script(ask: Any) -> None:
     one, other = "名" * 66, "字" * 66
     ask("new", name=one, page=ask.page())
     ask("run", name=one)
-    kept = ask("snapshot", name=one)["snapshots"]
-    assert len(kept) == 1
+    snapshots = ask("snapshot", name=one)["snapshots"]
+    assert len(snapshots) == 1
     ask("rename", name=one, to=other)
-    assert ask("snapshots", name=other)["snapshots"] == kept
+    assert ask("snapshots", name=other)["snapshots"] == snapshots
 
 
 def test_snapshots_go_along_though_a_removed_page_had_some(ask: Any) -> None:
@@ -143,14 +143,14 @@ def test_snapshots_follow_no_links(ask: Any, tmp_path: Path, tmp_path_factory: p
 def test_damaged_snapshots_are_left_out(ask: Any, tmp_path: Path) -> None:
     ask("new", name="a", page=ask.page())
     ask("run", name="a")
-    kept = ask("snapshot", name="a")["snapshots"]
+    snapshots = ask("snapshot", name="a")["snapshots"]
     folder = tmp_path / ".rowgrad" / "snapshots" / "a"
     for k, text in enumerate(
         ['{"label": "", "run": 1e999, "when": 1}', '{"label": "", "run": 1, "when": NaN}', "[" * 9999]
     ):
         (folder / f"20200101-000000-{k}.json").write_text(text)
         (folder / f"20200101-000000-{k}.state").write_bytes(b"")
-    assert ask("snapshots", name="a")["snapshots"] == kept
+    assert ask("snapshots", name="a")["snapshots"] == snapshots
 
 
 def test_a_page_that_was_removed_does_not_begin_to_run(ask: Any) -> None:

@@ -66,14 +66,14 @@ def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
 def link(*words: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `--link`."""
     process = start(*words, "--link")
-    told = process.communicate(timeout=LONG)
-    return process.returncode, told[0].strip(), told[1]
+    output = process.communicate(timeout=LONG)
+    return process.returncode, output[0].strip(), output[1]
 
 
-def refusal(*words: str, **settings: Any) -> tuple[int, str]:
+def run_rejected(*words: str, **settings: Any) -> tuple[int, str]:
     process = start("--no-browser", *words, **settings)
-    told = process.communicate(timeout=LONG)[1]
-    return process.returncode, told
+    output = process.communicate(timeout=LONG)[1]
+    return process.returncode, output
 
 
 def post(url: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], Any]:
@@ -112,9 +112,9 @@ def test_from_start_to_end(tmp_path: Path, number: int, code: int) -> None:
         session = enter(url)
         assert (hello(url, session), hello(url, session)) == (200, 200)
         assert post(url, "/api/enter", X_Rowgrad_Launch=launch_of(url))[0] == 401
-        told = end(process, number)
+        output = end(process, number)
     assert process.returncode == code
-    lines = told.splitlines()
+    lines = output.splitlines()
     assert lines == [f"rowgrad studio: project {tmp_path}; Ctrl-C stops", "closed", "rowgrad studio: stopped"]
 
 
@@ -129,9 +129,9 @@ def test_the_first_free_port_is_taken(tmp_path: Path) -> None:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, told = refusal(str(tmp_path), "--port", str(port))
+        code, output = run_rejected(str(tmp_path), "--port", str(port))
     assert code == 2
-    assert told == f"rowgrad studio: port {port} is in use; choose another with --port, or leave it out\n"
+    assert output == f"rowgrad studio: port {port} is in use; choose another with --port, or leave it out\n"
 
 
 def test_for_programs(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_the_current_folder_is_the_project(tmp_path: Path) -> None:
 
 
 def test_a_new_folder(tmp_path: Path) -> None:
-    code, told = refusal(str(tmp_path / "a" / "b"))
-    assert (code, told) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new creates it\n")
+    code, output = run_rejected(str(tmp_path / "a" / "b"))
+    assert (code, output) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new creates it\n")
     with started("--new", str(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b").is_dir()
 
@@ -175,9 +175,9 @@ def test_a_gallery_goes_unless_a_page_was_kept() -> None:
             assert parse_qs(urlsplit(found["url"]).query)["gallery"] == ["1"]
             if keeps:
                 (folder / "mine.json").write_text("{}")
-            told = end(process, signal.SIGINT)
+            output = end(process, signal.SIGINT)
         assert folder.exists() == keeps
-        assert (f"your pages are saved in {folder}" in told) == keeps
+        assert (f"your pages are saved in {folder}" in output) == keeps
     shutil.rmtree(folder)
 
 
@@ -190,8 +190,8 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
         again = link(str(tmp_path))[1]
         assert urlsplit(again).netloc == f"127.0.0.1:{port}"
         assert hello(again, enter(again)) == 200
-        told = end(process)
-    assert "others can connect through 0.0.0.0; the connection is not encrypted" in told
+        output = end(process)
+    assert "others can connect through 0.0.0.0; the connection is not encrypted" in output
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(tmp_path: Path, words: list[str], message: str) -> None:
-    code, told = refusal(*words, cwd=tmp_path)
+    code, output = run_rejected(*words, cwd=tmp_path)
     assert code == 2
-    assert message in told
-    assert told.count("\n") == 1
+    assert message in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
@@ -250,23 +250,23 @@ def test_a_link_opens_a_studio_that_runs(tmp_path: Path) -> None:
     page = tmp_path / "my page.json"
     page.write_text('{"format": "rowgrad-page", "version": 1, "blocks": []}')
     with started(str(tmp_path), "--json") as (process, line):
-        told = json.loads(line)
+        output = json.loads(line)
         code, url, _ = link(str(tmp_path))
         assert code == 0
-        assert urlsplit(url).port == told["port"]
-        assert launch_of(url) != launch_of(told["url"])
+        assert urlsplit(url).port == output["port"]
+        assert launch_of(url) != launch_of(output["url"])
         assert hello(url, enter(url)) == 200
-        code, url, _ = link(str(page), "--port", str(told["port"]))
+        code, url, _ = link(str(page), "--port", str(output["port"]))
         assert parse_qs(urlsplit(url).query) == {"page": ["my page"]}
         assert hello(url, enter(url)) == 200
         again = json.loads(link(str(tmp_path), "--json")[1])
-        assert again == told | {"url": again["url"]}
+        assert again == output | {"url": again["url"]}
         code, url, error = link(str(tmp_path), "--port", "1")
         assert (code, url) == (3, "")
         assert "no studio is running on port 1 here; `rowgrad studio` starts one" in error
         (control,) = (tmp_path / ".rowgrad").glob("studio-*")
         assert control.stat().st_mode & 0o777 == 0o600
-        assert told["token"] not in control.read_text()
+        assert output["token"] not in control.read_text()
         end(process)
     assert not list((tmp_path / ".rowgrad").glob("studio-*"))
     assert not list((tmp_path / ".rowgrad").glob("open-*"))

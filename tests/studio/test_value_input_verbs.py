@@ -15,7 +15,7 @@ from rowgrad.studio import verbs
 
 @pytest.fixture
 def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
-    monkeypatch.setattr(verbs, "_ROOMS", ("value_verbs",))
+    monkeypatch.setattr(verbs, "_VERB_MODULES", ("value_verbs",))
     return FilesStudio(tmp_path)
 
 
@@ -36,10 +36,10 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
 )
 def test_the_cells_of_a_value_give_it_back(studio: FilesStudio, text: str, dtype: str) -> None:
     typed = studio.ask("parse", {"text": text, "dtype": dtype})
-    told = studio.ask("describe", {"value": typed["value"], "most": 2000, "characters": 2000})
-    back = studio.ask("cells", {"dtype": dtype, "shape": told["info"]["shape"], "cells": told["cells"]})
+    response = studio.ask("describe", {"value": typed["value"], "most": 2000, "characters": 2000})
+    back = studio.ask("cells", {"dtype": dtype, "shape": response["info"]["shape"], "cells": response["cells"]})
     assert back["value"] == typed["value"]
-    assert told["weak"] == (dtype == "")
+    assert response["weak"] == (dtype == "")
 
 
 def test_cells_come_only_where_they_are_few(studio: FilesStudio) -> None:
@@ -65,9 +65,9 @@ def test_many_rows_in_brackets_are_not_deep(studio: FilesStudio) -> None:
 def test_entries_of_a_sparse_matrix_are_listed(studio: FilesStudio) -> None:
     entries = [[0, 2, "1.5"], [3, 1, "-2.0"], [999, 0, "3.0"]]
     parts = studio.ask("sparse_cells", {"dtype": "float32", "shape": [1000, 3], "entries": entries})
-    told = studio.ask("sparse_list", parts | {"entries": [0, 10]})
-    assert told["entries"] == entries
-    assert (told["total"], told["of"], told["info"]["text"]) == (3, [1000, 3], "float32[1000,3]")
+    response = studio.ask("sparse_list", parts | {"entries": [0, 10]})
+    assert response["entries"] == entries
+    assert (response["total"], response["of"], response["info"]["text"]) == (3, [1000, 3], "float32[1000,3]")
     assert studio.ask("sparse_list", parts | {"entries": [1, 2]})["entries"] == entries[1:2]
 
 

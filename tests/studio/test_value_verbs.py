@@ -25,8 +25,8 @@ __all__ = ["asking"]
 GRID = {"rows": [0, 1], "columns": [0, 1]}
 
 
-def value(asking: Asking, told: dict[str, Any]) -> Any:
-    return asking.studio.pool.read_value(told["value"], "value")
+def value(asking: Asking, response: dict[str, Any]) -> Any:
+    return asking.studio.pool.read_value(response["value"], "value")
 
 
 @pytest.mark.parametrize(
@@ -61,45 +61,51 @@ def value(asking: Asking, told: dict[str, Any]) -> Any:
     ],
 )
 def test_without_a_dtype_values_are_weak(asking: Asking, text: str, expected: Any) -> None:
-    told = asking.ask("parse", text=text)
-    found = value(asking, told)
+    response = asking.ask("parse", text=text)
+    found = value(asking, response)
     assert found == expected
     assert type(found) is type(expected)
     assert json.dumps(found, default=str) == json.dumps(expected, default=str)  # 3 is not 3.0, and True not 1
-    assert told["weak"] is True
-    assert value(asking, asking.ask("parse", text=told["text"])) == expected
-    described = asking.ask("describe", value=told["value"])
-    assert described == {k: told[k] for k in ("text", "info", "weak")} | {"cells": None}  # which nobody asked for
+    assert response["weak"] is True
+    assert value(asking, asking.ask("parse", text=response["text"])) == expected
+    described = asking.ask("describe", value=response["value"])
+    assert described == {k: response[k] for k in ("text", "info", "weak")} | {"cells": None}  # which was not requested
 
 
 def test_nan_is_weak_too(asking: Asking) -> None:
-    told = asking.ask("parse", text="{nan, 1}")
-    assert np.isnan(value(asking, told)[0])
-    assert (told["info"]["text"], told["text"]) == ("float32[2]", "{nan,1.0}")
+    response = asking.ask("parse", text="{nan, 1}")
+    assert np.isnan(value(asking, response)[0])
+    assert (response["info"]["text"], response["text"]) == ("float32[2]", "{nan,1.0}")
 
 
 def test_an_f_says_float32(asking: Asking) -> None:
-    told = asking.ask("parse", text="{1.5f, 2}")
-    assert told["value"] == {"dtype": "float32", "shape": [2], "data": [1.5, 2.0]}
-    assert (told["text"], told["weak"]) == ("{1.5f,2.0f}", False)
+    response = asking.ask("parse", text="{1.5f, 2}")
+    assert response["value"] == {"dtype": "float32", "shape": [2], "data": [1.5, 2.0]}
+    assert (response["text"], response["weak"]) == ("{1.5f,2.0f}", False)
 
 
 def test_long_lists_become_arrays(asking: Asking) -> None:
     rows = "\n".join("\t".join(str(r + c / 10) for c in range(50)) for r in range(40))
-    told = asking.ask("parse", text=rows)
-    assert told["info"]["text"] == "float32[40,50]"
-    assert "file" in told["value"]
-    assert value(asking, told)[39, 49] == np.float32(39 + 49 / 10)
-    assert len(told["text"]) == 200
+    response = asking.ask("parse", text=rows)
+    assert response["info"]["text"] == "float32[40,50]"
+    assert "file" in response["value"]
+    assert value(asking, response)[39, 49] == np.float32(39 + 49 / 10)
+    assert len(response["text"]) == 200
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_every_dtype(asking: Asking, dtype: str) -> None:
-    told = asking.ask("parse", text="{{1, 0}, {0, 1}}", dtype=dtype)
-    found = value(asking, told)
+    response = asking.ask("parse", text="{{1, 0}, {0, 1}}", dtype=dtype)
+    found = value(asking, response)
     assert found.dtype == NUMPY_DTYPE[dtype]
-    assert told["info"] == {"text": f"{dtype}[2,2]", "kind": "tensor", "dtype": dtype, "shape": [2, 2], "ref": False}
-    window = asking.ask("window", value=told["value"], rows=[0, 2], columns=[0, 2])["cells"]
+    assert response["info"] == {
+        "text": f"{dtype}[2,2]",
+        "kind": "tensor",
+        "dtype": dtype,
+        "shape": [2, 2],
+        "ref": False,
+    }
+    window = asking.ask("window", value=response["value"], rows=[0, 2], columns=[0, 2])["cells"]
     flat = [cell for row in window for cell in row]
     again = value(asking, asking.ask("cells", dtype=dtype, shape=[2, 2], cells=flat))
     assert again.tolist() == found.tolist()
@@ -113,12 +119,12 @@ def test_every_dtype(asking: Asking, dtype: str) -> None:
 
 def test_large_integers_survive(asking: Asking) -> None:
     for dtype in ("", "int64", "uint64"):
-        told = asking.ask("parse", text="{9007199254740993, 1}", dtype=dtype)
-        shown = asking.ask("window", value=told["value"], rows=[0, 2], columns=[0, 1])
+        response = asking.ask("parse", text="{9007199254740993, 1}", dtype=dtype)
+        shown = asking.ask("window", value=response["value"], rows=[0, 2], columns=[0, 1])
         assert shown["cells"] == [["9007199254740993"], ["1"]]
-    told = asking.ask("cells", dtype="uint64", shape=[1], cells=["18446744073709551615"])
-    assert told["value"]["data"] == ["18446744073709551615"]
-    assert asking.ask("describe", value=told["value"])["text"] == "{18446744073709551615}"
+    response = asking.ask("cells", dtype="uint64", shape=[1], cells=["18446744073709551615"])
+    assert response["value"]["data"] == ["18446744073709551615"]
+    assert asking.ask("describe", value=response["value"])["text"] == "{18446744073709551615}"
 
 
 def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
@@ -131,14 +137,14 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
     ("verb", "given", "words"),
     [
         ("parse", {}, "parse: text must be a string; got 'nothing'"),
-        ("parse", {"text": "{1,x}"}, "text: 'x' at character 4 is no int32"),
+        ("parse", {"text": "{1,x}"}, "text: 'x' at character 4 is not a valid int32"),
         ("parse", {"text": ""}, "text: there is no value"),
         ("parse", {"text": "{1,{2}}"}, "text: braces beside values"),
         ("parse", {"text": "1,2\n3"}, "text: row 1 has 1 cells where row 0 has 2"),
         ("parse", {"text": "1\t2\n3\t"}, "text: there is nothing in row 1, cell 1"),
-        ("parse", {"text": "1\t2\n3\tx"}, "text: 'x' in row 1, cell 1 is no int32"),
+        ("parse", {"text": "1\t2\n3\tx"}, "text: 'x' in row 1, cell 1 is not a valid int32"),
         ("parse", {"text": "300", "dtype": "int8"}, r"text: '300' at character 1 is not in \[-128, 127\]"),
-        ("parse", {"text": "1", "dtype": "int7"}, "dtype: 'int7' is no dtype"),
+        ("parse", {"text": "1", "dtype": "int7"}, "dtype: 'int7' is not a dtype"),
         ("parse", {"text": "{1,2}", "shape": [3]}, r"shape \[3\] has 3 elements, and the text 2"),
         ("parse", {"text": "1", "shape": [10**5, 10**5]}, "shape must be of at most 1000000 elements"),
         ("parse", {"text": "1", "shape": [-1]}, r"shape\[0\] must be a whole number from 0; got -1"),
@@ -147,7 +153,7 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
         (
             "cells",
             {"dtype": "int32", "shape": [2, 2], "cells": ["1", "2", "3", "y"]},
-            r"'y' in cell \[1, 1\] is no int32",
+            r"'y' in cell \[1, 1\] is not a valid int32",
         ),
         ("parse", {"text": "[1,2)"}, r"text: '\)' closes a bracket of another kind"),
         ("parse", {"text": "([1,2),3]", "dtype": "int32"}, "closes a bracket of another kind"),
@@ -160,7 +166,7 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
             r"cells must be 2 texts, as shape \[2\] asks for; got 1",
         ),
         ("cells", {"dtype": "int32", "shape": [1], "cells": [1]}, r"cells\[0\] must be a string; got 1"),
-        ("cells", {"dtype": "x", "shape": [1], "cells": ["1"]}, "dtype: 'x' is no dtype"),
+        ("cells", {"dtype": "x", "shape": [1], "cells": ["1"]}, "dtype: 'x' is not a dtype"),
         ("describe", {}, "describe: value must be a value; got 'nothing'"),
         ("describe", {"value": {"dtype": "int8", "shape": [1], "data": [300]}}, r"value.data\[0\]"),
         ("window", {"value": [1], "rows": [0], "columns": [0, 1]}, r"rows must be \[first, beyond\]"),
@@ -180,7 +186,7 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
         (
             "sparse_cells",
             {"dtype": "int8", "shape": [2, 2], "entries": [[0, 1, "x"]]},
-            "'x' at row 0, column 1 is no int8",
+            "'x' at row 0, column 1 is not a valid int8",
         ),
         ("sparse_cells", {"dtype": "q", "shape": [2, 2], "entries": []}, "dtype must be allowed are"),
         (
@@ -203,9 +209,9 @@ def test_refusals(asking: Asking, verb: str, given: dict[str, Any], words: str) 
 
 def sent(asking: Asking, name: str, body: bytes, **more: str) -> dict[str, Any]:
     """The arrays of a file by name, as the pool has them."""
-    told = asking.ask("upload", {"name": name, **more}, body)["arrays"]
-    found = {entry["name"]: value(asking, entry) for entry in told}
-    for entry in told:
+    response = asking.ask("upload", {"name": name, **more}, body)["arrays"]
+    found = {entry["name"]: value(asking, entry) for entry in response}
+    for entry in response:
         assert entry["info"]["shape"] == list(found[entry["name"]].shape)
     return found
 
@@ -230,8 +236,8 @@ def test_npy_files(asking: Asking) -> None:
     bits = np.array([1.5, -2.0], ml_dtypes.bfloat16)
     assert sent(asking, "dir/b.npy", npy(bits))["b"].dtype == bits.dtype
     large = np.random.default_rng(1).normal(size=(300, 300))
-    told = asking.ask("upload", {"name": "large.npy"}, npy(large))["arrays"][0]["value"]
-    assert told.keys() == {"dtype", "shape", "file"}
+    response = asking.ask("upload", {"name": "large.npy"}, npy(large))["arrays"][0]["value"]
+    assert response.keys() == {"dtype", "shape", "file"}
 
 
 def test_npz_files(asking: Asking, tmp_path: Path) -> None:
@@ -292,25 +298,25 @@ def huge_header() -> bytes:
         ("a.txt", b"1", "name must end in .npy, .npz, .csv, .tsv; got 'a.txt'"),
         ("a.npy", b"", "a.npy: this is no .npy file"),
         ("a.npy", npy(np.array([{}], object)), "a.npy: it holds Python objects"),
-        ("a.npy", npy(np.zeros(4))[:-1], "a.npy: its header tells of 32 bytes, and there are 31"),
-        ("a.npy", huge_header(), "a.npy: its header tells of 8796093022208 bytes, and there are 0"),
+        ("a.npy", npy(np.zeros(4))[:-1], "a.npy: its header announces 32 bytes, and there are 31"),
+        ("a.npy", huge_header(), "a.npy: its header announces 8796093022208 bytes, and there are 0"),
         ("a.npy", npy(np.zeros(2, "M8[s]")), "a.npy: .*datetime64"),
-        ("a.npz", b"PK", "a.npz: this is no .npz file"),
+        ("a.npz", b"PK", "a.npz: this is not an .npz file"),
         ("a.csv", b"", "a.csv: there are no cells"),
         ("a.csv", b"1,2\n3", "a.csv: row 1 has 1 cells where row 0 has 2"),
-        ("a.csv", b"x,y\n1,2\n3,q", "a.csv: 'q' in row 2, cell 1 is no int32"),
+        ("a.csv", b"x,y\n1,2\n3,q", "a.csv: 'q' in row 2, cell 1 is not a valid int32"),
         ("a.csv", b"1,2\n3,", "a.csv: there is nothing in row 1, cell 1"),
         ("a.csv", b"\xff\xfe", "a.csv: it is no UTF-8 text: byte 0"),
         ("a.csv", b"1,1e39\n2.5,1", r"a.csv: 1e\+39 in row 0, cell 1 is too large for float32"),
         ("a.csv", b"size\n1e400\n2", "a.csv: '1e400' in row 1, cell 0 is too large for float64"),
     ],
 )
-def test_files_that_are_refused(asking: Asking, name: str, body: bytes, words: str) -> None:
+def test_files_that_are_rejected(asking: Asking, name: str, body: bytes, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         asking.ask("upload", {"name": name}, body)
 
 
-def test_files_that_unpack_to_too_much_are_refused(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_unpack_to_too_much_are_rejected(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     made = io.BytesIO()
     np.savez_compressed(made, a=np.zeros(1000), b=np.zeros(1000))
     assert len(made.getvalue()) < 2000

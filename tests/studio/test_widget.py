@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import queue
 import subprocess
 import sys
@@ -30,15 +32,15 @@ class Notebook:
         message = {"id": self._next, "verb": verb, "given": given, "window": "w"}
         self.widget._handle_custom_msg(message, [] if body is None else [memoryview(body)])
         while True:
-            told = self.heard.get(timeout=120)
-            if told.get("id") == self._next:
-                return told
+            received = self.heard.get(timeout=120)
+            if received.get("id") == self._next:
+                return received
 
     def event(self, kind: str) -> dict[str, Any]:
         while True:
-            told = self.heard.get(timeout=120)
-            if told.get("event", {}).get("event") == kind:
-                return told["event"]
+            received = self.heard.get(timeout=120)
+            if received.get("event", {}).get("event") == kind:
+                return received["event"]
 
 
 def scope() -> Scope:
@@ -89,14 +91,14 @@ def test_a_page_set_in_python_is_sent_to_the_notebook(widget: Widget) -> None:
     event = notebook.event("page")
     assert event["name"] == "model"
     assert event["revision"] != before
-    told = notebook.ask("open", name="model")["result"]
-    assert told["revision"] == event["revision"]
-    assert told["checked"]["blocks"]["y"]["outputs"]["y"]["text"] == "int64[2]"
+    received = notebook.ask("open", name="model")["result"]
+    assert received["revision"] == event["revision"]
+    assert received["checked"]["blocks"]["y"]["outputs"]["y"]["text"] == "int64[2]"
 
 
 def test_a_file_comes_as_a_buffer(widget: Widget) -> None:
-    told = Notebook(widget).ask("upload", b"1,2\n3,4\n", name="a.csv")
-    assert told["result"]["arrays"][0]["info"]["shape"] == [2, 2]
+    received = Notebook(widget).ask("upload", b"1,2\n3,4\n", name="a.csv")
+    assert received["result"]["arrays"][0]["info"]["shape"] == [2, 2]
 
 
 def test_errors_are_sent_as_responses(widget: Widget) -> None:
@@ -132,7 +134,7 @@ def test_a_project_folder_keeps_the_work(tmp_path: Path) -> None:
     assert (tmp_path / "model.json").is_file()
 
 
-def test_the_session_has_the_engine_asked_for(widget: Widget) -> None:
+def test_the_session_has_the_requested_engine(widget: Widget) -> None:
     assert isinstance(widget.session(), ClientSession)
     assert widget.session("numpy").engine.name == "numpy"
 
@@ -143,5 +145,10 @@ def test_without_anywidget_the_error_says_what_to_install() -> None:
         "try:\n    from rowgrad.studio import Widget\n"
         "except ImportError as error:\n    print(error)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'rowgrad[notebook]'" in told.stdout
+    received = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'rowgrad[notebook]'" in received.stdout
+
+
+def test_the_example_in_its_docstring_runs() -> None:
+    result = doctest.testmod(importlib.import_module("rowgrad.studio.widget"))
+    assert (result.failed, result.attempted > 0) == (0, True)

@@ -30,7 +30,7 @@ from rowgrad.graph.literal import parse_literal
 from rowgrad.sharding import files, reshard
 from rowgrad.sharding.layout import MANIFEST
 from rowgrad.studio import verbs
-from rowgrad.studio.http_requests import RefusedError, parse_object
+from rowgrad.studio.http_requests import RequestError, parse_object
 from rowgrad.studio.limits import LIMITS
 from rowgrad.studio.studio import Studio
 
@@ -245,7 +245,7 @@ def _answered(studio: Studio, verb: str, body: bytes, file: bytes) -> None:
     given: dict[str, Any] = parse_object(body, LIMITS)
     try:
         answer = verbs.answer(studio, verb, given, file)
-    except (RefusedError, verbs.UnknownVerbError):
+    except (RequestError, verbs.UnknownVerbError):
         return  # the server's own
     json.dumps(answer, allow_nan=False)
 

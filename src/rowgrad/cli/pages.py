@@ -28,11 +28,10 @@ from ..graph.io.arrays import npy_header
 from ..graph.io.files import check_replaceable
 from ..graph.io.store import folder_of
 from ..graph.literal import parse_literal
-from ..graph.loop import Loop, Tick
 from ..graph.nodes import Operation, Output, Placed, Scope, Sparse
-from ..graph.ordering import ends_of
 from ..graph.page import Page, PageError, Project
-from ..graph.page_builder import Checked, check
+from ..graph.page_builder import check
+from ..graph.run_loop import Loop, PageStep, Tick
 from ..graph.session import ClientSession
 from .errors import UsageError
 from .terminal import sentence
@@ -139,33 +138,12 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
         wanted = [b.id for b in page.blocks if b.wires and (op := find_op(b.op)) and op.name == "ClientSession"]
         if not wanted and checked.errors:
             wanted = list(checked.errors)
-    for name in wanted:
-        error = _fault(checked, name)
-        if error is not None:
-            raise error
+    fault = checked.first_fault(wanted)
+    if fault is not None:
+        raise fault.error
     for name in checked.errors:
-        say(f"skipped, because nothing that runs needs it: {sentence(_named(checked, name))}")
+        say(f"skipped, because nothing that runs needs it: {sentence(checked.fault_of(name).error)}")
     return checked.scope
-
-
-def _fault(checked: Checked, name: str) -> OpError | None:
-    """The error of a block, or of the nearest block that it depends on."""
-    blocks = {b.id: b for b in checked.page.blocks}
-    visited, waiting = set(), [name]
-    while waiting:
-        found = waiting.pop(0)
-        if found in checked.errors:
-            return _named(checked, found)
-        if found in blocks and found not in visited:
-            visited.add(found)
-            waiting += [e.block for e in ends_of(blocks[found])]
-    return None
-
-
-def _named(checked: Checked, name: str) -> OpError:
-    error = checked.errors[name]
-    error.name = error.name or name
-    return error
 
 
 # -- Feeds ------------------------------------------------------------------------------------------------------------
@@ -374,20 +352,13 @@ class PageRun:
         return f"{block}/{name}" if name in self.shared else name
 
     def step(self, feeds: Mapping[Any, Any]) -> None:
-        """Run every session once, then fetch; an error restores the state from before."""
-        state = self.session.state
-        before = dict(state.values), dict(state.counters)
-        found: dict[str, Array] = {}
-        try:
-            for block in self.blocks:
-                values = self.session.run_block(block, feeds)
-                found |= {self._name(block, name): value for name, value in values.items()}
-            if self.fetches.values or self.fetches.operations:
-                found |= self.session.run(self.fetches.values, feeds, self.fetches.operations)
-        except BaseException:
-            state.values, state.counters = before
-            raise
-        self.results = found
+        """Run every session once, then the fetches; after an error the state is that before the step."""
+        step = PageStep(self.session, self.blocks, self.fetches.values, self.fetches.operations)
+        result = step.run(feeds)
+        found = {
+            self._name(block, n): value for block, values in result.sessions.items() for n, value in values.items()
+        }
+        self.results = found | result.fetched
 
     def loop(self, rate: float | None, progress: Callable[[Tick], None]) -> Loop:
         """A loop over the steps."""

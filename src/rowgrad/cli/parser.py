@@ -27,7 +27,7 @@ MODULES = {
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 _EXITS = "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in TABLE.items())
 _PAGE = "a page or project (JSON), or a page .svg or task .json of enuSpace-TensorFlow"
-_SLOWEST = 1e-6  # as in graph.loop, which is not imported here
+_SLOWEST = 1e-6  # as in graph.run_loop, which is not imported here
 
 
 class Parser(argparse.ArgumentParser):

@@ -56,16 +56,16 @@ def _serve(
         address_of,
         hosts_of,
         is_local,
-        kept_token,
         open_browser,
         redirect_path,
         running_file,
+        saved_token,
         serve,
         write_redirect,
     )
 
     port = listening.getsockname()[1]
-    access = Access(port, chosen.token or (kept_token(folder) if chosen.keep_token else None))
+    access = Access(port, chosen.token or (saved_token(folder) if chosen.keep_token else None))
 
     def open_window() -> bool:
         """Open the browser with a secret of its own, so that the printed address stays usable."""
@@ -169,10 +169,10 @@ def _remove_gallery(folder: Path) -> None:
 
 @contextmanager
 def _listening(host: str, port: int, folder: Path) -> Iterator[socket.socket]:
-    from ..studio.serve import keep_port, kept_port, listen
+    from ..studio.serve import listen, save_port, saved_port
 
     try:
-        opened = listen(host, port, kept_port(folder))
+        opened = listen(host, port, saved_port(folder))
     except socket.gaierror as error:
         raise UsageError(f"--host {host}: {error.strerror}") from None
     except OSError as error:
@@ -184,5 +184,5 @@ def _listening(host: str, port: int, folder: Path) -> Iterator[socket.socket]:
             raise UsageError(f"port {port} is reserved for the system; choose one from 1024") from None
         raise
     with opened:
-        keep_port(folder, opened.getsockname()[1])
+        save_port(folder, opened.getsockname()[1])
         yield opened

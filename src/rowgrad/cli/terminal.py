@@ -25,7 +25,7 @@ from .errors import FILES, INTERNAL, INTERRUPTED, REJECTED, USAGE, StoppedError,
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from ..graph.loop import Loop  # commands that use no pages do not load graphs
+    from ..graph.run_loop import Loop  # commands that use no pages do not load graphs
 
 # -- Text and JSON ----------------------------------------------------------------------------------------------------
 

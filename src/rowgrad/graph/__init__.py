@@ -14,10 +14,10 @@ from . import ops
 from .engine import engine_names, open_engine
 from .io import dumps, load, loads, save
 from .io.state_file import save_arrays
-from .loop import Loop
 from .nodes import Output, Placed, Scope
 from .page import Block, End, Note, Page, PageError, Project
 from .page_builder import build, check, page_of
+from .run_loop import Loop
 from .session import ClientSession
 
 Const = ops.Const

@@ -1,4 +1,7 @@
-"""What becomes of the blocks of the graph layer: constants, placeholders, variables, lists, feeds and sessions."""
+"""Expansions of graph-layer blocks into nodes: constants, placeholders, Variables, lists, feeds, sessions, lookups.
+
+`variables` expands the blocks that update Variables, `gradients` expands AddSymbolicGradients.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,28 @@ from .._catalog.spec import ALL_DTYPES, CATALOG, Aval
 from .._runtime.arrays import Array, aval_of
 from .._runtime.results import check_size
 from ..errors import refuse, shape_text
-from .inputs import admit_inputs, as_sparse, frozen, is_sparse, judge, kind_of, many_values, one_value
-from .node_builder import Placing, expands
-from .nodes import Feed, Node, Operation, Output, Placed, SessionBlock, Sparse
-from .values import in_dtype
+from ..lookup import COMBINERS, clip_rows, smallest_positive
+from .inputs import admit_inputs, as_sparse, frozen, in_dtype, infer_outputs, is_sparse, kind_of, many_values, one_value
+from .node_builder import BlockExpansion, expands
+from .nodes import Check, Feed, Node, Operation, Output, Placed, SessionBlock, Sparse, is_open
 
 Pins = dict[str, Any]
-MOST_DIMENSIONS = 32  # what NumPy's iterators reach
+MOST_DIMENSIONS = 32  # the limit of NumPy's iterators
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def checked_dtype(p: Placing) -> str | None:
-    """The attribute `dtype`, or None where it is left empty."""
+def checked_dtype(p: BlockExpansion) -> str | None:
+    """Return the attribute `dtype`, or None if it is empty."""
     dtype: str = p.attrs["dtype"]
     if dtype and dtype not in ALL_DTYPES:
         raise refuse("attr_not_allowed", argument="dtype", value=repr(dtype), bound=", ".join(ALL_DTYPES))
     return dtype or None
 
 
-def checked_shape(p: Placing, is_open: bool = False) -> tuple[int | None, ...] | None:
-    """The attribute `shape`; sizes of -1 are open where that may be."""
+def checked_shape(p: BlockExpansion, is_open: bool = False) -> tuple[int | None, ...] | None:
+    """Return the attribute `shape`, or None if there is none. With `is_open`, a size of -1 becomes None."""
     shape = p.attrs["shape"]
     if shape is None:
         return None
@@ -49,8 +52,8 @@ def checked_shape(p: Placing, is_open: bool = False) -> tuple[int | None, ...] |
     return found
 
 
-def typed_value(p: Placing, pin: str) -> Array:
-    """The array a constant holds: of the dtype asked for, in the shape asked for; one number fills it."""
+def typed_value(p: BlockExpansion, pin: str) -> Array:
+    """Return the array of a constant in the block's dtype and shape. A single number fills the shape."""
     value = one_value(p.given[pin], pin)
     if isinstance(value, Output):
         if value.value is None:
@@ -61,7 +64,7 @@ def typed_value(p: Placing, pin: str) -> Array:
 
 
 def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
-    """The array in a shape of as many elements; a single number fills any."""
+    """Reshape an array to a shape with as many elements. A single number fills any shape."""
     if shape is None or array.shape == shape:
         return frozen(array, given)
     if array.ndim == 0:
@@ -72,8 +75,8 @@ def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
     return frozen(array.reshape(shape))
 
 
-def constant(p: Placing, array: Array, own: bool = False) -> Output:
-    """A node that holds an array; `own`: it is the block's own."""
+def constant(p: BlockExpansion, array: Array, own: bool = False) -> Output:
+    """Add a Const node for an array. With `own`, it is the block's own node and has the block's name."""
     name = p.name if own else p.graph.inner(p.name, "Const")
     aval = aval_of(array)
     node = p.graph.add(Node(name, p.name, CATALOG["Const"], (array,), {}), [(aval.dtype, aval.shape)])
@@ -81,25 +84,25 @@ def constant(p: Placing, array: Array, own: bool = False) -> Output:
     return node.outputs[0]
 
 
-def wire(p: Placing, value: Any, pin: str, dtype: str | None = None) -> Output:
-    """A wire as it is; anything typed becomes a constant."""
+def wire(p: BlockExpansion, value: Any, pin: str, dtype: str | None = None) -> Output:
+    """Return a wire unchanged, and a constant for any other value."""
     value = one_value(value, pin)
     return value if isinstance(value, Output) else constant(p, frozen(in_dtype(value, pin, dtype), value))
 
 
 @expands("Const")
 @expands("Const_ex")
-def _const(p: Placing) -> Pins:
+def _const(p: BlockExpansion) -> Pins:
     return {"output": constant(p, typed_value(p, "val"), own=True)}
 
 
 @expands("Tensor")
-def _tensor(p: Placing) -> Pins:
+def _tensor(p: BlockExpansion) -> Pins:
     return {"output": constant(p, typed_value(p, "initvalues"), own=True)}
 
 
 @expands("Input")
-def _input(p: Placing) -> Pins:
+def _input(p: BlockExpansion) -> Pins:
     given = one_value(p.given["initvalues"], "initvalues")
     if isinstance(given, Output) and given.value is None:
         return {"input": given}
@@ -107,12 +110,12 @@ def _input(p: Placing) -> Pins:
 
 
 @expands("Input_Initializer")
-def _initializer(p: Placing) -> Pins:
+def _initializer(p: BlockExpansion) -> Pins:
     return {"output": constant(p, typed_value(p, "t"), own=True)}
 
 
 def check_sparse(shapes: Mapping[str, Any]) -> None:
-    """Raise if the parts of a sparse tensor, as far as their shapes are known, are not those of one."""
+    """Raise if known shapes of the parts do not form a sparse tensor."""
     for pin, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
         if (shape := shapes.get(pin)) is not None and len(shape) != rank:
             raise refuse("must_be_matrix" if rank == 2 else "must_be_vector", argument=pin, shape=shape_text(shape))
@@ -123,7 +126,7 @@ def check_sparse(shapes: Mapping[str, Any]) -> None:
 
 
 @expands("SparseTensor")
-def _sparse(p: Placing) -> Pins:
+def _sparse(p: BlockExpansion) -> Pins:
     indices, values, shape = (
         wire(p, p.given[n], n, "int64" if n != "values" else None) for n in ("indices", "values", "dense_shape")
     )
@@ -134,11 +137,11 @@ def _sparse(p: Placing) -> Pins:
     return {"indices": indices, "values": values, "dense_shape": shape, "tensor": Sparse(indices, values, shape)}
 
 
-# -- what changes from run to run --------------------------------------------------------------------------------------
+# -- values that change from run to run --------------------------------------------------------------------------------
 
 
 @expands("Placeholder")
-def _placeholder(p: Placing) -> Pins:
+def _placeholder(p: BlockExpansion) -> Pins:
     dtype = checked_dtype(p)
     if dtype is None:
         raise refuse("attr_not_allowed", argument="dtype", value="''", bound=", ".join(ALL_DTYPES))
@@ -146,10 +149,10 @@ def _placeholder(p: Placing) -> Pins:
 
 
 @expands("Variable")
-def _variable(p: Placing) -> Pins:
+def _variable(p: BlockExpansion) -> Pins:
     value = one_value(p.given["initvalues"], "initvalues")
     if isinstance(value, Output) and value.value is None:
-        _needs_no_run(value)
+        _check_initial_value(value)
         dtype, shape = checked_dtype(p) or value.dtype, checked_shape(p)
         if dtype != value.dtype:
             raise refuse("dtype_expected", argument="initvalues", value=value.dtype, bound=dtype, why="")
@@ -168,8 +171,8 @@ def _variable(p: Placing) -> Pins:
     return {"ref": p.node((value,), [(dtype, shape)], steady=False).outputs[0]}
 
 
-def _needs_no_run(value: Output) -> None:
-    """Initial values may be computed, but not from what only a run has."""
+def _check_initial_value(value: Output) -> None:
+    """Raise if an initial value depends on a placeholder or a Variable, whose values only a run has."""
     seen, waiting = set(), [value]
     while waiting:
         node = waiting.pop().node
@@ -182,14 +185,14 @@ def _needs_no_run(value: Output) -> None:
 
 @expands("RandomUniform")
 @expands("RandomNormal")
-def _random(p: Placing) -> Pins:
+def _random(p: BlockExpansion) -> Pins:
     known = admit_inputs(p.op, p.given)
     for name in ("seed", "seed2"):
         if not -(1 << 63) <= p.attrs[name] < 1 << 64:
             raise refuse("integer_does_not_fit", argument=name, value=p.attrs[name], bound="64 bits")
     if known.avals["shape"].shape is None:
         raise refuse("rank_unknown", argument="shape")
-    ((_, shape),) = judge(p.op, known, p.attrs)
+    ((_, shape),) = infer_outputs(p.op, known, p.attrs)
     check_size(Aval(p.attrs["dtype"], shape))
     if known.host["shape"] is None and known.avals["shape"].shape == (None,):
         shape = None
@@ -197,21 +200,21 @@ def _random(p: Placing) -> Pins:
 
 
 @expands("NoOp")
-def _no_op(p: Placing) -> Pins:
+def _no_op(p: BlockExpansion) -> Pins:
     return {"output": Operation(p.node((), []))}
 
 
-# -- lists, feeds, sessions --------------------------------------------------------------------------------------------
+# -- lists, feeds and sessions -----------------------------------------------------------------------------------------
 
 
 @expands("InputList")
-def _list(p: Placing) -> Pins:
+def _list(p: BlockExpansion) -> Pins:
     items = many_values(p.given["outputlist"], "outputlist")
     return {"output": [wire(p, v, f"outputlist[{k}]") for k, v in enumerate(items)]}
 
 
 @expands("Output")
-def _output(p: Placing) -> Pins:
+def _output(p: BlockExpansion) -> Pins:
     value = p.given["output_op"]
     if isinstance(value, Placed) and value.pins:
         value = next(iter(value.pins.values()))
@@ -224,7 +227,7 @@ def _output(p: Placing) -> Pins:
 
 
 def as_operation(value: Any, argument: str) -> Operation:
-    """What is run where an operation is asked for: any block that does something."""
+    """Return the operation of any block that does something."""
     if isinstance(value, Placed):
         found = [v for v in value.pins.values() if isinstance(v, Output | Operation)]
         value = found[0] if found else value
@@ -236,12 +239,12 @@ def as_operation(value: Any, argument: str) -> Operation:
 
 
 @expands("Operation")
-def _operation(p: Placing) -> Pins:
+def _operation(p: BlockExpansion) -> Pins:
     return {"output": as_operation(p.given["operation"], "operation")}
 
 
 @expands("FeedType")
-def _feed(p: Placing) -> Pins:
+def _feed(p: BlockExpansion) -> Pins:
     target, value = one_value(p.given["input"], "input"), one_value(p.given["initializer"], "initializer")
     if not isinstance(target, Output) or target.node.op.name != "Placeholder":
         raise refuse("fed_not_a_placeholder", argument="input", value=kind_of(target))
@@ -253,7 +256,7 @@ def _feed(p: Placing) -> Pins:
 
 
 def fed_value(target: Output, value: Any, argument: str) -> Array:
-    """A value as its placeholder takes it."""
+    """Return a fed value as an array in the dtype of its placeholder, after checking the shape."""
     array = in_dtype(value, argument, target.dtype)
     shape = target.shape
     if shape is not None and (len(shape) != array.ndim or any(map(differ, array.shape, shape))):
@@ -263,8 +266,8 @@ def fed_value(target: Output, value: Any, argument: str) -> Array:
 
 
 @expands("ClientSession")
-def _session(p: Placing) -> Pins:
-    feeds = [_a_feed(v, k) for k, v in enumerate(_items(p.given.get("inputs", ())))]
+def _session(p: BlockExpansion) -> Pins:
+    feeds = [_as_feed(v, k) for k, v in enumerate(_items(p.given.get("inputs", ())))]
     for k, feed in enumerate(feeds):
         if any(feed.placeholder is other.placeholder for other in feeds[:k]):
             raise refuse("fed_twice", argument=f"inputs[{k}]", value=feed.placeholder.node.name)
@@ -292,10 +295,100 @@ def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _a_feed(value: Any, k: int) -> Feed:
+def _as_feed(value: Any, k: int) -> Feed:
     found = value.only if isinstance(value, Placed) and len(value.pins) == 1 else value
     if not isinstance(found, Feed):
         raise refuse(
             "pin_kind", argument=f"inputs[{k}]", bound="a feed, such as a FeedType gives", value=kind_of(found)
         )
     return found
+
+
+# -- embedding lookups -------------------------------------------------------------------------------------------------
+
+# The compositions of `rowgrad.lookup`, for ids whose values only a run knows.
+
+
+@expands("EmbeddingLookupSparse")
+def _lookup_block(p: BlockExpansion) -> Pins:
+    params, indices, ids, _ = _lookup_inputs(p)
+    weights = _lookup_weights(p, ids)
+    result = _lookup(p, params, indices, ids, weights)
+    _check_lookup_in_run(p, result, indices=indices, values=ids, weights=weights)
+    return {"output": result}
+
+
+@expands("SafeEmbeddingLookupSparse")
+def _safe_lookup_block(p: BlockExpansion) -> Pins:
+    ops = p.ops
+    params, indices, ids, dense_shape = _lookup_inputs(p)
+    weights = _lookup_weights(p, ids)
+    parts = {"indices": indices, "values": ids, "dense_shape": dense_shape, "weights": weights}
+    selected = ops["Flatnonzero"](ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
+    if weights is not None and p.attrs["combiner"] != "sum":
+        least = ops["FullLike"](weights, value=smallest_positive(weights.dtype))
+        positive = ops["GreaterEqual"](weights, least)
+        fine = ops["LogicalAnd"](positive, ops["GreaterEqual"](ids, ops["FullLike"](ids, value=0.0)))
+        selected = ops["Flatnonzero"](fine)
+    indices, ids = (ops["GatherRows"](x, selected, gradient="dense") for x in (indices, ids))
+    default = p.attrs["default_id"]
+    filled = ops["SparseFillEmptyRows"](indices, ids, dense_shape, max(default, 0))
+    if weights is not None:
+        weights = ops["GatherRows"](weights, selected, gradient="dense")
+        weights = ops["SparseFillEmptyRows"](indices, weights, dense_shape, 1.0).output_values
+    result = _lookup(p, params, filled.output_indices, filled.output_values, weights)
+    if default < 0:
+        result = ops["MaskRows"](result, filled.empty_row_indicator)
+    _check_lookup_in_run(p, result, **parts)
+    return {"output": result}
+
+
+def _check_lookup_in_run(p: BlockExpansion, result: Output, **parts: Output | None) -> None:
+    """Let every run validate ids and weights whose shapes the graph does not know."""
+    inputs = {name: part for name, part in parts.items() if part is not None}
+    if any(map(is_open, inputs.values())):
+        result.node.check = Check(p.op, inputs, _check_lookup_shapes)
+
+
+def _check_lookup_shapes(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    check_sparse(shapes)
+    if shapes["indices"][1] != 2:
+        raise refuse("same_shape", argument="ids", value=shape_text(shapes["indices"]), bound="[?,2] of indices")
+    if "weights" in shapes and shapes["weights"] != shapes["values"]:
+        bound = shape_text(shapes["values"])
+        raise refuse("same_shape", argument="weights", value=shape_text(shapes["weights"]), bound=bound)
+
+
+def _lookup_inputs(p: BlockExpansion) -> tuple[Output, Output, Output, Output]:
+    """Return table, indices, ids and dense shape of a lookup block."""
+    given = p.given["ids"]
+    if not is_sparse(given):
+        raise refuse("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
+    parts = as_sparse(given)
+    indices, shape = (wire(p, v, "ids", "int64") for v in (parts.indices, parts.dense_shape))
+    ids = wire(p, parts.values, "ids")
+    if indices.shape is not None and (len(indices.shape) != 2 or indices.shape[1] not in (2, None)):
+        raise refuse("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
+    if ids.dtype not in ("int32", "int64"):
+        raise refuse("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
+    return wire(p, p.given["params"], "params"), indices, ids, shape
+
+
+def _lookup_weights(p: BlockExpansion, ids: Output) -> Output | None:
+    if "weights" not in p.given:
+        return None
+    given = p.given["weights"]
+    return wire(p, as_sparse(given).values if is_sparse(given) else one_value(given, "weights"), "weights")
+
+
+def _lookup(p: BlockExpansion, params: Output, indices: Output, ids: Output, weights: Output | None) -> Output:
+    ops, kind = p.ops, COMBINERS[p.attrs["combiner"]]
+    segments = ops["Column"](indices, index=0)
+    if p.attrs["max_norm"] > 0:
+        params = clip_rows(ops["GatherRows"](params, ids, gradient="dense"), p.attrs["max_norm"], ops)
+        ids = ops["Positions"](ids)
+    if weights is None:
+        result: Output = ops[f"SparseSegment{kind}"](params, ids, segments)
+    else:
+        result = ops[f"WeightedSparseSegment{kind}"](params, ids, segments, weights)
+    return result

@@ -1,8 +1,8 @@
-"""Engines: what a session's arrays are and who runs its ops. NumPy's is here; others are found by their entry point.
+"""Engines: the array library that a session stores its values in and runs its ops with.
 
-An engine is an object with `name`, `put` (a NumPy array in), `get` (a NumPy array out) and `bind` (an op and its
-attributes, as a function of a list of arguments). The module behind an entry point of the group `rowgrad.engines` has a
-function `open_engine(device)`; `torch:cuda` asks the one named `torch` for the device `cuda`.
+The NumPy engine is here; others are found by their entry point. An engine is an object with the methods of `Engine`.
+The module behind an entry point of the group `rowgrad.engines` has a function `open_engine(device)`: the name
+`torch:cuda` opens the entry point `torch` with the device `cuda`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ Bound = Callable[[list[Any]], tuple[Any, ...]]
 
 
 class Engine(Protocol):
-    """What a session asks of an engine."""
+    """The interface that sessions use."""
 
     name: str
 
     def put(self, array: Array) -> Any:
-        """A NumPy array as the engine's own, apart from it."""
+        """Copy a NumPy array into an array of the engine."""
 
     def get(self, value: Any) -> Array:
-        """The engine's array as a NumPy array; it may be the engine's own memory."""
+        """Return the engine's array as a NumPy array, which may share the engine's memory."""
 
     def keep(self, value: Any) -> Any:
-        """A value to be kept beyond the run, that nothing changes."""
+        """Return a value that outlives the run and that nothing changes."""
 
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Bound:
-        """A function that runs the op on a list of arguments."""
+        """Return a function that runs the op on a list of arguments."""
 
 
 class NumpyEngine:
-    """Arrays are NumPy's, ops run on the CPU."""
+    """The engine of NumPy arrays, whose ops run on the CPU."""
 
     name = "numpy"
 
@@ -48,24 +48,24 @@ class NumpyEngine:
         self._call = load_runner(np.ndarray).call
 
     def put(self, array: Array) -> Array:
-        """The array, contiguous; a copy where somebody else could change it."""
+        """Return a contiguous array; a copy if a caller could change the original."""
         found = canonical(array, "value")
         return found.copy() if found is array and (found.flags.writeable or found.base is not None) else found
 
     def get(self, value: Any) -> Array:
-        """The array itself, for looking at."""
+        """Return the array itself."""
         return np.asarray(value)
 
     def keep(self, value: Any) -> Array:
-        """The array, read-only."""
+        """Make the array read-only and return it."""
         array = np.asarray(value)
         array.flags.writeable = False
         return array
 
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Bound:
-        """The runner's call, with names put to the arguments."""
+        """Return the runner's call, with arguments bound to the op's input names."""
         names, call = op.input_names, self._call
-        # Judgements of earlier calls are found sooner where nothing is out of the ordinary.
+        # The record's own defaults are a faster key into the cache of validated calls.
         usual = op.attrs if attrs == op.attrs else attrs
 
         def run(arguments: list[Any]) -> tuple[Any, ...]:
@@ -76,12 +76,32 @@ class NumpyEngine:
 
 
 def engine_names() -> list[str]:
-    """The engines there are."""
+    """List the names of the available engines.
+
+    Returns:
+        "numpy", followed by the entry points of the group `rowgrad.engines`.
+
+    >>> engine_names()[0]
+    'numpy'
+    """
     return ["numpy", *sorted(point.name for point in entry_points(group="rowgrad.engines"))]
 
 
 def open_engine(name: str | Engine) -> Engine:
-    """The engine of a name such as "numpy", "torch" or "torch:cuda"."""
+    """Open an engine by name.
+
+    Args:
+        name: "numpy", "torch", or a name with a device such as "torch:cuda". An engine object is returned unchanged.
+
+    Returns:
+        The engine.
+
+    Raises:
+        InvalidArgumentError: The name is unknown, or the engine's library is not installed.
+
+    >>> open_engine("numpy").name
+    'numpy'
+    """
     if not isinstance(name, str):
         if all(hasattr(name, part) for part in ("put", "get", "keep", "bind")):
             return name

@@ -1,7 +1,7 @@
-"""AddSymbolicGradients: gradients as nodes, by the same adjoints every other caller uses.
+"""AddSymbolicGradients: gradients as nodes of the graph, by the same adjoints that every other caller uses.
 
-An adjoint is handed ops that put nodes into the graph, and wires in place of arrays. So its result is a graph again,
-and the gradient of a gradient is nothing special.
+An adjoint gets ops that add nodes to the graph, and wires instead of arrays. Its result is therefore a graph again,
+and gradients of gradients need no special case.
 """
 
 from __future__ import annotations
@@ -15,88 +15,87 @@ from .._catalog.spec import Call
 from .._runtime.arrays import as_array
 from ..errors import OpError, refuse, shape_text
 from .blocks import wire
-from .inputs import kind_of, many_values, one_value
-from .node_builder import InnerOps, Placing, expands
+from .inputs import check_reach, kind_of, many_values, one_value
+from .node_builder import BlockExpansion, InnerOps, expands
 from .nodes import Node, Output
-from .values import check_reach
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
 
 class Dims(tuple):  # type: ignore[type-arg]
-    """A shape as an adjoint reads it: a size that only a run knows is, when asked for by its place, a wire."""
+    """A shape as an adjoint reads it: indexing returns a wire for a size that only a run knows."""
 
-    seen: Seen
+    wire: TracedWire
 
     def __getitem__(self, index: Any) -> Any:
         size = super().__getitem__(index)
         if size is None:
-            return self.seen.dimension(range(len(self))[index])
+            return self.wire.dimension(range(len(self))[index])
         return size
 
 
 class NoDims:
-    """The shape of a wire of unknown rank: single sizes can be asked for, how many there are cannot."""
+    """The shape of a wire of unknown rank: single sizes can be read, their number cannot."""
 
-    def __init__(self, seen: Seen) -> None:
-        self.seen = seen
+    def __init__(self, wire: TracedWire) -> None:
+        self.wire = wire
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, int) or index < 0:
             raise self._unknown()
-        return self.seen.dimension(index)
+        return self.wire.dimension(index)
 
     def __contains__(self, size: object) -> bool:
         return size is None
 
     def __iter__(self) -> Iterator[None]:
-        yield None  # like no shape that is known
+        yield None  # compares unequal to every known shape
 
     def __len__(self) -> int:
         raise self._unknown()
 
     def _unknown(self) -> OpError:
-        return refuse("rank_unknown", argument=self.seen.output.name)
+        return refuse("rank_unknown", argument=self.wire.output.name)
 
 
-class Seen:
-    """A wire as an adjoint sees it: something with a shape and a dtype, to hand to ops."""
+class TracedWire:
+    """A wire as adjoints use it: an argument for ops that has a shape and a dtype."""
 
     __slots__ = ("_sizes", "ops", "output")
 
     def __init__(self, ops: InnerOps, output: Output) -> None:
         self.ops = ops
         self.output = output
-        self._sizes: dict[int, Seen] = {}
+        self._sizes: dict[int, TracedWire] = {}
 
     @property
     def shape(self) -> Dims | NoDims:
-        """The shape, as far as it is known."""
+        """Return the shape, as far as it is known."""
         if self.output.shape is None:
             return NoDims(self)
         dims = Dims(self.output.shape)
-        dims.seen = self
+        dims.wire = self
         return dims
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions; raise if it is unknown."""
         return len(self.shape)
 
     @property
     def dtype(self) -> str:
-        """The dtype's name."""
+        """Return the name of the dtype."""
         return self.output.dtype
 
-    def dimension(self, axis: int) -> Seen:
-        """The size of one dimension, as a wire."""
+    def dimension(self, axis: int) -> TracedWire:
+        """Return the size of one dimension as a wire."""
         if axis not in self._sizes:
-            self._sizes[axis] = Seen(self.ops, self.ops["Dimension"](self.output, axis=axis))
+            self._sizes[axis] = TracedWire(self.ops, self.ops["Dimension"](self.output, axis=axis))
         return self._sizes[axis]
 
 
-class SeenOps(Mapping[str, Callable[..., Any]]):
-    """The ops adjoints are handed: they take and give `Seen`."""
+class TracedOps(Mapping[str, Callable[..., Any]]):
+    """The ops that adjoints get: they take and return `TracedWire`."""
 
     def __init__(self, ops: InnerOps) -> None:
         self.ops = ops
@@ -104,13 +103,13 @@ class SeenOps(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         function = self.ops[name]
 
-        def seeing(*args: Any, **kwargs: Any) -> Any:
-            result = function(*map(unseen, args), **{k: unseen(v) for k, v in kwargs.items()})
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            result = function(*map(untraced, args), **{k: untraced(v) for k, v in kwargs.items()})
             if isinstance(result, Output):
-                return Seen(self.ops, result)
-            return type(result)(*(Seen(self.ops, r) for r in result))
+                return TracedWire(self.ops, result)
+            return type(result)(*(TracedWire(self.ops, r) for r in result))
 
-        return seeing
+        return traced
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ops)
@@ -119,19 +118,19 @@ class SeenOps(Mapping[str, Callable[..., Any]]):
         return len(self.ops)
 
 
-def unseen(value: Any) -> Any:
-    """The wire itself."""
-    if isinstance(value, Seen):
+def untraced(value: Any) -> Any:
+    """Return the output behind a traced wire, or behind each entry of a list."""
+    if isinstance(value, TracedWire):
         return value.output
     return (
-        [unseen(v) for v in value]
-        if isinstance(value, list | tuple) and any(isinstance(v, Seen) for v in value)
+        [untraced(v) for v in value]
+        if isinstance(value, list | tuple) and any(isinstance(v, TracedWire) for v in value)
         else value
     )
 
 
 @expands("AddSymbolicGradients")
-def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
+def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
     outputs = _wires(p, "outputs")
     inputs = _wires(p, "inputs")
     seeds: list[Any] = [None] * len(outputs)
@@ -149,12 +148,12 @@ def _add_symbolic_gradients(p: Placing) -> dict[str, Any]:
             if p.attrs["unconnected_gradients"] == "none":
                 raise refuse("unconnected", argument=f"inputs[{k}]", value=target.name)
             gradient = p.ops["FullLike"](target, value=0.0)
-        # Two inputs may be one wire; each has an entry of its own.
+        # Two inputs may be the same wire, but every gradient is a separate output.
         gradients.append(p.ops["Identity"](gradient) if gradient in gradients or gradient in seeds else gradient)
     return {"grad_outputs": gradients}
 
 
-def _wires(p: Placing, pin: str) -> list[Output]:
+def _wires(p: BlockExpansion, pin: str) -> list[Output]:
     found = many_values(p.given[pin], pin)
     if not found:
         raise refuse("pin_missing", argument=pin)
@@ -166,8 +165,8 @@ def _wires(p: Placing, pin: str) -> list[Output]:
     return found
 
 
-def _seed(p: Placing, value: Any, output: Output, argument: str) -> Output:
-    """The gradient that flows into an output. Python numbers take the output's dtype."""
+def _seed(p: BlockExpansion, value: Any, output: Output, argument: str) -> Output:
+    """Return the incoming gradient of an output as a wire. Python numbers take the output's dtype."""
     value = one_value(value, argument)
     if not isinstance(value, Output):
         array = as_array(value, argument, output.dtype)
@@ -181,46 +180,46 @@ def _seed(p: Placing, value: Any, output: Output, argument: str) -> Output:
             raise refuse("same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape))
         if None not in (*seed.shape, *output.shape):
             return seed
-    # The run compares the shapes: adjoints broadcast, and a seed of another shape would give a wrong gradient.
+    # Pack makes the run compare both shapes: adjoints broadcast, so another shape would give a wrong gradient.
     both: Output = p.ops["Pack"]([p.ops["FullLike"](output, value=0.0), seed])
     found: Output = p.ops["PartAt"](both, index=1)
     return found
 
 
 class Backward:
-    """One walk back from outputs to inputs."""
+    """One backward pass from outputs to inputs."""
 
     def __init__(self, ops: InnerOps, outputs: list[Output], inputs: list[Output], seeds: list[Any]) -> None:
-        self.ops = SeenOps(ops)
+        self.ops = TracedOps(ops)
         self.inner = ops
         self.outputs = outputs
         self.inputs = inputs
         self.seeds = seeds
         self.sums: dict[Output, Any] = {}
-        self.seen: dict[Output, Seen] = {}
+        self.wires: dict[Output, TracedWire] = {}
 
     def gradients(self) -> list[Output | None]:
-        """The gradient for each input, or None where none flows there."""
+        """Return the gradient of each input, or None if no gradient flows to it."""
         path = self._between()
         for output, seed in zip(self.outputs, self.seeds, strict=True):
-            start = self.ops["FullLike"](output, value=1.0) if seed is None else self.see(seed)
+            start = self.ops["FullLike"](output, value=1.0) if seed is None else self.trace(seed)
             self._add(output, start)
         for node in reversed(path):
             self._through(node)
-        return [None if (g := self.sums.get(i)) is None else unseen(self._dense(g)) for i in self.inputs]
+        return [None if (g := self.sums.get(i)) is None else untraced(self._dense(g)) for i in self.inputs]
 
-    def see(self, value: Any) -> Any:
-        """A wire as adjoints see it; arrays as they are."""
+    def trace(self, value: Any) -> Any:
+        """Return a traced wire for an output; arrays stay arrays."""
         if isinstance(value, tuple):
-            return [self.see(v) for v in value]
+            return [self.trace(v) for v in value]
         if not isinstance(value, Output):
             return value
-        if value not in self.seen:
-            self.seen[value] = Seen(self.inner, value)
-        return self.seen[value]
+        if value not in self.wires:
+            self.wires[value] = TracedWire(self.inner, value)
+        return self.wires[value]
 
     def _between(self) -> list[Node]:
-        """The nodes that lead from inputs to outputs, in order."""
+        """Return the nodes on paths from inputs to outputs, in order."""
         graph = self.inner.graph
         self.leads = set(self.inputs)  # values that depend on an input
         needed = _upstream(self.outputs)
@@ -233,7 +232,7 @@ class Backward:
         return path
 
     def _wanted(self, node: Node) -> list[bool]:
-        """For each differentiable argument, whether an input can be reached through it."""
+        """Return for each differentiable argument whether it depends on an input."""
         given = dict(zip(node.op.input_names, node.inputs, strict=True))
         return [any(v in self.leads for v in _outputs_in(given[name])) for name in node.op.differentiable]
 
@@ -244,17 +243,17 @@ class Backward:
         op, wanted = node.op, self._wanted(node)
         arguments = dict(zip(op.input_names, node.inputs, strict=True))
         made = Call(
-            {n: self.see(v) for n, v in arguments.items()},
+            {n: self.trace(v) for n, v in arguments.items()},
             node.attrs,
-            tuple(map(self.see, node.outputs)),
-            frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked),
+            tuple(map(self.trace, node.outputs)),
+            frozenset(n for n, is_wanted in zip(op.differentiable, wanted, strict=True) if is_wanted),
         )
         cotangents = [self._zero(o) if y is None else self._dense(y) for y, o in zip(ys, node.outputs, strict=True)]
         assert op.adjoint is not None  # by _between
-        for name, asked, gradient in zip(
+        for name, is_wanted, gradient in zip(
             op.differentiable, wanted, op.adjoint(self.ops, made, *cotangents), strict=True
         ):
-            if not asked or gradient is None:
+            if not is_wanted or gradient is None:
                 continue
             target = arguments[name]
             pairs = zip(target, gradient, strict=True) if isinstance(target, tuple) else [(target, gradient)]
@@ -272,7 +271,7 @@ class Backward:
         return gradient
 
     def _zero(self, output: Output) -> Any:
-        """What stands for an output without a gradient, where an adjoint looks at it."""
+        """Return zeros for an output without a gradient, or None if its dtype has none."""
         return self.ops["FullLike"](output, value=0.0) if output.dtype in _FLOATING else None
 
 

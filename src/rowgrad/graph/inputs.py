@@ -1,4 +1,8 @@
-"""Inputs of nodes: constants and outputs, validated when they arrive."""
+"""Inputs of blocks: bind arguments to pins, convert values to arrays, and validate both by the op's record.
+
+An input is a wire (an `Output`, or a block with one output), a list of wires, a sparse tensor in one piece, or a value:
+a NumPy array, or Python numbers that take the dtype of the inputs beside them.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from .._catalog.spec import Arg, Aval, Op
-from .._runtime.arrays import NUMPY_DTYPE, Array, admit, aval_of
+from .._catalog.spec import QUANTIZED, Arg, Aval, Op
+from .._runtime.arrays import NUMPY_DTYPE, Array, admit, as_array, aval_of, fit, is_inexact
 from .._runtime.dispatch import describe_value
 from .._runtime.validation import infer, output_dtypes, settle_attrs
 from ..errors import refuse
 from ..sparse import SparseTensor
 from .nodes import Feed, Operation, Output, Placed, Sparse, describe
-from .values import check_reach
 
-# -- What a block is given --------------------------------------------------------------------------------------------
-
-# What a block is given: wires, lists of wires, sparse tensors in one piece, and values that were typed in.
+# -- arguments of a call -----------------------------------------------------------------------------------------------
 
 
 def bind_call(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs and attributes of a call by name; a sparse tensor fills its indices, values and shape."""
+    """Return inputs and attributes of a call by name. A sparse tensor fills indices, values and shape."""
     names = list(op.input_names)
     values: list[Any] = []
     for value in args:
         at = len(values)
         values.append(value)
         if is_sparse(value) and at < len(names) and sparse_triple(op, names[at]):
-            values += [None, None]  # it stands for three inputs
+            values += [None, None]  # a sparse tensor fills three inputs
     order = (*names, *op.attrs)
     if len(values) > len(order):
         raise TypeError(f"{op.name} takes {len(order)} arguments, got {len(values)}")
@@ -46,7 +47,7 @@ def bind_call(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple
 
 
 def sparse_triple(op: Op, first: str) -> tuple[str, str, str] | None:
-    """The inputs a sparse tensor on input `first` fills: indices, values and shape."""
+    """Return the names of the three inputs that a sparse tensor at input `first` fills, or None if it fills none."""
     names = op.input_names
     if not first.endswith("indices") or op.name == "SparseTensor":
         return None
@@ -57,12 +58,12 @@ def sparse_triple(op: Op, first: str) -> tuple[str, str, str] | None:
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether a value is a sparse tensor in one piece."""
+    """Return whether a value is a sparse tensor in one piece."""
     return isinstance(value, Sparse | SparseTensor) or (isinstance(value, Placed) and value.op.name == "SparseTensor")
 
 
 def as_sparse(value: Any) -> Sparse:
-    """The parts of a sparse tensor."""
+    """Return the parts of a sparse tensor."""
     if isinstance(value, Placed):
         sparse: Sparse = value.pins["tensor"]
         return sparse
@@ -70,7 +71,7 @@ def as_sparse(value: Any) -> Sparse:
 
 
 def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Sparse tensors taken apart, where an op wants them in three."""
+    """Replace each sparse tensor by its three parts if the op takes them as separate inputs."""
     spread = dict(given)
     for name, value in given.items():
         three = sparse_triple(op, name)
@@ -84,42 +85,42 @@ def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_value(value: Any, argument: str) -> Any:
-    """A block with one output stands for it."""
+    """Return the one value of an argument; a block with one output stands for that output."""
     if isinstance(value, Placed):
         value = value.only
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Output):
         return value[0]  # a list of one wire
     if isinstance(value, Operation | Sparse | Feed) or is_list(value):
         raise refuse("pin_kind", argument=argument, bound="one value", value=kind_of(value))
-    return list(value) if isinstance(value, tuple) else value  # inside, tuples are lists of inputs
+    return list(value) if isinstance(value, tuple) else value  # nodes store lists of inputs as tuples
 
 
 def many_values(value: Any, argument: str) -> list[Any]:
-    """A list pin takes wires, lists of wires, and blocks that stand for either, in order."""
+    """Return the entries of a list argument: wires, lists of wires, and blocks that stand for either, in order."""
     items: list[Any] = []
     for item in value if isinstance(value, list | tuple) else [value]:
         found = item.only if isinstance(item, Placed) and len(item.pins) == 1 else item
         items += found if is_list(found) else [list(found) if isinstance(found, tuple) else found]
     for k, item in enumerate(items):
         if isinstance(item, Placed):
-            item.only  # noqa: B018  refuses, naming its outputs
+            item.only  # noqa: B018  raises an error that names the block's outputs
         if isinstance(item, Sparse):
             raise refuse("pin_kind", argument=f"{argument}[{k}]", bound="one value", value=kind_of(item))
     return items
 
 
 def is_wire(value: Any) -> bool:
-    """Whether a value comes out of a block."""
+    """Return whether a value is an output of a block."""
     return isinstance(value, Output | Placed | Sparse | Operation | Feed)
 
 
 def is_list(value: Any) -> bool:
-    """Whether a value is a list of wires."""
+    """Return whether a value is a list of wires."""
     return isinstance(value, list) and any(is_wire(v) for v in value)
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words."""
+    """Describe the kind of a value for an error message."""
     if isinstance(value, Output):
         return f"{value.name} ({describe(value.dtype, value.shape)})"
     if is_list(value):
@@ -129,7 +130,7 @@ def kind_of(value: Any) -> str:
 
 
 def describe_given(given: Mapping[str, Any]) -> str:
-    """Every input that was given, as errors show it."""
+    """Describe all arguments of a call for an error message."""
     return ", ".join(f"{k}={_brief(v)}" for k, v in given.items()) or "nothing"
 
 
@@ -141,13 +142,11 @@ def _brief(value: Any) -> str:
     return f"{describe(value.dtype, value.shape)} from {value.name}" if isinstance(value, Output) else kind_of(value)
 
 
-# -- What a block is given, judged by its record ----------------------------------------------------------------------
-
-# What a block is given, judged by its record: wires as they are, typed values as arrays of a dtype that fits.
+# -- validation by the op's record -------------------------------------------------------------------------------------
 
 
 class Admitted:
-    """Inputs as a node keeps them, and what is known of them."""
+    """Validated inputs of a node, their dtypes and shapes, and the known values of host inputs."""
 
     __slots__ = ("avals", "host", "inputs")
 
@@ -158,7 +157,7 @@ class Admitted:
 
 
 def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
-    """Wires as they are; what is typed in, in the dtype its neighbours give it."""
+    """Validate inputs. Wires stay wires; other values become arrays in the dtype of the inputs beside them."""
     inputs: dict[str, Any] = {}
     typed: set[str] = set()
     for arg in op.inputs:
@@ -184,7 +183,7 @@ def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:
-    """The function of an input, or of each entry where the input is a list."""
+    """Apply a function to an input, or to each entry of a list input."""
     return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
 
 
@@ -194,14 +193,14 @@ def _empty(dtype: str, rank: int) -> Array:
 
 
 def _stand_in(value: Any) -> Any:
-    """An empty array of the wire's dtype: what numbers beside it take theirs from."""
+    """Return an empty array of a wire's dtype, from which Python numbers beside it take theirs."""
     if isinstance(value, Output):
         return _empty(value.dtype, 1 if value.shape is None else len(value.shape))
     return value
 
 
 def _pick(value: Any, array: Any, argument: str) -> Any:
-    """Wires stay wires; what was typed becomes an array nobody else can change."""
+    """Return wires unchanged, and other values as read-only arrays."""
     if isinstance(value, tuple):
         return tuple(_pick(v, a, f"{argument}[{k}]") for k, (v, a) in enumerate(zip(value, array, strict=True)))
     if isinstance(value, Output):
@@ -211,7 +210,7 @@ def _pick(value: Any, array: Any, argument: str) -> Any:
 
 
 def frozen(array: Array, given: Any = None) -> Array:
-    """A read-only array; the caller's own is copied."""
+    """Return a read-only array; the caller's own array is copied."""
     array = np.array(array) if array is given or array.base is not None else array
     array.flags.writeable = False
     return array
@@ -222,35 +221,35 @@ def _aval(arg: Arg, op: Op, value: Any) -> Aval:
         return aval_of(value)
     dtype = value.dtype
     if arg.type not in op.types and dtype != arg.type and is_integer(dtype) and is_integer(arg.type):
-        dtype = arg.type  # an input of one integer dtype takes any integers that fit it; the run looks at them
+        dtype = arg.type  # an input of one integer dtype takes any integers that fit; the run checks them
     return Aval(dtype, value.shape)  # type: ignore[arg-type]
 
 
 def admitted_aval(arg: Arg, op: Op, value: Any, shape: tuple[int, ...]) -> Aval:
-    """What an op is given in a run: the dtype is known before, the shape is that of the array."""
+    """Return dtype and shape of an input in a run: the dtype is known before, the shape is that of the array."""
     return Aval(_aval(arg, op, value).dtype, shape)
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether a dtype is of whole numbers."""
+    """Return whether a dtype is an integer dtype."""
     return dtype.startswith(("int", "uint"))
 
 
 def known_value(value: Any) -> Array | None:
-    """The array behind an input, where it never changes."""
+    """Return the array of an input that never changes, or None if it may change."""
     return value.value if isinstance(value, Output) else value
 
 
 def host_value(value: Any) -> Any:
-    """The number or the tuple of numbers behind a host input, or None where only a run can tell."""
+    """Return the integer or tuple of integers of a host input, or None if only a run knows it."""
     array = known_value(value)
     if array is None or array.dtype.kind not in "iu":
         return None
     return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
-def judge(op: Op, known: Admitted, attrs: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Dtype and shape of every output. Where an input's rank is not known, nor are those of the outputs."""
+def infer_outputs(op: Op, known: Admitted, attrs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return dtype and shape of every output. If the rank of an input is unknown, so are all output shapes."""
     flat = [a for v in known.avals.values() for a in (v if isinstance(v, tuple) else (v,))]
     if any(a.shape is None for a in flat):
         return [(dtype, None) for dtype in output_dtypes(op, known.avals, attrs)]
@@ -258,8 +257,89 @@ def judge(op: Op, known: Admitted, attrs: Mapping[str, Any]) -> list[tuple[str, 
 
 
 def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes with their defaults, each of the kind its default is of."""
+    """Return all attributes, defaults included, each converted to the type of its default."""
     for name in attrs:
         if name not in op.attrs:
             raise refuse("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
     return settle_attrs(op, {**op.attrs, **attrs})
+
+
+# -- values in a dtype, without loss -----------------------------------------------------------------------------------
+
+
+def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
+    """Convert a value to an array of `dtype`, or of its own dtype if that is None.
+
+    Only floats may be rounded; any other loss raises an error that names the element.
+    """
+    array = as_array(value, argument, dtype)
+    check_reach(value, array, argument)
+    if array.dtype == object:
+        _check_text(array, argument)
+    if dtype is None or aval_of(array).dtype == dtype:
+        return array
+    target, kind = NUMPY_DTYPE[dtype], array.dtype.kind
+    if dtype in QUANTIZED and kind in "iu":
+        return fit(array, argument, target[0]).view(target)
+    if is_inexact(target) and (kind in "iub" or (is_inexact(array.dtype) and (kind != "c" or target.kind == "c"))):
+        with np.errstate(over="ignore"):
+            found = array.astype(target)
+        _check_finite(array, found, argument)
+        return found
+    if target.kind in "iub" and kind in "iubf" and array.dtype.names is None:
+        whole = _as_integers(array, argument, dtype)
+        return _as_bool(whole, argument) if dtype == "bool" else fit(whole, argument, target)
+    raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
+
+
+def _check_text(array: Array, argument: str) -> None:
+    """Raise if a string contains a lone surrogate, which no file could hold."""
+    for position, item in enumerate(array.reshape(-1)):
+        if isinstance(item, str) and not item.isascii():
+            try:
+                item.encode()
+            except UnicodeEncodeError:
+                bound = "text without lone surrogates"
+                raise refuse(
+                    "value_unfit", argument=argument, position=position, bound=bound, value=ascii(item)
+                ) from None
+
+
+def check_reach(value: Any, array: Array, argument: str) -> None:
+    """Raise if a finite Python number became infinite in the dtype of the array made of it."""
+    wide = np.complex128 if array.dtype.kind == "c" else np.float64
+    if isinstance(value, float | complex | list | tuple) and is_inexact(array.dtype) and array.dtype != wide:
+        _check_finite(np.asarray(value, wide), array, argument)
+
+
+def _check_finite(before: Array, after: Array, argument: str) -> None:
+    """Raise if a finite number became infinite."""
+    lost = np.flatnonzero(np.isfinite(before).reshape(-1) & ~np.isfinite(after).reshape(-1))
+    if len(lost):
+        at, dtype = int(lost[0]), aval_of(after).dtype
+        value = before.reshape(-1)[at].item()
+        raise refuse("number_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
+
+
+def _as_integers(array: Array, argument: str, dtype: str) -> Array:
+    """Return integers; floats must have integer values."""
+    if array.dtype.kind != "f":
+        return array.astype(np.int64) if array.dtype.kind == "b" else array
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(np.int64)
+    uneven = np.flatnonzero(whole.reshape(-1) != array.reshape(-1))
+    if len(uneven):
+        at = int(uneven[0])
+        value = array.reshape(-1)[at].item()
+        raise refuse("integer_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
+    return whole
+
+
+def _as_bool(whole: Array, argument: str) -> Array:
+    strange = np.flatnonzero((whole != 0).reshape(-1) & (whole != 1).reshape(-1))
+    if len(strange):
+        at = int(strange[0])
+        raise refuse(
+            "integer_does_not_fit", argument=argument, position=at, value=whole.reshape(-1)[at].item(), bound="bool"
+        )
+    return whole.astype(bool)

@@ -1,4 +1,9 @@
-"""Values written as text, with their dtypes."""
+"""Parse and write values as text: `5` is a number, `{5, 3}` a vector, `{{1, 2}, {3, 4}}` a matrix.
+
+Without a dtype, a double quote means string, `j` complex128, a trailing `f` float32, `.` or `e` float64, and anything
+else int32, or int64 if int32 is too small. An explicit dtype overrides these rules. Shapes, names of dtypes and lists
+of attributes are parsed here too.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,7 @@ from .._catalog.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
 from .._runtime.arrays import NUMPY_DTYPE, Array, aval_of
 from .page import PageError
 
-# -- The elements of values as text -----------------------------------------------------------------------------------
-
-# The elements of values as text: a word each, to an array and back.
+# -- elements: one word each -------------------------------------------------------------------------------------------
 
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.|$)", re.DOTALL)
@@ -25,8 +28,8 @@ _TRUTH = {"true": "1", "false": "0"}
 
 
 def parse_words(words: list[str], dtype: str | None, where: Callable[[int], str] | None = None) -> Array:
-    """A vector of elements that are one text each; `where` says in a message where an element stood."""
-    dtype = _spelt(words) if dtype is None else dtype
+    """Parse one word per element into a vector. `where` returns the position of an element for an error message."""
+    dtype = _guess_dtype(words) if dtype is None else dtype
 
     def fail(position: int, message: str) -> NoReturn:
         place = where(position) if where else f" at element {position}"
@@ -35,26 +38,27 @@ def parse_words(words: list[str], dtype: str | None, where: Callable[[int], str]
     if dtype == "string":
         return _strings(words, fail)
     for position, word in enumerate(words):
-        # Python reads 1_000 and the digits of every script; the grammar knows neither.
+        # Python's int and float accept 1_000 and digits of every script; the grammar has neither.
         if not word.isascii() or "_" in word or word[0] == '"':
-            fail(position, f"is no {dtype}")
+            fail(position, f"is not a valid {dtype}")
     if dtype in FLOATS or dtype in COMPLEX:
         return _inexact(words, dtype, fail)
     return _integers(words, dtype, fail)
 
 
 def shown(text: str) -> str:
-    """A text inside a message, cut where it is long."""
+    """Quote a text for an error message, shortened if it is long."""
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _spelt(words: list[str]) -> str:
+def _guess_dtype(words: list[str]) -> str:
+    """Return the dtype that the spelling of the words implies."""
     if any(word[0] == '"' for word in words):
         return "string"
-    told = "\n".join(words).lower().replace("true", "1").replace("false", "0") + "\n"
-    if "j" in told:
+    joined = "\n".join(words).lower().replace("true", "1").replace("false", "0") + "\n"
+    if "j" in joined:
         return "complex128"
-    finite = told.replace("inf", "nan")
+    finite = joined.replace("inf", "nan")
     if "f\n" in finite:
         return "float32"
     if "." in finite or "e" in finite or "nan" in finite:
@@ -62,7 +66,7 @@ def _spelt(words: list[str]) -> str:
     try:
         fits = all(-(2**31) <= v < 2**31 for v in map(int, words))
     except ValueError:
-        fits = True  # the conversion says which word is none
+        fits = True  # the conversion raises the error that names the word
     return "int32" if fits else "int64"
 
 
@@ -81,7 +85,7 @@ def _inexact(words: list[str], dtype: str, fail: Callable[[int, str], NoReturn])
             try:
                 values.append(read(_bare(word)))
             except ValueError:
-                fail(position, f"is no {dtype}")
+                fail(position, f"is not a valid {dtype}")
     with np.errstate(all="ignore"):
         array = np.array(values, dtype=read).astype(NUMPY_DTYPE[dtype])
         for position in np.flatnonzero(np.isinf(array)).tolist():
@@ -110,10 +114,10 @@ def _integer(word: str, dtype: str, position: int, fail: Callable[[int, str], No
     try:
         number = Decimal(bare)
     except InvalidOperation:
-        fail(position, f"is no {dtype}")
+        fail(position, f"is not a valid {dtype}")
     if not number.is_finite() or number != number.to_integral_value():
-        fail(position, f"is no whole number, and {dtype} holds no other")
-    # What no dtype holds is not written out: its exponent may be huge.
+        fail(position, f"is not an integer, which {dtype} requires")
+    # A number beyond every dtype is not expanded, because its exponent may be huge.
     return int(number) if number.adjusted() < 30 else 10**30 * (-1 if number.is_signed() else 1)
 
 
@@ -123,12 +127,12 @@ def _strings(words: list[str], fail: Callable[[int, str], NoReturn]) -> Array:
         try:
             array[position] = readable(unquoted(word))
         except ValueError as error:
-            fail(position, f"is no text: {error}")
+            fail(position, f"is not text: {error}")
     return array
 
 
 def readable(text: bytes) -> str | bytes:
-    """Text, or the bytes where they are none."""
+    """Decode UTF-8; return the bytes unchanged if they are not UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -136,7 +140,7 @@ def readable(text: bytes) -> str | bytes:
 
 
 def unquoted(word: str) -> bytes:
-    """The bytes of a string in quotes, or of a bare word."""
+    """Return the bytes of a quoted string, or of a bare word."""
     coded = word.encode()
     if coded[:1] != b'"':
         return coded
@@ -152,7 +156,7 @@ def unquoted(word: str) -> bytes:
 
 
 def write_word(value: Any, dtype: str) -> str:
-    """The text of one element."""
+    """Write one element as a word."""
     if dtype == "string":
         text = (value if isinstance(value, bytes) else value.encode()).decode(errors="surrogateescape")
         return '"' + re.sub(r'["\\\x00-\x1f\x7f\udc80-\udcff]', _escaped, text) + '"'
@@ -168,25 +172,20 @@ def _escaped(match: re.Match[str]) -> str:
     return known.get(match[0]) or f"\\x{ord(match[0]) & 0xFF:02x}"
 
 
-# -- Values as text ---------------------------------------------------------------------------------------------------
-
-# Values as text: `5` is a number, `{5, 3}` a vector, `{{1, 2}, {3, 4}}` a matrix; braces give the shape.
-#
-# Where no dtype is given a double quote means string, `j` complex128, a last `f` float32, `.` or `e` float64 and
-# anything else int32 (int64 where int32 is too small). A dtype that is given beats all of these.
+# -- whole values, shapes, dtypes and attributes -----------------------------------------------------------------------
 
 MAX_DEPTH = 32
-# An open quote takes the rest of the text, so that no text is scanned twice.
+# An unclosed quote matches the rest of the text, so that no text is scanned twice.
 _TOKEN = re.compile(rf'[{{}},]|{QUOTED.pattern}|".*|[^{{}},"\s](?:[^{{}},"]*[^{{}},"\s])?', re.DOTALL)
 _SHAPE = re.compile(r"(?:\[\s*-?\d{1,18}\s*\]\s*)+|\{\s*-?\d{1,18}\s*(?:,\s*-?\d{1,18}\s*)*,?\s*\}|\{\s*\}|", re.ASCII)
 _NUMBER = re.compile(r"-?\d+")
 _ATTR = re.compile(rf'((?:[^;"]|{QUOTED.pattern})*)(?:;|\Z)', re.DOTALL)
-_SAID_OTHERWISE = {"half": "float16", "float": "float32", "double": "float64", "int": "int32"}
+_DTYPE_ALIASES = {"half": "float16", "float": "float32", "double": "float64", "int": "int32"}
 
 
 def parse_literal(text: str, dtype: str | None = None) -> Array:
-    """The array a text stands for, in `dtype` or the dtype its spelling says."""
-    # Values come from lists of attributes and from code. A bare word may end with a semicolon of its own.
+    """Parse a text into an array of `dtype`, or of the dtype that its spelling implies."""
+    # Texts copied from code or a list of attributes end with a semicolon. In a bare string it is part of the word.
     if text.rstrip().endswith(("};", '";')) or dtype is None or parse_dtype(dtype) != "string":
         text = text.rstrip().removesuffix(";")
     words, shape = _structure(text)
@@ -199,10 +198,10 @@ def parse_literal(text: str, dtype: str | None = None) -> Array:
 
 
 def _structure(text: str) -> tuple[list[str], list[int]]:
-    """The elements in order, and the shape the braces around them give."""
+    """Return the elements in order, and the shape that the braces around them give."""
     words: list[str] = []
-    counts: list[int] = []  # entries so far, of each brace that is open
-    sizes: list[int | None] = []  # entries of the braces at each depth, once one of them has closed
+    counts: list[int] = []  # entries so far in each open brace
+    sizes: list[int | None] = []  # entries of the braces at each depth, once one of them is closed
     depth_of_words = -1
     before = ""
 
@@ -217,7 +216,7 @@ def _structure(text: str) -> tuple[list[str], list[int]]:
             if not counts or before in ("", ",", "{"):
                 fail(i, "a comma where a value should be" if counts else "a comma outside of braces")
         elif token == "}":
-            if not counts:  # a comma may end the last entry, as it does in code
+            if not counts:  # a trailing comma is allowed, as in code
                 fail(i, "a brace closes that was not opened")
             count = counts.pop()
             size = sizes[len(counts)]
@@ -255,27 +254,27 @@ def _structure(text: str) -> tuple[list[str], list[int]]:
 
 
 def parse_shape(text: str) -> list[int]:
-    """`[2][2]` and `{2,2}` are [2, 2], an empty text is []; -1 is a dimension left open."""
+    """Parse `[2][2]` or `{2,2}` as [2, 2], and an empty text as []. A size of -1 is open."""
     text = text.strip()
     sizes = [int(n) for n in _NUMBER.findall(text)] if _SHAPE.fullmatch(text) else None
     if sizes is None or any(size < -1 for size in sizes):
-        raise PageError("", f"{shown(text)} is no shape; write [2][2] or {{2,2}}")
+        raise PageError("", f"{shown(text)} is not a shape; write [2][2] or {{2,2}}")
     if len(sizes) > MAX_DEPTH:
         raise PageError("", f"{shown(text)} has {len(sizes)} dimensions, and {MAX_DEPTH} are allowed")
     return sizes
 
 
 def parse_dtype(text: str) -> str:
-    """The catalogue's name of a dtype: `DT_INT64`, `int64`, `DT_HALF`, `double`."""
+    """Return the catalogue's name of a dtype such as `DT_INT64`, `int64`, `DT_HALF` or `double`."""
     name = text.strip().lower().removeprefix("dt_")
-    name = _SAID_OTHERWISE.get(name, name)
+    name = _DTYPE_ALIASES.get(name, name)
     if name not in ALL_DTYPES:
-        raise PageError("", f"{shown(text)} is no dtype; allowed are {', '.join(ALL_DTYPES)}")
+        raise PageError("", f"{shown(text)} is not a dtype; allowed are {', '.join(ALL_DTYPES)}")
     return name
 
 
 def parse_attrs(text: str) -> dict[str, str]:
-    """`transpose_a_ = false; transpose_b_ = true;`: values by name, without the underscores that names end in."""
+    """Parse `transpose_a_ = false; transpose_b_ = true;` into values by name, without trailing underscores."""
     attrs: dict[str, str] = {}
     at = 0
     while at < len(text):
@@ -283,7 +282,7 @@ def parse_attrs(text: str) -> dict[str, str]:
         name, equals, value = match[1].partition("=") if match else ("", "", "")
         name, value = name.strip(), value.strip()
         if match is None or (match[1].strip() and not (equals and name.isidentifier())):
-            raise PageError("", f"{shown(text[at:])} at character {at + 1} is no attribute; write name = value;")
+            raise PageError("", f"{shown(text[at:])} at character {at + 1} is not an attribute; write name = value;")
         at = match.end()
         if not name:
             continue
@@ -291,14 +290,17 @@ def parse_attrs(text: str) -> dict[str, str]:
         try:
             value = unquoted(value).decode() if QUOTED.fullmatch(value) else value
         except ValueError as error:
-            raise PageError("", f"{shown(value)} of attribute {name} is no text: {error}") from None
+            raise PageError("", f"{shown(value)} of attribute {name} is not text: {error}") from None
         if attrs.setdefault(name, value) != value:
             raise PageError("", f"attribute {name} is given twice: {shown(attrs[name])} and {shown(value)}")
     return attrs
 
 
 def format_literal(array: Array) -> str:
-    """The text `parse_literal` reads as this array, if it is told the dtype; int32, float32 and float64 tell it."""
+    """Write an array as the text that `parse_literal` reads with the same dtype.
+
+    The dtype may be omitted for int32, float32 and float64, which the spelling implies.
+    """
     dtype = aval_of(array).dtype
     if 0 in array.shape[:-1]:
         raise PageError("", f"no text has the shape {list(array.shape)}: braces without entries have none inside")

@@ -1,4 +1,8 @@
-"""Nodes from ops: validated inputs, inferred dtypes and shapes, constants computed at once."""
+"""Put one block into a graph: validate its inputs, infer dtypes and shapes, add its nodes, record it for the page.
+
+`place` is the entry. Kernel and dense ops become one node each. A block of the graph layer is expanded by the function
+that `@expands(name)` registered for it.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,11 @@ from .inputs import (
     each,
     frozen,
     full_attrs,
+    infer_outputs,
     is_integer,
     is_list,
     is_sparse,
     is_wire,
-    judge,
     kind_of,
     known_value,
     spread_sparse,
@@ -36,13 +40,11 @@ from .inputs import (
 from .nodes import Feed, Graph, Node, Operation, Output, Placed, Scope
 from .page import Block, End
 
-# -- A block as a page holds it, from what a caller gave --------------------------------------------------------------
-
-# A block as a page holds it, from what a caller gave: this is what lets graphs made in Python be saved.
+# -- the block as page data, so that a graph built in Python can be saved ----------------------------------------------
 
 
-def refuse_foreign(graph: Graph, op: Op, name: str, given: Mapping[str, Any]) -> None:
-    """Whatever comes out of a block comes out of one of this graph."""
+def _check_same_graph(graph: Graph, op: Op, name: str, given: Mapping[str, Any]) -> None:
+    """Raise if an input is an output of another graph."""
     for pin, value in given.items():
         for item in _flat(value):
             node = item.placeholder.node if isinstance(item, Feed) else getattr(item, "node", None)
@@ -50,8 +52,8 @@ def refuse_foreign(graph: Graph, op: Op, name: str, given: Mapping[str, Any]) ->
                 raise refuse("pin_of_other_graph", argument=pin, value=node.name).in_call(op.name, name, kind_of(item))
 
 
-def write_down(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> None:
-    """The block as a page holds it: wires by the ends they come from, the rest as values."""
+def _record_inputs(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> None:
+    """Write the inputs into the block: wires as the pins they begin at, everything else as values."""
     for arg in op.inputs:
         if arg.name not in given:
             continue
@@ -64,18 +66,18 @@ def write_down(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> 
         if all(e is not None for e in ends):
             block.wires[arg.name] = [e for e in ends if e is not None]
         else:
-            block.values[arg.name] = _own(value)
+            block.values[arg.name] = _copied(value)
 
 
-def _own(value: Any) -> Any:
-    """A typed value that nobody else can change."""
+def _copied(value: Any) -> Any:
+    """Copy the arrays of a value, so that the caller cannot change the page's."""
     if isinstance(value, np.ndarray | np.generic):
         return np.array(value)
-    return [_own(v) for v in value] if isinstance(value, list | tuple) else value
+    return [_copied(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _flat(value: Any) -> list[Any]:
-    """A list pin's wires one by one; whether a block with several outputs may stand there, its expansion says."""
+    """Flatten the wires of a list pin. The expansion decides whether a block with several outputs is allowed."""
     if is_sparse(value) and not isinstance(value, SparseTensor):
         parts = as_sparse(value)
         return [parts.indices, parts.values, parts.dense_shape]
@@ -92,16 +94,14 @@ def _first(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 and is_wire(value[0]) else value
 
 
-# -- Values that are known before any run -----------------------------------------------------------------------------
+# -- constant folding: sizes, and small integers computed from constants, which shapes depend on -----------------------
 
-# Values that are known before any run: sizes, and small whole numbers made of constants, which shapes are made of.
-
-_SMALL = 1024  # elements up to which a value is worked out
+_SMALL = 1024  # elements; larger values are not folded
 _BY_SHAPE = ("Shape", "Size", "Rank", "Dimension")  # known as soon as the input's shape is
 
 
-def work_out(node: Node) -> None:
-    """Give the node's output its value where that is known and small."""
+def _fold_constant(node: Node) -> None:
+    """Set the value of the node's output if it is known before a run and small."""
     if node.op.layer != "dense" or len(node.outputs) != 1 or not is_integer(node.outputs[0].dtype):
         return
     value = _of_shape(node) if node.op.name in _BY_SHAPE else _of_values(node)
@@ -110,7 +110,7 @@ def work_out(node: Node) -> None:
 
 
 def _of_shape(node: Node) -> Any:
-    """What an op says of its input's shape, as far as that is known."""
+    """Return the result of an op that reads only its input's shape, or None if that is not known."""
     shape = node.inputs[0].shape
     if shape is None:
         return None
@@ -121,37 +121,35 @@ def _of_shape(node: Node) -> Any:
     value = shape if node.op.name == "Shape" else math.prod(d or 0 for d in shape)
     limit = np.iinfo(NUMPY_DTYPE[node.outputs[0].dtype]).max
     fits = None not in shape and max((value,) if isinstance(value, int) else value, default=0) <= limit
-    return value if fits else None  # a run says what does not fit
+    return value if fits else None  # a run raises the error for a value that does not fit
 
 
 def _of_values(node: Node) -> Any:
-    """What an op makes of values that are known."""
+    """Compute an op whose inputs are all known; None if one is not, or the result is large."""
     made = node.outputs[0].shape
     if made is None or None in made or math.prod(d for d in made if d is not None) > _SMALL:
         return None
     inputs = [each(v, known_value) for v in node.inputs]
     if any(v is None for i in inputs for v in (i if isinstance(i, tuple) else (i,))):
         return None
-    with contextlib.suppress(OpError):  # a run that needs it will say what is wrong
+    with contextlib.suppress(OpError):  # a run that needs the value raises the error
         return OPS[node.op.name](*(list(i) if isinstance(i, tuple) else i for i in inputs), **node.attrs)
     return None
 
 
-# -- One block into a graph -------------------------------------------------------------------------------------------
-
-# One block into a graph: its record judges what it is given, and it becomes nodes.
+# -- nodes of ops ------------------------------------------------------------------------------------------------------
 
 
 def add_node(graph: Graph, op: Op, name: str, block: str, given: Mapping[str, Any], attrs: Mapping[str, Any]) -> Node:
-    """A node of a kernel or dense op, or a refusal that names it."""
+    """Add a node of a kernel or dense op; an error names the op and its block."""
     try:
-        full = full_attrs(op, attrs)  # attributes first, as in a call
+        full = full_attrs(op, attrs)  # attributes first: errors have the order they have in a plain call
         known = admit_inputs(op, spread_sparse(op, given))
-        avals = judge(op, known, full)
+        avals = infer_outputs(op, known, full)
     except OpError as error:
         raise error.in_call(op.name, block, describe_given(given)) from None
     node = graph.add(Node(name, block, op, tuple(known.inputs.values()), full), avals)
-    work_out(node)
+    _fold_constant(node)
     return node
 
 
@@ -161,7 +159,7 @@ def _tuple_of(op: str) -> Any:
 
 
 class InnerOps(Mapping[str, Callable[..., Any]]):
-    """Functions by op name that put nodes into a block: what adjoints and composites are written with."""
+    """Functions by op name that add nodes inside a block. Adjoints and composite blocks are written with them."""
 
     def __init__(self, graph: Graph, block: str) -> None:
         self.graph = graph
@@ -184,14 +182,14 @@ class InnerOps(Mapping[str, Callable[..., Any]]):
         return len(OPS)
 
 
-# -- blocks ------------------------------------------------------------------------------------------------------------
+# -- blocks of the graph layer, and the entry --------------------------------------------------------------------------
 
-Expansion = Callable[["Placing"], dict[str, Any]]
-EXPANSIONS: dict[str, Expansion] = {}  # filled by `blocks`, `gradients` and `lookups`
+Expansion = Callable[["BlockExpansion"], dict[str, Any]]
+EXPANSIONS: dict[str, Expansion] = {}  # filled by `blocks`, `gradients` and `variables`
 
 
-class Placing:
-    """A block of the graph layer on its way into the graph."""
+class BlockExpansion:
+    """A block of the graph layer while it is expanded: its inputs and attributes, and ops that add nodes inside it."""
 
     def __init__(self, graph: Graph, op: Op, name: str, given: dict[str, Any], attrs: dict[str, Any]) -> None:
         self.graph = graph
@@ -202,7 +200,7 @@ class Placing:
         self.ops = InnerOps(graph, name)
 
     def node(self, inputs: tuple[Any, ...], avals: list[tuple[str, Any]], steady: bool | None = None) -> Node:
-        """The block's own node."""
+        """Add the block's own node. `avals` are (dtype, shape) of its outputs."""
         node = Node(self.name, self.name, self.op, inputs, self.attrs)
         if steady is not None:
             node.steady = steady
@@ -210,7 +208,7 @@ class Placing:
 
 
 def expands(name: str) -> Callable[[Expansion], Expansion]:
-    """Say what becomes of a block of the graph layer."""
+    """Register the function that expands a block of the graph layer into nodes."""
 
     def register(function: Expansion) -> Expansion:
         EXPANSIONS[name] = function
@@ -220,19 +218,19 @@ def expands(name: str) -> Callable[[Expansion], Expansion]:
 
 
 def place(scope: Scope, op: Op, given: dict[str, Any], attrs: dict[str, Any]) -> Placed:
-    """Put a block into the scope's graph, or refuse it whole: the graph is as it was."""
+    """Put a block into the scope's graph. After an error the graph is unchanged."""
     graph = scope.graph
     mark = graph.mark()
     name = scope.take_name(op.name)
     block = Block(name, op.name, attrs=dict(attrs))
     try:
-        refuse_foreign(graph, op, name, given)
+        _check_same_graph(graph, op, name, given)
         if op.layer == "graph":
             pins = _expand(graph, op, name, given, attrs)
         else:
             node = add_node(graph, op, name, name, given, attrs)
             pins = {o.name: out for o, out in zip(op.outputs, node.outputs, strict=True)}
-        write_down(graph, block, op, given)  # only what was judged: a list may hold itself
+        _record_inputs(graph, block, op, given)  # after validation: a list may contain itself
     except Exception:
         graph.back_to(mark)
         raise
@@ -248,6 +246,6 @@ def _expand(graph: Graph, op: Op, name: str, given: dict[str, Any], attrs: dict[
         for arg in op.inputs:
             if arg.name not in given and not arg.optional:
                 raise refuse("pin_missing", argument=arg.name)
-        return EXPANSIONS[op.name](Placing(graph, op, name, given, full_attrs(op, attrs)))
+        return EXPANSIONS[op.name](BlockExpansion(graph, op, name, given, full_attrs(op, attrs)))
     except OpError as error:
         raise error.in_call(op.name, name, describe_given(given)) from None

@@ -1,4 +1,4 @@
-"""The graph: nodes, the values between them, and the scope that names what is put into it."""
+"""The graph: nodes, the outputs that connect them, the blocks they belong to, and the scope that names new blocks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ Array = np.ndarray[Any, Any]
 
 
 class Output:
-    """One value on a wire: which output of which node, and what is known of it before anything runs.
+    """An output of a node: a value that ops take as input and sessions fetch.
 
-    `shape` is None where not even the rank is known; `value` is the array itself where it never changes.
+    `dtype` is its dtype. `shape` has None for each size that only a run knows, and is None if the rank is unknown.
+    `value` is the array if it never changes, otherwise None.
+
+    >>> from rowgrad.graph import Const, Scope
+    >>> Const(Scope.new_root_scope().with_op_name("a"), [[1.0, 2.0]]).output.shape
+    (1, 2)
     """
 
     __slots__ = ("dtype", "index", "node", "shape", "value")
@@ -31,7 +36,7 @@ class Output:
 
     @property
     def name(self) -> str:
-        """`v.product`."""
+        """Return the name, such as `v.product`."""
         return f"{self.node.name}.{self.node.op.outputs[self.index].name}"
 
     def __repr__(self) -> str:
@@ -41,16 +46,16 @@ class Output:
         raise TypeError(f"{self.name} has no value before a session runs: ClientSession(scope).run(…) gives it")
 
     __array_ufunc__ = None
-    __iter__ = None  # an Output is one value, though it has a shape
+    __iter__ = None  # an Output is one value, although it has a shape
 
 
 def describe(dtype: str, shape: tuple[int | None, ...] | None) -> str:
-    """`float32[2,?]`, or `float32[…]` where the rank is not known."""
+    """Return dtype and shape as text: `float32[2,?]`, or `float32[…]` if the rank is unknown."""
     return f"{dtype}[{'…' if shape is None else ','.join('?' if d is None else str(d) for d in shape)}]"
 
 
 class Check(NamedTuple):
-    """A rule for the shapes of a block's inputs, by name, that a run applies before it returns or stores anything."""
+    """A rule for the shapes of a block's inputs that a run applies before it returns or stores anything."""
 
     op: Op
     inputs: Mapping[str, Any]
@@ -58,11 +63,10 @@ class Check(NamedTuple):
 
 
 class Node:
-    """One step of a computation: an op, where its inputs come from, its outputs.
+    """One op in the graph, with its inputs and outputs.
 
-    `inputs` stand in the record's order: an Output, an array that was typed in, or a tuple of these where the input is
-    a list. `steady` says that the outputs are the same in every run. `check` validates a whole block
-    whose shapes only a run knows.
+    `inputs` are in the record's order: an Output, an array, or a tuple of these for a list input. `steady` says whether
+    the outputs are the same in every run. `check` validates a whole block whose shapes only a run knows.
     """
 
     __slots__ = ("attrs", "block", "check", "inputs", "name", "op", "order", "outputs", "steady")
@@ -79,7 +83,7 @@ class Node:
         self.steady: bool = all(output.node.steady for output in self.sources())
 
     def sources(self) -> Iterator[Output]:
-        """Every Output among the inputs."""
+        """Yield every Output among the inputs."""
         for value in self.inputs:
             if isinstance(value, Output):
                 yield value
@@ -91,12 +95,12 @@ class Node:
 
 
 def is_open(output: Output) -> bool:
-    """Whether only a run knows the output's shape, or a size in it."""
+    """Return whether only a run knows the output's shape, or a size in it."""
     return output.shape is None or None in output.shape
 
 
 class Sparse:
-    """A sparse tensor in one wire."""
+    """A sparse tensor on one wire."""
 
     __slots__ = ("dense_shape", "indices", "values")
 
@@ -117,7 +121,7 @@ class Feed:
 
 
 class Operation:
-    """Something to run that has no value."""
+    """A node to run for its effect; it has no value."""
 
     __slots__ = ("node",)
 
@@ -126,7 +130,9 @@ class Operation:
 
 
 class Placed:
-    """A block in a graph. Its output pins are attributes; a block with one output stands for that output.
+    """A block in a graph, as the functions of `ops` return it.
+
+    Its output pins are attributes. A block with one output can be used in place of that output.
 
     >>> from rowgrad.graph import Const, Scope
     >>> Const(Scope.new_root_scope().with_op_name("a"), [[1.0, 2.0]]).output
@@ -140,7 +146,7 @@ class Placed:
 
     @property
     def name(self) -> str:
-        """The block's id."""
+        """Return the block's id."""
         return self.block.id
 
     def __getattr__(self, pin: str) -> Any:
@@ -167,7 +173,7 @@ class Placed:
 
     @property
     def only(self) -> Any:
-        """The single output."""
+        """Return the block's only output; raise if it has several or none."""
         if len(self.pins) != 1:
             raise refuse("pin_unclear", argument=self.name, value=self.op.name, bound=_names(self) or "none")
         return next(iter(self.pins.values()))
@@ -178,7 +184,7 @@ def _names(placed: Placed) -> str:
 
 
 class SessionBlock:
-    """What a ClientSession block of a page asks for."""
+    """Feeds, fetches and operations of a ClientSession block on a page."""
 
     __slots__ = ("attrs", "feeds", "fetches", "name", "names", "runs")
 
@@ -190,14 +196,14 @@ class SessionBlock:
         self.fetches = fetches
         self.runs = runs
         self.attrs = attrs
-        self.names: list[str] | None = None  # of the fetches, where a page says them
+        self.names: list[str] | None = None  # names of the fetches, if the graph was built from a page
 
 
 class Graph:
-    """Nodes in an order in which each comes after what it needs, and the blocks they were made for.
+    """Nodes in topological order, and the blocks they belong to.
 
-    A graph of a page has `most` nodes, those of blocks that were taken back included: a page of twenty blocks could ask
-    for billions.
+    `most` bounds the number of nodes of a page's graph, because a page of twenty blocks could expand to billions. Nodes
+    of blocks that were removed again count too.
     """
 
     def __init__(self, name: str, most: int | None = None) -> None:
@@ -207,11 +213,11 @@ class Graph:
         self.nodes: list[Node] = []
         self.blocks: dict[str, Placed] = {}
         self.sessions: dict[str, SessionBlock] = {}
-        self.ends: dict[Any, End] = {}  # which pin of which block a value comes out of
+        self.ends: dict[Any, End] = {}  # the block and pin of each value
         self._names: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """The name, or the first of name_1, name_2, … that nothing has."""
+        """Return the name, or the first of name_1, name_2, … that is unused."""
         while True:
             count = self._names.get(name)
             self._names[name] = 1 if count is None else count + 1
@@ -223,30 +229,30 @@ class Graph:
                 return longer
 
     def inner(self, block: str, name: str) -> str:
-        """A name for a part of a block; no block can have one like it."""
+        """Return a name for a node inside a block, which no block can have."""
         return self.unique(f"{block}:{name}")
 
     def has(self, name: str) -> bool:
-        """Whether a node or block has this name."""
+        """Return whether a node or block has this name."""
         return name in self._names
 
     def mark(self) -> tuple[int, int]:
-        """How much there is; `back_to` takes it."""
+        """Return the current size, for `back_to`."""
         return len(self.nodes), len(self._names)
 
     def back_to(self, mark: tuple[int, int]) -> None:
-        """Take back what was put in since."""
+        """Remove everything that was added after the mark."""
         nodes, names = mark
         del self.nodes[nodes:]
         while len(self._names) > names:
             self._names.popitem()  # the latest
 
     def owns(self, node: Node) -> bool:
-        """Whether a node is one of this graph's."""
+        """Return whether a node belongs to this graph."""
         return node.order < len(self.nodes) and self.nodes[node.order] is node
 
     def add(self, node: Node, avals: Any) -> Node:
-        """Put a node at the end; `avals` are what is known of its outputs, as (dtype, shape)."""
+        """Append a node; `avals` are (dtype, shape) of its outputs."""
         self._added += 1
         if self.most is not None and self._added > self.most:
             raise refuse("page_nodes", bound=self.most)
@@ -257,7 +263,7 @@ class Graph:
 
 
 class Scope:
-    """Where ops are put, and how they are called: the first argument of every op.
+    """The graph that new blocks go into, and the name of the next one: the first argument of every op.
 
     >>> root = Scope.new_root_scope()
     >>> root.new_sub_scope("layer").with_op_name("w").name
@@ -273,24 +279,24 @@ class Scope:
 
     @classmethod
     def new_root_scope(cls, name: str = "page") -> Scope:
-        """A scope with an empty graph; `name` is that of the page it will be saved as."""
+        """Make a scope with an empty graph; `name` is the name of the page it will be saved as."""
         return cls(Graph(name))
 
     def new_sub_scope(self, name: str) -> Scope:
-        """The same graph, in which names begin with `name/`."""
+        """Return a scope of the same graph in which names begin with `name/`."""
         return Scope(self.graph, self._join(name), "")
 
     def with_op_name(self, name: str) -> Scope:
-        """The same scope, in which the next op is called `name`; where that is taken, name_1, name_2, …"""
+        """Return a scope in which the next op is named `name`, or name_1, name_2, … if that is used."""
         return Scope(self.graph, self._prefix, self._check(name))
 
     @property
     def name(self) -> str:
-        """How the next op will be called, or the prefix of names."""
+        """Return the name of the next op, or the prefix of names."""
         return self._join(self._name) if self._name else self._prefix
 
     def take_name(self, default: str) -> str:
-        """A name nothing has, from the one asked for or from the op's."""
+        """Return an unused name, derived from the requested one or from `default`."""
         return self.graph.unique(self._join(self._name or default))
 
     def _join(self, name: str) -> str:

@@ -1,8 +1,8 @@
-"""Every op of the catalogue as a function that puts a block into a scope: `ops.MatMul(scope, a, b, transpose_b=True)`.
+"""One function per op of the catalogue that puts a block into a scope: `ops.MatMul(scope, a, b, transpose_b=True)`.
 
-The first argument is the scope, then come the op's inputs and attributes, by position or by keyword. An input is an
-output of another block, a block with one output, a NumPy array, or Python numbers that take the dtype around them. What
-comes back has the op's outputs as attributes.
+The first argument is the scope, followed by the op's inputs and attributes, by position or by keyword. An input is an
+output of another block, a block with one output, a NumPy array, or Python numbers that take the dtype of the inputs
+beside them. The returned block has the op's outputs as attributes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from typing import Any as _Any  # there is an op of that name
 
 from .. import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
 from .._catalog.spec import CATALOG, Op, find_op
-from . import (
-    blocks,  # noqa: F401  importing them says what blocks of the graph layer become
-    gradients,  # noqa: F401  importing them says what blocks of the graph layer become
-    lookups,  # noqa: F401  importing them says what blocks of the graph layer become
-    variables,  # noqa: F401  importing them says what blocks of the graph layer become
-)
+from . import blocks, gradients, variables  # noqa: F401  importing them registers the expansions of graph-layer blocks
 from .inputs import bind_call, sparse_triple
 from .node_builder import place
 from .nodes import Placed, Scope
@@ -35,10 +30,11 @@ def _function(op: Op) -> Callable[..., Placed]:
 
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter("scope", either)]
-    filled = {pin for n in op.input_names for pin in (sparse_triple(op, n) or ())[1:]}  # by a sparse tensor before it
+    # Pins that a sparse tensor at an earlier pin may fill.
+    filled = {pin for n in op.input_names for pin in (sparse_triple(op, n) or ())[1:]}
     optional = False
     for arg in op.inputs:
-        optional = optional or arg.optional or arg.name in filled  # Python wants defaults after the first
+        optional = optional or arg.optional or arg.name in filled  # Python requires defaults after the first one
         parameters.append(inspect.Parameter(arg.name, either, default=None if optional else inspect.Parameter.empty))
     parameters += [inspect.Parameter(k, either, default=v) for k, v in op.attrs.items()]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -49,7 +45,7 @@ def _function(op: Op) -> Callable[..., Placed]:
 
 
 def function_of(name: str) -> Callable[..., Placed]:
-    """The function of an op."""
+    """Return the function of an op."""
     op = find_op(name)
     if op is None:
         raise AttributeError(f"no op named {name!r}; `rowgrad ops` lists them all")

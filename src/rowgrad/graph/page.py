@@ -1,7 +1,7 @@
-"""What a page holds, as plain data: blocks, the values typed into them, the wires between them.
+"""Pages as plain data: blocks, the values typed into them, and the wires between them.
 
-A page knows nothing of shapes and runs nothing: `build` puts it into a Scope, `io` reads and writes it, and an editor
-changes it.
+A page knows no shapes and runs nothing: `build` puts it into a Scope, `io` reads and writes it, and an editor changes
+it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,23 @@ from typing import Any
 
 from ..errors import InvalidArgumentError
 
-# What a block may be called: TensorFlow's rule for names of nodes.
+# Valid ids of blocks: TensorFlow's rule for names of nodes.
 NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*")
 _END = re.compile(r"(.+)\.(\w+)(?:\[(\d{1,9})\])?")
 
 
 class PageError(InvalidArgumentError):
-    """A page that cannot be read, or does not fit together. `place` says where: `blocks[3].in.a`, or a block's id."""
+    """Error of a page that cannot be read or is inconsistent.
+
+    Args:
+        place: Where the error is: a path such as `blocks[3].in.a`, or a block's id. Empty if unknown.
+        message: What is wrong.
+
+    >>> raise PageError("net", "two blocks have this id")
+    Traceback (most recent call last):
+    ...
+    rowgrad.graph.page.PageError: net: two blocks have this id
+    """
 
     def __init__(self, place: str, message: str) -> None:
         super().__init__(f"{place}: {message}" if place else message)
@@ -28,7 +38,11 @@ class PageError(InvalidArgumentError):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a wire begins: a block's output pin, and which entry of it where the pin is a list."""
+    """The output pin that a wire begins at, and the index of the entry if the pin is a list.
+
+    >>> End.parse("G.grad_outputs[2]")
+    End(block='G', pin='grad_outputs', index=2)
+    """
 
     block: str
     pin: str
@@ -36,10 +50,10 @@ class End:
 
     @classmethod
     def parse(cls, text: str) -> End:
-        """`v.product`, `G.grad_outputs[2]`."""
+        """Parse `block.pin` or `block.pin[index]`; raise PageError for any other text."""
         match = _END.fullmatch(text)
         if match is None or not NAME.fullmatch(match[1]):
-            raise PageError("", f"{text!r} is no end of a wire; write block.pin or block.pin[index]")
+            raise PageError("", f"{text!r} is not an output pin; write block.pin or block.pin[index]")
         return cls(match[1], match[2], None if match[3] is None else int(match[3]))
 
     def __str__(self) -> str:
@@ -48,11 +62,20 @@ class End:
 
 @dataclass(slots=True)
 class Block:
-    """One block: an op of the catalogue under an id.
+    """One block of a page: an op of the catalogue under an id.
 
-    `values` are typed into input pins: NumPy arrays, or Python numbers, strings and lists of them that take the dtype
-    of what they stand beside. `wires` lead to input pins, in the order they were drawn. `attrs` are plain data:
-    numbers, strings, truth values and lists of these. `hidden` names input pins whose wires are not shown.
+    Args:
+        id: The block's name, unique on its page.
+        op: The name of the op.
+        values: Values by input pin: NumPy arrays, or Python numbers, strings and lists of them, which take the dtype of
+            the inputs beside them.
+        wires: Wires by input pin, in the order they were drawn.
+        attrs: Attributes: numbers, strings, booleans and lists of these.
+        at: Position of the block in an editor, or None.
+        hidden: Input pins whose wires an editor does not show.
+
+    >>> Block("sum", "Add", values={"y": [1.0]}, wires={"x": [End("a", "output")]}).wires["x"][0].block
+    'a'
     """
 
     id: str
@@ -66,7 +89,16 @@ class Block:
 
 @dataclass(slots=True)
 class Note:
-    """Text on a page. With a `size` it is a frame round blocks, of that width and height."""
+    """Text on a page, or a frame around blocks if it has a size.
+
+    Args:
+        text: The text.
+        at: Position of the upper left corner.
+        size: Width and height of the frame, or None for plain text.
+
+    >>> Note("inputs", at=(0.0, 40.0)).size is None
+    True
+    """
 
     text: str
     at: tuple[float, float] = (0.0, 0.0)
@@ -75,7 +107,17 @@ class Note:
 
 @dataclass(slots=True)
 class Page:
-    """Blocks under one Scope of their own."""
+    """A page: named blocks with wires between them, and notes.
+
+    Args:
+        name: The page's name.
+        blocks: The blocks; `page[id]` finds one and raises PageError if there is none.
+        notes: Texts and frames.
+
+    >>> page = Page("net", [Block("a", "Const", values={"val": [1.0, 2.0]})])
+    >>> page["a"].op
+    'Const'
+    """
 
     name: str
     blocks: list[Block] = field(default_factory=list)
@@ -93,7 +135,15 @@ class Page:
 
 @dataclass(slots=True)
 class Project:
-    """Pages kept together in one file; each has its own Scope, and wires stay inside a page."""
+    """Several pages in one file. Each page has its own Scope, and no wire leaves its page.
+
+    Args:
+        name: The project's name.
+        pages: The pages.
+
+    >>> [page.name for page in Project("both", [Page("train"), Page("test")]).pages]
+    ['train', 'test']
+    """
 
     name: str
     pages: list[Page] = field(default_factory=list)

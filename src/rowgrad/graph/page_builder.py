@@ -1,37 +1,46 @@
-"""A page's blocks and wires as a graph of nodes, and a graph of nodes as a page."""
+"""Build a graph from a page, with an error per faulty block, and make a page from a graph that Python code built."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._catalog.spec import CATALOG, Op, find_op
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..sparse import SparseTensor
-from . import ops as _ops  # noqa: F401  importing it says what blocks become
+from . import ops as _ops  # noqa: F401  importing it registers the expansions of blocks
 from .inputs import is_wire, many_values, sparse_triple
 from .io.fields import nearest
 from .node_builder import place
 from .nodes import Graph, Node, Operation, Output, Placed, Scope, Sparse
-from .ordering import circle_error, ends_of, ordered
 from .page import Block, End, Page, PageError
+from .page_order import circle_error, ends_of, ordered
 
-# -- A page into a graph ----------------------------------------------------------------------------------------------
+# -- a page as a graph -------------------------------------------------------------------------------------------------
 
-# A page into a graph: blocks are placed in the order their wires ask for, and each is judged on its own.
-
-_MOST_NODES, _NODES_PER_BLOCK = 1 << 17, 4  # of a page's graph: some seconds to build, whatever the page asks for
+_MOST_NODES, _NODES_PER_BLOCK = 1 << 17, 4  # bound on a page's graph, so that it builds within seconds
 _SUGGESTED = 20  # faulty blocks whose errors suggest the names of others
+
+
+class Fault(NamedTuple):
+    """An error of a page: the block it belongs to, the input pin or attribute if there is one, and the error."""
+
+    block: str
+    pin: str | None
+    error: OpError
 
 
 @dataclass(slots=True)
 class Checked:
-    """A page that was judged: the scope with all blocks that hold, and what is wrong with the others.
+    """A validated page: the scope with all valid blocks, and the errors of the others.
 
-    `errors` has one entry per faulty block; `waiting` are blocks that cannot be judged because they need one of those.
+    `errors` has one entry per faulty block. `waiting` lists blocks that cannot be validated because they depend on a
+    faulty one.
     """
 
     page: Page
@@ -41,12 +50,65 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether every block holds."""
+        """Return whether every block is valid."""
         return not self.errors and not self.waiting
+
+    def fault_of(self, block: str) -> Fault:
+        """Return the fault of a block in `errors`; its error names the block."""
+        error = self.errors[block]
+        error.name = error.name or block
+        return Fault(block, pin_of(self.page[block], error), error)
+
+    def first_fault(self, blocks: Iterable[str]) -> Fault | None:
+        """Return the fault that prevents these blocks from running, or None if they can run.
+
+        Blocks are searched in the given order, each with everything upstream of it, the nearest block first.
+        """
+        by_id = {b.id: b for b in self.page.blocks}
+        blocked = {*self.errors, *self.waiting}
+        visited: set[str] = set()
+        for start in blocks:
+            queue = deque([start] if start in blocked else ())  # all blocks upstream of a valid one are valid
+            while queue:
+                block = queue.popleft()
+                if block in self.errors:
+                    return self.fault_of(block)
+                if block in by_id and block not in visited:
+                    visited.add(block)
+                    queue.extend(end.block for end in ends_of(by_id[block]))
+        return None
+
+
+def pin_of(block: Block, error: OpError) -> str | None:
+    """Return the input pin or attribute that an error of a block belongs to, or None if it names neither."""
+    if isinstance(error, PageError):
+        pin = error.place.removeprefix(f"{block.id}.")
+        return pin if pin != error.place else None
+    op = find_op(block.op)
+    # The arguments of an op inside the block are not pins of the block.
+    if op is None or error.argument is None or error.op not in (None, op.name):
+        return None
+    pin = error.argument.partition("[")[0]
+    return pin if pin in op.input_names or pin in op.attrs else None
 
 
 def build(page: Page) -> Scope:
-    """The page as a scope, or the first error."""
+    """Build the graph of a page.
+
+    Args:
+        page: The page.
+
+    Returns:
+        A scope with the page's blocks.
+
+    Raises:
+        OpError: The error of the first faulty block, in the page's order.
+
+    >>> from rowgrad.graph import Block, ClientSession, Page
+    >>> scope = build(Page("net", [Block("a", "Const", values={"val": [1.0, 2.0]})]))
+    >>> ClientSession(scope).run("a.output").tolist()
+    [1.0, 2.0]
+    """
     checked = check(page)
     for error in checked.errors.values():
         raise error
@@ -54,7 +116,22 @@ def build(page: Page) -> Scope:
 
 
 def check(page: Page) -> Checked:
-    """Judge every block; one fault does not hide another."""
+    """Validate every block of a page.
+
+    Args:
+        page: The page.
+
+    Returns:
+        The scope with all valid blocks, the error of each faulty block, and the blocks that wait for those.
+
+    Raises:
+        PageError: Two blocks have the same id.
+
+    >>> from rowgrad.graph import Block, End, Page
+    >>> checked = check(Page("net", [Block("sum", "Add", wires={"x": [End("a", "output")]})]))
+    >>> checked.ok, list(checked.errors)
+    (False, ['sum'])
+    """
     found = Checked(page, Scope(Graph(page.name, _MOST_NODES + _NODES_PER_BLOCK * len(page.blocks))))
     blocks = {b.id: b for b in page.blocks}
     if len(blocks) < len(page.blocks):
@@ -87,7 +164,7 @@ def _meant_op(name: str) -> str:
 
 
 def _place(scope: Scope, block: Block, suggests: bool) -> None:
-    """Put a block into the scope; `suggests`: errors name blocks that may have been meant, which takes time."""
+    """Put a block into the scope. With `suggests`, errors name similar blocks, which takes time."""
     op = find_op(block.op)
     if op is None:
         raise PageError(block.id, f"there is no block {block.op!r}{_meant_op(block.op)}")
@@ -121,7 +198,7 @@ def _place(scope: Scope, block: Block, suggests: bool) -> None:
 
 
 def _fetch_names(scope: Scope, block: Block) -> list[str]:
-    """What the page calls each fetch: the pin its wire begins at, though another block's value may come along it."""
+    """Name each fetch after the pin its wire begins at, even if that pin passes on another block's value."""
     names: list[str] = []
     for end in block.wires.get("fetch_outputs", ()):
         value = scope.graph.blocks[end.block].pins[end.pin]
@@ -136,7 +213,7 @@ def _fetch_names(scope: Scope, block: Block) -> list[str]:
 
 
 def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: bool) -> Any:
-    """What comes along a wire."""
+    """Return the value at the beginning of a wire; raise PageError if there is none."""
     place_ = f"{block.id}.{pin}"
     source = scope.graph.blocks.get(end.block)
     if source is None:
@@ -149,14 +226,14 @@ def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: boo
     if end.index is None:
         return value
     if not isinstance(value, list):
-        raise PageError(place_, f"{end.block}.{end.pin} is no list; write it without [{end.index}]")
+        raise PageError(place_, f"{end.block}.{end.pin} is not a list; write it without [{end.index}]")
     if end.index >= len(value):
         raise PageError(place_, f"{end} is not there: {end.block}.{end.pin} has {len(value)} entries")
     return value[end.index]
 
 
 def arriving(graph: Graph, end: End) -> Any:
-    """What comes along a wire, or None where nobody can tell: its block does not hold, or has no such pin."""
+    """Return the value at the beginning of a wire, or None if its block is faulty or has no such pin."""
     source = graph.blocks.get(end.block)
     value = None if source is None else source.pins.get(end.pin)
     if end.index is None or value is None:
@@ -164,13 +241,24 @@ def arriving(graph: Graph, end: End) -> Any:
     return value[end.index] if isinstance(value, list) and end.index < len(value) else None
 
 
-# -- A graph that Python code built, as a page ------------------------------------------------------------------------
-
-# A graph that Python code built, as a page: what `save` takes and an editor opens.
+# -- a graph as a page -------------------------------------------------------------------------------------------------
 
 
 def page_of(scope: Scope) -> Page:
-    """Every block of the scope's graph. What was typed into a list of wires becomes a Const of its own."""
+    """Make a page of a graph that Python code built, to save it or open it in an editor.
+
+    Args:
+        scope: A scope of the graph.
+
+    Returns:
+        A page with every block of the graph. A plain value in a list of wires becomes a Const block.
+
+    >>> from rowgrad.graph import Const, Scope
+    >>> root = Scope.new_root_scope("net")
+    >>> block = Const(root.with_op_name("a"), [1.0, 2.0])
+    >>> [block.id for block in page_of(root)]
+    ['a']
+    """
     graph = scope.graph
     nodes = {n.name: n for n in graph.nodes}
     page = Page(graph.name)
@@ -208,9 +296,9 @@ def _put(graph: Graph, page: Page, block: Block, placed: Placed, pin: str, value
     if not any(is_wire(v) for v in items) and all(isinstance(v, np.ndarray) for v in items):
         block.values[pin] = items
         return
-    kept = node.inputs[placed.op.input_names.index(pin)] if node is not None and node.op is placed.op else items
+    typed_items = node.inputs[placed.op.input_names.index(pin)] if node is not None and node.op is placed.op else items
     ends = []
-    for k, (item, typed) in enumerate(zip(items, kept, strict=True)):
+    for k, (item, typed) in enumerate(zip(items, typed_items, strict=True)):
         if isinstance(item, Output):
             ends.append(graph.ends[item])
         else:
@@ -221,7 +309,7 @@ def _put(graph: Graph, page: Page, block: Block, placed: Placed, pin: str, value
 
 
 def _free(graph: Graph, name: str) -> str:
-    """A name for a block that the graph does not have."""
+    """Return a name that no block or node of the graph has."""
     while graph.has(name):
         name += "_"
     return name

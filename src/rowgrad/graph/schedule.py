@@ -1,4 +1,7 @@
-"""What a run has to do: the nodes its fetches need, in order, with a place for every value between them."""
+"""The program of a run: the nodes its fetches need, in order, with a slot for every value between them.
+
+Steps are executed, timed and measured here; the session decides when and with which values.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ from .nodes import Check, Graph, Node, Output, is_open
 from .variables import variable_of
 
 Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # random numbers for a node, given its shape
-Slots = tuple[Any, ...]  # places of values; a tuple of places where an input is a list
+Slots = tuple[Any, ...]  # positions of values; a tuple of positions for a list input
 
 
 class Step(NamedTuple):
-    """One node's work: a function, where its arguments are and where its results go."""
+    """One node of a program: a function, the slots of its arguments and of its results."""
 
     run: Callable[[list[Any]], tuple[Any, ...]]
     arguments: Slots
@@ -38,14 +41,14 @@ class Step(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a block took in a run: the time of all its nodes, and the size of the values it gives."""
+    """The cost of a block in a run: the time of all its nodes, and the bytes of its outputs."""
 
     seconds: float
     bytes: int
 
 
 class Update(NamedTuple):
-    """A Variable, and where its next value is."""
+    """A Variable, the slot of its next value, and the node that assigns it."""
 
     variable: Node
     slot: int
@@ -53,7 +56,7 @@ class Update(NamedTuple):
 
 
 class Program:
-    """A run, ready to be repeated. `start` holds the values that never change, once `once` has been done."""
+    """A run that can be repeated. `start` holds the values that never change, after the steps in `once` have run."""
 
     def __init__(
         self, graph: Graph, engine: Engine, draw: Draw, fetches: Iterable[Output], runs: Iterable[Node]
@@ -67,15 +70,15 @@ class Program:
         self.placeholders: list[tuple[Node, int]] = []
         self.variables: list[tuple[Node, int]] = []
         self.updates: list[Update] = []
-        self.checks: list[tuple[Node, Check, dict[str, int]]] = []  # with the places of their inputs
+        self.checks: list[tuple[Node, Check, dict[str, int]]] = []  # with the slots of their inputs
         self.slots: dict[Output, int] = {}
-        self.settled: dict[Node, float] = {}  # seconds of the steady nodes, where somebody watches
+        self.settled: dict[Node, float] = {}  # seconds of the steady nodes, if costs are watched
         self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
-        # Nodes with an output whose size only a run knows; what it was found to be, and for which arguments.
+        # Nodes with an output whose size only a run knows: the arguments of the last run and the size it had.
         self.open: dict[Node, tuple[Any, int]] = {}
-        self.bytes = 0  # of all values whose size is known
-        self.others: tuple[Any, int] = (None, 0)  # bytes of Variables it does not read, and for which state
-        # Shapes of feeds, and the bytes of all values that follow from them; None until a run has found them.
+        self.bytes = 0  # bytes of all values whose size is known
+        self.others: tuple[Any, int] = (None, 0)  # bytes of Variables it does not read, and the state they belong to
+        # Shapes of feeds, and the bytes of all values that depend on them; None before the first run.
         self.measured: tuple[tuple[Any, ...], int] | None = None
         self.is_data_dependent = False  # whether sizes depend on more than the shapes of feeds
         for node in self.nodes:
@@ -87,7 +90,7 @@ class Program:
                     sources = value if isinstance(value, tuple) else (value,)
                     if arg.host and not all(s.node.steady for s in sources if isinstance(s, Output)):
                         self.is_data_dependent = True
-        _refuse_two_updates(self.updates)
+        _check_single_updates(self.updates)
 
     def _add(self, node: Node) -> None:
         name = node.op.name
@@ -105,9 +108,9 @@ class Program:
             self.each.append(Step(draw, (self._argument(node.inputs[0]),), places, node, False))
         elif name == "Assign":
             variable = variable_of(node.inputs[0])
-            assert variable is not None  # no other Assign is ever made
+            assert variable is not None  # every Assign node has a Variable
             slot = self._argument(node.inputs[1])
-            self.slots[node.outputs[0]] = slot  # what it gives is what it takes
+            self.slots[node.outputs[0]] = slot  # its output is its input
             self.updates.append(Update(variable, slot, node))
         elif name != "NoOp":
             arguments = tuple(self._argument(v) for v in node.inputs)
@@ -137,7 +140,7 @@ class Program:
 
 
 def _needed(graph: Graph, wanted: set[Node]) -> list[Node]:
-    """Everything upstream, in the graph's order. A block that changes several Variables changes them together."""
+    """Return all nodes upstream, in the graph's order. A block that updates several Variables updates all of them."""
     together: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.op.name == "Assign":
@@ -151,12 +154,12 @@ def _needed(graph: Graph, wanted: set[Node]) -> list[Node]:
         found.add(node)
         if node.op.name == "Assign":
             waiting += together[node.block]
-        if node.op.name != "Variable":  # where its first value came from is no part of a run
+        if node.op.name != "Variable":  # the initial value is not part of a run
             waiting += [o.node for o in node.sources()]
     return sorted(found, key=lambda n: n.order)
 
 
-def _refuse_two_updates(updates: list[Update]) -> None:
+def _check_single_updates(updates: list[Update]) -> None:
     seen: dict[Node, Node] = {}
     for variable, _, by in updates:
         other = seen.setdefault(variable, by)
@@ -165,7 +168,7 @@ def _refuse_two_updates(updates: list[Update]) -> None:
 
 
 def run_steps(steps: list[Step], values: list[Any]) -> None:
-    """Do the work, one node after the other."""
+    """Run steps in order."""
     for run, arguments, results, node, has_lists in steps:
         try:
             if has_lists:
@@ -179,7 +182,7 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
 
 
 def check_blocks(program: Program, values: list[Any]) -> None:
-    """Validate blocks by their own rules, now that all shapes are known."""
+    """Apply the rules of blocks whose shapes only the run knows."""
     for node, check, places in program.checks:
         shapes = {name: tuple(values[place].shape) for name, place in places.items()}
         try:
@@ -190,14 +193,14 @@ def check_blocks(program: Program, values: list[Any]) -> None:
 
 
 def known_bytes(node: Node) -> int:
-    """The bytes of a node's outputs, as far as their shapes are known. An Assign returns the value it is given."""
+    """Return the bytes of a node's outputs whose shapes are known. The output of an Assign is its input."""
     if node.op.name == "Assign":
         return 0
     return sum(_bytes_in(o.dtype, o.shape) for o in node.outputs)
 
 
 def _bytes_in(dtype: str, shape: tuple[int | None, ...] | None) -> int:
-    """The bytes of an array; 0 where its shape is open, or where the op itself rejects the size, with its own error."""
+    """Return the bytes of an array; 0 if its shape is open, or so large that the op itself raises an error."""
     if shape is None or None in shape:
         return 0
     size = math.prod(d or 0 for d in shape) * int(NUMPY_DTYPE[dtype].itemsize)
@@ -205,7 +208,7 @@ def _bytes_in(dtype: str, shape: tuple[int | None, ...] | None) -> int:
 
 
 def over_budget(node: Node, size: int, left: int, most: int) -> OpError:
-    """The error of a block whose values do not fit the memory of a session."""
+    """Return the error of a block whose values exceed the memory of a session."""
     error = refuse("session_memory", value=size, why=max(left, 0), bound=most)
     return error.in_call(node.op.name, node.block, ", ".join(map(repr, node.outputs)))
 
@@ -217,7 +220,7 @@ def run_measured(
     reserve: Callable[[Node, int], None],
     seconds: dict[Node, float] | None = None,
 ) -> None:
-    """Do the work of a program with open shapes: before each such node, `reserve` gets the size of its results."""
+    """Run steps with open shapes: before each such node, call `reserve` with the bytes of its results."""
     for step in steps:
         node = step.node
         if node in program.open:
@@ -235,7 +238,7 @@ def run_measured(
 
 
 def _bytes_ahead(program: Program, step: Step, values: list[Any]) -> int:
-    """The bytes of a node's open outputs, from its arguments; 0 for what depends on the elements of those."""
+    """Return the bytes of a node's open outputs, inferred from its arguments; 0 for sizes that depend on elements."""
     node, op = step.node, step.node.op
     avals: dict[str, Any] = {}
     host: dict[str, Any] = {}
@@ -251,17 +254,17 @@ def _bytes_ahead(program: Program, step: Step, values: list[Any]) -> int:
     known, size = program.open[node]
     if key != known:
         size = 0
-        with contextlib.suppress(OpError):  # the call itself says what is wrong
+        with contextlib.suppress(OpError):  # the call itself raises the error
             for output, aval in zip(node.outputs, infer(op, avals, host, node.attrs), strict=True):
                 size += _bytes_in(output.dtype, aval.shape) if is_open(output) else 0
         if size > sys.maxsize:
-            size = 0  # the call itself says so, as TensorFlow does
+            size = 0  # the call itself raises the error, as TensorFlow does
         program.open[node] = key, size
     return size
 
 
 def time_steps(steps: list[Step], values: list[Any], seconds: dict[Node, float]) -> None:
-    """The same work, with the seconds each node takes."""
+    """Run steps in order, and record the seconds of each node."""
     for step in steps:
         began = perf_counter()
         run_steps([step], values)
@@ -269,7 +272,7 @@ def time_steps(steps: list[Step], values: list[Any], seconds: dict[Node, float])
 
 
 def costs_of(graph: Graph, program: Program, values: list[Any], seconds: dict[Node, float]) -> dict[str, Cost]:
-    """The nodes' seconds summed by block. A value that several blocks pass on is counted where it comes from."""
+    """Sum seconds and bytes by block. A value that several blocks pass on counts for the block that computes it."""
     time: dict[str, float] = {}
     for node in program.nodes:
         time[node.block] = time.get(node.block, 0.0) + seconds.get(node, 0.0)
@@ -281,24 +284,24 @@ def costs_of(graph: Graph, program: Program, values: list[Any], seconds: dict[No
     return {block: Cost(time[block], size[block]) for block in time}
 
 
-_LOOKED_AT = 1000  # strings of an array by which the size of all is judged
+_SAMPLED = 1000  # strings of an array from which the size of all is estimated
 
 
 def _bytes_of(value: Any) -> int:
-    """The memory of an array; that of strings by the first of them."""
+    """Return the bytes of an array; for strings, an estimate from the first of them."""
     if not isinstance(value, np.ndarray) or value.dtype != object:
         return int(value.nbytes)
-    seen = [sys.getsizeof(text) for text in islice(value.reshape(-1), _LOOKED_AT)]
+    seen = [sys.getsizeof(text) for text in islice(value.reshape(-1), _SAMPLED)]
     return int(value.nbytes + (sum(seen) / len(seen) * value.size if seen else 0))
 
 
 def _named(error: Exception, node: Node, values: list[Any], arguments: Slots) -> Exception:
-    """The error, with the block it happened in."""
+    """Return the error with the block it happened in."""
     if isinstance(error, OpError):
         found = [values[i] if isinstance(i, int) else [values[j] for j in i] for i in arguments]
         given = dict(zip(node.op.input_names, found, strict=True))
         return error.in_call(node.op.name, node.block, describe(node.op, given, node.attrs))
-    if isinstance(error, MemoryError):  # of an array library, which says how much it asked for
+    if isinstance(error, MemoryError):  # raised by an array library, whose text has the size
         exhausted = ResourceExhaustedError(f"OOM: {error}")
         return exhausted.in_call(node.op.name, node.block, ", ".join(map(repr, node.outputs)))
     error.add_note(f"in block {node.block} ({node.op.name} {node.name})")

@@ -1,4 +1,4 @@
-"""ClientSession: runs what fetches need, keeps Variables between runs, remembers the last value of every pin."""
+"""ClientSession: run the nodes that fetches need, store Variables between runs, and keep the last value of each pin."""
 
 from __future__ import annotations
 
@@ -19,25 +19,33 @@ from .._runtime.validation import infer
 from ..errors import OpError, ResourceExhaustedError, refuse
 from .blocks import fed_value
 from .engine import Engine, open_engine
-from .naming import collect, find, in_form, operation_of, output_of, pin_name
+from .fetches import collect, find, operation_of, output_of, pin_name, unflatten
 from .nodes import Graph, Node, Output, Scope, SessionBlock
 from .page import PageError
 from .schedule import Cost, Program, Step, check_blocks, known_bytes, over_budget, run_measured, run_steps, time_steps
-from .state import Done, Finished, State
+from .state import FinishedRun, FinishedRuns, State
 from .variables import advance, random_array
 
-_MANY = 256  # programs that are kept, with the values they computed last
+_MOST_PROGRAMS = 256  # cached programs, with the values of their last runs
 
 
 class ClientSession:
-    """Runs a scope's graph.
+    """Run the graph of a scope.
 
-    A run sees every Variable as it was when the run began; updates take effect together when it ends, and not at all
-    if anything fails. Values come back as NumPy arrays, whatever the engine. `runs` counts the runs that were finished;
-    with `watch_costs` every run notes what each block takes, for `costs`. `memory` bounds the bytes of all values that
-    the session holds, results of earlier runs included: a run that needs more raises ResourceExhaustedError, naming the
-    block, before it allocates; results of earlier runs are forgotten first. The default is three quarters of the
-    machine's memory, and no bound for engines on other devices.
+    A run reads every Variable as it was when the run began. Updates take effect together when the run ends, and not at
+    all if it fails. Results are NumPy arrays with every engine. `runs` counts the finished runs.
+
+    Args:
+        scope: A scope of the graph.
+        engine: The array library that runs the ops: "numpy", "torch", "torch:cuda", or an engine object.
+        watch_costs: Whether runs record time and memory of each block, for `costs`.
+        memory: The most bytes that values of the session may take, results of earlier runs included. A run that needs
+            more first drops results of earlier runs, then raises ResourceExhaustedError before it allocates. The
+            default is three quarters of the machine's memory, and no bound for engines on other devices.
+
+    Raises:
+        InvalidArgumentError: The engine is unknown or not installed.
+        ValueError: `memory` is not a positive integer.
 
     >>> from rowgrad.graph import Const, Scope, ops
     >>> root = Scope.new_root_scope()
@@ -58,11 +66,11 @@ class ClientSession:
             raise ValueError(f"memory must be a positive number of bytes, or None; got {memory!r}")
         self.runs = 0
         self._programs: dict[Any, Program] = {}
-        self._last = Finished(self.graph, self.engine)
-        self._counters: dict[str, int] = {}  # of the run in progress
+        self._last = FinishedRuns(self.graph, self.engine)
+        self._counters: dict[str, int] = {}  # counters of the run in progress
         self._running: Program | None = None
-        self._used = 0  # bytes of its values
-        self._others = 0  # bytes of the Variables it does not read
+        self._used = 0  # bytes of the values of the run in progress
+        self._others = 0  # bytes of the Variables that run does not read
         self._one_run = threading.RLock()  # threads that share a session take turns
 
     # -- runs ----------------------------------------------------------------------------------------------------------
@@ -73,22 +81,30 @@ class ClientSession:
         feeds: Mapping[Any, Any] | Iterable[Mapping[Any, Any]] | None = None,
         run_outputs: Iterable[Any] = (),
     ) -> Any:
-        """The values of `fetches`, in the form they are given: one, a list, a dict.
+        """Run the graph once per batch of feeds, and return the fetched values.
 
-        A fetch is an output, a block with one output, or a name (`"v.product"`, or `"v"` where there is one output).
-        `feeds` gives placeholders their values; an iterable of such mappings is run one after the other, and gives a
-        list of results. `run_outputs` are run for what they do.
+        Args:
+            fetches: An output, a block with one output, or a name (`"v.product"`, or `"v"` if the block has
+                one output); or a list or dict of these.
+            feeds: Values by placeholder. An iterable of such mappings makes one run each.
+            run_outputs: Operations to run for their effect.
+
+        Returns:
+            Arrays in the structure of `fetches`; a list of these if `feeds` is an iterable of mappings.
+
+        Raises:
+            OpError: A fetch or feed is unknown, or an op failed. Variables are unchanged.
         """
         wanted: list[Output] = []
-        form = collect(self.graph, fetches, wanted)
+        structure = collect(self.graph, fetches, wanted)
         runs = [n for k, v in enumerate(run_outputs) if (n := operation_of(self.graph, v, k).node) is not None]
         program = self._program(wanted, runs)
         if feeds is not None and not isinstance(feeds, Mapping):
-            return [in_form(form, self._run(program, batch)) for batch in _batches(feeds)]
-        return in_form(form, self._run(program, feeds or {}))
+            return [unflatten(structure, self._run(program, batch)) for batch in _batches(feeds)]
+        return unflatten(structure, self._run(program, feeds or {}))
 
     def run_block(self, name: str | None = None, feeds: Mapping[Any, Any] | None = None) -> dict[str, Array]:
-        """Run a ClientSession block of the page, with the feeds wired to it; without a name, the only one."""
+        """Run a ClientSession block of the page with the feeds wired to it; without a name, the only one."""
         block = self.block(name)
         given = {f.placeholder: f.value for f in block.feeds}
         for key, value in (feeds or {}).items():
@@ -99,7 +115,7 @@ class ClientSession:
         return dict(zip(names, values, strict=True))
 
     def block(self, name: str | None = None) -> SessionBlock:
-        """A ClientSession block by its name, or the only one."""
+        """Return a ClientSession block by its name, or the only one."""
         sessions = self.graph.sessions
         if name is None and len(sessions) == 1:
             return next(iter(sessions.values()))
@@ -113,7 +129,7 @@ class ClientSession:
         with self._one_run:
             program = self._programs.get(key)
             if program is None:
-                if len(self._programs) >= _MANY:
+                if len(self._programs) >= _MOST_PROGRAMS:
                     self._last.forget(self._programs.pop(next(iter(self._programs))))
                 program = self._programs[key] = Program(self.graph, self.engine, self._draw, *key)
             return program
@@ -125,11 +141,11 @@ class ClientSession:
                 return self._run_alone(program, feeds)
             except OpError:
                 raise
-            except MemoryError as error:  # outside of a block: a feed, or the copy of a result
+            except MemoryError as error:  # not in a block: a feed, or the copy of a result
                 raise ResourceExhaustedError(f"OOM: {error}") from error
             finally:
                 self._running = None
-                if program not in self._last:  # it failed
+                if program not in self._last:  # the run failed
                     self._forget_programs()
 
     def _run_alone(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
@@ -143,33 +159,33 @@ class ClientSession:
         seconds: dict[Node, float] = {}
         self._work(program, program.each, values, seconds)
         check_blocks(program, values)
-        kept = {}
+        updated = {}
         for variable, slot, by in program.updates:
             try:
                 self.state.check_new(variable, values[slot])
             except OpError as error:
                 raise error.in_call(by.op.name, by.block, f"a value for {variable.name}") from None
-            kept[variable.name] = self.engine.keep(values[slot])
+            updated[variable.name] = self.engine.keep(values[slot])
         results = [self._out(values[program.slots[o]]) for o in program.fetches]
-        self.state.values.update(kept)
+        self.state.values.update(updated)
         self.state.counters.update(self._counters)
         self.runs += 1
-        self._last.add(program, Done(self.runs, values, seconds, self._used))
+        self._last.add(program, FinishedRun(self.runs, values, seconds, self._used))
         return results
 
     def _settle(self, program: Program) -> None:
-        """Values that are the same in every run are worked out in the first, and kept."""
+        """Compute, in the program's first run, the values that are the same in every run."""
         if not program.once:
             return
         self._work(program, program.once, program.start, program.settled)
-        program.bytes = self._used  # those found now are as good as known
+        program.bytes = self._used  # the sizes found now hold for every run
         for step in program.once:
             for slot in step.results:
                 program.start[slot] = self.engine.keep(program.start[slot])
         program.once = []
 
     def _reserve(self, program: Program) -> None:
-        """Make sure that the values whose size is known fit, and forget earlier results where they do not."""
+        """Reserve memory for the values whose size is known, and drop earlier results if they do not fit."""
         used = self._others = self._bytes_of_others(program)
         if program.bytes + used > self.memory:
             for node in program.nodes:
@@ -181,7 +197,7 @@ class ClientSession:
         self._take(program.bytes)
 
     def _bytes_of_others(self, program: Program) -> int:
-        """The bytes of Variables that have a value and that the program does not read; their shapes never change."""
+        """Return the bytes of Variables with a value that the program does not read. Their shapes never change."""
         values = self.state.values
         mark = id(values), len(values)
         if program.others[0] != mark:
@@ -190,19 +206,18 @@ class ClientSession:
         return program.others[1]
 
     def _forget_programs(self) -> None:
-        """Drop programs without a last run: each holds its steady values."""
-        kept = {key: p for key, p in self._programs.items() if p in self._last or p is self._running}
-        self._programs = kept
+        """Drop programs without a finished run, because each holds its steady values."""
+        self._programs = {key: p for key, p in self._programs.items() if p in self._last or p is self._running}
 
     def _reserve_more(self, node: Node, size: int) -> None:
-        """The same for values whose size the run has found."""
+        """Reserve memory for values whose size the run has found."""
         if not self._take(size):
             raise over_budget(node, size, self.memory - self._used - self._others, self.memory)
 
     def _take(self, size: int) -> bool:
         over = self._used + self._others + size + self._last.bytes - self.memory
         if over > 0:
-            free = self._last.make_room(over)
+            free = self._last.free_bytes(over)
             self._forget_programs()
             if free < over:
                 return False
@@ -210,7 +225,7 @@ class ClientSession:
         return True
 
     def _work(self, program: Program, steps: list[Step], values: list[Any], seconds: dict[Node, float]) -> None:
-        """Do steps; where sizes are open, work them out from the arguments, once for all feeds of the same shapes."""
+        """Run steps. Open sizes are inferred from the arguments, once for all feeds of the same shapes."""
         shapes: tuple[Any, ...] = ()
         is_open = bool(program.open) and self.memory < sys.maxsize
         if is_open:
@@ -247,7 +262,7 @@ class ClientSession:
                 raise error.in_call("Placeholder", node.name, f"{target!r}") from None
 
     def _first_value(self, variable: Node) -> Any:
-        """A Variable's initial value; random nodes in it begin at their seeds."""
+        """Compute a Variable's initial value; random nodes in it start at their seeds."""
         (source,) = variable.inputs
         program = Program(self.graph, self.engine, self._draw_first, [source], [])
         used, others = self._used, self._others
@@ -270,10 +285,10 @@ class ClientSession:
         return (self._random(node, self._shape_drawn(node, arguments), 0),)
 
     def _shape_drawn(self, node: Node, arguments: list[Any]) -> tuple[int, ...]:
-        """The shape a random node is asked for, which only the run may know."""
-        asked = np.asarray(self.engine.get(arguments[0]))
-        shape = tuple(asked.tolist())
-        infer(node.op, {"shape": aval_of(asked)}, {"shape": shape}, node.attrs)
+        """Return the shape of a random node's output, which only the run may know."""
+        requested = np.asarray(self.engine.get(arguments[0]))
+        shape = tuple(requested.tolist())
+        infer(node.op, {"shape": aval_of(requested)}, {"shape": shape}, node.attrs)
         check_size(Aval(node.attrs["dtype"], shape))
         return shape
 
@@ -284,17 +299,17 @@ class ClientSession:
         )
 
     def _out(self, value: Any) -> Array:
-        """A result the caller may change without changing what the session keeps."""
+        """Return a copy, so that the caller cannot change the session's value."""
         return self.engine.get(value).copy()
 
     def find(self, name: str) -> Any:
-        """What a name means: a pin's value, or a block."""
+        """Return the value of a pin, or the block, that a name stands for."""
         return find(self.graph, name)
 
-    # -- what was seen, and what is kept -------------------------------------------------------------------------------
+    # -- results and state ---------------------------------------------------------------------------------------------
 
     def result(self, block: str, pin: str) -> Array | list[Array] | None:
-        """The last value of a block's output pin, or None where no run has computed it."""
+        """Return the last value of a block's output pin, or None if no run has computed it."""
         value = self._pin(block, pin)
         if isinstance(value, list):
             found = [self._last.value(v) for v in value]
@@ -302,11 +317,11 @@ class ClientSession:
         return self._last.value(value) if isinstance(value, Output) else None
 
     def run_of(self, block: str, pin: str) -> int | None:
-        """The number of the run that computed a pin's last value, or None; of a list, that of its oldest entry."""
+        """Return the number of the run that computed a pin's last value, or None; for a list, of its oldest entry."""
         value = self._pin(block, pin)
-        seen = [self._last.number(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, Output)]
-        numbers = [n for n in seen if n is not None]
-        return min(numbers) if numbers and len(numbers) == len(seen) else None
+        found = [self._last.number(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, Output)]
+        numbers = [n for n in found if n is not None]
+        return min(numbers) if numbers and len(numbers) == len(found) else None
 
     def _pin(self, block: str, pin: str) -> Any:
         if block not in self.graph.blocks or pin not in self.graph.blocks[block].pins:
@@ -314,17 +329,20 @@ class ClientSession:
         return self.graph.blocks[block].pins[pin]
 
     def last_call(self, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The inputs and outputs of a node before `result`, or of that, in its last run; None where there was none."""
+        """Return inputs and outputs of `result`, or of a node upstream of it, in its last run; None before any run."""
         return self._last.call(node, result)
 
     @property
     def costs(self) -> dict[str, Cost]:
-        """What every block took in the last run that computed it; steady nodes, the one time they were computed."""
+        """Return the cost of every block in the last run that computed it, with `watch_costs`.
+
+        Nodes whose value never changes count with the one time they were computed.
+        """
         return self._last.costs() if self.watch_costs else {}
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """The last value of every pin some run has computed, as `result_<pin>`, by block."""
+        """Return the last value of every computed pin, by block and `result_<pin>`."""
         found: dict[str, dict[str, Any]] = {}
         for name, placed in self.graph.blocks.items():
             for pin in placed.pins:
@@ -335,24 +353,30 @@ class ClientSession:
 
     @property
     def variables(self) -> dict[str, Array]:
-        """Every Variable's value, as it is between runs."""
+        """Return a copy of every Variable's value, by name."""
         nodes = [n for n in self.graph.nodes if n.op.name == "Variable"]
-        with self._one_run:  # all of one moment; and a first value never comes after a run's
+        with self._one_run:  # no run in between: all values are of one moment, and none overwrites a run's
             return {n.name: self._out(self.state.value(n, self._first_value)) for n in nodes}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write Variables and the counters of random numbers into one file."""
         with self._one_run:
-            self.variables  # noqa: B018  those no run has needed are worked out, so that the file is whole
+            self.variables  # noqa: B018  computes initial values that no run has needed, so that the file is complete
             state = self.state.copy()
         state.save(path)
 
     def restore(self, path: str | PathLike[str], *, other_page: bool = False) -> None:
-        """Go on from what `save` wrote; results of runs before are forgotten.
+        """Read the state that `save` wrote, and drop the results of earlier runs.
 
-        A file that another page wrote raises PageError, also where its Variables fit, unless `other_page`. Renaming a
-        page, moving blocks, renaming blocks other than Variables and adding blocks do not make it another page, nor do
-        new values in the blocks of a page that keeps its name.
+        A page is still the same page after renaming it, moving blocks, renaming blocks other than Variables and adding
+        blocks, and after changing values in blocks if it has the same name.
+
+        Args:
+            path: The file.
+            other_page: Whether to accept the state of another page whose Variables fit.
+
+        Raises:
+            PageError: The file is damaged, does not fit the graph, or belongs to another page.
         """
         with self._one_run:
             self.state.restore(path, other_page)
@@ -360,7 +384,7 @@ class ClientSession:
             self._programs.clear()
 
     def reset(self) -> None:
-        """Variables have their initial values again, random numbers begin again, results are forgotten."""
+        """Reset Variables and random numbers to their initial state, and drop all results."""
         with self._one_run:
             self.state.reset()
             self._last.clear()
@@ -368,10 +392,14 @@ class ClientSession:
             self.runs = 0
 
     def adopt(self, other: ClientSession, unless: Container[str] = ()) -> list[str]:
-        """Go on where a session on an earlier form of the page is: with its Variables, counters and number of runs.
+        """Continue from a session on an earlier version of the page: with its Variables, counters and number of runs.
 
-        A Variable is taken where name, dtype and shape are the same; `unless` names blocks that are not what they were,
-        which begin anew. The names of those taken come back.
+        Args:
+            other: The earlier session. A Variable is taken over if name, dtype and shape are the same.
+            unless: Blocks that changed; their Variables start from their initial values.
+
+        Returns:
+            The names of the Variables that were taken over.
         """
         with other._one_run:
             state, runs = other.state.copy(), other.runs
@@ -381,18 +409,18 @@ class ClientSession:
 
 
 def _memory(engine: Engine) -> int:
-    """Three quarters of what the machine has, or the container it is in; on other devices no bound."""
+    """Return three quarters of the memory of the machine or container; no bound for other devices."""
     device = engine.name.partition(":")[2]
     if device not in ("", "cpu"):
         return sys.maxsize
     most = memory_limit()
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-        most = min(most, int(file.read()))  # "max" where there is no limit
+        most = min(most, int(file.read()))  # the file contains "max" if there is no limit
     return most * 3 // 4
 
 
 def _batches(feeds: Any) -> Iterator[Mapping[Any, Any]]:
-    """One mapping after the other."""
+    """Yield the mappings of `feeds`, after checking their types."""
     if isinstance(feeds, str) or not isinstance(feeds, Iterable):
         raise TypeError(f"feeds must be a mapping, or an iterable of mappings; got {type(feeds).__name__}")
     for k, batch in enumerate(feeds):

@@ -1,4 +1,4 @@
-"""Values of variables: their files, and what a finished run leaves."""
+"""The state of a session: Variables and random counters, their files, and the values of the last finished runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from .page import PageError
 from .schedule import Cost, Program, costs_of
 from .variables import COUNTERS_END, variable_of
 
-# -- What a session has seen ------------------------------------------------------------------------------------------
-
-# What a session has seen: of every program the last run that was finished, with the values of all its pins.
+# -- results of finished runs ------------------------------------------------------------------------------------------
 
 
-class Done(NamedTuple):
-    """A finished run: its number, the value in every place, and the seconds of its nodes where they are watched."""
+class FinishedRun(NamedTuple):
+    """A finished run: its number, the value of every slot, the seconds of its nodes if watched, and its bytes."""
 
     number: int
     values: list[Any]
@@ -33,13 +31,13 @@ class Done(NamedTuple):
     bytes: int
 
 
-class Finished:
-    """The last run of each program, the latest at the end."""
+class FinishedRuns:
+    """The last run of each program, in the order they finished."""
 
     def __init__(self, graph: Graph, engine: Engine) -> None:
         self.graph = graph
         self.engine = engine
-        self._last: dict[Program, Done] = {}  # never changed but put in its place, as other threads may be looking
+        self._last: dict[Program, FinishedRun] = {}  # replaced, never changed in place: other threads may read it
 
     def __len__(self) -> int:
         return len(self._last)
@@ -49,11 +47,11 @@ class Finished:
 
     @property
     def bytes(self) -> int:
-        """The size of all values that are held."""
+        """Return the bytes of all stored values."""
         return sum(done.bytes for done in self._last.values())
 
-    def make_room(self, size: int) -> int:
-        """Forget runs, the oldest first, until so many bytes are free; how many are."""
+    def free_bytes(self, size: int) -> int:
+        """Drop runs, the oldest first, until `size` bytes are free; return how many bytes were freed."""
         free = 0
         for program, done in self._last.items():
             if free >= size:
@@ -62,65 +60,63 @@ class Finished:
             self.forget(program)
         return free
 
-    def add(self, program: Program, done: Done) -> None:
-        """A run has been finished."""
+    def add(self, program: Program, done: FinishedRun) -> None:
+        """Store a finished run in place of the program's previous one."""
         self._last = {**{p: v for p, v in self._last.items() if p is not program}, program: done}
 
     def forget(self, program: Program) -> None:
-        """Nobody will ask for what this program computed."""
+        """Drop the run of a program."""
         self._last = {p: done for p, done in self._last.items() if p is not program}
 
     def clear(self) -> None:
-        """Forget every run."""
+        """Drop all runs."""
         self._last = {}
 
     def value(self, output: Output) -> Array | None:
-        """The last value of an output, or None where no run has computed it."""
-        seen = self._seen(output)
-        return None if seen is None else self._look(seen[1].values[seen[0].slots[output]])
+        """Return the last value of an output, or None if no run has computed it."""
+        found = self._find(output)
+        return None if found is None else self._view(found[1].values[found[0].slots[output]])
 
     def number(self, output: Output) -> int | None:
-        """The number of the last run that computed an output."""
-        seen = self._seen(output)
-        return None if seen is None else seen[1].number
+        """Return the number of the last run that computed an output, or None."""
+        found = self._find(output)
+        return None if found is None else found[1].number
 
     def call(self, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """What a node was given and what it gave in the last run that computed the result, by the record's names."""
-        seen = self._seen(result.outputs[0]) if result.outputs else None
-        if seen is None:
+        """Return inputs and outputs of a node by name, in the last run that computed the result, or None."""
+        found = self._find(result.outputs[0]) if result.outputs else None
+        if found is None:
             return None
-        inputs = {n: self._held(v, *seen) for n, v in zip(node.op.input_names, node.inputs, strict=True)}
-        return inputs, {o.name: self._held(v, *seen) for o, v in zip(node.op.outputs, node.outputs, strict=True)}
+        inputs = {n: self._value_of(v, *found) for n, v in zip(node.op.input_names, node.inputs, strict=True)}
+        return inputs, {o.name: self._value_of(v, *found) for o, v in zip(node.op.outputs, node.outputs, strict=True)}
 
     def costs(self) -> dict[str, Cost]:
-        """What every block took in the last run that computed it."""
+        """Return the cost of every block in the last run that computed it."""
         found: dict[str, Cost] = {}
         for program, done in self._last.items():
             found |= costs_of(self.graph, program, done.values, program.settled | done.seconds)
         return found
 
-    def _seen(self, output: Output) -> tuple[Program, Done] | None:
+    def _find(self, output: Output) -> tuple[Program, FinishedRun] | None:
         last = self._last
         return next(((p, last[p]) for p in reversed(last) if output in p.slots), None)
 
-    def _held(self, value: Any, program: Program, done: Done) -> Any:
+    def _value_of(self, value: Any, program: Program, done: FinishedRun) -> Any:
         if isinstance(value, tuple):
-            return [self._held(v, program, done) for v in value]
-        return self._look(done.values[program.slots[value]]) if isinstance(value, Output) else value
+            return [self._value_of(v, program, done) for v in value]
+        return self._view(done.values[program.slots[value]]) if isinstance(value, Output) else value
 
-    def _look(self, value: Any) -> Array:
+    def _view(self, value: Any) -> Array:
         view = self.engine.get(value).view()
         view.flags.writeable = False
         return view
 
 
-# -- What a session keeps from run to run -----------------------------------------------------------------------------
-
-# What a session keeps from run to run: the values of Variables and how far each random node's counter is.
+# -- Variables and random counters -------------------------------------------------------------------------------------
 
 
 class State:
-    """Variables by node name, in the engine's arrays; counters of random nodes."""
+    """Variables by node name, as arrays of the engine, and the counters of random nodes."""
 
     def __init__(self, graph: Graph, engine: Engine) -> None:
         self.graph = graph
@@ -129,26 +125,26 @@ class State:
         self.counters: dict[str, int] = {}
 
     def value(self, variable: Node, begin: Callable[[Node], Any]) -> Any:
-        """A Variable's value; `begin` works out the first."""
+        """Return a Variable's value; `begin` computes the initial one."""
         found = self.values.get(variable.name)
         if found is None:
             found = self.values[variable.name] = begin(variable)
         return found
 
     def reset(self) -> None:
-        """Variables begin anew, and random numbers too."""
+        """Drop all values and counters: Variables and random numbers start again."""
         self.values.clear()
         self.counters.clear()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything into one file, whole or not at all."""
+        """Write the state into one file, atomically."""
         arrays = {name: self.engine.get(value) for name, value in self.values.items()}
         save_state(path, arrays, dict(self.counters), self.graph.name, identity_of(self.graph))
 
     def restore(self, path: str | PathLike[str], other_page: bool = False) -> None:
-        """Take everything from a file, if all of it fits the graph; Variables it does not have get initial values.
+        """Read the state from a file, after validating all of it. Variables missing in the file get initial values.
 
-        A state of another page is an error unless `other_page`.
+        The state of another page is an error unless `other_page`.
         """
         saved = load_state(path)
         known = {n.name: n for n in self.graph.nodes if n.op.name in ("Variable", "RandomUniform", "RandomNormal")}
@@ -156,7 +152,7 @@ class State:
             self._check(path, known, name, array)
         for name, count in saved.counters.items():
             if name not in known or known[name].op.name == "Variable":
-                raise PageError(f"{path}", f"it has a counter for {name}, which is no random block of this page")
+                raise PageError(f"{path}", f"it has a counter for {name}, which is not a random block of this page")
             if not 0 <= count < COUNTERS_END:
                 raise PageError(f"{path}", f"the counter of {name} must be from 0 to 2**128 - 1; got {count}")
         if not other_page:
@@ -166,14 +162,16 @@ class State:
 
     def _check(self, path: Any, known: dict[str, Node], name: str, array: Array) -> None:
         if name not in known or known[name].op.name != "Variable":
-            raise PageError(f"{path}", f"it has a value for {name}, which is no Variable of this page")
+            raise PageError(f"{path}", f"it has a value for {name}, which is not a Variable of this page")
         output, given = known[name].outputs[0], aval_of(array)
         if given.dtype != output.dtype or given.shape != output.shape:
             raise PageError(f"{path}", f"{name} is {given} there and {output!r} on this page")
 
     def _check_page(self, path: Any, saved: SavedState) -> None:
-        """Reject the state of a page that uses its Variables otherwise. A page that was renamed, or in which only
-        values changed, is the same page."""
+        """Raise for the state of a page that uses its Variables differently.
+
+        A page that was renamed, or in which only values changed, is the same page.
+        """
         if saved.identity is None:
             text = f"{path} does not say which page it belongs to; its Variables fit page {self.graph.name!r}"
             warnings.warn(text, stacklevel=4)
@@ -192,13 +190,13 @@ class State:
         raise PageError(f"{path}", f"it is a state of page {saved.page!r}, and {why}; {hint}")
 
     def copy(self) -> State:
-        """What is kept now, apart from what runs will make of it."""
+        """Return a copy that later runs do not change."""
         found = State(self.graph, self.engine)
         found.values, found.counters = dict(self.values), dict(self.counters)
         return found
 
     def adopt(self, other: State, unless: Container[str]) -> list[str]:
-        """Take over what still fits of another graph's state; the names of the Variables taken."""
+        """Take over the values of another graph's state that still fit; return the names of these Variables."""
         before = {n.name: n for n in other.graph.nodes}
         taken = []
         for node in self.graph.nodes:
@@ -207,13 +205,13 @@ class State:
                 continue
             if name in other.counters:
                 self.counters[name] = other.counters[name]
-            if name in other.values and _same_form(was, node):
+            if name in other.values and _same_shape(was, node):
                 self.values[name] = self.engine.keep(self.engine.put(other.engine.get(other.values[name])))
                 taken.append(name)
         return taken
 
     def check_new(self, variable: Node, value: Any) -> None:
-        """A value that a Variable is to take has its shape; the graph could not always tell."""
+        """Raise if a new value does not have the Variable's shape, which the graph may not know before a run."""
         shape = tuple(value.shape)
         if shape != variable.outputs[0].shape:
             raise refuse(
@@ -225,22 +223,23 @@ class State:
 
 
 def identity_of(graph: Graph) -> Identity:
-    """What a graph computes with its Variables.
+    """Return digests of what a graph computes with its Variables.
 
-    A Variable's digest covers everything its next values are computed from: ops, attributes and wires, without values
-    and names of blocks. Without any update in the graph, it covers the nodes that read it. `values` adds the values.
+    A Variable's digest covers everything its next values are computed from: ops, attributes and wires, but no values
+    and no names of blocks. In a graph without updates, it covers the nodes that read the Variable. `values` is the
+    digest that includes values.
     """
-    forms: dict[Node, bytes] = {}
+    shapes: dict[Node, bytes] = {}
     whole: dict[Node, bytes] = {}
     updates: dict[str, list[Node]] = {}
     readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:  # each comes after what it needs
+    for node in graph.nodes:  # each comes after its inputs
         if node.op.name == "Variable":
             (output,) = node.outputs
-            forms[node] = whole[node] = _digest(node.name, output.dtype, output.shape)
+            shapes[node] = whole[node] = _digest(node.name, output.dtype, output.shape)
             continue
         attrs = sorted((name, repr(value)) for name, value in node.attrs.items())
-        forms[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, forms, False)) for v in node.inputs])
+        shapes[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, shapes, False)) for v in node.inputs])
         whole[node] = _digest(node.op.name, attrs, [each(v, lambda v: _part(v, whole, True)) for v in node.inputs])
         if node.op.name == "Assign" and (variable := variable_of(node.inputs[0])) is not None:
             updates.setdefault(variable.name, []).append(node)
@@ -249,7 +248,7 @@ def identity_of(graph: Graph) -> Identity:
                 readers.setdefault(output.node.name, []).append(node)
     uses = updates or readers
     names = [node.name for node in graph.nodes if node.op.name == "Variable"]
-    variables = {name: _digest(*sorted(forms[n] for n in uses.get(name, ()))).hex() for name in names}
+    variables = {name: _digest(*sorted(shapes[n] for n in uses.get(name, ()))).hex() for name in names}
     values = _digest(*((name, *sorted(whole[n] for n in uses.get(name, ()))) for name in sorted(names)))
     return Identity(variables, values.hex())
 
@@ -264,7 +263,7 @@ def _part(value: Any, digests: dict[Node, bytes], with_values: bool) -> Any:
 
 
 def _digest(*parts: Any) -> bytes:
-    """Of bytes as they are, of anything else as Python writes it."""
+    """Hash bytes as they are, and any other value by its repr."""
     made = hashlib.blake2b(digest_size=16)
     for part in parts:
         made.update(part if isinstance(part, bytes) else repr(part).encode(errors="replace"))
@@ -272,7 +271,7 @@ def _digest(*parts: Any) -> bytes:
     return made.digest()
 
 
-def _same_form(one: Node, other: Node) -> bool:
-    """Whether values of one Variable are values of the other."""
+def _same_shape(one: Node, other: Node) -> bool:
+    """Return whether two Variables have the same dtype and shape."""
     (a,), (b,) = one.outputs, other.outputs
     return a.dtype == b.dtype and a.shape == b.shape

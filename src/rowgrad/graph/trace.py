@@ -1,4 +1,4 @@
-"""Which rows a result is made of: the row pairs of a block's record, with the values of the last run put in."""
+"""Trace rows of a result back to rows of its inputs, by the op's record and the values of the last run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .session import ClientSession
 
 Pairs = Iterable[tuple[int, int]]
 
-# Where a run decides which rows there are, its outcome says so better than the inputs: the transpose of the gradient
-# has that outcome among its inputs, under the same name, and its record has the same pairs.
+# For ops whose set of rows only a run determines, the outputs are a better source than the inputs: the transpose of the
+# gradient takes these outputs as inputs under the same names, and its record has the same pairs.
 _BY_OUTCOME = {
     "SparseAdd": "SparseAddGradGrad",
     "SparseFillEmptyRows": "SparseFillEmptyRowsGradGrad",
     "RaggedFillEmptyRows": "RaggedFillEmptyRowsGradGrad",
 }
-_ROW_BY_ROW = ("MaskRows", "ScaleRows", "DivRows")  # ops inside a lookup that leave every row in its place
+_ROW_BY_ROW = ("MaskRows", "ScaleRows", "DivRows")  # ops inside a lookup that do not move rows
 
 
 @dataclass(slots=True)
 class Trace:
-    """Pairs (row of the output, row of the input): the second has a part in the first.
+    """Pairs (row of the output, row of the input that contributes to it).
 
-    `outputs` and `inputs` are the pins whose rows are meant. Where there are several, rows are counted through them:
-    with inputs a_values of 3 entries and b_values, row 3 is the first of b_values. `pairs` are the first of `total`;
-    `cut` says that there are more.
+    `outputs` and `inputs` name the pins. Rows of several pins are numbered consecutively: with inputs a_values of 3
+    entries and b_values, row 3 is the first of b_values. `pairs` are the first of `total`; `cut` says whether there are
+    more.
     """
 
     outputs: list[str]
@@ -45,7 +45,7 @@ class Trace:
 
 
 def trace(session: ClientSession, block: str, most: int = 20_000) -> Trace:
-    """The rows a block's results were made of in the last run, at most so many pairs of them."""
+    """Return which input rows contributed to a block's results in the last run, at most `most` pairs."""
     placed = session.graph.blocks.get(block)
     if placed is None:
         near = get_close_matches(block, list(session.graph.blocks), 1)
@@ -63,7 +63,7 @@ def trace(session: ClientSession, block: str, most: int = 20_000) -> Trace:
 
 
 def _call(session: ClientSession, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a node was given and gave in the last run that computed the result."""
+    """Return inputs and outputs of a node in the last run that computed the result."""
     found = session.last_call(node, result)
     if found is None:
         raise PageError(node.block, "no run has computed it yet, so there is nothing to trace")
@@ -71,10 +71,10 @@ def _call(session: ClientSession, node: Node, result: Node) -> tuple[dict[str, A
 
 
 def _pairs(op: Op, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Pairs:
-    """The record's pairs. Ids are handed over as lists, which Python walks faster than arrays."""
+    """Return the record's pairs. Ids are passed as lists, over which Python iterates faster than over arrays."""
     record = CATALOG[_BY_OUTCOME.get(op.name, op.name)]
     given = inputs if record is op else {**outputs, **inputs}
-    if "starts" in inputs and "indices" not in inputs:  # a plan in place of ids: those are told faster by ids again
+    if "starts" in inputs and "indices" not in inputs:  # a plan instead of ids: pairs are faster from the ids
         record = next(other for other in CATALOG.values() if other.planned == op.name)
         given = dict(zip(("indices", "segment_ids"), OPS["PlannedIds"](*(inputs[name] for name in PLAN)), strict=True))
     assert record.rows is not None  # by trace
@@ -84,11 +84,10 @@ def _pairs(op: Op, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Pai
 def _pins(
     op: Op, linear: Iterable[str], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """The pins that the pairs are about.
+    """Return the output and input pins of the pairs.
 
-    A record does not name them. But every op with pairs is linear in the inputs whose rows it moves or adds up, in the
-    order in which their rows are counted, and gives the results in their type. One number, such as a default, has no
-    rows.
+    A record does not name them. But every op with pairs is linear in the inputs whose rows it moves or adds, in the
+    order in which their rows are numbered, and returns results of their type. A scalar, such as a default, has no rows.
     """
     sources = [name for name in linear if np.ndim(inputs[name])]
     types = {arg.type for arg in op.inputs if arg.name in sources}
@@ -103,11 +102,11 @@ def _cut(outputs: list[str], inputs: list[str], pairs: Pairs, most: int) -> Trac
     return Trace(outputs, inputs, first, total, total > len(first))
 
 
-# -- lookups -----------------------------------------------------------------------------------------------------------
+# -- lookup blocks, which consist of several nodes ---------------------------------------------------------------------
 
 
 def _begins_with_rows(node: Node, block: str) -> bool:
-    """Whether the way back from a block's result leads, inside the block, through ops that keep account of rows."""
+    """Return whether all nodes inside the block, from its result backwards, have row pairs or do not move rows."""
     known = False
     while _is_inside(node, block):
         if not node.op.linear or (node.op.rows is None and node.op.name not in _ROW_BY_ROW):
@@ -121,16 +120,16 @@ def _begins_with_rows(node: Node, block: str) -> bool:
 
 
 def _is_inside(node: Node, block: str) -> bool:
-    return node.block == block and node.op.name != "Const"  # a table that was typed in
+    return node.block == block and node.op.name != "Const"  # a Const is a table typed into the block
 
 
 def _before(node: Node) -> Any:
-    """Where the rows of a node's result come from."""
+    """Return the input that the rows of a node's result come from."""
     return node.inputs[node.op.input_names.index(node.op.linear[0])]
 
 
 def _through(session: ClientSession, node: Node, block: str) -> Pairs:
-    """The pairs of a block that is made of several nodes, one node's after the other's."""
+    """Compose the pairs of the nodes inside a block."""
     made: list[tuple[int, int]] | None = None
     empty: set[int] = set()
     result = node
@@ -138,7 +137,7 @@ def _through(session: ClientSession, node: Node, block: str) -> Pairs:
         inputs, outputs = _call(session, node, result)
         if node.op.rows is not None:
             made = _joined(made, _pairs(node.op, inputs, outputs))
-        elif "mask" in inputs:  # what stood in these rows is gone
+        elif "mask" in inputs:  # masked rows are cleared
             empty |= set(np.flatnonzero(inputs["mask"]).tolist())
         node = _before(node).node
     assert made is not None  # by _begins_with_rows
@@ -146,7 +145,7 @@ def _through(session: ClientSession, node: Node, block: str) -> Pairs:
 
 
 def _joined(made: list[tuple[int, int]] | None, further: Pairs) -> list[tuple[int, int]]:
-    """(a, b) and (b, c) make (a, c)."""
+    """Compose pairs: (a, b) and (b, c) become (a, c)."""
     if made is None:
         return list(further)
     sources: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Variables: assignments, optimizer updates and random initial values."""
+"""Variables: expansions of the blocks that update them, and the random numbers that may initialize them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from .._catalog.spec import CATALOG, Aval
 from .._runtime.arrays import NUMPY_DTYPE, Array, aval_of
 from .._runtime.validation import infer
 from ..errors import refuse
-from .inputs import admit_inputs, judge, kind_of, one_value
-from .node_builder import Placing, expands
+from .inputs import admit_inputs, infer_outputs, kind_of, one_value
+from .node_builder import BlockExpansion, expands
 from .nodes import Check, Node, Output, is_open
 
-# -- Blocks that change Variables -------------------------------------------------------------------------------------
-
-# Blocks that change Variables. Each works out the new value with dense ops; `Assign` is the one node that keeps it.
+# -- blocks that update Variables: dense ops compute the new value, one `Assign` node stores it ------------------------
 
 Pins = dict[str, Any]
 
 
 def variable_of(value: Any) -> Node | None:
-    """The Variable behind a wire: its own output, or what an update of it will leave there."""
+    """Return the Variable of a wire that is its output or the output of an update of it, or None."""
     while isinstance(value, Output):
         if value.node.op.name == "Variable":
             return value.node
@@ -32,14 +30,14 @@ def variable_of(value: Any) -> Node | None:
     return None
 
 
-def _keep(p: Placing, target: Any, value: Any, inputs: Mapping[str, Any] | None = None) -> Output:
-    """The node by which a Variable takes a value when the run ends; the block's own, where it has all its `inputs`."""
+def _assign(p: BlockExpansion, target: Any, value: Any, inputs: Mapping[str, Any] | None = None) -> Output:
+    """Add the node that stores a value in a Variable when the run ends. With `inputs`, it is the block's own node."""
     name = p.name if inputs is not None else p.graph.inner(p.name, "Assign")
     dtype, shape = target.dtype, target.shape
     node = Node(name, p.name, CATALOG["Assign"], (target, value), {})
     node.steady = False
     if inputs is not None and any(isinstance(v, Output) and is_open(v) for v in inputs.values()):
-        # Dense ops would broadcast what has another shape than the Variable.
+        # Dense ops would broadcast an input whose shape differs from the Variable's.
         node.check = Check(p.op, inputs, lambda shapes: infer(p.op, _avals(inputs, shapes), {}, p.attrs))
     return p.graph.add(node, [(dtype, shape)]).outputs[0]
 
@@ -50,20 +48,20 @@ def _avals(inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
     }
 
 
-def _arguments(p: Placing) -> dict[str, Any]:
-    """Inputs that were judged by the record; those that are changed lead to Variables."""
+def _arguments(p: BlockExpansion) -> dict[str, Any]:
+    """Return validated inputs; raise if an input to be updated is not a Variable."""
     for arg in p.op.inputs:
         if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
             raise refuse("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
     known = admit_inputs(p.op, p.given)
-    judge(p.op, known, p.attrs)
+    infer_outputs(p.op, known, p.attrs)
     return known.inputs
 
 
-def _simple(rule: Callable[[Any, Any, Any], Any]) -> Callable[[Placing], Pins]:
-    def expansion(p: Placing) -> Pins:
+def _simple(rule: Callable[[Any, Any, Any], Any]) -> Callable[[BlockExpansion], Pins]:
+    def expansion(p: BlockExpansion) -> Pins:
         x = _arguments(p)
-        return {"output_ref": _keep(p, x["ref"], rule(p.ops, x["ref"], x["value"]), x)}
+        return {"output_ref": _assign(p, x["ref"], rule(p.ops, x["ref"], x["value"]), x)}
 
     return expansion
 
@@ -74,36 +72,36 @@ expands("AssignSub")(_simple(lambda ops, old, value: ops["Sub"](old, value)))
 
 
 @expands("ApplyGradientDescent")
-def _descend(p: Placing) -> Pins:
+def _descend(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], ops["Mul"](x["alpha"], x["delta"])), x)}
+    return {"out": _assign(p, x["var"], ops["Sub"](x["var"], ops["Mul"](x["alpha"], x["delta"])), x)}
 
 
 @expands("ApplyMomentum")
-def _momentum(p: Placing) -> Pins:
+def _momentum(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
     accum = ops["Add"](ops["Mul"](x["accum"], x["momentum"]), x["grad"])
     step = ops["Mul"](accum, x["lr"])
     if p.attrs["use_nesterov"]:
         ahead = ops["Mul"](ops["Mul"](accum, x["momentum"]), x["lr"])
         step = ops["Add"](ops["Mul"](x["grad"], x["lr"]), ahead)
-    _keep(p, x["accum"], accum)
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}
+    _assign(p, x["accum"], accum)
+    return {"out": _assign(p, x["var"], ops["Sub"](x["var"], step), x)}
 
 
 @expands("ApplyAdagrad")
-def _adagrad(p: Placing) -> Pins:
+def _adagrad(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
     accum = x["accum"]
     if p.attrs["update_slots"]:
         accum = ops["Add"](accum, ops["Mul"](x["grad"], x["grad"]))
-        _keep(p, x["accum"], accum)
+        _assign(p, x["accum"], accum)
     step = ops["Div"](ops["Mul"](x["grad"], x["lr"]), ops["Sqrt"](accum))
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}
+    return {"out": _assign(p, x["var"], ops["Sub"](x["var"], step), x)}
 
 
 @expands("ApplyAdam")
-def _adam(p: Placing) -> Pins:
+def _adam(p: BlockExpansion) -> Pins:
     x, ops = _arguments(p), p.ops
 
     def rest(value: Any) -> Any:
@@ -116,30 +114,28 @@ def _adam(p: Placing) -> Pins:
     rate = ops["Div"](ops["Mul"](x["lr"], ops["Sqrt"](rest(x["beta2_power"]))), rest(x["beta1_power"]))
     ahead = ops["Add"](ops["Mul"](m, x["beta1"]), ops["Mul"](grad, rest(x["beta1"]))) if p.attrs["use_nesterov"] else m
     step = ops["Div"](ops["Mul"](rate, ahead), ops["Add"](ops["Sqrt"](v), x["epsilon"]))
-    _keep(p, x["m"], m)
-    _keep(p, x["v"], v)
-    return {"out": _keep(p, x["var"], ops["Sub"](x["var"], step), x)}
+    _assign(p, x["m"], m)
+    _assign(p, x["v"], v)
+    return {"out": _assign(p, x["var"], ops["Sub"](x["var"], step), x)}
 
 
-# -- Random numbers from a counter ------------------------------------------------------------------------------------
+# -- random numbers: Philox 4x32 with ten rounds, in the layout of TensorFlow's random ops -----------------------------
 
-# Random numbers from a counter: Philox 4x32 with ten rounds, in the layout of TensorFlow's random ops.
-#
-# Block k of the stream is a function of (seed, seed2, k) alone, so any part of it can be made anywhere. Uniform
-# numbers have TensorFlow's bits. Normal ones come by Box and Muller's formula from a logarithm, a sine and a cosine
-# written out here in additions, products and quotients, which every machine rounds alike; they are TensorFlow's to
-# the last bits.
+# Block k of the stream is a function of (seed, seed2, k) alone, so any part of it can be computed independently.
+# Uniform numbers have TensorFlow's bits. Normal numbers use the Box-Muller transform with a logarithm, sine and cosine
+# that are written here as additions, products and quotients, which every machine rounds alike; they match TensorFlow's
+# up to the last bits.
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
-COUNTERS_END = 1 << 128  # a block's number has 128 bits
-PER_ELEMENT = 256  # blocks TensorFlow sets aside for each element, so that runs never overlap
+COUNTERS_END = 1 << 128  # block numbers have 128 bits
+PER_ELEMENT = 256  # blocks that TensorFlow reserves per element, so that runs never overlap
 
 
 def random_array(kind: str, dtype: str, shape: tuple[int, ...], seed: int, seed2: int, counter: int) -> Array:
-    """Numbers of one run; the next begins `advance(shape)` blocks further."""
+    """Return the random numbers of one run. The next run starts `advance(shape)` blocks later."""
     n = math.prod(shape)
     per_block = 2 if dtype == "float64" else 4
     words = philox(seed, seed2, counter, -(-n // per_block))
@@ -148,14 +144,14 @@ def random_array(kind: str, dtype: str, shape: tuple[int, ...], seed: int, seed2
 
 
 def advance(shape: tuple[int, ...]) -> int:
-    """How far a run of this many numbers moves the counter."""
+    """Return by how much a run with this shape advances the counter."""
     return math.prod(shape) * PER_ELEMENT
 
 
 def philox(seed: int, seed2: int, start: int, blocks: int) -> Array:
-    """Blocks start, start + 1, … of four 32-bit words each, as uint64[blocks, 4]."""
+    """Return blocks start, start + 1, … of four 32-bit words each, as uint64[blocks, 4]."""
     low = np.arange(blocks, dtype=np.uint64) + np.uint64(start % (1 << 64))
-    carry = start >> 64  # blocks past 2**64 reach into seed2's half
+    carry = start >> 64  # block numbers from 2**64 on carry into seed2's half
     high = np.full(blocks, (seed2 + carry) % (1 << 64), np.uint64)
     if blocks:
         high += (low < np.uint64(start % (1 << 64))).astype(np.uint64)
@@ -174,7 +170,7 @@ def philox(seed: int, seed2: int, start: int, blocks: int) -> Array:
 
 
 def _uniform(words: Array, dtype: str) -> Array:
-    """The word's low bits as a fraction: [1, 2) minus 1."""
+    """Return the low bits of each word as a fraction in [0, 1): a number in [1, 2), minus 1."""
     if dtype == "float64":
         return _wide_fraction(words[:, 0::2], words[:, 1::2])
     bits, plain = {"float32": (23, np.uint32), "float16": (10, np.uint16), "bfloat16": (7, np.uint16)}[dtype]
@@ -201,7 +197,7 @@ def _normal(words: Array, dtype: str) -> Array:
 
 
 def logarithm(x: Array) -> Array:
-    """ln x for x in (0, 1], by the series of the inverse hyperbolic tangent."""
+    """Return ln x for x in (0, 1], by the series of the inverse hyperbolic tangent."""
     mantissa, exponent = np.frexp(x)
     low = mantissa < math.sqrt(0.5)
     mantissa, exponent = np.where(low, mantissa * 2.0, mantissa), np.where(low, exponent - 1, exponent)
@@ -211,7 +207,7 @@ def logarithm(x: Array) -> Array:
 
 
 def sine_and_cosine(turns: Array) -> tuple[Array, Array]:
-    """The sine and cosine of an angle given in turns, from the Taylor series of an eighth of a turn either way."""
+    """Return sine and cosine of an angle in turns, by their Taylor series within an eighth of a turn."""
     quarter = np.rint(turns * 4.0)
     t = (turns - quarter / 4.0) * (2.0 * math.pi)
     z = t * t

@@ -1,4 +1,8 @@
-"""Candidates for a new wire, type-checked before it is drawn, and blocks flipped into their gradients."""
+"""Edit a page's wires: find the pins that can take a new wire, and add the blocks of a gradient.
+
+An editor calls `candidates_from` and `candidates_to` while a wire is drawn, and `gradient_blocks` for "flip to
+gradient".
+"""
 
 from __future__ import annotations
 
@@ -17,24 +21,21 @@ from .._runtime.validation import bind_types
 from ..errors import OpError, refuse, shape_text
 from . import ops
 from .export.picture import positions, within
-from .inputs import admit_inputs, full_attrs, judge, kind_of, many_values, sparse_triple, spread_sparse
+from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_values, sparse_triple, spread_sparse
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
-from .ordering import circle_error, ends_of
 from .page import Block, End, Page, PageError
-from .page_builder import Checked, arriving, check
-from .summary import pin_of
+from .page_builder import Checked, arriving, check, pin_of
+from .page_order import circle_error, ends_of
 from .variables import variable_of
 
-# -- What is known of a wire and its pin before a block has all its inputs --------------------------------------------
+# -- validation of a wire while its block still lacks inputs: kinds, dtypes, flow of gradients, circles ----------------
 
-# What is known of a wire and its pin before a block has all its inputs: kinds, dtypes, and where gradients flow.
-
-_LONGEST = 12  # blocks of a circle that are named
+_LONGEST = 12  # blocks of a circle that an error message names
 
 
 def nodes_feeding(outputs: list[Output]) -> set[Output]:
-    """The values a gradient of these flows to."""
+    """Return the values that a gradient of these outputs flows to."""
     found = set(outputs)
     waiting = list(outputs)
     while waiting:
@@ -45,7 +46,7 @@ def nodes_feeding(outputs: list[Output]) -> set[Output]:
 
 
 def nodes_leading_to(graph: Graph, start: Output) -> set[Output]:
-    """The values a gradient flows from to this one."""
+    """Return the values whose gradient flows to this one."""
     found = {start}
     for node in graph.nodes[start.node.order :]:
         if any(v in found for v in _differentiable(node)):
@@ -54,7 +55,7 @@ def nodes_leading_to(graph: Graph, start: Output) -> set[Output]:
 
 
 def check_seeds(seeds: list[Any], outputs: list[Output]) -> None:
-    """The newest of the gradients that flow in fits its output; outputs without one may still get theirs."""
+    """Validate the last incoming gradient against its output. Outputs without one may still get theirs."""
     k = len(seeds) - 1
     if not outputs:
         return
@@ -70,7 +71,7 @@ def check_seeds(seeds: list[Any], outputs: list[Output]) -> None:
 
 
 def _differentiable(node: Node) -> Iterator[Output]:
-    """The inputs of a node that its gradient flows to."""
+    """Yield the inputs of a node that its gradient flows to."""
     if node.op.adjoint is None:
         return
     for name in node.op.differentiable:
@@ -81,7 +82,7 @@ def _differentiable(node: Node) -> Iterator[Output]:
 
 
 class Unknown:
-    """What a block would give that does not hold yet."""
+    """An output of a block that is still faulty: its kind, and its dtype if that is known."""
 
     __slots__ = ("dtype", "kind", "op")
 
@@ -92,11 +93,11 @@ class Unknown:
 
     @property
     def is_ref(self) -> bool:
-        """Whether it would be a Variable."""
+        """Return whether the output will be a Variable."""
         return self.op is not None and (self.op.name == "Variable" or any(a.ref for a in self.op.inputs))
 
     def output(self) -> Output:
-        """A wire of its dtype and of any shape."""
+        """Return a wire of this dtype and of unknown shape."""
         assert self.op is not None
         assert self.dtype is not None
         return Output(Node("", "", self.op, (), {}), 0, self.dtype, None)
@@ -109,7 +110,7 @@ def _kind(value: Any) -> str:
 
 
 def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
-    """Feeds, operations, sparse tensors and lists come to pins that take them."""
+    """Raise if a pin does not take this kind of value: feed, operation, sparse tensor, list or tensor."""
     if isinstance(value, list) and (arg.many or len(value) == 1):
         for item in value:
             check_kind(op, arg, argument, item)
@@ -127,8 +128,8 @@ def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
     elif sparse_triple(op, arg.name) or (arg.type == "any" and arg.optional and not arg.many):
         takes = {"tensor", "sparse"}
     if kind not in takes:
-        told = {"feed": "a feed", "operation": "an operation", "sparse": "a sparse tensor", "tensor": "one value"}
-        named = told[value.kind] if isinstance(value, Unknown) else kind_of(value)
+        names = {"feed": "a feed", "operation": "an operation", "sparse": "a sparse tensor", "tensor": "one value"}
+        named = names[value.kind] if isinstance(value, Unknown) else kind_of(value)
         raise refuse("pin_kind", argument=argument, bound=words, value=named)
     if arg.ref and not (value.is_ref if isinstance(value, Unknown) else variable_of(value) is not None):
         named = "one value" if isinstance(value, Unknown) else kind_of(value)
@@ -136,7 +137,7 @@ def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
 
 
 def check_dtypes(op: Op, pin: str, given: dict[str, Any]) -> None:
-    """The dtype of a wire, by the record and by what else is there already of the same type variable."""
+    """Validate the dtype of a wire by the record, and against inputs that share its type variable."""
     whole = spread_sparse(op, given)
     mine = {pin, *(p for p in whole if p not in given)}
     types = {a.type for a in op.inputs if a.name in mine}
@@ -161,7 +162,7 @@ def _part(name: str, pins: tuple[str, ...]) -> Op:
     op = CATALOG[name]
     inputs = tuple(a for a in op.inputs if a.name in pins)
     bound = {a.type for a in inputs}
-    # What follows a type that is not known yet is one of all it could be.
+    # A type derived from an unknown type may be any of its dtypes.
     types = {
         v: op.dtypes_of(v) if isinstance(listed, Derived) and listed.of not in bound else listed
         for v, listed in op.types.items()
@@ -174,9 +175,9 @@ def _part_of(op: Op, related: tuple[Arg, ...]) -> Op:
 
 
 def circles(page: Page, start: str, steps: dict[str, set[str]], forwards: bool) -> dict[str, str]:
-    """For every block that the steps lead to from one, the words for the circle a wire between the two would close."""
+    """For every block reached from `start`, return the message for the circle that a wire between both would close."""
     order = {b.id: k for k, b in enumerate(page.blocks)}
-    back: dict[str, str] = {}  # from a block, the next on the shortest way to the start
+    back: dict[str, str] = {}  # the next block on the shortest path back to the start
     waiting = [start]
     for name in waiting:
         for other in sorted(steps.get(name, ()), key=lambda n: order.get(n, -1)):
@@ -187,7 +188,7 @@ def circles(page: Page, start: str, steps: dict[str, set[str]], forwards: bool) 
 
 
 def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], forwards: bool) -> str:
-    """The words for the circle that a wire between two blocks would close."""
+    """Return the error message for the circle that a wire between two blocks would close."""
     path = [name]
     while path[-1] != start:
         path.append(back[path[-1]])
@@ -199,21 +200,19 @@ def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], 
     return circle_error(circle).message
 
 
-# -- Where a wire may lead, and where one may begin -------------------------------------------------------------------
+# -- candidates for a new wire -----------------------------------------------------------------------------------------
 
-# Where a wire may lead, and where one may begin: what an editor shows while somebody draws one.
-#
-# The page is judged once. Then each block that could be wired is judged alone, with the wire in place: a new wire
-# joins those of a list pin, and takes the place of what is wired or typed at any other. Where a block still lacks
-# inputs it is judged as far as it can be: kinds of values and dtypes, no shapes. A fault that the block has anyway,
-# on pins that have nothing to do with the wire, is not held against the wire.
+# The page is validated once. Then each block that could be wired is validated alone, with the wire in place: a new wire
+# is appended to a list pin, and replaces the wire or value of any other pin. A block that still lacks inputs is
+# validated as far as possible: kinds of values and dtypes, but no shapes. An error that the block has without the wire,
+# at unrelated pins, does not rule the wire out.
 
-_LARGE = 4096  # bytes of a typed array that is not copied for every candidate
+_LARGE = 4096  # bytes; larger arrays are not copied for every candidate
 _UNFIT = (TypeError, ValueError, OverflowError, ArithmeticError, MemoryError)
 
 
 def candidates_from(page: Page, end: End | str) -> dict[str, str | None]:
-    """For a wire that begins at `end`: every input pin of every other block, with None or why it does not take it."""
+    """For a wire that begins at `end`, map every input pin of other blocks to None, or to why it rejects the wire."""
     end = End.parse(end) if isinstance(end, str) else end
     drawing = _Drawing(page)
     values = drawing.at_end(end)
@@ -230,7 +229,10 @@ def candidates_from(page: Page, end: End | str) -> dict[str, str | None]:
 
 
 def candidates_to(page: Page, block: str, pin: str) -> dict[str, str | None]:
-    """For a wire that ends at an input pin: every output pin of every other block, and each entry of list pins."""
+    """For a wire that ends at an input pin, map every output pin of other blocks to None, or to why it is rejected.
+
+    Entries of list pins are candidates too.
+    """
     drawing = _Drawing(page)
     target = page[block]
     op = find_op(target.op)
@@ -249,7 +251,7 @@ def candidates_to(page: Page, block: str, pin: str) -> dict[str, str | None]:
 
 
 class _Drawing:
-    """A page that was judged, on which wires are tried."""
+    """A validated page on which wires are tried."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -263,7 +265,7 @@ class _Drawing:
     # -- where wires begin ---------------------------------------------------------------------------------------------
 
     def ends_at(self, block: Block) -> Iterator[End]:
-        """The ends a block has: its output pins, and the entries of lists as far as these are known."""
+        """Yield the output pins of a block, and the entries of list pins if they are known."""
         op = find_op(block.op)
         for pin in op.outputs if op else ():
             yield End(block.id, pin.name)
@@ -272,7 +274,7 @@ class _Drawing:
                 yield End(block.id, pin.name, k)
 
     def at_end(self, end: End) -> list[Any]:
-        """What begins there: one value, or what it could be once its block holds."""
+        """Return the value at a wire's beginning, or the values it may have once its block is valid."""
         block = self.blocks.get(end.block)
         if block is None:
             raise PageError(str(end), f"there is no block {end.block!r}")
@@ -295,7 +297,7 @@ class _Drawing:
         return [Unknown("tensor", d, op) for d in dtypes if d in ALL_DTYPES] or [Unknown("tensor", None, op)]
 
     def _bound(self, block: Block, op: Op) -> dict[str, str]:
-        """The type variables that what arrives at a faulty block says already."""
+        """Return the type variables that the inputs of a faulty block already determine."""
         given, _ = self.given(block, op)
         bound: dict[str, str] = {}
         for arg in op.inputs:
@@ -307,21 +309,21 @@ class _Drawing:
     # -- circles -------------------------------------------------------------------------------------------------------
 
     def upstream_of(self, block: str) -> dict[str, str]:
-        """For each block that this one needs, why no wire may lead from this one to it."""
+        """For each block upstream, return why no wire may lead to it from this block."""
         return circles(self.page, block, {b.id: {e.block for e in ends_of(b)} for b in self.page.blocks}, forwards=True)
 
     def downstream_of(self, block: str) -> dict[str, str]:
-        """For each block that needs this one, why no wire may lead from it to this one."""
+        """For each block downstream, return why no wire may lead from it to this block."""
         readers: dict[str, set[str]] = {}
         for reader in self.page.blocks:
             for end in ends_of(reader):
                 readers.setdefault(end.block, set()).add(reader.id)
         return circles(self.page, block, readers, forwards=False)
 
-    # -- judgement -----------------------------------------------------------------------------------------------------
+    # -- validation ----------------------------------------------------------------------------------------------------
 
     def given(self, block: Block, op: Op) -> tuple[dict[str, Any], set[str]]:
-        """What arrives at a block's pins, and the pins where something arrives that nobody can tell."""
+        """Return the inputs of a block by pin, and the pins whose inputs are unknown."""
         if block.id not in self._given:
             found: dict[str, Any] = {}
             unknown: set[str] = set()
@@ -341,7 +343,7 @@ class _Drawing:
         return self._given[block.id]
 
     def _light(self, block: Block, pin: str, value: Any) -> Any:
-        """A large typed array as the wire of a constant, which nobody copies."""
+        """Turn a large array into the output of a constant, so that it is not copied."""
         if not isinstance(value, np.ndarray) or value.nbytes <= _LARGE or value.dtype.kind in "OTSU":
             return value
         aval = aval_of(value)
@@ -352,7 +354,7 @@ class _Drawing:
         return node.outputs[0]
 
     def why_not(self, block: Block, op: Op, pin: str, values: list[Any]) -> str | None:
-        """Why a pin does not take a wire that carries one of these; None where it takes one of them."""
+        """Return why a pin rejects all of these values, or None if it takes one of them."""
         first: str | None = None
         for value in values:
             why = self._why_not(block, op, pin, value)
@@ -368,37 +370,37 @@ class _Drawing:
         given = {**given, pin: [*(given.get(pin, ()) if pin in block.wires else ()), value] if arg.many else value}
         try:
             if isinstance(value, Unknown):
-                self._judge_part(op, block, pin, given)
+                self._check_partial(op, block, pin, given)
             else:
-                self._judge(op, block, pin, given, unknown)
+                self._check(op, block, pin, given, unknown)
         except OpError as error:
             return error.message
         except _UNFIT as error:
             return str(error)
         return None
 
-    def _judge(self, op: Op, block: Block, pin: str, given: dict[str, Any], unknown: set[str]) -> None:
+    def _check(self, op: Op, block: Block, pin: str, given: dict[str, Any], unknown: set[str]) -> None:
         whole = spread_sparse(op, given)
         missing = [a.name for a in op.inputs if a.name not in whole and not a.optional]
         if missing or unknown:
-            self._judge_part(op, block, pin, given)
+            self._check_partial(op, block, pin, given)
             return
         try:
             if op.name == "AddSymbolicGradients":
-                self._judge_gradients(op, block, pin, given)
+                self._check_gradients(op, block, pin, given)
             elif op.layer == "graph":
                 self._expand(op, block, given)
             else:
                 known = admit_inputs(op, whole)
-                judge(op, known, full_attrs(op, block.attrs))
+                infer_outputs(op, known, full_attrs(op, block.attrs))
         except OpError as error:
             before = self.checked.errors.get(block.id)
             if before is None or before.message != error.message or pin_of(block, error) == pin:
                 raise
-            self._judge_part(op, block, pin, given)
+            self._check_partial(op, block, pin, given)
 
     def _expand(self, op: Op, block: Block, given: dict[str, Any]) -> None:
-        """Put a block of the graph layer into the graph and take it out again."""
+        """Put a block of the graph layer into the graph, and remove it again."""
         graph = self.graph
         mark = graph.mark()
         placed = place(self.checked.scope.with_op_name(block.id), op, given, block.attrs)
@@ -410,8 +412,8 @@ class _Drawing:
         graph.sessions.pop(placed.name, None)
         graph.back_to(mark)
 
-    def _judge_part(self, op: Op, block: Block, pin: str, given: dict[str, Any]) -> None:
-        """Judge a wire by its kind, by its dtype, and by what its block says as soon as it has this wire."""
+    def _check_partial(self, op: Op, block: Block, pin: str, given: dict[str, Any]) -> None:
+        """Validate a wire by its kind, its dtype, and the errors its block raises with placeholders at empty pins."""
         arg = next(a for a in op.inputs if a.name == pin)
         value = given[pin][-1] if arg.many else given[pin]
         check_kind(op, arg, f"{pin}[{len(given[pin]) - 1}]" if arg.many else pin, value)
@@ -424,18 +426,18 @@ class _Drawing:
         if op.layer != "graph" or isinstance(value, Unknown):
             return
         if op.name == "AddSymbolicGradients":
-            self._judge_gradients(op, block, pin, given)
+            self._check_gradients(op, block, pin, given)
             return
         missing = [a for a in op.inputs if not a.optional and a.name not in given]
         filled = given | {a.name: self._stand_in(a, value) for a in missing}
         try:
             self._expand(op, block, filled)
         except OpError as error:
-            if pin_of(block, error) == pin:  # else something is wrong that is not there yet
+            if pin_of(block, error) == pin:  # other errors belong to the placeholders
                 raise
 
     def _stand_in(self, arg: Arg, value: Any) -> Any:
-        """Something for a pin that has nothing yet: whatever goes best with the wire that is tried."""
+        """Return a placeholder for an empty pin, of the kind and dtype that best match the new wire."""
         if arg.many:
             return [value] if arg.type == "any" and isinstance(value, Output) else []
         dtype = arg.type if arg.type in ALL_DTYPES else value.dtype if isinstance(value, Output) else "int64"
@@ -448,9 +450,9 @@ class _Drawing:
             self._stand_ins[key] = self.graph.add(node, [(dtype, None)]).outputs[0]
         return self._stand_ins[key]
 
-    # -- gradients, whose nodes would take long to make for every candidate --------------------------------------------
+    # -- gradients, validated without their nodes, which take long to build --------------------------------------------
 
-    def _judge_gradients(self, op: Op, block: Block, pin: str, given: dict[str, Any]) -> None:
+    def _check_gradients(self, op: Op, block: Block, pin: str, given: dict[str, Any]) -> None:
         wires = {a.name: many_values(given.get(a.name, ()), a.name) for a in op.inputs}
         for k, value in enumerate(wires[pin]):
             if not isinstance(value, Output):
@@ -467,7 +469,7 @@ class _Drawing:
             self._check_flow(pin, outputs, inputs)
 
     def _check_flow(self, pin: str, outputs: list[Output], inputs: list[Output]) -> None:
-        """A gradient flows from some output to each input; of the inputs before a new one others have judged."""
+        """Raise if no gradient flows to an input. Inputs before a new one were validated before."""
         known = outputs[:-1] if pin == "outputs" else outputs
         feeding = self._remembered(("feeding", *known), partial(nodes_feeding, known))
         for k, target in enumerate(inputs):
@@ -484,26 +486,22 @@ class _Drawing:
         return self._gradients[key]
 
 
-# -- Flip to gradient -------------------------------------------------------------------------------------------------
+# -- flip to gradient: the nodes of AddSymbolicGradients as blocks that a user can see and change ----------------------
 
-# Flip to gradient: what AddSymbolicGradients would put into a graph, as blocks of a page that can be seen and
-# changed.
-#
-# The gradients are worked out in a graph of the page, by the same walk. Every node on the way to them then becomes a
-# block of its op, wired as the node is. What is inside another block of the page, such as the rows a lookup has
-# gathered, has no pin to be wired to; such nodes become blocks too, and give the same bits a second time.
+# The gradients are built in the page's graph. Every node on the path to them becomes a block of its op, wired as the
+# node is. Nodes inside another block of the page, such as the rows that a lookup gathered, have no pin to wire to:
+# they become blocks too, and compute the same bits a second time.
 
-# Blocks as an editor draws them, and the room it leaves between them.
+# Sizes of blocks in an editor, and the space between them.
 _WIDTH, _HEAD, _PIN = 240.0, 48.0, 22.0
 _ASIDE, _BELOW = 80.0, 70.0
 
 
 def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[list[Block], list[End]]:
-    """Blocks that compute the gradients of `outputs` for each of `inputs`, and the ends where these come out.
+    """Return blocks that compute the gradients of `outputs` with respect to each of `inputs`, and their output pins.
 
-    The ids are free on the page and the places are to the right of its blocks; the page itself stays as it is. The
-    gradient that flows into each output is ones. A node that no block can stand for makes the result one
-    AddSymbolicGradients block.
+    The page itself is unchanged. The new ids are unused on the page, and the positions are to the right of its blocks.
+    The gradient of each output is ones. If a node cannot become a block, the result is one AddSymbolicGradients block.
     """
     checked = check(page)
     given, sources = ([_output(checked, end) for end in some] for some in (outputs, inputs))
@@ -511,7 +509,7 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     try:
         made = ops.AddSymbolicGradients(scope, given, sources)
     except OpError as error:
-        if error.message.startswith("no gradient flows"):  # what it says of an attribute helps nobody here
+        if error.message.startswith("no gradient flows"):  # its hint about an attribute does not apply here
             name = next(e for k, e in enumerate(inputs) if error.argument == f"inputs[{k}]")
             raise PageError(f"{name}", f"no gradient flows to it from {', '.join(map(str, outputs))}") from None
         raise
@@ -528,7 +526,7 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
 
 
 def _output(checked: Checked, end: End) -> Any:
-    """What an end of the page stands for in its graph."""
+    """Return the value of an output pin in the page's graph."""
     blocks = checked.scope.graph.blocks
     if end.block in checked.errors:
         raise checked.errors[end.block]
@@ -549,19 +547,19 @@ def _output(checked: Checked, end: End) -> Any:
             raise PageError(f"{end}", f"it is not there: {end.block}.{end.pin} has {len(value)} entries")
         return value[end.index]
     if end.index is not None:
-        raise PageError(f"{end}", f"{end.block}.{end.pin} is no list; write it without [{end.index}]")
+        raise PageError(f"{end}", f"{end.block}.{end.pin} is not a list; write it without [{end.index}]")
     return value
 
 
 class _Names:
-    """Ids that nothing on the page has."""
+    """Unused ids of a page."""
 
     def __init__(self, page: Page) -> None:
         self._taken = {b.id for b in page.blocks}
         self._counts: dict[str, int] = {}
 
     def take(self, name: str) -> str:
-        """The name, or the first of name_2, name_3, … that is free."""
+        """Return the name, or the first of name_2, name_3, … that is unused."""
         found, count = name, self._counts.get(name, 1)
         while found in self._taken:
             count += 1
@@ -572,7 +570,7 @@ class _Names:
 
 
 def _names_of_gradients(gradients: list[Output], inputs: list[End]) -> dict[Node, str]:
-    """`d_<block>_<pin>` for the nodes that give one gradient; one that gives several has the name of its op."""
+    """Name nodes that compute one gradient `d_<block>_<pin>`; a node that computes several is named after its op."""
     nodes = [g.node for g in gradients]
     return {
         node: f"d_{end.block}_{end.pin}" + ("" if end.index is None else f"_{end.index}")
@@ -581,37 +579,37 @@ def _names_of_gradients(gradients: list[Output], inputs: list[End]) -> dict[Node
     }
 
 
-class _NoBlock(Exception):  # noqa: N818  it is caught where the other way is
-    """A node that is no block by itself."""
+class _NoBlock(Exception):  # noqa: N818  control flow: the caller falls back to one AddSymbolicGradients block
+    """A node that cannot become a block."""
 
 
 class _Blocks:
-    """Nodes on their way to be blocks."""
+    """Turns nodes into blocks."""
 
     def __init__(self, checked: Checked, inside: str, free: _Names) -> None:
         self.graph = checked.scope.graph
-        self.inside = inside  # the block whose nodes are wanted; its own pins are not there
+        self.inside = inside  # the block whose nodes become blocks; its own pins will not exist
         self.free = free
         self.made: list[Block] = []
         self._ids: dict[Node, str] = {}
         self._called: dict[Node, str] = {}
 
     def call(self, names: dict[Node, str]) -> None:
-        """Say how some nodes are to be called; they have these names before all others."""
+        """Reserve names for some nodes before other nodes take them."""
         self._called = {node: self.free.take(name) for node, name in names.items()}
 
     def end(self, output: Output) -> End:
-        """Where a value comes out: of a block of the page, or of one that is made."""
+        """Return the pin of a value: of a block of the page, or of a new block."""
         known = self.graph.ends.get(output)
         if known is not None and known.block != self.inside:
             return known
-        # Nodes stand in an order in which each comes after what it needs, so no chain of them is too long to walk.
+        # Every node comes after its inputs in this order, so no recursion is needed and no chain is too long.
         for node in sorted(self._missing(output.node), key=lambda n: n.order):
             self._make(node)
         return End(self._ids[output.node], output.node.op.outputs[output.index].name)
 
     def _missing(self, node: Node) -> set[Node]:
-        """The node, and those before it, that are not on the page and not made yet."""
+        """Return the node and all nodes upstream of it that have no block yet."""
         found: set[Node] = set()
         waiting = [node]
         while waiting:
@@ -627,7 +625,7 @@ class _Blocks:
 
     def _make(self, node: Node) -> None:
         if node.op.layer == "graph" and node.op.name != "Const":
-            # What keeps or draws does so once a run, in its own block: a second one would be another.
+            # Variables, placeholders and random nodes are unique: a copy would have another value.
             raise _NoBlock(node.name)
         name = node.op.snake_name if node.block == self.inside else f"{node.block}_{node.op.snake_name}"
         block = Block(self._called.get(node) or self.free.take(name), node.op.name)
@@ -645,7 +643,7 @@ class _Blocks:
         self.made.append(block)
 
     def _entry(self, block: Block, place: str, value: Any) -> End:
-        """An entry of a list of wires; an array among them comes from a Const of its own."""
+        """Return the pin of an entry in a list of wires; an array gets a new Const block."""
         if isinstance(value, Output):
             return self.end(value)
         source = Block(self.free.take(f"{block.id}_{place}"), "Const", {"val": np.array(value)})
@@ -658,7 +656,7 @@ def _plain(value: Any) -> Any:
 
 
 def _put_in_place(page: Page, blocks: list[Block]) -> None:
-    """Columns to the right of the page, along the wires; inside a column blocks stand about where their wires begin."""
+    """Place blocks in columns to the right of the page; in a column, blocks are ordered by where their wires begin."""
     there = positions(page, {b.id: _height(b) for b in page.blocks})
     frames = [(note.at[0], size) for note in page.notes if (size := getattr(note, "size", None)) is not None]
     edges = [x + _WIDTH for x, _ in there.values()] + [within(x + size[0]) for x, size in frames]
@@ -666,7 +664,7 @@ def _put_in_place(page: Page, blocks: list[Block]) -> None:
     top = min((y for _, y in there.values()), default=0.0)
     depth: dict[str, int] = {}
     columns: dict[int, list[Block]] = {}
-    for block in blocks:  # each comes after those its wires begin at
+    for block in blocks:  # each comes after the blocks its wires begin at
         before = [depth[e.block] for ends in block.wires.values() for e in ends if e.block in depth]
         depth[block.id] = max(before, default=-1) + 1
         columns.setdefault(depth[block.id], []).append(block)
@@ -679,6 +677,6 @@ def _put_in_place(page: Page, blocks: list[Block]) -> None:
 
 
 def _height(block: Block) -> float:
-    """How tall an editor draws a block: a line for every pin of its longer side."""
+    """Return the height of a block in an editor: one line for every pin of its longer side."""
     op = find_op(block.op)
     return _HEAD + _PIN * (max(len(op.inputs), len(op.outputs), 1) if op is not None else len(block.wires) + 1)

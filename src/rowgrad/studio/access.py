@@ -33,7 +33,7 @@ class Access:
         self.cookie_name = f"rowgrad-studio-{port}"
         self._clock = clock
         self._launches: dict[bytes, _Launch] = {}
-        # Derived from the token, so that windows stay signed in where the token is kept over a restart.
+        # Derived from the token, so that windows stay signed in if a restarted studio uses the saved token.
         self._session, self.page_key = self._derive(f"session {port}"), self._derive(f"page {port}")
 
     def _derive(self, purpose: str) -> str:
@@ -41,11 +41,11 @@ class Access:
 
     @property
     def cookie(self) -> str:
-        """The value of Set-Cookie. Without an age: it ends with the browser."""
+        """Return the value of Set-Cookie. Without an age, the cookie ends with the browser."""
         return f"{self.cookie_name}={self._session}; Path=/; HttpOnly; SameSite=Strict"
 
     def new_launch(self, end: Callable[[], None] = lambda: None) -> str:
-        """A secret that opens one session. `end` is called when it is used or has expired."""
+        """Return a new secret that opens one session. `end` is called when it is used or has expired."""
         self._expire()
         while len(self._launches) >= _MOST:
             self._launches.pop(next(iter(self._launches))).end()
@@ -67,15 +67,15 @@ class Access:
             self._launches.popitem()[1].end()
 
     def is_token(self, value: str) -> bool:
-        """Whether a program may send requests."""
+        """Return whether this is the token of a program."""
         return _same(value, self.token)
 
     def is_control(self, value: str) -> bool:
-        """Whether this is `rowgrad studio --link`."""
+        """Return whether this is the secret of `rowgrad studio --link`."""
         return _same(value, self.control)
 
     def is_session(self, cookies: str, page_key: str) -> bool:
-        """Whether a window may send requests: the cookie and the key must both match.
+        """Return whether a window may send requests: the cookie and the key must both match.
 
         A server on another port may have set a cookie of the same name, so every one of that name is compared.
         """

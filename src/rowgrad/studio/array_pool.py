@@ -1,4 +1,7 @@
-"""Arrays that pages of a project refer to, in memory and as files."""
+"""The array pool of a project: every large array that a page names, decoded in memory and as a file named by its hash.
+
+A browser holds only names of arrays, and its undo may need an array that no page has any more: files stay for a week.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,16 @@ import numpy as np
 from .._runtime.plain_file import open_plain
 from ..graph import Page, PageError, Project
 from ..graph.io import arrays, files, page_json, plain
-from ..graph.io import arrays as array_files
 
-# -- Files of arrays --------------------------------------------------------------------------------------------------
+# -- files: hard-linked if possible, otherwise copied; symbolic links are never followed -------------------------------
 
-# Files of arrays: linked where the file system can, copied where it cannot, and never followed out of a project.
-
-OWN = ".rowgrad"  # the folder in a project that is the studio's
+OWN = ".rowgrad"  # Studio's own folder in a project
 Mark = tuple[int, int, int, int]
-_IGNORE = "*\n"  # for git: nothing in the studio's folder is part of the project
+_IGNORE = "*\n"  # content of .gitignore: nothing in Studio's folder is part of the project
 
 
 def mark(path: Path, used: bool = False) -> Mark | None:
-    """What changes when a plain file does; None where there is none. A file in `use` is not old."""
+    """Return what changes with a plain file, or None if there is none. With `used`, set its time to now."""
     try:
         if used:
             os.utime(path, follow_symlinks=False)
@@ -44,24 +44,24 @@ def mark(path: Path, used: bool = False) -> Mark | None:
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two names are of one file."""
+    """Return whether two paths are the same file."""
     try:
         return os.path.samestat(os.lstat(one), os.lstat(other))
     except OSError:
         return False
 
 
-def refuse_link(*paths: Path) -> None:
-    """A symbolic link may lead anywhere: what it leads to is neither read nor written."""
+def reject_link(*paths: Path) -> None:
+    """Raise if a path is a symbolic link, because it may lead out of the project."""
     for path in paths:
         if path.is_symlink():
             raise PageError(str(path), "this is a symbolic link, which a studio does not follow")
 
 
 def make_folder(path: Path) -> None:
-    """A folder under the studio's own, which is made with it."""
+    """Create a folder inside Studio's own folder, and that folder if needed."""
     own = next(parent for parent in (path, *path.parents) if parent.name == OWN)
-    refuse_link(own, path)
+    reject_link(own, path)
     if not own.is_dir():
         os.mkdir(own)
         files.write_atomically(own / ".gitignore", _IGNORE.encode())
@@ -72,8 +72,8 @@ def make_folder(path: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name in place of whatever has that; where links cannot be, a copy."""
-    refuse_link(source)
+    """Hard-link a file over the target; copy it if the file system has no links."""
+    reject_link(source)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         os.link(source, temporary, follow_symlinks=False)
@@ -82,7 +82,7 @@ def link(source: Path, target: Path) -> None:
     except OSError:
         temporary = files.prepare(target, lambda file: _copy(source, file))
     files.rename(temporary, target)
-    # Where both names were of one file already, renaming does nothing and leaves the temporary one.
+    # If both were already the same file, renaming does nothing and leaves the temporary name.
     files.remove(temporary)
 
 
@@ -92,20 +92,20 @@ def _copy(source: Path, file: BinaryIO) -> None:
 
 
 def write(folder: Path, content: arrays.Content) -> None:
-    """Write an array's file, down to the disk."""
+    """Write an array's file and sync it to disk."""
     target = folder / content.name
     files.rename(files.prepare(target, lambda file: file.writelines(content.buffers)), target)
     files.sync_folder(folder)
 
 
 def digest(path: Path) -> str:
-    """The hash of a file's bytes."""
+    """Return the SHA-256 of a file."""
     with open_plain(path, follow_links=False) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sweep(root: Path, pool: Path, before: float) -> None:
-    """Remove arrays of the pool last used before a time that are in no page's folder, and what crashes have left."""
+    """Delete arrays of the pool last used before a time that no page's folder has, and files left by crashes."""
     if not pool.is_dir():
         return
     files.remove_stale(pool, arrays.NAME.pattern)
@@ -119,23 +119,19 @@ def sweep(root: Path, pool: Path, before: float) -> None:
                         files.remove(pool / entry.name)
 
 
-# -- The arrays of a project ------------------------------------------------------------------------------------------
+# -- the pool ----------------------------------------------------------------------------------------------------------
 
-# The arrays of a project: every large one that any page of this session has named, each a file named after its hash.
-#
-# A browser holds names of arrays only, and its undo may ask for one that no page has any more: files stay for a week.
-
-MOST_REMEMBERED = 1 << 30  # bytes of decoded arrays; the one used last stays, however large
-_KEPT = 7 * 86400.0  # seconds an array stays that no page names
+MOST_REMEMBERED = 1 << 30  # bytes of decoded arrays; the last one used stays, however large
+_KEEP_SECONDS = 7 * 86400.0  # seconds an array stays that no page names
 _PLACE = "value"
 _Key = tuple[str, str, tuple[int, ...]]  # a file's name, and the dtype and shape its bytes are taken for
 Array = np.ndarray[Any, Any]
 
 
 class Pool:
-    """Reads and writes pages as a browser has them: large arrays are names of files in `<project>/.rowgrad/arrays`.
+    """Reads and writes pages for a browser: large arrays are names of files in `<project>/.rowgrad/arrays`.
 
-    Any thread may call. Arrays are not to be written to, and one file's array is one object as long as it is used.
+    Thread-safe. Arrays are read-only, and a file's array is one object as long as it is used.
     """
 
     def __init__(self, root: Path, most: int = MOST_REMEMBERED) -> None:
@@ -145,56 +141,56 @@ class Pool:
         self._lock = threading.RLock()
         self._decoded: OrderedDict[_Key, tuple[Array, int]] = OrderedDict()
         self._names: dict[int, tuple[weakref.ref[Array], _Key]] = {}
-        self._whole: dict[str, Mark] = {}  # files whose bytes were found to be what their names say
+        self._whole: dict[str, Mark] = {}  # files whose bytes were verified against their names
         self._handed: dict[Path, Mark | None] = {}  # copies, where files cannot be linked
-        refuse_link(self.path.parent, self.path)
-        sweep(self.root, self.path, time.time() - _KEPT)
+        reject_link(self.path.parent, self.path)
+        sweep(self.root, self.path, time.time() - _KEEP_SECONDS)
 
     def read_page(self, tree: Any) -> Page:
-        """The page of its JSON."""
+        """Decode a page."""
         page = self.read_any(tree)
         if not isinstance(page, Page):
             raise PageError("format", f"must be {page_json.PAGE!r}; this is a project, which can be imported")
         return page
 
     def read_any(self, tree: Any) -> Page | Project:
-        """The page or project of its JSON."""
+        """Decode a page or project."""
         return page_json.decode(tree, self._array)
 
     def read_value(self, value: Any, place: str = _PLACE) -> Any:
-        """The value of its JSON."""
+        """Decode a value."""
         return plain.decode_value(value, place, self._array)
 
     def write_page(self, page: Page) -> dict[str, Any]:
-        """The page as a browser takes it: floats without a dtype say that they are floats."""
+        """Encode a page for a browser, with floats marked as floats."""
         return self.tree_of(page, browser=True)
 
     def write_value(self, value: Any) -> Any:
-        """The value as a browser takes it."""
+        """Encode a value for a browser."""
         writer = _Writer(self, browser=True)
         made = plain.encode_value(value, _PLACE, writer)
         self._put(writer)
         return made
 
     def tree_of(self, page: Page, browser: bool = False) -> dict[str, Any]:
-        """The page as its file has it; all the arrays it names are in the pool, down to the disk."""
+        """Encode a page for its file, and write the arrays that it names to the pool."""
         writer = _Writer(self, browser)
         tree = page_json.encode(page, writer)
         self._put(writer)
         return tree
 
     def take_in(self, folder: Path, name: str) -> None:
-        """Have the file of this name from a page's folder of arrays; one that is no good here is replaced."""
-        if not array_files.NAME.fullmatch(name):
-            raise PageError(name, "this is no name of an array's file")
-        refuse_link(folder, folder / name)
+        """Add a file of a page's folder of arrays to the pool; a damaged file in the pool is replaced."""
+        if not arrays.NAME.fullmatch(name):
+            raise PageError(name, "this is not the name of an array's file")
+        reject_link(folder, folder / name)
         with self._lock:
             if not self._is_whole(name):
                 make_folder(self.path)
                 link(folder / name, self.path / name)
 
     def hand_out(self, names: set[str], folder: Path, made: list[Path]) -> None:
-        """Put files of the pool into a page's folder of arrays; `made` gets those that were not there."""
+        """Link files of the pool into a page's folder of arrays; append new ones to `made`."""
         for name in sorted(names):
             target = folder / name
             there = mark(target)
@@ -214,36 +210,36 @@ class Pool:
             files.sync_folder(folder)
 
     def origin(self, array: Array) -> _Key | None:
-        """The file an array came from, if it came from one that is still there."""
+        """Return the file that an array came from, or None if there is none any more."""
         found = self._names.get(id(array))
         if found is None or found[0]() is not array or not os.path.lexists(self.path / found[1][0]):
             return None
         return found[1]
 
     def _array(self, value: Any, place: str) -> Array:
-        """The array of its object in JSON."""
-        told = _key(value)
-        if told is None:  # its elements stand in the page, or it is no array's object and will be refused
-            return arrays.decode(value, place, array_files.Folder(self.path))
+        """Decode the JSON object of an array."""
+        key = _key(value)
+        if key is None:  # its elements are in the page, or the object is invalid and decode raises
+            return arrays.decode(value, place, arrays.Folder(self.path))
         with self._lock:
-            if told in self._decoded:
-                self._decoded.move_to_end(told)
-                return self._decoded[told][0]
-            refuse_link(self.path, self.path / told[0])
-            before = mark(self.path / told[0], used=True)
-            array = arrays.decode(value, place, array_files.Folder(self.path))
+            if key in self._decoded:
+                self._decoded.move_to_end(key)
+                return self._decoded[key][0]
+            reject_link(self.path, self.path / key[0])
+            before = mark(self.path / key[0], used=True)
+            array = arrays.decode(value, place, arrays.Folder(self.path))
             if before is not None:
-                self._whole[told[0]] = before
-            self._remember(told, array)
+                self._whole[key[0]] = before
+            self._remember(key, array)
             return array
 
-    def _remember(self, told: _Key, array: Array) -> None:
+    def _remember(self, key: _Key, array: Array) -> None:
         forget = partial(self._names.pop, id(array), None)
-        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), told)
+        self._names[id(array)] = (weakref.ref(array, lambda _: forget()), key)
         size = array.nbytes
         if array.dtype == object:
             size += sum(map(len, array.reshape(-1).tolist())) + 50 * array.size
-        self._decoded[told] = (array, size)
+        self._decoded[key] = (array, size)
         total = sum(held for _, held in self._decoded.values())
         while total > self._most and len(self._decoded) > 1:
             total -= self._decoded.popitem(last=False)[1][1]
@@ -257,7 +253,7 @@ class Pool:
                     self._mark_whole(content.name)
 
     def _is_whole(self, name: str) -> bool:
-        """Whether the file is here with the bytes its name says; they are read once, until the file changes."""
+        """Return whether the file exists and matches its name; it is read again only if it changes."""
         path = self.path / name
         found = mark(path)
         if found is None:
@@ -278,7 +274,7 @@ class Pool:
 
 
 class _Writer(arrays.Writer):
-    """Large arrays go apart; one that came from the pool is neither hashed nor written again."""
+    """Writes large arrays as files; an array that came from the pool is neither hashed nor written again."""
 
     def __init__(self, pool: Pool, browser: bool) -> None:
         super().__init__(apart=True, browser=browser)
@@ -293,12 +289,12 @@ class _Writer(arrays.Writer):
 
 
 def _key(value: Any) -> _Key | None:
-    """What an object says that names a file; None where it does not, or says it wrongly."""
+    """Return name, dtype and shape of an object that names a file, or None if it is not such an object."""
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "file"}:
         return None
     name, dtype, shape = value["file"], value["dtype"], value["shape"]
     if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
         return None
-    if not array_files.NAME.fullmatch(name) or any(type(size) is not int for size in shape):
+    if not arrays.NAME.fullmatch(name) or any(type(size) is not int for size in shape):
         return None
     return name, dtype, tuple(shape)

@@ -1,4 +1,4 @@
-"""Numbers over the runs of a page: one element of a result after every step, the latest 100,000 of each."""
+"""Charts of numbers over the runs of a page: one element of a result per step, the last 100,000 points of each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .._runtime.arrays import Array, aval_of
 from ..graph.page import End, PageError
 from ..graph.session import ClientSession
 
-KEPT = 100_000  # points of a series
+MOST_POINTS = 100_000  # points of a series
 SENT = 2_000
 MOST_SERIES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One element of a pin's value, or of one entry where the pin is a list."""
+    """One element of a pin's value, or of an entry of a list pin."""
 
     block: str
     pin: str
@@ -31,16 +31,16 @@ class Watched:
 
     @property
     def label(self) -> str:
-        """`loss.output`, `table.output[2,0]`."""
-        told = str(End(self.block, self.pin, self.entry))
-        return told + (f"[{','.join(map(str, self.at))}]" if self.at else "")
+        """Return the label, such as `loss.output` or `table.output[2,0]`."""
+        text = str(End(self.block, self.pin, self.entry))
+        return text + (f"[{','.join(map(str, self.at))}]" if self.at else "")
 
     def json(self) -> dict[str, Any]:
-        """As a browser names it."""
+        """Return the fields that a browser uses."""
         return {"block": self.block, "pin": self.pin, "entry": self.entry, "at": [*self.at], "label": self.label}
 
     def read(self, session: ClientSession) -> float:
-        """The number now, NaN where there is none."""
+        """Return the current number, or NaN if there is none."""
         found = session.result(self.block, self.pin)
         if isinstance(found, list):
             entry = self.entry or 0
@@ -49,12 +49,12 @@ class Watched:
 
 
 def number(array: Array, at: Sequence[int]) -> float:
-    """An element as a float, NaN where it is none."""
+    """Return an element as a float, or NaN if it is not a real number."""
     if array.size == 1 and not at:
         at = (0,) * array.ndim
     if len(at) != array.ndim or any(i >= size for i, size in zip(at, array.shape, strict=True)):
         return math.nan
-    if array.dtype.kind in "cOT":  # float would take the real part of one, and read the text of the others
+    if array.dtype.kind in "cOT":  # float() would take the real part of complex numbers and parse strings
         return math.nan
     if array.dtype.names is not None:
         array = array.view(array.dtype[0])
@@ -62,12 +62,12 @@ def number(array: Array, at: Sequence[int]) -> float:
 
 
 def is_number(array: Array) -> bool:
-    """Whether an array is one real number."""
+    """Return whether an array is a single real number."""
     return array.size == 1 and aval_of(array).dtype not in (*COMPLEX, "string")
 
 
 class _Points:
-    """A ring of (run, value), made as long as it must be."""
+    """A ring buffer of (run, value) that grows as needed."""
 
     def __init__(self) -> None:
         self._data = np.empty((64, 2))
@@ -75,8 +75,8 @@ class _Points:
         self._count = 0
 
     def add(self, run: int, value: float) -> None:
-        if self._count == len(self._data) < KEPT:
-            larger = np.empty((min(2 * self._count, KEPT), 2))
+        if self._count == len(self._data) < MOST_POINTS:
+            larger = np.empty((min(2 * self._count, MOST_POINTS), 2))
             larger[: self._count] = self.all()
             self._data, self._first = larger, 0
         self._data[(self._first + self._count) % len(self._data)] = run, value
@@ -89,15 +89,15 @@ class _Points:
         return np.roll(self._data, -self._first, axis=0)[: self._count] if self._first else self._data[: self._count]
 
     def keep_until(self, run: int) -> None:
-        kept = self.all()
-        kept = kept[kept[:, 0] <= run].copy()
-        self._count, self._first = len(kept), 0
-        self._data = np.empty((max(64, len(kept)), 2))
-        self._data[: len(kept)] = kept
+        earlier = self.all()
+        earlier = earlier[earlier[:, 0] <= run].copy()
+        self._count, self._first = len(earlier), 0
+        self._data = np.empty((max(64, len(earlier)), 2))
+        self._data[: len(earlier)] = earlier
 
 
 class Trends:
-    """The series of one page: those that are watched, or without any every number that a session fetches."""
+    """The series of one page: the chosen ones, or every number that a session fetches if none was chosen."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,11 +107,11 @@ class Trends:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether somebody chose the series."""
+        """Return whether the user chose the series."""
         return self._watched is not None
 
     def watch(self, watched: list[Watched] | None) -> None:
-        """From now on these; None: what sessions fetch. Points of series that stay are kept."""
+        """Set the series; None records what sessions fetch. Series that stay keep their points."""
         with self._lock:
             self._watched = watched
             labels = self._fetched if watched is None else {w.label for w in watched}
@@ -120,7 +120,7 @@ class Trends:
                 self._points.setdefault(made.label, _Points())
 
     def begin(self, run: int, session: ClientSession) -> None:
-        """Let series that have no point yet begin with what was computed last."""
+        """Start series without points with the last computed value."""
         with self._lock:
             for watched in self._watched or ():
                 points = self._points[watched.label]
@@ -128,7 +128,7 @@ class Trends:
                     points.add(run, value)
 
     def series(self) -> list[dict[str, Any]]:
-        """What is watched."""
+        """Return the series."""
         with self._lock:
             return [w.json() for w in self._all()]
 
@@ -146,7 +146,7 @@ class Trends:
         return found
 
     def record(self, run: int, session: ClientSession, fetched: Mapping[str, Array]) -> None:
-        """The numbers after a step."""
+        """Record the numbers after a step."""
         with self._lock:
             if self._watched is not None:
                 for watched in self._watched:
@@ -158,7 +158,7 @@ class Trends:
                     self._points.setdefault(name, _Points()).add(run, number(array, ()))
 
     def points(self, since: int) -> list[dict[str, Any]]:
-        """The points after run `since` of every series, picked evenly where there are many; the last always.
+        """Return the points of every series after run `since`, evenly sampled if there are many; always the last.
 
         With each is said which element it is, where a name tells.
         """
@@ -171,13 +171,13 @@ class Trends:
         ]
 
     def go_back(self, run: int) -> None:
-        """Forget what came after a run."""
+        """Drop all points after a run."""
         with self._lock:
             for points in self._points.values():
                 points.keep_until(run)
 
     def clear(self) -> None:
-        """Forget all points; what is watched stays."""
+        """Drop all points; the series stay."""
         with self._lock:
             self._points = {} if self._watched is None else {w.label: _Points() for w in self._watched}
             self._fetched = set()

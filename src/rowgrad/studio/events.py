@@ -1,4 +1,4 @@
-"""Events for every window that listens. A window that does not read loses old events, never memory."""
+"""The event hub: a bounded queue per window. A window that does not read loses old events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_WINDOWS = 64
 
 
 class Listener:
-    """One window's queue; of events with the same `key` only the latest waits in it."""
+    """The queue of one window; of events with the same `key` it holds only the latest."""
 
     def __init__(self, window: str) -> None:
         self.window = window
@@ -30,7 +30,7 @@ class Listener:
             self._change.notify_all()
 
     def take(self, timeout: float) -> list[dict[str, Any]]:
-        """What has come, waiting for it if there is nothing yet."""
+        """Return the pending events; wait for one if there is none."""
         with self._change:
             self._change.wait_for(lambda: self._events or self.closed, timeout)
             found = list(self._events.values())
@@ -38,21 +38,21 @@ class Listener:
             return found
 
     def close(self) -> None:
-        """Wake whoever waits; nothing more will come."""
+        """Close the queue and wake its readers."""
         with self._change:
             self.closed = True
             self._change.notify_all()
 
 
 class Hub:
-    """Where events are told and listened to."""
+    """Sends events to all windows."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._lock = threading.Lock()
 
     def listen(self, window: str) -> Listener:
-        """A queue of its own for a window; `leave` gives it back."""
+        """Open a queue for a window; `leave` closes it."""
         with self._lock:
             if len(self._listeners) >= _MOST_WINDOWS:
                 raise queue.Full(f"{_MOST_WINDOWS} windows listen already")
@@ -61,20 +61,20 @@ class Hub:
             return listener
 
     def leave(self, listener: Listener) -> None:
-        """The window is gone."""
+        """Close the queue of a window."""
         with self._lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
         listener.close()
 
     def tell(self, event: dict[str, Any], key: object = None) -> None:
-        """Tell every window; an event replaces one with the same key that a window has not read yet."""
+        """Send an event to every window; it replaces an unread event with the same key."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener.put(event, key)
 
     def close(self) -> None:
-        """Wake all."""
+        """Close all queues."""
         for listener in list(self._listeners):
             self.leave(listener)

@@ -30,12 +30,10 @@ from ..errors import OpError
 from . import verbs
 from .access import Access
 from .events import Listener
-from .http_requests import Body, Guard, Held, Hosts, RefusedError, Workers, error_bytes, parse_object
+from .http_requests import Body, ByteBudget, Guard, Hosts, RequestError, Workers, error_bytes, parse_object
 from .limits import LIMITS, Limits
 
-# -- The page, its script and its style -------------------------------------------------------------------------------
-
-# The page, its script and its style: files of one folder, found by their exact names and by nothing else.
+# -- static files ------------------------------------------------------------------------------------------------------
 
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {
@@ -61,7 +59,7 @@ class _File(NamedTuple):
 
 
 class StaticFiles:
-    """The files there are when the server starts. What a client sends is looked up among them, never in the disk."""
+    """The files that exist when the server starts. Requests are looked up by exact name, never on disk."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         found = (p for p in sorted(folder.rglob("*")) if p.suffix in _TYPES and p.is_file())
@@ -72,13 +70,13 @@ class StaticFiles:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Response:
-        """The file a path names, packed where the browser can unpack it, or word that it has not changed."""
+        """Answer with the file of a path, compressed if the browser accepts that, or with 304 if it is unchanged."""
         name = request.scope["raw_path"].decode("latin-1")
         path = self._paths.get(name)
         if path is None:
             if name == "/":
-                raise RefusedError(503, "NotBuilt", "the studio's page is not built: there is no static/index.html")
-            raise RefusedError(404, "NotFound", f"there is no {name[:80]!r}")
+                raise RequestError(503, "NotBuilt", "the studio's page is not built: there is no static/index.html")
+            raise RequestError(404, "NotFound", f"there is no {name[:80]!r}")
         file = self._read(path)
         accepted = {part.partition(";")[0].strip() for part in request.headers.get("accept-encoding", "").split(",")}
         packed = file.packed if "gzip" in accepted else None
@@ -91,7 +89,7 @@ class StaticFiles:
         return Response(file.plain if packed is None else packed, headers=headers | {"Content-Type": file.kind})
 
     def _read(self, path: Path) -> _File:
-        """The file as it is now: it may be built anew while the server runs."""
+        """Return the current file, which may be rebuilt while the server runs."""
         changed = path.stat().st_mtime_ns
         with self._lock:
             file = self._files.get(path)
@@ -103,9 +101,7 @@ class StaticFiles:
             return file
 
 
-# -- `GET /api/events` ------------------------------------------------------------------------------------------------
-
-# `GET /api/events`: what happens, one JSON document per line, for as long as a window listens.
+# -- `GET /api/events`: a stream of events, one JSON document per line -------------------------------------------------
 
 if TYPE_CHECKING:
     from .studio import Studio
@@ -115,28 +111,28 @@ _BEAT = {"event": "beat"}
 
 
 class EventsStream:
-    """Streams of a studio's events. Each waits in a thread of its own, so there are no more of them than windows."""
+    """Streams of a studio's events. Each waits in its own thread, so their number is bounded."""
 
     def __init__(self, studio: Studio, limits: Limits) -> None:
         self._hub, self._limits = studio.hub, limits
         self._workers = Workers("rowgrad-events", limits.windows, limits.windows)
 
     def answer(self, request: Request) -> Response:
-        """Begin to stream."""
+        """Start a stream."""
         window = request.query_params.get("window", "")
         if not _WINDOW.fullmatch(window):
             text = f"events: window must be 1 to 64 letters, digits, - or _; got {window[:80]!r}"
-            raise RefusedError(400, "InvalidArgumentError", text)
+            raise RequestError(400, "InvalidArgumentError", text)
         try:
             listener = self._hub.listen(window)
         except queue.Full as full:
-            raise RefusedError(503, "Busy", str(full)) from None
+            raise RequestError(503, "Busy", str(full)) from None
         return StreamingResponse(
             self._lines(listener), media_type="application/x-ndjson", headers={"Cache-Control": "no-store"}
         )
 
     async def _lines(self, listener: Listener) -> AsyncIterator[bytes]:
-        """A beat at once, so that the window knows that it is heard; then events, or a beat where there are none."""
+        """Yield a heartbeat at once, so that the window knows it is connected; then events, or heartbeats."""
         try:
             yield _line(_BEAT)
             while not listener.closed:
@@ -144,7 +140,7 @@ class EventsStream:
                 events = await asyncio.wrap_future(waiting)
                 if events or not listener.closed:
                     yield b"".join(map(_line, events or (_BEAT,)))
-        finally:  # the client has gone, or the server stops
+        finally:  # the client disconnected, or the server stops
             self._hub.leave(listener)
 
 
@@ -152,9 +148,7 @@ def _line(event: dict[str, Any]) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
-# -- The studio over HTTP ---------------------------------------------------------------------------------------------
-
-# The studio over HTTP: files of the page, verbs, events. What a verb does is none of its business.
+# -- the application: routes of files, verbs and events ----------------------------------------------------------------
 
 if TYPE_CHECKING:
     from .studio import Studio
@@ -163,7 +157,7 @@ if TYPE_CHECKING:
 def make_app(
     studio: Studio, hosts: Hosts, access: Access, limits: Limits = LIMITS, static: Path = FOLDER, debug: bool = False
 ) -> ASGIApp:
-    """The whole application, its guard in front."""
+    """Make the application, with the guard in front of it."""
     files, events, answers = StaticFiles(static), EventsStream(studio, limits), _Verbs(studio, limits, debug)
 
     async def file(request: Request) -> Response:
@@ -176,10 +170,10 @@ def make_app(
         routes=[
             Route("/api/events", stream, methods=["GET"]),
             Route("/api/{verb}", answers.answer, methods=["POST"]),
-            Route("/{path:path}", file, methods=["GET"]),  # HEAD comes with it
+            Route("/{path:path}", file, methods=["GET"]),  # includes HEAD
         ],
         exception_handlers={
-            RefusedError: _refused,
+            RequestError: _send_request_error,
             HTTPException: _not_found,
             ClientDisconnect: _gone,
             Exception: _unexpected,
@@ -190,11 +184,11 @@ def make_app(
 
 
 class _Verbs:
-    """Reads what is asked, has it answered in a thread, and waits for it as long as a person would."""
+    """Reads a request, handles its verb in a thread, and waits for the result within a time limit."""
 
     def __init__(self, studio: Studio, limits: Limits, debug: bool) -> None:
         self._studio, self._limits, self._debug = studio, limits, debug
-        self._held = Held(limits.held_bytes)
+        self._held = ByteBudget(limits.held_bytes)
         self._workers = Workers("rowgrad-verb", limits.threads, limits.waiting)
 
     async def answer(self, request: Request) -> Response:
@@ -204,7 +198,7 @@ class _Verbs:
         except verbs.UnknownVerbError as error:
             return _json(404, error_bytes(verbs.error_json(error)))
         if not takes_file and request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise RefusedError(415, "TypeRefused", f"{name} takes Content-Type: application/json")
+            raise RequestError(415, "TypeRefused", f"{name} takes Content-Type: application/json")
         limits = self._limits
         bounds = (limits.file_bytes, 1) if takes_file else (limits.json_bytes, limits.json_weight)
         body = Body(self._held, *bounds)
@@ -216,17 +210,17 @@ class _Verbs:
             body.release()
             raise
         del raw
-        # The thread may outlast the wait for it, and holds the body as long.
+        # The thread may run longer than the wait, and holds the body until then.
         future.add_done_callback(partial(_from_thread, asyncio.get_running_loop(), body))
         try:
             async with asyncio.timeout(limits.answer_seconds):
                 return _json(*await asyncio.wrap_future(future))
         except TimeoutError:
             text = f"{name} has given no answer in {limits.answer_seconds:g} seconds; it may still go on"
-            raise RefusedError(503, "TooSlow", text) from None
+            raise RequestError(503, "TooSlow", text) from None
 
     def _work(self, name: str, raw: bytes, query: dict[str, str] | None) -> tuple[int, bytes]:
-        """The status and the document; in a thread."""
+        """Return status and document; runs in a thread."""
         try:
             given, file = (parse_object(raw, self._limits), b"") if query is None else (query, raw)
             result = verbs.answer(self._studio, name, given, file)
@@ -234,19 +228,19 @@ class _Verbs:
             if self._debug:
                 traceback.print_exception(error)
             return 400, _error(verbs.error_json(error))
-        except RefusedError as refused:
-            return refused.status, error_bytes(refused.facts)
+        except RequestError as error:
+            return error.status, error_bytes(error.facts)
         except queue.Full as error:
             return 503, _error(verbs.error_json(error) | {"kind": "Busy"})
         except MemoryError as error:
             return 503, _error(verbs.error_json(error) | {"message": "there is not enough memory for this"})
-        except OSError as error:  # a full disk, a folder that is gone: the user can do something about it
+        except OSError as error:  # such as a full disk: the user can do something about it
             return 500, _error(verbs.error_json(error))
-        except BaseException as error:  # a thread's SystemExit, too, would go through the event loop
+        except BaseException as error:  # also SystemExit, which would end the event loop
             return 500, error_bytes(_told_on_stderr(error, name))
         try:
             return 200, json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
-        except (ValueError, TypeError, RecursionError) as error:  # the verb's fault, not the client's
+        except (ValueError, TypeError, RecursionError) as error:  # a bug of the verb, not an error of the client
             return 500, error_bytes(_told_on_stderr(error, name))
 
 
@@ -254,12 +248,12 @@ def _query(request: Request) -> dict[str, str]:
     pairs = request.query_params.multi_items()
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise RefusedError(400, "InvalidArgumentError", "an argument stands twice in the query")
+        raise RequestError(400, "InvalidArgumentError", "an argument is repeated in the query")
     return found
 
 
 def _from_thread(loop: asyncio.AbstractEventLoop, body: Body, future: Future[Any]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has ended before the thread
+    with contextlib.suppress(RuntimeError):  # the loop ended before the thread
         loop.call_soon_threadsafe(body.release)
 
 
@@ -273,26 +267,26 @@ def _error(facts: dict[str, Any]) -> bytes:
 
 
 def _told_on_stderr(error: BaseException, place: str) -> dict[str, Any]:
-    """An error nobody expected: the client gets a number to look for, and nothing of the program's inside."""
+    """Answer an internal error: the client gets a number to search for in the log, and no details."""
     number = secrets.token_hex(4)
     sys.stderr.write(f"rowgrad studio: error {number} in {place}\n{''.join(traceback.format_exception(error))}")
     sys.stderr.flush()
     text = f"an error nobody expected, number {number}; the terminal of `rowgrad studio` shows where"
-    return RefusedError(500, "Unexpected", text).facts
+    return RequestError(500, "Unexpected", text).facts
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
+async def _send_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
     return _json(error.status, error_bytes(error.facts), error.headers)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _json(error.status_code, error_bytes(RefusedError(404, "NotFound", "there is no such address").facts))
+    return _json(error.status_code, error_bytes(RequestError(404, "NotFound", "there is no such address").facts))
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return _json(400, b"")  # nobody is there to read it
+    return _json(400, b"")  # the client disconnected
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

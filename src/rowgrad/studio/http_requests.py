@@ -19,13 +19,11 @@ from ..errors import InvalidArgumentError
 from .access import Access
 from .limits import MEBIBYTE, Limits
 
-# -- What the server itself refuses, before or beside a verb ----------------------------------------------------------
-
-# What the server itself refuses, before or beside a verb; told in the form that verbs' errors have.
+# -- errors of the server itself, in the format of verbs' errors -------------------------------------------------------
 
 
-class RefusedError(Exception):
-    """A request that gets no answer of a verb: a status, a short name for programs, and a sentence."""
+class RequestError(Exception):
+    """A request that the server rejects: a status, a short name for programs, and a message."""
 
     def __init__(self, status: int, kind: str, message: str, **headers: str) -> None:
         super().__init__(message)
@@ -34,19 +32,17 @@ class RefusedError(Exception):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """As `verbs.error_json` has it."""
-        told = {"kind": self.kind, "message": self.message, "text": self.message}
-        return told | {"block": None, "pin": None, "place": None}
+        """Return the fields of `verbs.error_json`."""
+        facts = {"kind": self.kind, "message": self.message, "text": self.message}
+        return facts | {"block": None, "pin": None, "place": None}
 
 
 def error_bytes(facts: dict[str, Any]) -> bytes:
-    """The document of an error."""
+    """Return the response body of an error."""
     return json.dumps({"error": facts}).encode()
 
 
-# -- Threads that answer verbs ----------------------------------------------------------------------------------------
-
-# Threads that answer verbs: a bounded number, a bounded queue, and none that keeps the process from ending.
+# -- threads that run verbs: a bounded number, a bounded queue, and no thread that keeps the process alive -------------
 
 _Job = tuple[Future[Any], Callable[[], Any]]
 
@@ -62,14 +58,14 @@ class Workers:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._room = threads + waiting
-        self._taken = 0  # jobs that wait or run
+        self._taken = 0  # pending and running jobs
         self._threads = 0
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
-        """Have it done; refused where too many wait already."""
+        """Run a job; raise RequestError if too many are pending."""
         with self._lock:
             if self._taken >= self._room:
-                raise RefusedError(503, "Busy", f"{self._taken} requests wait already; try again", retry_after="1")
+                raise RequestError(503, "Busy", f"{self._taken} requests wait already; try again", retry_after="1")
             self._taken += 1
             if self._threads < min(self._taken, self._most):
                 self._threads += 1
@@ -79,7 +75,7 @@ class Workers:
         return future
 
     def close(self) -> None:
-        """Let threads end when they have nothing to do."""
+        """End threads when they are idle."""
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
@@ -88,32 +84,30 @@ class Workers:
         while (found := self._jobs.get()) is not None:
             future, job = found
             try:
-                if future.set_running_or_notify_cancel():  # or nobody waits for it any more
+                if future.set_running_or_notify_cancel():  # otherwise its request was cancelled
                     future.set_result(job())
             except BaseException as error:
                 future.set_exception(error)
             finally:
                 with self._lock:
                     self._taken -= 1
-            del found, future, job  # a thread that waits holds on to no body and no result
+            del found, future, job  # an idle thread must not hold a body or a result
 
 
-# -- The JSON of a request, read strictly -----------------------------------------------------------------------------
+# -- strict JSON of requests: one object, in UTF-8, with bounded depth and size ----------------------------------------
 
-# The JSON of a request, read strictly: one object, in UTF-8, nested and branched within bounds.
-
-# One that does not end goes to the end: or the search would begin anew at every quote in it.
+# An unclosed string matches up to the end; otherwise the search would restart at every quote in it.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
-_MOST_DIGITS = 1000  # as in files of pages
+_MOST_DIGITS = 1000  # as in page files
 
 
 def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
-    """The arguments of a verb."""
+    """Parse the arguments of a verb."""
     _check_nesting(raw, limits)
     try:
         found = _DECODER.decode(raw.decode("utf-8"))
-        if rb"\u" in raw:  # half a character can be written as an escape only, and no file and no answer takes it
+        if rb"\u" in raw:  # only an escape can write a lone surrogate, which no file and no response can hold
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(f"the request is not UTF-8: byte {error.start} is {raw[error.start]:#04x}") from None
@@ -128,7 +122,7 @@ def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def _check_nesting(raw: bytes, limits: Limits) -> None:
-    """Refuse what would run out of stack, or of memory, before it is parsed."""
+    """Reject, before parsing, what would exhaust the stack or memory."""
     brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKET)
     if len(brackets) > 2 * limits.json_parts:
         raise InvalidArgumentError(f"the request has more than {limits.json_parts} lists and objects")
@@ -161,42 +155,40 @@ def _constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
 
 
-# -- Bodies of requests, read within bounds ---------------------------------------------------------------------------
-
-# Bodies of requests, read within bounds: of one, of all together, and of time.
+# -- request bodies, bounded in size, in total size and in time --------------------------------------------------------
 
 
-class Held:
-    """Bytes that requests hold. Only the event loop changes it, so it needs no lock."""
+class ByteBudget:
+    """Bytes that all requests hold. Only the event loop changes it, so it needs no lock."""
 
     def __init__(self, most: int) -> None:
         self.most, self.now = most, 0
 
     def take(self, size: int) -> None:
-        """Hold so many more, or refuse."""
+        """Reserve bytes; raise RequestError if too many are reserved."""
         if self.now + size > self.most:
-            raise RefusedError(503, "Busy", "other large requests are being answered; try again", retry_after="1")
+            raise RequestError(503, "Busy", "other large requests are being answered; try again", retry_after="1")
         self.now += size
 
     def give_back(self, size: int) -> None:
-        """Hold so many less."""
+        """Release bytes."""
         self.now -= size
 
 
 class Body:
-    """The bytes of one request, and what they count for; `release` once nothing refers to them."""
+    """The body of one request, and its share of the budget; call `release` when nothing refers to it."""
 
-    def __init__(self, held: Held, limit: int, weight: int) -> None:
+    def __init__(self, held: ByteBudget, limit: int, weight: int) -> None:
         self._held, self._limit, self._weight = held, limit, weight
         self._parts: list[bytes] = []
         self._size = 0
 
     async def read(self, headers: Mapping[str, str], stream: AsyncIterator[bytes], limits: Limits) -> bytes:
-        """All of it."""
+        """Read the whole body."""
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise RefusedError(415, "Compressed", "bodies are not decompressed; send it as it is")
+            raise RequestError(415, "Compressed", "bodies are not decompressed; send it as it is")
         length = headers.get("content-length")
-        if length is not None and int(length) > self._limit:  # digits only: h11 has seen to it
+        if length is not None and int(length) > self._limit:  # h11 guarantees digits
             raise self._too_large(f"{int(length)} bytes")
         try:
             async with asyncio.timeout(limits.body_seconds):
@@ -204,7 +196,7 @@ class Body:
                     self._add(part)
         except TimeoutError:
             text = f"the request's body was not there after {limits.body_seconds:g} seconds"
-            raise RefusedError(408, "TooSlow", text, connection="close") from None
+            raise RequestError(408, "TooSlow", text, connection="close") from None
         whole = b"".join(self._parts)
         self._parts.clear()
         return whole
@@ -218,24 +210,21 @@ class Body:
         self._parts.append(part)
 
     def release(self) -> None:
-        """The bytes are needed no more."""
+        """Drop the bytes, and return them to the budget."""
         self._parts.clear()
         self._held.give_back(self._size * self._weight)
         self._size = 0
 
-    def _too_large(self, got: str) -> RefusedError:
+    def _too_large(self, got: str) -> RequestError:
         most = f"{self._limit / MEBIBYTE:g} MiB" if self._limit >= MEBIBYTE else f"{self._limit} bytes"
-        return RefusedError(413, "TooLarge", f"a request of this kind may have {most}; got {got}")
+        return RequestError(413, "TooLarge", f"a request of this kind may have {most}; got {got}")
 
 
-# -- Who may ask ------------------------------------------------------------------------------------------------------
+# -- access control by a request's head, before its body is read -------------------------------------------------------
 
-# Who may ask: judged from a request's head alone, before anything of its body is read.
-#
-# A studio listens on the user's own machine, where every page of the internet that is open in the same browser can
-# send requests, too. What keeps them out: the Host must be ours (or a name that an attacker points at 127.0.0.1 would
-# do), the Origin must be ours, and every request but those for the page's own files must carry the session of a
-# window or the token of a program (`access`).
+# A studio listens on the user's machine, where every web page open in the same browser can send requests to it. Three
+# checks keep them out: the Host must be ours (an attacker may point a name at 127.0.0.1), the Origin must be ours, and
+# every request except for the page's own files must carry the session of a window or the token of a program (`access`).
 
 TOKEN_HEADER = "X-Rowgrad-Token"
 PAGE_HEADER = "X-Rowgrad-Page"
@@ -261,7 +250,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Hosts:
-    """The names this server goes by, as a Host header writes them."""
+    """The names of this server in Host headers."""
 
     def __init__(self, port: int, names: Iterable[str] = (), any_address: bool = False) -> None:
         self._port, self._any_address = port, any_address
@@ -269,7 +258,7 @@ class Hosts:
 
     def __contains__(self, host: str) -> bool:
         name, colon, port = host.lower().rpartition(":")
-        if not colon or host.endswith("]"):  # without a port, which is 80 then
+        if not colon or host.endswith("]"):  # without a port, which means 80
             name, port = host.lower(), "80"
         if port != str(self._port):
             return False
@@ -277,7 +266,7 @@ class Hosts:
 
 
 def _is_address(name: str) -> bool:
-    """Whether it is an address: nobody but its owner can make a browser connect to it under that name."""
+    """Return whether it is an IP address, which an attacker cannot point elsewhere."""
     try:
         ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
     except ValueError:
@@ -286,18 +275,18 @@ def _is_address(name: str) -> bool:
 
 
 class Guard:
-    """Stands before the application: judges heads, counts requests, and puts its headers on every answer."""
+    """Middleware that checks request heads, counts requests, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, access: Access, limits: Limits) -> None:
         self._app, self._hosts, self._access, self._limits = app, hosts, access, limits
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request in, or answer it here."""
+        """Pass the request to the application, or answer it with an error."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
-            return  # uvicorn is told to speak no other protocol
+            return  # uvicorn is configured without other protocols
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -305,12 +294,12 @@ class Guard:
             await send(message)
 
         try:
-            heads = self._judge(scope)
+            heads = self._check_head(scope)
             if heads.path in (ENTER, LINK):
                 await self._answer_access(heads, send_with_headers)
                 return
-        except RefusedError as refused:
-            await answer_refused(refused, send_with_headers)
+        except RequestError as error:
+            await send_error(error, send_with_headers)
             return
         self._requests += 1
         try:
@@ -318,33 +307,33 @@ class Guard:
         finally:
             self._requests -= 1
 
-    def _judge(self, scope: Scope) -> _Heads:
+    def _check_head(self, scope: Scope) -> _Heads:
         heads = _Heads(scope)
-        if heads.size > self._limits.head_bytes:  # uvicorn lets pass what comes in one piece
+        if heads.size > self._limits.head_bytes:  # uvicorn does not check heads that arrive in one piece
             text = f"the head is longer than {self._limits.head_bytes} bytes"
-            raise RefusedError(431, "TooLarge", text, connection="close")
+            raise RequestError(431, "TooLarge", text, connection="close")
         path = heads.path
         host = heads.single("host") or ""
         if host not in self._hosts:
-            raise RefusedError(403, "HostRefused", f"this studio is not called {host[:80]!r}")
+            raise RequestError(403, "HostRefused", f"this studio is not called {host[:80]!r}")
         origin = heads.single("origin")
         if origin is not None and origin.lower() != f"http://{host.lower()}":
-            raise RefusedError(403, "OriginRefused", f"pages of {origin[:80]!r} may not ask this studio")
-        self._judge_site(heads, path)
-        # What is judged here must be what is routed behind: /api%2Fevents would be routed as /api/events.
+            raise RequestError(403, "OriginRefused", f"pages of {origin[:80]!r} may not ask this studio")
+        self._check_site(heads, path)
+        # The checked path must be the routed path: /api%2Fevents would be routed as /api/events.
         if not path.startswith("/") or path != scope["path"]:
-            raise RefusedError(404, "NotFound", f"there is no {path[:80]!r}")
+            raise RequestError(404, "NotFound", f"there is no {path[:80]!r}")
         allowed = ("GET", "HEAD") if not path.startswith("/api/") else ("GET",) if path == "/api/events" else ("POST",)
         if scope["method"] not in allowed:
             text = f"{path[:80]} takes {' and '.join(allowed)} only"
-            raise RefusedError(405, "MethodRefused", text, allow=", ".join(allowed))
+            raise RequestError(405, "MethodRefused", text, allow=", ".join(allowed))
         if path.startswith("/api/") and path not in (ENTER, LINK) and not self._has_access(heads):
-            raise RefusedError(401, "AccessRefused", _NO_ACCESS, www_authenticate=TOKEN_HEADER)
+            raise RequestError(401, "AccessRefused", _NO_ACCESS, www_authenticate=TOKEN_HEADER)
         if len(scope["query_string"]) > self._limits.query_bytes:
-            raise RefusedError(414, "TooLarge", f"the query is longer than {self._limits.query_bytes} bytes")
+            raise RequestError(414, "TooLarge", f"the query is longer than {self._limits.query_bytes} bytes")
         if path.startswith("/api/") and self._requests >= self._limits.requests:
             text = f"{self._limits.requests} requests are being answered already; try again"
-            raise RefusedError(503, "Busy", text, retry_after="1")
+            raise RequestError(503, "Busy", text, retry_after="1")
         return heads
 
     def _has_access(self, heads: _Heads) -> bool:
@@ -352,33 +341,33 @@ class Guard:
         return self._access.is_token(heads.sent(TOKEN_HEADER)) or self._access.is_session(cookies, key)
 
     async def _answer_access(self, heads: _Heads, send: Send) -> None:
-        """A session for the window that has a launch secret; a launch secret for `rowgrad studio --link`."""
+        """Answer with a session for a launch secret, or with a launch secret for `rowgrad studio --link`."""
         access = self._access
         if heads.path == ENTER:
             if not access.use_launch(heads.sent(LAUNCH_HEADER)):
-                raise RefusedError(401, "LaunchRefused", _NO_LAUNCH, www_authenticate=LAUNCH_HEADER)
+                raise RequestError(401, "LaunchRefused", _NO_LAUNCH, www_authenticate=LAUNCH_HEADER)
             await _answer(200, {"key": access.page_key}, {"set-cookie": access.cookie}, send)
             return
         if not access.is_control(heads.sent(CONTROL_HEADER)):
-            raise RefusedError(401, "AccessRefused", _NO_ACCESS, www_authenticate=CONTROL_HEADER)
+            raise RequestError(401, "AccessRefused", _NO_ACCESS, www_authenticate=CONTROL_HEADER)
         await _answer(200, {"launch": access.new_launch(), "token": access.token}, {}, send)
 
-    def _judge_site(self, heads: _Heads, path: str) -> None:
-        """What the browser says of who asks. Another port of this machine is the same site, not the same origin.
+    def _check_site(self, heads: _Heads, path: str) -> None:
+        """Check the browser's Sec-Fetch headers. Another port of this machine is the same site, not the same origin.
 
-        The page itself, which holds nothing secret, may be opened in a window of its own from anywhere: browsers say
-        "cross-site" of the file that opens it. Later requests of that page get the usual checks.
+        Any site may open the page itself in a window, because it contains no secrets: browsers send "cross-site" for
+        the file that redirects to it. Later requests of that page get the usual checks.
         """
         site = heads.single("sec-fetch-site")
         if site in (None, "same-origin", "none"):
             return
         opens = heads.single("sec-fetch-mode") == "navigate" and heads.single("sec-fetch-dest") == "document"
         if path != "/" or site not in ("same-site", "cross-site") or not opens:
-            raise RefusedError(403, "OriginRefused", "pages of other origins may not ask this studio")
+            raise RequestError(403, "OriginRefused", "pages of other origins may not ask this studio")
 
 
 class _Heads:
-    """Headers by name; one that must stand once is refused where it stands twice."""
+    """Headers by name; a header that must be unique is rejected if it is repeated."""
 
     def __init__(self, scope: Scope) -> None:
         self._pairs: list[tuple[bytes, bytes]] = scope["headers"]
@@ -386,23 +375,23 @@ class _Heads:
 
     @property
     def size(self) -> int:
-        """Bytes of names and values, and of the path."""
+        """Return the bytes of the path and all headers."""
         return len(self.path) + sum(len(name) + len(value) for name, value in self._pairs)
 
     def single(self, name: str) -> str | None:
         found = [value for key, value in self._pairs if key == name.encode()]
         if len(found) > 1:
-            raise RefusedError(400, "HeaderRefused", f"the header {name} stands {len(found)} times")
+            raise RequestError(400, "HeaderRefused", f"the header {name} stands {len(found)} times")
         return found[0].decode("latin-1") if found else None
 
     def sent(self, name: str) -> str:
-        """The header's value; an empty text where it was not sent."""
+        """Return the header's value, or an empty text if it was not sent."""
         return self.single(name.lower()) or ""
 
 
-async def answer_refused(refused: RefusedError, send: Send) -> None:
-    """Send a refusal."""
-    await _answer(refused.status, {"error": refused.facts}, refused.headers, send)
+async def send_error(error: RequestError, send: Send) -> None:
+    """Send an error response."""
+    await _answer(error.status, {"error": error.facts}, error.headers, send)
 
 
 async def _answer(status: int, document: dict[str, Any], more: dict[str, str], send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Verbs that import and export pages."""
+"""Verbs that export a page as text, and import pages from files dropped on a window."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from ..graph.export import to_dot, to_python, to_svg
 from ..graph.io import files, strict_json
 from . import array_pool, page_names
 from .limits import MOST_EXPORTED, MOST_IMPORTED
-from .verbs import Asked, Json, verb
+from .verbs import Arguments, Json, verb
 
-# -- Drawings of enuSpace-TensorFlow that came as bytes ---------------------------------------------------------------
+if TYPE_CHECKING:
+    from .studio import Studio
 
-# Drawings of enuSpace-TensorFlow that came as bytes; their reader wants a file, with the `.dat` file beside it.
+# -- enuSpace files received as bytes; their reader needs a file, with the `.dat` file beside it -----------------------
 
-_KEPT = 86400.0  # seconds a .dat file waits for its drawing
+_KEEP_SECONDS = 86400.0  # how long a .dat file waits for its drawing
 
 
-def keep_data(root: Path, stem: str, raw: bytes) -> None:
-    """Put a `.dat` file where the drawing of the same name will find it."""
+def save_data(root: Path, stem: str, raw: bytes) -> None:
+    """Store a `.dat` file for the drawing of the same name."""
     folder = _folder(root)
     array_pool.make_folder(folder)
     _sweep(folder)
@@ -38,40 +39,37 @@ def keep_data(root: Path, stem: str, raw: bytes) -> None:
 
 
 def read(root: Path, stem: str, ending: str, raw: bytes) -> Imported:
-    """The page a drawing shows."""
+    """Read the page of a drawing."""
     data = _folder(root) / f"{stem}.dat"
     with tempfile.TemporaryDirectory(prefix="rowgrad-import-") as made:
         drawing = Path(made) / f"{stem}{ending if ending in ('.svg', '.json') else ''}"
         drawing.write_bytes(raw)
         if data.is_file() and not data.is_symlink():
-            # Named as the reader looks for it, which takes what is behind the last dot for an ending.
+            # The name that the reader expects: it replaces everything after the last dot.
             os.symlink(data, drawing.with_suffix(".dat"))
         return read_enuspace(drawing, follow_links=True)  # the link made here
 
 
 def _folder(root: Path) -> Path:
     folder = root / array_pool.OWN / "imports"
-    array_pool.refuse_link(folder.parent, folder)
+    array_pool.reject_link(folder.parent, folder)
     return folder
 
 
 def _sweep(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for path in folder.glob("*.dat"):
-            if path.lstat().st_mtime < time.time() - _KEPT:
+            if path.lstat().st_mtime < time.time() - _KEEP_SECONDS:
                 files.remove(path)
 
 
-# -- What kind a file that came in is of, told by what is in it -------------------------------------------------------
+# -- files of either tool, distinguished by their content --------------------------------------------------------------
 
-if TYPE_CHECKING:
-    from .studio import Studio
-
-_HEAD = 400  # bytes in which a file of ours says what it is
+_HEAD = 400  # bytes at the start of a file in which rowgrad writes its format
 
 
 def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[Page], list[dict[str, str]]]:
-    """The pages of a file, and remarks on what was left out or changed."""
+    """Return the pages of a file, and remarks on what was omitted or changed."""
     tree = _ours(raw)
     if tree is None:
         imported = read(studio.folder.root, stem, ending, raw)
@@ -82,28 +80,23 @@ def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[P
     except PageError as error:
         if not error.place.endswith(".file"):
             raise
-        told = "this array is in a file beside the page, which did not come with it"
-        raise PageError(error.place, f"{told}; copy page and folder of arrays into the project's folder") from error
+        why = "this array is in a file beside the page, which did not come with it"
+        raise PageError(error.place, f"{why}; copy page and folder of arrays into the project's folder") from error
     return (found.pages if isinstance(found, Project) else [found]), []
 
 
 def _ours(raw: bytes) -> object | None:
-    """The data of a page or project of rowgrad; None where the file is another tool's."""
+    """Return the data of a rowgrad page or project, or None for a file of another tool."""
     try:
         tree = strict_json.parse_bytes(raw)
     except PageError:
         if b'"rowgrad-' in raw[:_HEAD]:
-            raise  # one of ours that is damaged
+            raise  # a damaged rowgrad file
         return None
     return tree if isinstance(tree, dict) and "format" in tree else None
 
 
-# -- Verbs for what leaves a studio and what comes into it ------------------------------------------------------------
-
-# Verbs for what leaves a studio and what comes into it: pages as other things, and files dropped on the window.
-
-if TYPE_CHECKING:
-    from .studio import Studio
+# -- verbs -------------------------------------------------------------------------------------------------------------
 
 _FORMS: dict[str, tuple[str, Callable[[Page], str]]] = {
     "python": (".py", to_python),
@@ -115,46 +108,46 @@ _WITH_ARRAYS = ("python", "json")
 
 
 @verb("export")
-def export(studio: Studio, given: Asked) -> Json:
-    """A page as one text with everything in it."""
-    page, form = given.page(), given.text("as")
+def export(studio: Studio, args: Arguments) -> Json:
+    """Export a page as one text, arrays included."""
+    page, form = args.page(), args.text("as")
     if form not in _FORMS:
-        raise given.refuse("as", f"one of {', '.join(_FORMS)}", form)
+        raise args.error("as", f"one of {', '.join(_FORMS)}", form)
     size = sum(_bytes(value) for block in page.blocks for value in block.values.values())
     if form in _WITH_ARRAYS and size > MOST_EXPORTED:
-        told = f"the page's arrays have {size} bytes, and one text takes at most {MOST_EXPORTED}"
-        raise ResourceExhaustedError(f"{told}; `rowgrad export` puts them into files beside it", argument="page")
+        message = f"the page's arrays have {size} bytes, and one text takes at most {MOST_EXPORTED}"
+        raise ResourceExhaustedError(f"{message}; `rowgrad export` puts them into files beside it", argument="page")
     if form == "python":
-        build(page)  # a script of a page that does not hold would only fail later; a drawing of one may help
+        build(page)  # a script of a faulty page would fail later, but a picture of one may help
     ending, written = _FORMS[form]
     return {"name": page_names.fitted(page.name) + ending, "text": written(page)}
 
 
 @verb("import", takes_file=True)
-def import_file(studio: Studio, given: Asked) -> Json:
-    """The page or pages in a file: rowgrad's own, or those of enuSpace-TensorFlow.
+def import_file(studio: Studio, args: Arguments) -> Json:
+    """Import the pages of a rowgrad or enuSpace-TensorFlow file.
 
-    `page` is the first and `pages` are all. A `.dat` file is kept for the drawing of the same name that comes next.
-    Without a body, `name` is a file of the project's folder: a whole project there is taken apart in this way.
+    `page` is the first page and `pages` are all. A `.dat` file is stored for the drawing of the same name that follows.
+    Without a body, `name` is a file in the project's folder, such as a project whose pages become separate files.
     """
-    file = PurePosixPath(given.text("name", most=1000).replace("\\", "/")).name
-    if len(given.body) > MOST_IMPORTED:
-        raise given.refuse("the file", f"at most {MOST_IMPORTED} bytes", len(given.body))
+    file = PurePosixPath(args.text("name", most=1000).replace("\\", "/")).name
+    if len(args.body) > MOST_IMPORTED:
+        raise args.error("the file", f"at most {MOST_IMPORTED} bytes", len(args.body))
     stem, ending = page_names.fitted(PurePosixPath(file).stem), PurePosixPath(file).suffix.lower()
     report: list[dict[str, str]] = []
-    if not given.body:
+    if not args.body:
         pages = studio.folder.pages_of(page_names.checked(file.removesuffix(".json")))
     elif ending == ".dat":
-        keep_data(studio.folder.root, stem, given.body)
-        told = f"kept for a page {stem}.svg or {stem}.json, which is to be dropped next"
-        return {"page": None, "pages": [], "report": [{"level": "note", "place": file, "message": told}]}
+        save_data(studio.folder.root, stem, args.body)
+        message = f"kept for a page {stem}.svg or {stem}.json, which is to be dropped next"
+        return {"page": None, "pages": [], "report": [{"level": "note", "place": file, "message": message}]}
     else:
-        pages, report = pages_of(studio, stem, ending, given.body)
+        pages, report = pages_of(studio, stem, ending, args.body)
     if not pages:
-        raise given.refuse("the file", "a page, or a project with pages", "a project without any")
+        raise args.error("the file", "a page, or a project with pages", "a project without any")
     if len(pages) > 1:
-        told = f"this project has {len(pages)} pages: {', '.join(page.name for page in pages)}"
-        report.append({"level": "note", "place": file, "message": told})
+        message = f"this project has {len(pages)} pages: {', '.join(page.name for page in pages)}"
+        report.append({"level": "note", "place": file, "message": message})
     written = [studio.pool.write_page(page) for page in pages]
     return {"page": written[0], "pages": written, "report": report}
 
@@ -162,7 +155,7 @@ def import_file(studio: Studio, given: Asked) -> Json:
 def _bytes(value: Any) -> int:
     if isinstance(value, np.ndarray):
         strings = sum(map(len, value.reshape(-1).tolist())) if value.dtype == object else 0
-        # An array without elements is a brace for every row where it is written out.
+        # The text of an array without elements still has a brace for every row.
         return (int(value.nbytes) or math.prod(max(size, 1) for size in value.shape)) + strings
     if isinstance(value, list | tuple):
         return sum(map(_bytes, value))

@@ -1,4 +1,4 @@
-"""What a page may be called. The name is also a file's, so that it must be one on every system."""
+"""Names of pages: validation, comparison, unused names. A name is also a file name, so it must be valid everywhere."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Container
 from ..errors import InvalidArgumentError
 
 MOST = 100  # characters
-_MOST_BYTES = 200  # file systems take 255, and a temporary file's name is longer than the page's
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of characters that show nothing, or turn a text around
+_MOST_BYTES = 200  # file systems allow 255, and temporary files have longer names
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of invisible characters and those that reverse text
 _DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])\s*(\..*)?", re.IGNORECASE)
 _FORBIDDEN = '<>:"|?*'  # in names of files, on Windows
 _FALLBACK = "page"
 
 
 def checked(name: str, argument: str = "name") -> str:
-    """The name, if a page may have it."""
+    """Return a valid name; raise InvalidArgumentError for any other."""
     why = fault(name)
     if why is not None:
-        raise InvalidArgumentError(f"{argument} must be a page's name: {why}; got {_told(name)}", argument=argument)
+        raise InvalidArgumentError(f"{argument} must be a page's name: {why}; got {_quoted(name)}", argument=argument)
     return name
 
 
 def fault(name: str) -> str | None:
-    """Why a page cannot have this name; None where it can."""
+    """Return why a name is invalid, or None if it is valid."""
     unseen = next((c for c in name if unicodedata.category(c) in _UNSEEN), None)
     if not name or name != name.strip():
         return "it must not be empty, nor begin or end with a space"
@@ -46,12 +46,12 @@ def fault(name: str) -> str | None:
 
 
 def key(name: str) -> str:
-    """What two names have in common that some file system takes for one."""
+    """Return a key that is equal for names which some file system treats as the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def fitted(text: str, room: int = 0) -> str:
-    """A name near the text, whatever that is, short enough for `room` more characters behind it."""
+    """Return a valid name similar to the text, with space for `room` more characters."""
     seen = "".join(
         "-" if c in "/\\" or c in _FORBIDDEN else " " if unicodedata.category(c) in _UNSEEN else c
         for c in text[: 4 * MOST]
@@ -61,7 +61,7 @@ def fitted(text: str, room: int = 0) -> str:
 
 
 def free(name: str, taken: Container[str]) -> str:
-    """The name, or the first of `name 2`, `name 3`… whose key is not taken."""
+    """Return the name, or the first of `name 2`, `name 3`… whose key is unused."""
     if key(name) not in taken:
         return name
     number = 2
@@ -70,5 +70,5 @@ def free(name: str, taken: Container[str]) -> str:
     return made
 
 
-def _told(name: str) -> str:
+def _quoted(name: str) -> str:
     return ascii(name) if len(name) <= 60 else f"{name[:60]!a}… of {len(name)} characters"

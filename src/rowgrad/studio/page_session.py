@@ -1,4 +1,4 @@
-"""The session of one page: its graph, its variables, and the thread that runs its steps."""
+"""The run of one page: its validated graph, its session, the loop that repeats its steps, and its state as JSON."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ from .._catalog.spec import find_op
 from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError, OpError
 from ..graph.engine import open_engine
-from ..graph.loop import Loop
 from ..graph.nodes import Output
-from ..graph.page import Block, End, Page
+from ..graph.page import End, Page
 from ..graph.page_builder import Checked, check
+from ..graph.page_summary import recipes
+from ..graph.run_loop import Loop, PageStep
 from ..graph.session import ClientSession
-from ..graph.summary import pin_of, recipes
 from .charts import Trends, Watched
-from .throttle import Clock, Gate, Teller
+from .run_control import Clock, EventThrottle, Gate
 from .value_text import info_of, preview
 from .verbs import error_json
 
-# -- A page made ready to run -----------------------------------------------------------------------------------------
+# -- a page prepared for running, validated once per revision ----------------------------------------------------------
 
-# A page made ready to run: judged once a revision, and the sessions that are wanted found in it.
-
-# What each block computes, and the blocks its wires begin at: two of these may compute the same and yet be two.
+# The recipe of each block, and the pins its wires begin at: two different blocks may have the same recipe.
 Logic = dict[str, tuple[str, dict[str, list[End]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A page of one revision with its graph, what each block computes, and the blocks that run it."""
+    """A page of one revision with its graph, the recipes of its blocks, and its ClientSession blocks."""
 
     page: Page
     revision: str
@@ -48,7 +46,7 @@ class Prepared:
     sessions: list[str]
 
     def wanted(self, named: Sequence[str] = ()) -> list[str]:
-        """The sessions to run, in the page's order: those named, or all. What is wrong before one of them is raised."""
+        """Return the named sessions, or all, in the page's order; raise the first fault that prevents their run."""
         for name in named:
             if name not in self.sessions:
                 near = get_close_matches(name, self.sessions, 1)
@@ -59,77 +57,56 @@ class Prepared:
         if not found:
             message = "there is no block on this page that runs it"
             raise InvalidArgumentError(message, argument="sessions")
-        for session in found:
-            self._refuse_faults(session)
+        fault = self.checked.first_fault(found)
+        if fault is not None:
+            fault.error.argument = fault.error.argument or fault.pin
+            raise fault.error
         return found
-
-    def _refuse_faults(self, session: str) -> None:
-        """The first error among all that a session needs."""
-        errors = self.checked.errors
-        if session not in errors and session not in self.checked.waiting:
-            return
-        blocks = {b.id: b for b in self.page.blocks}
-        needed, todo = {session}, [session]
-        while todo:
-            for ends in blocks[todo.pop()].wires.values():
-                new = {end.block for end in ends if end.block in blocks} - needed
-                needed |= new
-                todo += new
-        for block, error in errors.items():
-            if block in needed:
-                raise _named(error, blocks[block])
 
 
 def logic_of(page: Page, known: Mapping[str, str] | None = None) -> Logic:
-    """What a page computes; its looks have no part in it. `known` are its recipes, where they were worked out."""
+    """Return what a page computes, without its layout. `known` are its recipes, if they were computed before."""
     found = recipes(page) if known is None else known
     return {b.id: (found[b.id], {pin: list(ends) for pin, ends in b.wires.items()}) for b in page.blocks}
 
 
 def prepare(page: Page, revision: str) -> Prepared:
-    """Judge a page."""
+    """Validate a page."""
     found = recipes(page)
     sessions = [b.id for b in page.blocks if (op := find_op(b.op)) is not None and op.runs]
     return Prepared(page, revision, check(page), found, logic_of(page, found), sessions)
 
 
-def _named(error: OpError, block: Block) -> OpError:
-    """The error, with the block and pin it belongs to where it does not say them itself."""
-    error.name = error.name or block.id
-    error.argument = error.argument or pin_of(block, error)
-    return error
-
-
-# -- A page's session as it was opened, and one start of it -----------------------------------------------------------
+# -- the session of a page, and one start of it ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Opened:
-    """A session that was opened for a page, and how its runs are counted as steps."""
+    """The session of a page, and how its runs are counted as steps."""
 
     prepared: Prepared
     session: ClientSession
     engine: str
     gate: Gate = field(default_factory=Gate)
-    # (runs of the session, steps of the page) where a start began, and how many runs make a step from there
+    # Runs of the session and steps of the page at each start, and the runs per step from there
     starts: list[tuple[int, int, int]] = field(default_factory=list)
     _shown: tuple[tuple[int, int], dict[str, Any]] | None = None
 
     @classmethod
     def new(cls, prepared: Prepared, engine: str) -> Opened:
-        """A session with Variables at their beginning."""
+        """Open a session whose Variables have their initial values."""
         session = ClientSession(prepared.checked.scope, open_engine(engine), watch_costs=True)
         return cls(prepared, session, engine)
 
     def carry_on(self, old: Opened, timeout: float) -> list[str]:
-        """Take over Variables whose blocks are what they were; their names. A step in progress is waited for."""
+        """Take over Variables of unchanged blocks after the step in progress; return their names."""
         before = old.prepared.recipes
         changed = {block for block, recipe in self.prepared.recipes.items() if before.get(block) != recipe}
         with old.gate.between(timeout):
             return self.session.adopt(old.session, unless=changed)
 
     def step_of(self, run: int, most: int) -> int:
-        """The step in which the session did its run of this number, of so many that were done."""
+        """Return the page's step of a run of the session, at most `most`."""
         at = bisect_left(self.starts, run, key=lambda start: start[0]) - 1
         if at < 0:
             return 0
@@ -137,22 +114,22 @@ class Opened:
         return min(steps + -(-(run - runs) // each), most)
 
     def run_of(self, block: str, pin: str, most: int) -> int | None:
-        """The step that computed a pin's value last."""
+        """Return the step that last computed a pin's value, or None."""
         number = self.session.run_of(block, pin)
         return None if number is None else self.step_of(number, most)
 
     def facts(self, run: int) -> dict[str, Any]:
-        """What RunState says of it after so many steps; results and costs are made once a run."""
+        """Return its part of RunState after `run` steps; results and costs are made once per run."""
         key, shown = (self.session.runs, run), self._shown
         if shown is None or shown[0] != key:
             results = results_json(self.session, lambda number: self.step_of(number, run))
             shown = self._shown = key, {"costs": costs_json(self.session), "results": results}
-        told = {"engine": self.engine, "revision": self.prepared.revision, "recipes": self.prepared.recipes}
-        return told | shown[1]
+        facts = {"engine": self.engine, "revision": self.prepared.revision, "recipes": self.prepared.recipes}
+        return facts | shown[1]
 
 
 class Work:
-    """One start: what a step runs, and how often."""
+    """One start of a page: the step, and how often it runs."""
 
     def __init__(
         self,
@@ -164,50 +141,32 @@ class Work:
         step: Callable[[Work], None],
     ) -> None:
         self.opened = opened
-        self.blocks = blocks
         self.mode = mode
         self.steps = steps
         self.rate = rate
-        self.at = blocks[0]  # the session that is run, or was run last
+        self.step = PageStep(opened.session, blocks)
         self.loop = Loop(lambda feeds: step(self), rate=rate)
 
     def facts(self) -> dict[str, Any]:
-        """What RunState says of it."""
+        """Return its part of RunState."""
         return {"mode": self.mode, "steps": self.steps, "rate": self.rate}
 
-    def step(self) -> dict[str, Array]:
-        """Every session once; a step that fails changes nothing."""
-        session = self.opened.session
-        state = session.state
-        before = dict(state.values), dict(state.counters)
-        found: dict[str, Array] = {}
-        try:
-            for block in self.blocks:
-                self.at = block
-                found |= session.run_block(block)
-        except BaseException:
-            state.values, state.counters = before
-            raise
-        return found
 
-
-# -- What a session has computed and what it took, ready for JSON -----------------------------------------------------
-
-# What a session has computed and what it took, ready for JSON: for hundreds of blocks, many times a second.
+# -- results, costs and errors as JSON, for hundreds of blocks and many times a second ---------------------------------
 
 Json = dict[str, Any]
 
 
 def results_json(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
-    """Every pin that some run has computed, by block; `step_of` numbers a session's run as the page counts."""
-    with np.errstate(all="ignore"):  # a NaN of any kind may be looked at
+    """Return every computed pin by block; `step_of` maps a run of the session to the page's step."""
+    with np.errstate(all="ignore"):  # results may contain signaling NaNs
         return _results(session, step_of)
 
 
 def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name, placed in session.graph.blocks.items():
-        told: Json = {}
+        pins: Json = {}
         for pin, value in placed.pins.items():
             if not isinstance(value, Output | list):
                 continue
@@ -216,49 +175,46 @@ def _results(session: ClientSession, step_of: Callable[[int], int]) -> dict[str,
             if result is None or number is None:
                 continue
             run, steady = step_of(number), is_steady(session, name, pin)
-            told[pin] = (
+            pins[pin] = (
                 [_one(r, run, steady) for r in result] if isinstance(result, list) else _one(result, run, steady)
             )
-        if told:
-            found[name] = told
+        if pins:
+            found[name] = pins
     return found
 
 
 def is_steady(session: ClientSession, block: str, pin: str) -> bool:
-    """Whether every run gives a pin the same value, so that one of an earlier run is as good as new."""
+    """Return whether a pin has the same value in every run, so that an earlier one is never stale."""
     value = session.graph.blocks[block].pins[pin]
     outputs = value if isinstance(value, list) else [value]
     return all(isinstance(output, Output) and output.node.steady for output in outputs)
 
 
 def costs_json(session: ClientSession) -> dict[str, Json]:
-    """What each block took."""
+    """Return the cost of each block."""
     return {block: {"seconds": cost.seconds, "bytes": cost.bytes} for block, cost in session.costs.items()}
 
 
-def failure_json(error: BaseException, block: str) -> Json:
-    """An error of a run: it belongs to the block it names, or else to the session that was run."""
-    told = error_json(error)
+def failure_json(error: BaseException, block: str | None) -> Json:
+    """Return the error of a run. It belongs to the block it names, or else to the session that was run."""
+    facts = error_json(error)
     if not isinstance(error, OpError):
-        told["message"] = str(error) or type(error).__name__
-    return told | {"block": told["block"] or block}
+        facts["message"] = str(error) or type(error).__name__
+    return facts | {"block": facts["block"] or block}
 
 
 def _one(array: Array, run: int, steady: bool) -> Json:
     return {"info": info_of(array), "run": run, "steady": steady, "preview": preview(array)}
 
 
-# -- The run of one page ----------------------------------------------------------------------------------------------
+# -- the run -----------------------------------------------------------------------------------------------------------
 
-# The run of one page: its session, the loop that repeats it, and what is told of it.
-#
-# Nothing here waits for another page. Calls from outside take turns; a step in progress holds none of them up for
-# long.
+# Nothing here waits for another page. Calls from outside take turns, and a step in progress delays none for long.
 
 MODES = ("once", "steps", "rate", "flat")
-_ANSWERS_WITHIN = 2.0  # seconds that a caller waits for a single run, so that small ones answer with their results
-_RESTS_WITHIN = 2.0  # and for the step in progress where a run is paused
-_ENDS_WITHIN = 0.25  # or stopped: what is told then is the last there is, unless a step takes long
+_ANSWERS_WITHIN = 2.0  # seconds to wait for a single run, so that the response of a short one has its results
+_RESTS_WITHIN = 2.0  # seconds to wait for the step in progress when a run is paused
+_ENDS_WITHIN = 0.25  # or stopped, so that the response has the last results unless a step is slow
 SAVES_WITHIN = 30.0
 EDITED = "the page was edited"
 _NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
@@ -266,31 +222,31 @@ _NOT_OPENED: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, 
 
 
 class PageRun:
-    """See `Runs`, whose calls come here by the page's name."""
+    """The run of one page; `Runs` passes its calls on by the page's name."""
 
     def __init__(self, name: str, tell: Callable[[dict[str, Any], object], None]) -> None:
         self.name = name
         self.trends = Trends()
         self.phase = "idle"
         self.run = 0
-        self.done = 0  # steps of this start
+        self.done = 0  # steps since this start
         self.restored: str | None = None
         self.opened: Opened | None = None
-        self.latest: dict[str, str] | None = None  # recipes of the page as it was saved last, where that is another
+        self.latest: dict[str, str] | None = None  # recipes of the saved page, if it differs from the one that runs
         self._work: Work | None = None
         self._prepared: Prepared | None = None
         self._closed = False
         self._control = threading.Lock()  # one call from outside at a time
-        self._lock = threading.RLock()  # guards the fields; never held while a step is at work
+        self._lock = threading.RLock()  # guards the fields; never held while a step runs
         self._change = threading.Condition(self._lock)
         self._error: dict[str, Any] | None = None
         self._message: str | None = None
         self._carried: list[str] = []
         self._clock = Clock()
         self._tell = tell
-        self._teller = Teller(self._send)
+        self._teller = EventThrottle(self._send)
 
-    # -- from outside --------------------------------------------------------------------------------------------------
+    # -- control -------------------------------------------------------------------------------------------------------
 
     def start(
         self,
@@ -302,9 +258,9 @@ class PageRun:
         rate: float | None = None,
         engine: str = "numpy",
     ) -> None:
-        """Run the page, on from where its Variables are."""
+        """Run the page with its current Variables."""
         with self._control:
-            if self._closed:  # nobody could stop what begins now
+            if self._closed:  # a run started now could not be stopped
                 message = f"name: page {self.name!r} is no longer in this project"
                 raise InvalidArgumentError(message, argument="name")
             prepared = self._prepare(page, revision)
@@ -327,7 +283,7 @@ class PageRun:
         self._settle({"once": _ANSWERS_WITHIN, "steps": 0.25}.get(mode, 0.0))
 
     def pause(self) -> None:
-        """Stop after the step in progress, keep everything. A single run ends by itself."""
+        """Stop after the step in progress. A single run ends by itself."""
         with self._control:
             work = self._work
             if work is None or work.mode == "once" or self.phase != "running":
@@ -341,7 +297,7 @@ class PageRun:
         self._teller.soon(urgent=True)
 
     def resume(self) -> None:
-        """Go on after a pause. A run that was to do so many steps goes on without end."""
+        """Continue after a pause. A run with a number of steps becomes continuous."""
         with self._control:
             work = self._alive()
             if work.mode == "once":
@@ -356,11 +312,11 @@ class PageRun:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a run to go on with."""
+        """Return whether a run is running or paused."""
         return self._work is not None and self.phase in ("running", "paused")
 
     def step(self, steps: int) -> None:
-        """So many steps more, then pause."""
+        """Run some more steps, then pause."""
         with self._control:
             work = self._alive()
             with self._lock:
@@ -374,7 +330,7 @@ class PageRun:
         self._teller.soon(urgent=True)
 
     def stop(self, message: str | None = None) -> None:
-        """End; what was computed stays to be looked at."""
+        """End the run; results stay available."""
         with self._control:
             work = self._work
             self._cancel()
@@ -384,7 +340,7 @@ class PageRun:
         self._teller.soon(urgent=True)
 
     def reset(self) -> None:
-        """Variables begin anew, results and trends are forgotten."""
+        """Reset Variables to their initial values, and drop results and charts."""
         with self._control:
             self._cancel()
             with self._lock:
@@ -395,12 +351,12 @@ class PageRun:
         self._teller.soon(urgent=True)
 
     def restore(self, page: Page, revision: str, path: Path, run: int, snapshot: str) -> None:
-        """Go back to a state that was kept; the run in progress ends."""
+        """Restore a snapshot; the run in progress ends."""
         with self._control:
             prepared = self._prepare(page, revision)
             engine = "numpy" if self.opened is None else self.opened.engine
-            opened = Opened.new(prepared, engine)  # in which a step that is still at work changes nothing
-            opened.session.restore(path, other_page=True)  # it was kept for this page, which may have been edited
+            opened = Opened.new(prepared, engine)  # a new session, which a step still in progress cannot change
+            opened.session.restore(path, other_page=True)  # a snapshot of this page, which may have been edited since
             opened.starts.append((opened.session.runs, run, 1))
             self._cancel()
             with self._lock:
@@ -412,7 +368,7 @@ class PageRun:
         self._teller.soon(urgent=True)
 
     def edited(self, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
-        """The page was saved; where it computes something else, a run in progress ends."""
+        """Follow a saved change of the page; a run in progress ends if the page computes something else."""
         opened, self.latest = self.opened, None
         if opened is None or revision == opened.prepared.revision:
             return
@@ -422,26 +378,26 @@ class PageRun:
             self.stop(EDITED)
 
     def close(self) -> None:
-        """End, and tell nothing more."""
+        """End the run, and send no more events."""
         self._teller.close()
         with self._control:
             self._closed = True
             self._stop(None)
 
     def state(self) -> dict[str, Any]:
-        """RunState, ready for JSON."""
+        """Return the RunState as plain data."""
         with self._lock:
             opened, run = self.opened, self.run
-            told: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
-            told |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
-            told |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
-            # Replies and events overtake each other on their way; this tells which was made later.
-            told["serial"] = time.monotonic_ns() // 1000
-            told |= _NO_WORK if self._work is None else self._work.facts()
-        return told | (_NOT_OPENED if opened is None else opened.facts(run))
+            facts: dict[str, Any] = {"phase": self.phase, "run": run, "done": self.done}
+            facts |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
+            facts |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
+            # Responses and events may arrive out of order; the serial number says which is newer.
+            facts["serial"] = time.monotonic_ns() // 1000
+            facts |= _NO_WORK if self._work is None else self._work.facts()
+        return facts | (_NOT_OPENED if opened is None else opened.facts(run))
 
     def age(self, block: str, pin: str) -> dict[str, Any]:
-        """The run that computed a pin's value last, and whether the page as it is now would give another."""
+        """Return the run that last computed a pin's value, and whether the current page would compute another."""
         opened = self.opened
         run = None if opened is None else opened.run_of(block, pin, self.run)
         if opened is None or run is None or (run < self.run and not is_steady(opened.session, block, pin)):
@@ -457,14 +413,14 @@ class PageRun:
         return self._work
 
     def watch(self, watched: list[Watched] | None) -> list[dict[str, Any]]:
-        """Record these from now on, beginning with what they are now; None: every number that a session fetches."""
+        """Set the series to record, starting with their current values; None records what sessions fetch."""
         with self._lock:
             self.trends.watch(watched)
             if self.opened is not None and self.run:
                 self.trends.begin(self.run, self.opened.session)
         return self.trends.series()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- steps and phases ----------------------------------------------------------------------------------------------
 
     def _prepare(self, page: Page, revision: str) -> Prepared:
         if self._prepared is None or self._prepared.revision != revision:
@@ -472,26 +428,26 @@ class PageRun:
         return self._prepared
 
     def _open(self, prepared: Prepared, engine: str) -> tuple[Opened, list[str]]:
-        """The session there is, where the page computes the same; or one that goes on with its Variables.
+        """Return the current session if the page computes the same, else a new one that takes over its Variables.
 
         The run in progress ends.
         """
         old = self.opened
         if old is not None and old.engine == engine and old.prepared.logic == prepared.logic:
             self._stop(None)
-            old.prepared = prepared  # only its looks may be others, which the revision tells of
+            old.prepared = prepared  # only its layout, and with it the revision, may differ
             return old, []
         opened = Opened.new(prepared, engine)
         self._stop(None)
         return opened, [] if old is None else opened.carry_on(old, SAVES_WITHIN)
 
     def _step(self, work: Work) -> None:
-        """In the loop's thread: every session once."""
+        """Run one step, in the loop's thread."""
         opened = work.opened
         if not opened.gate.enter(work):
             return
         try:
-            found = work.step()
+            found = {name: value for values in work.step.run().sessions.values() for name, value in values.items()}
             with self._lock:
                 if self.opened is opened:
                     self.run += 1
@@ -504,7 +460,7 @@ class PageRun:
         self._stepped(work)
 
     def _stepped(self, work: Work) -> None:
-        """After a step: the run may be over, or paused; windows hear of it."""
+        """Update the phase after a step, and send an event."""
         with self._lock:
             over = self._work is work and self.phase == "running" and work.opened.gate.is_spent(work)
             if over:
@@ -514,16 +470,16 @@ class PageRun:
         self._teller.soon(urgent=over)
 
     def _failed(self, work: Work, error: BaseException) -> None:
-        work.loop.cancel()  # it would fail again
+        work.loop.cancel()  # the next step would fail too
         with self._lock:
             if self._work is not work:
                 return
-            self._error = failure_json(error, work.at)
+            self._error = failure_json(error, work.step.block)
             self._go("failed")
         self._teller.soon(urgent=True)
 
     def _begin(self, run: int, carried: list[str]) -> None:
-        """From so many steps on, with nothing to complain of."""
+        """Set the number of steps, and clear errors and messages."""
         self.run, self.done, self.latest, self._carried = run, 0, None, carried
         self._error, self._message, self._clock = None, None, Clock()
 
@@ -536,19 +492,19 @@ class PageRun:
                 self._go("stopped")
 
     def _cancel(self) -> None:
-        """No step of the run there is begins any more."""
+        """Prevent further steps of the current run."""
         work = self._work
         if work is not None:
             work.opened.gate.allow(None, 0)
             work.loop.cancel()
 
     def _settle(self, seconds: float) -> None:
-        """Wait a little for steps that are soon done."""
+        """Wait a little for the run to end, so that short runs answer with their results."""
         with self._change:
             self._change.wait_for(lambda: self.phase != "running", seconds)
 
     def _go(self, phase: str) -> None:
-        """Take a phase; time is counted while steps are done."""
+        """Enter a phase; the clock counts while steps run."""
         self._clock.go(phase == "running", self.run)
         self.phase = phase
         self._change.notify_all()

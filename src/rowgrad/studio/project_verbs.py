@@ -1,4 +1,4 @@
-"""Verbs about projects and pages: list, open, save, rename, the gallery of examples."""
+"""Verbs about a project and its pages: list, open, save, check, rename, remove, and the gallery of example pages."""
 
 from __future__ import annotations
 
@@ -16,46 +16,47 @@ from ..errors import InvalidArgumentError
 from ..graph import End, Page, PageError, engine_names, load
 from ..graph.export import to_svg
 from ..graph.io.plain import encode_attr
-from ..graph.summary import summary
+from ..graph.page_summary import summary
 from ..graph.wiring import candidates_from, candidates_to, gradient_blocks
 from . import array_pool, limits, page_names, project, verbs
 from .limits import LIMITS
-from .project import tell_kept, tell_page, tell_project
-from .verbs import Asked, Json, verb
+from .project import tell_conflict, tell_page, tell_project
+from .verbs import Arguments, Json, verb
 
-# -- Example pages that come with rowgrad -----------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from .studio import Studio
 
-# Example pages that come with rowgrad: an installed package has them beside this file, a source tree in examples/.
+# -- example pages: beside this file in an installed package, in examples/ of a source tree ----------------------------
 
 _NUMBER = re.compile(r"^\d+_")
-_MOST_TEXT = 120  # characters of the line about a page
+_MOST_TEXT = 120  # characters of a page's description
 
 
 def folder() -> Path | None:
-    """Where the pages are; None where they were left out."""
+    """Return the folder of the example pages, or None if they are not installed."""
     beside = Path(__file__).parent / "gallery_pages"
     in_source = Path(__file__).parents[3] / "examples" / "pages"
     return next((path for path in (beside, in_source) if path.is_dir()), None)
 
 
 def entries() -> list[dict[str, Any]]:
-    """`{name, title, blocks, text}` for every page."""
+    """Return `{name, title, blocks, text}` for every example page."""
     return [{**entry} for entry in _entries(folder())]
 
 
 def page(name: str) -> Page:
-    """The page of a name."""
+    """Return an example page by its name."""
     found = folder()
     known = [entry["name"] for entry in _entries(found)]
     if found is None or name not in known:
-        told = f"there are {', '.join(known)}" if known else "it is empty"
-        raise InvalidArgumentError(f"there is no page {name[:100]!r} in the gallery; {told}", argument="name")
+        hint = f"there are {', '.join(known)}" if known else "it is empty"
+        raise InvalidArgumentError(f"there is no page {name[:100]!r} in the gallery; {hint}", argument="name")
     return _loaded(found / f"{name}.json")
 
 
 @lru_cache(maxsize=64)
 def gallery_picture(name: str) -> str:
-    """A drawing of the page."""
+    """Return an example page as SVG."""
     return to_svg(page(name))
 
 
@@ -71,14 +72,14 @@ def _entry(path: Path, name: str) -> dict[str, Any]:
     try:
         found = _loaded(path / f"{name}.json")
         blocks, texts = len(found.blocks), [note.text for note in found.notes]
-    except PageError as error:  # one damaged file does not take the others away
+    except PageError as error:  # a damaged file must not hide the others
         blocks, texts = 0, [str(error)]
     lines = [line for text in texts for line in text.strip().splitlines()[:1]]
     return {"name": name, "title": _title(name), "blocks": blocks, "text": "".join(lines[:1])[:_MOST_TEXT]}
 
 
 def _title(name: str) -> str:
-    """`01_sparse_slice` is shown as `Sparse slice`."""
+    """Return the title of a page: `Sparse slice` for `01_sparse_slice`."""
     words = _NUMBER.sub("", name).replace("_", " ").strip()
     return words[:1].upper() + words[1:] or name
 
@@ -90,33 +91,28 @@ def _loaded(path: Path) -> Page:
     return found
 
 
-# -- Verbs about one page ---------------------------------------------------------------------------------------------
-
-# Verbs about one page: opened, saved, judged.
-
-if TYPE_CHECKING:
-    from .studio import Studio
+# -- verbs about one page ----------------------------------------------------------------------------------------------
 
 
 @verb("open")
-def open_page(studio: Studio, given: Asked) -> Json:
-    """A page as it is in its file, what is wrong with it, and how its run stands."""
-    name = given.text("name")
+def open_page(studio: Studio, args: Arguments) -> Json:
+    """Return a page as it is saved, its errors, and the state of its run."""
+    name = args.text("name")
     page, revision = studio.folder.open(name)
     return _shown(studio, page, revision) | {"run": studio.runs.state(name)}
 
 
 @verb("save")
-def save(studio: Studio, given: Asked) -> Json:
-    """Write a page, if nobody else has since the window read it."""
-    name, window = given.text("name"), given.text("window", "")
-    page = given.page()
-    saved = studio.folder.save(name, given.text("base", "") or None, page)
-    if saved.kept is not None:
+def save(studio: Studio, args: Arguments) -> Json:
+    """Write a page if no one else has written it since the window read it."""
+    name, window = args.text("name"), args.text("window", "")
+    page = args.page()
+    saved = studio.folder.save(name, args.text("base", "") or None, page)
+    if saved.conflict_page is not None:
         if saved.written:
-            tell_kept(studio, name, saved.kept, window)
+            tell_conflict(studio, name, saved.conflict_page, window)
             tell_project(studio)
-        return {"conflict": {"kept": saved.kept} | _winner(studio, name, saved.revision)}
+        return {"conflict": {"kept": saved.conflict_page} | _winner(studio, name, saved.revision)}
     checked = summary(page)
     if saved.written:
         studio.runs.edited(name, page, saved.revision, checked["recipes"])
@@ -126,35 +122,35 @@ def save(studio: Studio, given: Asked) -> Json:
 
 
 @verb("check")
-def check(studio: Studio, given: Asked) -> Json:
-    """What every block gives, and what is wrong."""
-    return summary(given.page())
+def check(studio: Studio, args: Arguments) -> Json:
+    """Return the outputs and errors of every block."""
+    return summary(args.page())
 
 
 @verb("candidates")
-def candidates(studio: Studio, given: Asked) -> Json:
-    """Where a wire from a pin may end, or from where a wire to a pin may come; the reason where it may not."""
-    if ("from" in given) == ("to" in given):
-        raise given.refuse("from", "given, or `to`, and not both", "both" if "from" in given else "neither")
-    page = given.page()
-    if "from" in given:
-        return {"takes": candidates_from(page, _end(given, "from", given.text("from")))}
-    end = _end(given, "to", given.text("to"))
+def candidates(studio: Studio, args: Arguments) -> Json:
+    """Return the pins where a wire from or to a pin may end or begin, and why others reject it."""
+    if ("from" in args) == ("to" in args):
+        raise args.error("from", "given, or `to`, and not both", "both" if "from" in args else "neither")
+    page = args.page()
+    if "from" in args:
+        return {"takes": candidates_from(page, _end(args, "from", args.text("from")))}
+    end = _end(args, "to", args.text("to"))
     if end.index is not None:
-        raise given.refuse("to", "block.pin, without an index", str(end))
+        raise args.error("to", "block.pin, without an index", str(end))
     return {"takes": candidates_to(page, end.block, end.pin)}
 
 
 @verb("gradients")
-def gradients(studio: Studio, given: Asked) -> Json:
-    """The gradients of some pins by others, as blocks to be put on the page."""
-    page = given.page()
+def gradients(studio: Studio, args: Arguments) -> Json:
+    """Return the gradients of some pins with respect to others, as blocks to add to the page."""
+    page = args.page()
     outputs, inputs = (
-        [_end(given, f"{side}[{k}]", text) for k, text in enumerate(given.texts(side, most=1000))]
+        [_end(args, f"{side}[{k}]", text) for k, text in enumerate(args.texts(side, most=1000))]
         for side in ("outputs", "inputs")
     )
     blocks, ends = gradient_blocks(page, outputs, inputs)
-    # Their wires begin at blocks of the page, so that they are written together with it.
+    # Encoded together with the page, because their wires begin at its blocks.
     whole = studio.pool.write_page(Page(page.name, [*page.blocks, *blocks]))
     return {"blocks": whole["blocks"][len(page.blocks) :], "gradients": [str(end) for end in ends]}
 
@@ -164,26 +160,21 @@ def _shown(studio: Studio, page: Page, revision: str) -> dict[str, Json]:
 
 
 def _winner(studio: Studio, name: str, revision: str) -> dict[str, Json]:
-    """The page that stands in the file. Another program may have left one there that cannot be read."""
+    """Return the page in the file, or its error: another program may have written one that cannot be read."""
     try:
         return _shown(studio, *studio.folder.open(name))
     except PageError as error:
         return {"page": None, "revision": revision, "checked": None, "error": str(error)}
 
 
-def _end(given: Asked, argument: str, text: str) -> End:
+def _end(args: Arguments, argument: str, text: str) -> End:
     try:
         return End.parse(text)
     except ValueError:
-        raise given.refuse(argument, "block.pin or block.pin[index]", text) from None
+        raise args.error(argument, "block.pin or block.pin[index]", text) from None
 
 
-# -- Verbs about the project ------------------------------------------------------------------------------------------
-
-# Verbs about the project: what there is, and pages made, renamed, removed and brought back.
-
-if TYPE_CHECKING:
-    from .studio import Studio
+# -- verbs about the project -------------------------------------------------------------------------------------------
 
 _LIMITS = {
     "body": LIMITS.json_bytes,  # bytes of a request
@@ -197,8 +188,8 @@ _LIMITS = {
 
 
 @verb("hello")
-def hello(studio: Studio, given: Asked) -> Json:
-    """All that a window needs to begin."""
+def hello(studio: Studio, args: Arguments) -> Json:
+    """Return everything a window needs to start."""
     folder = studio.folder
     return {
         "version": __version__,
@@ -212,19 +203,19 @@ def hello(studio: Studio, given: Asked) -> Json:
 
 
 @verb("new")
-def new(studio: Studio, given: Asked) -> Json:
-    """Make a page, empty or as given."""
-    name = given.text("name") if "name" in given else None
-    info = studio.folder.new(name, given.page() if "page" in given else None)
+def new(studio: Studio, args: Arguments) -> Json:
+    """Create a page, empty or with the given content."""
+    name = args.text("name") if "name" in args else None
+    info = studio.folder.new(name, args.page() if "page" in args else None)
     _edited(studio, info)
     return info
 
 
 @verb("rename")
-def rename(studio: Studio, given: Asked) -> Json:
-    """Give a page another name; its runs go with it."""
-    old = given.text("name")
-    info = studio.folder.rename(old, given.text("to"))
+def rename(studio: Studio, args: Arguments) -> Json:
+    """Rename a page and its run."""
+    old = args.text("name")
+    info = studio.folder.rename(old, args.text("to"))
     if info["name"] != old:
         studio.runs.renamed(old, info["name"])
     tell_project(studio)
@@ -232,9 +223,9 @@ def rename(studio: Studio, given: Asked) -> Json:
 
 
 @verb("remove")
-def remove(studio: Studio, given: Asked) -> Json:
-    """Take a page out of the project. It can be brought back."""
-    name = given.text("name")
+def remove(studio: Studio, args: Arguments) -> Json:
+    """Remove a page from the project. `bring_back` restores it."""
+    name = args.text("name")
     studio.folder.remove(name)
     studio.runs.forget(name)
     tell_project(studio)
@@ -242,10 +233,10 @@ def remove(studio: Studio, given: Asked) -> Json:
 
 
 @verb("bring_back")
-def bring_back(studio: Studio, given: Asked) -> Json:
-    """Put the page of this name that was removed last into the project again."""
-    info = studio.folder.bring_back(given.text("name"))
-    if "error" in info:  # it could not be read before it was removed, either
+def bring_back(studio: Studio, args: Arguments) -> Json:
+    """Restore the last removed page of this name."""
+    info = studio.folder.bring_back(args.text("name"))
+    if "error" in info:  # it was unreadable before it was removed
         tell_project(studio)
     else:
         _edited(studio, info)
@@ -253,30 +244,30 @@ def bring_back(studio: Studio, given: Asked) -> Json:
 
 
 @verb("gallery")
-def gallery_page(studio: Studio, given: Asked) -> Json:
-    """A page of the gallery."""
-    return {"page": studio.pool.write_page(page(given.text("name")))}
+def gallery_page(studio: Studio, args: Arguments) -> Json:
+    """Return an example page."""
+    return {"page": studio.pool.write_page(page(args.text("name")))}
 
 
 @verb("picture")
-def picture(studio: Studio, given: Asked) -> Json:
-    """A drawing of a page of the gallery."""
-    return {"svg": gallery_picture(given.text("gallery"))}
+def picture(studio: Studio, args: Arguments) -> Json:
+    """Return an example page as SVG."""
+    return {"svg": gallery_picture(args.text("gallery"))}
 
 
 def _records() -> list[dict[str, Any]]:
-    """The catalogue, with floats among the attributes tagged as in pages: JavaScript cannot tell 0.0 from 0."""
+    """Return the catalogue, with float attributes marked as in pages: JavaScript cannot distinguish 0.0 from 0."""
     records = [dict(record) for record in catalog()]
     for record in records:
         record["attrs"] = {
-            name: {key: encode_attr(told, f"{record['name']}.{name}", browser=True) for key, told in attr.items()}
+            name: {key: encode_attr(value, f"{record['name']}.{name}", browser=True) for key, value in attr.items()}
             for name, attr in record["attrs"].items()
         }
     return records
 
 
 def _edited(studio: Studio, info: dict[str, Any]) -> None:
-    """Tell who runs pages, and who looks at them, of a page that has come."""
+    """Notify the run and all windows of a new page."""
     page, revision = studio.folder.open(info["name"])
     studio.runs.edited(info["name"], page, revision)
     tell_page(studio, info["name"], revision, "")
@@ -284,7 +275,7 @@ def _edited(studio: Studio, info: dict[str, Any]) -> None:
 
 
 def _engine(name: str) -> dict[str, Any]:
-    """Whether an engine's package is there; it is not imported, which takes seconds for some."""
+    """Describe an engine without importing its package, which may take seconds."""
     if importlib.util.find_spec(name) is None:
         why = f"{name} is not installed; pip install 'rowgrad[{name}]' brings it"
         return {"name": name, "version": None, "available": False, "why": why}

@@ -1,4 +1,4 @@
-"""Verbs about runs: started, paused, gone on with, kept; and the command that does the same without a studio."""
+"""Verbs about runs: start, pause, resume, stop, snapshots, and the shell command that does the same without Studio."""
 
 from __future__ import annotations
 
@@ -6,133 +6,133 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError
-from ..graph.loop import SLOWEST
+from ..graph.run_loop import SLOWEST
 from .page_session import MODES
-from .verbs import Asked, Json, verb
+from .verbs import Arguments, Json, verb
 
 if TYPE_CHECKING:
     from .studio import Studio
 
 MOST_STEPS = 10**9
-FASTEST = 1e6  # steps per second that may be asked for
+FASTEST = 1e6  # steps per second that a request may set
 
 
 @verb("run")
-def run(studio: Studio, given: Asked) -> Json:
-    """Run a page as it was saved."""
-    name, asked = given.text("name"), _asked(given)
+def run(studio: Studio, args: Arguments) -> Json:
+    """Run a page as it is saved."""
+    name, options = args.text("name"), _run_options(args)
     page, revision = studio.folder.open(name)
-    return studio.runs.start(name, page, revision, **asked)
+    return studio.runs.start(name, page, revision, **options)
 
 
 @verb("pause")
-def pause(studio: Studio, given: Asked) -> Json:
+def pause(studio: Studio, args: Arguments) -> Json:
     """Stop after the step in progress."""
-    return studio.runs.pause(_page(studio, given))
+    return studio.runs.pause(_page(studio, args))
 
 
 @verb("resume")
-def resume(studio: Studio, given: Asked) -> Json:
-    """Go on after a pause."""
-    return studio.runs.resume(_page(studio, given))
+def resume(studio: Studio, args: Arguments) -> Json:
+    """Continue after a pause."""
+    return studio.runs.resume(_page(studio, args))
 
 
 @verb("stop")
-def stop(studio: Studio, given: Asked) -> Json:
+def stop(studio: Studio, args: Arguments) -> Json:
     """End a run."""
-    return studio.runs.stop(_page(studio, given))
+    return studio.runs.stop(_page(studio, args))
 
 
 @verb("step")
-def step(studio: Studio, given: Asked) -> Json:
-    """So many steps, then pause; a page that is not running begins with them."""
-    name, steps = given.text("name"), given.whole("steps", 1, MOST_STEPS, 1)
-    if studio.runs.of(_page(studio, given)).is_alive:
+def step(studio: Studio, args: Arguments) -> Json:
+    """Run some steps, then pause; a page that is not running starts with them."""
+    name, steps = args.text("name"), args.whole("steps", 1, MOST_STEPS, 1)
+    if studio.runs.of(_page(studio, args)).is_alive:
         try:
             return studio.runs.step(name, steps)
         except InvalidArgumentError:
             if studio.runs.of(name).is_alive:
                 raise
-            # It ended a moment ago, so that it begins anew.
+            # The run ended a moment ago, so a new one starts.
     page, revision = studio.folder.open(name)
     engine = studio.runs.state(name)["engine"] or "numpy"
     return studio.runs.start(name, page, revision, mode="steps", steps=steps, engine=engine)
 
 
 @verb("reset")
-def reset(studio: Studio, given: Asked) -> Json:
-    """Begin anew."""
-    return studio.runs.reset(_page(studio, given))
+def reset(studio: Studio, args: Arguments) -> Json:
+    """Reset Variables and results."""
+    return studio.runs.reset(_page(studio, args))
 
 
 @verb("state")
-def state(studio: Studio, given: Asked) -> Json:
-    """How a page's run stands."""
-    return studio.runs.state(_page(studio, given))
+def state(studio: Studio, args: Arguments) -> Json:
+    """Return the state of a page's run."""
+    return studio.runs.state(_page(studio, args))
 
 
 @verb("snapshot")
-def snapshot(studio: Studio, given: Asked) -> Json:
-    """Keep a page's state."""
-    return {"snapshots": studio.runs.snapshot(_page(studio, given), given.text("label", "", 200))}
+def snapshot(studio: Studio, args: Arguments) -> Json:
+    """Save a snapshot of a page's state."""
+    return {"snapshots": studio.runs.snapshot(_page(studio, args), args.text("label", "", 200))}
 
 
 @verb("snapshots")
-def snapshots(studio: Studio, given: Asked) -> Json:
-    """The states that were kept."""
-    return {"snapshots": studio.runs.snapshots(_page(studio, given))}
+def snapshots(studio: Studio, args: Arguments) -> Json:
+    """List the snapshots of a page."""
+    return {"snapshots": studio.runs.snapshots(_page(studio, args))}
 
 
 @verb("restore")
-def restore(studio: Studio, given: Asked) -> Json:
-    """Go back to a state that was kept."""
-    name, kept = given.text("name"), given.text("snapshot", most=100)
+def restore(studio: Studio, args: Arguments) -> Json:
+    """Restore a snapshot."""
+    name, snapshot_id = args.text("name"), args.text("snapshot", most=100)
     page, revision = studio.folder.open(name)
-    return studio.runs.restore(name, kept, page, revision)
+    return studio.runs.restore(name, snapshot_id, page, revision)
 
 
 @verb("command")
-def command(studio: Studio, given: Asked) -> Json:
-    """The line that runs the page in a shell. It begins from the snapshot that was restored, if one was.
+def command(studio: Studio, args: Arguments) -> Json:
+    """Return the shell command that runs the page, from the restored snapshot if there is one.
 
-    A run without an end has none there: the line asks for as many steps as were done.
+    For a continuous run, the command has the number of steps that were done.
     """
-    name, asked = _page(studio, given), _asked(given)
+    name, options = _page(studio, args), _run_options(args)
     state = studio.runs.of(name)
     words = ["rowgrad", "run", str(studio.folder.root / f"{name}.json")]
-    for session in asked["sessions"]:
+    for session in options["sessions"]:
         words += ["--session", session]
-    steps = 1 if asked["mode"] == "once" else asked["steps"] or max(state.done, 1)
+    steps = 1 if options["mode"] == "once" else options["steps"] or max(state.done, 1)
     if steps != 1:
         words += ["--steps", str(steps)]
-    if asked["rate"] is not None:
-        words += ["--rate", repr(asked["rate"])]
-    if asked["engine"] != "numpy":
-        words += ["--engine", asked["engine"]]
+    if options["rate"] is not None:
+        words += ["--rate", repr(options["rate"])]
+    if options["engine"] != "numpy":
+        words += ["--engine", options["engine"]]
     if state.restored is not None:
-        words += ["--state", str(studio.runs.kept.copy_for_command(name, state.restored))]
+        words += ["--state", str(studio.runs.snapshot_files.copy_for_command(name, state.restored))]
     return {"text": shlex.join(words)}
 
 
-def _asked(given: Asked) -> dict[str, Any]:
-    """What is run, and how."""
-    mode = given.text("mode", "once", 20)
+def _run_options(args: Arguments) -> dict[str, Any]:
+    """Read the options of a run."""
+    mode = args.text("mode", "once", 20)
     if mode not in MODES:
-        raise given.refuse("mode", f"one of {', '.join(MODES)}", mode)
-    steps = given.whole("steps", 1, MOST_STEPS) if "steps" in given or mode == "steps" else None
-    rate = given.number("rate", SLOWEST, FASTEST) if mode == "rate" else None
+        raise args.error("mode", f"one of {', '.join(MODES)}", mode)
+    steps = args.whole("steps", 1, MOST_STEPS) if "steps" in args or mode == "steps" else None
+    rate = args.number("rate", SLOWEST, FASTEST) if mode == "rate" else None
     return {
-        "sessions": given.texts("sessions", [], 1000),
+        "sessions": args.texts("sessions", [], 1000),
         "mode": mode,
         "steps": None if mode == "once" else steps,
         "rate": rate,
-        "engine": given.text("engine", "numpy", 100),
+        "engine": args.text("engine", "numpy", 100),
     }
 
 
-def _page(studio: Studio, given: Asked) -> str:
-    """The name of a page that is there."""
-    name = given.text("name", most=1000)
+def _page(studio: Studio, args: Arguments) -> str:
+    """Return the name of an existing page."""
+    name = args.text("name", most=1000)
     if studio.runs.session_of(name) is None:
-        studio.folder.open(name)  # raises where there is none
+        studio.folder.open(name)  # raises if there is no such page
     return name

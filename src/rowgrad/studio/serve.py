@@ -1,4 +1,4 @@
-"""Start a studio: bind an address, announce it to other programs, accept connections, open the browser."""
+"""Serve a studio over HTTP: bounded connections, files that announce a running studio, the server, and the browser."""
 
 from __future__ import annotations
 
@@ -33,63 +33,64 @@ from ..graph.io import files
 from . import array_pool, verbs
 from .access import Access
 from .http import make_app
-from .http_requests import CONTROL_HEADER, HEADERS, LINK, Hosts, RefusedError, error_bytes
+from .http_requests import CONTROL_HEADER, HEADERS, LINK, Hosts, RequestError, error_bytes
 from .limits import LIMITS, Limits
 
-# -- Connections within bounds of number and time ---------------------------------------------------------------------
+if TYPE_CHECKING:
+    from .studio import Studio
 
-# Connections within bounds of number and time: uvicorn waits for ever for a head that does not come.
+# -- connections, bounded in number and time, because uvicorn waits forever for a request head -------------------------
 
-_STALLED = 2.0  # seconds without reading, after which a connection makes room where others wait
+_STALLED = 2.0  # seconds without reading, after which a connection may be closed in favour of another
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1, with a watch on every connection.
+    """uvicorn's HTTP/1.1 protocol, with timeouts for every connection.
 
-    Closed are connections that have asked nothing for too long, whether they are idle or send a head byte by byte, and
-    those whose client reads nothing of its answer. Where there are too many, the one that has done so for longest makes
-    room for a new one; so half-sent heads and answers nobody reads, however many, keep nobody out.
+    A connection is closed if it sends no complete request head for too long, or if its client does not read the
+    response. If there are too many connections, the one that has been idle for longest is closed for a new one. So
+    incomplete heads and unread responses cannot lock other clients out.
     """
 
     limits: ClassVar[Limits] = LIMITS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room, then begin to watch."""
-        self._quiet_since = self.loop.time()  # no request has come since then
-        self._written = (0, self._quiet_since)  # bytes that wait to be read by the client, and since when so many
+        """Close an idle connection if there are too many, then start the timeouts."""
+        self._quiet_since = self.loop.time()  # the time of the last request
+        self._written = (0, self._quiet_since)  # bytes that the client has not read, and since when
         self._watch: asyncio.TimerHandle | None = None
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            others = [c for c in self.connections if isinstance(c, BoundedProtocol) and c.may_go and c is not self]
+            others = [c for c in self.connections if isinstance(c, BoundedProtocol) and c.may_close and c is not self]
             leaves = min(others, key=lambda c: c._quiet_since, default=self)
             self.connections.discard(leaves)
             leaves.transport.abort()
         self._look()
 
     @property
-    def may_go(self) -> bool:
-        """Whether nothing is lost but a client's patience: it asks nothing, or does not read what it asked for."""
+    def may_close(self) -> bool:
+        """Return whether the connection is idle, or its client does not read the response."""
         stalls = self.transport.get_write_buffer_size() > 0 and self.loop.time() - self._written[1] > _STALLED
         return self.is_quiet or stalls
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no request is being answered."""
+        """Return whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Watch no longer."""
+        """Stop the timeouts."""
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Time runs for the next request."""
+        """Restart the timeout for the next request."""
         self._quiet_since = self.loop.time()
         super().on_response_complete()
 
     def _look(self) -> None:
-        """Every now and then: is the client still doing its part?"""
+        """Close the connection after a timeout; called periodically."""
         if self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
             return
         now, limits = self.loop.time(), self.limits
@@ -103,11 +104,11 @@ class BoundedProtocol(H11Protocol):
         self._watch = self.loop.call_later(min(limits.head_seconds, limits.write_seconds) / 5, self._look)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets an answer like others, where one can still be given."""
+        """Answer an invalid HTTP request with a JSON error if a response is still possible."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        body = error_bytes(RefusedError(400, "HeaderRefused", "this is no HTTP request that can be read").facts)
+        body = error_bytes(RequestError(400, "HeaderRefused", "this is not a valid HTTP request").facts)
         headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         answer = h11.Response(status_code=400, headers=[*headers, (b"connection", b"close"), *HEADERS])
         for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
@@ -116,18 +117,16 @@ class BoundedProtocol(H11Protocol):
 
 
 def protocol_with(limits: Limits) -> type[BoundedProtocol]:
-    """The protocol with other limits."""
+    """Return the protocol with other limits."""
     return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
 
 
-# -- Files in `.rowgrad` of a project ---------------------------------------------------------------------------------
+# -- files in `.rowgrad` of a project: the port, the saved token, and running studios ----------------------------------
 
-# Files in `.rowgrad` of a project: its port, the token where it is kept, and how to reach a studio that runs.
-#
-# A studio that is started again on a project has the port that it had. `token` is written with `--keep-token` only.
-# `studio-<port>` exists while a studio runs, for `rowgrad studio --link`. Only the owner may read these two. A
-# project that was copied or unpacked brings them along, and its author would know the secrets in them: so each file
-# records the inode it was written to, and is ignored anywhere else.
+# A studio that is started again on a project uses the same port. `token` is written with `--keep-token` only.
+# `studio-<port>` exists while a studio runs, for `rowgrad studio --link`. Only the owner may read these two. A project
+# that was copied or unpacked contains them, and its author would know the secrets: so each file records the inode it
+# was written to, and is ignored anywhere else.
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _MOST = 400  # bytes of such a file
@@ -135,29 +134,29 @@ _LEAST_PORT = 1024
 
 
 class Running(NamedTuple):
-    """Where a studio listens, and the secret it gives launch addresses for."""
+    """The address of a running studio, and the secret that requests launch addresses from it."""
 
     host: str
     port: int
     control: str
 
 
-def kept_token(folder: Path) -> str:
-    """The token of the studio before; a new one, which is kept, where there was none."""
+def saved_token(folder: Path) -> str:
+    """Return the saved token of the project; make and save a new one if there is none."""
     path = folder / array_pool.OWN / "token"
     found = _read_private(path)
     if found is None or not TOKEN.fullmatch(found):
         found = secrets.token_urlsafe(32)
-        with contextlib.suppress(OSError, PageError):  # a disk that is full makes no studio impossible
+        with contextlib.suppress(OSError, PageError):  # a studio can run without saving, such as on a full disk
             _write_private(path, found)
     return found
 
 
 @contextlib.contextmanager
 def running_file(folder: Path, running: Running) -> Iterator[None]:
-    """Have the file of a studio while it runs."""
+    """Write the file of a running studio, and delete it at the end."""
     path = folder / array_pool.OWN / f"studio-{running.port}"
-    with contextlib.suppress(OSError, PageError):  # then there is no --link
+    with contextlib.suppress(OSError, PageError):  # without the file, --link does not find this studio
         _write_private(path, f"{running.control} {running.host}")
     try:
         yield
@@ -167,7 +166,7 @@ def running_file(folder: Path, running: Running) -> Iterator[None]:
 
 
 def running_studios(folder: Path) -> list[Running]:
-    """Studios that have not removed their files, the latest first. Some may have been killed."""
+    """Return the studios whose files exist, the latest first. Some may have been killed."""
     found = []
     for path in (folder / array_pool.OWN).glob("studio-*"):
         port, text = path.name.removeprefix("studio-"), _read_private(path)
@@ -179,12 +178,12 @@ def running_studios(folder: Path) -> list[Running]:
 
 
 def redirect_path(folder: Path, port: int) -> Path:
-    """Where the file is that leads a browser to the studio on this port."""
+    """Return the path of the HTML file that redirects a browser to the studio on this port."""
     return folder / array_pool.OWN / f"open-{port}.html"
 
 
 def write_redirect(path: Path, address: str) -> str | None:
-    """Write that file; its own address, or None where it cannot be written.
+    """Write the HTML file that redirects to an address; return its URL, or None if it cannot be written.
 
     Other users can read a browser's command line, but not this file.
     """
@@ -200,26 +199,26 @@ def write_redirect(path: Path, address: str) -> str | None:
     return path.absolute().as_uri()
 
 
-def kept_port(folder: Path) -> int | None:
-    """The port of the studio before."""
+def saved_port(folder: Path) -> int | None:
+    """Return the port of the last studio on this project, or None."""
     raw = _plain(folder / array_pool.OWN / "port")
     if raw is None or not re.fullmatch(rb"\d{4,5}\n?", raw):
         return None
     return int(raw) if _LEAST_PORT <= int(raw) <= 65535 else None
 
 
-def keep_port(folder: Path, port: int) -> None:
-    """For the studio after this one."""
+def save_port(folder: Path, port: int) -> None:
+    """Save the port for the next studio on this project."""
     path = folder / array_pool.OWN / "port"
     with contextlib.suppress(OSError, PageError):
         array_pool.make_folder(path.parent)
-        array_pool.refuse_link(path)
+        array_pool.reject_link(path)
         if _plain(path) != f"{port}\n".encode():
             files.write_atomically(path, f"{port}\n".encode())
 
 
 def _read_private(path: Path) -> str | None:
-    """What `_write_private` wrote; None where the file is another's, a copy, or open to others."""
+    """Read what `_write_private` wrote; None if the file has another owner, is a copy, or is readable by others."""
     raw = _plain(path, private=True)
     if raw is None:
         return None
@@ -232,7 +231,7 @@ def _read_private(path: Path) -> str | None:
 
 def _write_private(path: Path, text: str) -> None:
     array_pool.make_folder(path.parent)
-    array_pool.refuse_link(path)
+    array_pool.reject_link(path)
     made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -245,7 +244,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _plain(path: Path, private: bool = False) -> bytes | None:
-    """What is in a plain, short file of ours; None where it is not there, or is something else."""
+    """Read a short regular file; None if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -263,20 +262,19 @@ def _place(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-# -- From a studio to an address in a browser -------------------------------------------------------------------------
-
-# From a studio to an address in a browser: a socket, a server on it until a signal comes, a clean end.
-
-if TYPE_CHECKING:
-    from .studio import Studio
+# -- the server: bind a socket, serve until a signal comes, and shut down cleanly --------------------------------------
 
 FIRST_PORT = 8765
-_TRIED = 100  # ports from there on
-_LINK_SECONDS, _LINK_BYTES = 20.0, 4096  # for the answer to `--link`
+_TRIED = 100  # ports to try from there on
+_LINK_SECONDS, _LINK_BYTES = 20.0, 4096  # limits of the response to `--link`
 
 
 def listen(host: str, port: int, before: int | None = None) -> socket.socket:
-    """A socket on this port; with 0 on that of `before`, or the first free from 8765. OSError where there is none."""
+    """Return a socket that listens on this port; with 0, on the port `before`, or the first free one from 8765.
+
+    Raises:
+        OSError: No port is available.
+    """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     ports = [port] if port else [*([before] if before else []), *range(FIRST_PORT, FIRST_PORT + _TRIED), 0]
     for tried in ports:
@@ -284,7 +282,7 @@ def listen(host: str, port: int, before: int | None = None) -> socket.socket:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind((address[0], tried, *address[2:]))
-            # Two servers may bind one port, but only one may listen; so that it is known here who does.
+            # Two servers can bind one port, but only one can listen; listening now shows which.
             made.listen(128)
             return made
         except OSError as error:
@@ -295,7 +293,7 @@ def listen(host: str, port: int, before: int | None = None) -> socket.socket:
 
 
 def is_local(host: str) -> bool:
-    """Whether only programs of this machine can connect to it."""
+    """Return whether only programs on this machine can connect to the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -303,25 +301,25 @@ def is_local(host: str) -> bool:
 
 
 def hosts_of(host: str, port: int) -> Hosts:
-    """The names under which a server on this host is asked."""
+    """Return the names under which clients reach a server on this host."""
     if _is_every(host):
         return Hosts(port, [socket.gethostname()], any_address=True)
     return Hosts(port, [_written(host)])
 
 
 def address_of(host: str, port: int, launch: str, **shown: str) -> str:
-    """What to open in a browser. The secret is in the fragment, which browsers send to nobody."""
+    """Return the URL to open in a browser. The secret is in the fragment, which browsers never send."""
     query = f"?{urlencode(shown)}" if shown else ""
     return f"http://{_written(reached_at(host))}:{port}/{query}#launch={launch}"
 
 
 def reached_at(host: str) -> str:
-    """Where this machine itself reaches a server on this host."""
+    """Return the address under which this machine itself reaches a server on this host."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def new_launch(running: Running) -> tuple[str, str] | None:
-    """A launch secret of a studio that runs, and its token; None where it does not answer, or is another one."""
+    """Request a launch secret and the token from a running studio; None if it does not answer or is another one."""
     connection = http.client.HTTPConnection(reached_at(running.host), running.port, timeout=_LINK_SECONDS)
     try:
         connection.request("POST", LINK, b"", {CONTROL_HEADER: running.control})
@@ -351,11 +349,24 @@ def serve(
     limits: Limits = LIMITS,
     **settings: Any,
 ) -> int | None:
-    """Answer until a signal comes; its number. `started` is called once requests are answered. Closes the studio."""
+    """Serve a studio until a signal comes, then close it.
+
+    Args:
+        studio: The studio.
+        listening: The socket, from `listen`.
+        hosts: The names of this server, from `hosts_of`.
+        access: The secrets that requests must carry.
+        started: Called once requests are answered.
+        limits: Limits of requests and connections.
+        **settings: Options of `make_app`.
+
+    Returns:
+        The number of the signal, or None.
+    """
     with contextlib.suppress(verbs.UnknownVerbError):
-        verbs.find("hello")  # what verbs need is loaded now, not while the first window waits
+        verbs.find("hello")  # imports all verbs now, not while the first window waits
     app = make_app(studio, hosts, access, limits, **settings)
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what it has to say is told by `server`
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # `rowgrad studio` reports errors itself
     config = uvicorn.Config(
         app,
         http=protocol_with(limits),
@@ -383,7 +394,7 @@ def serve(
 
 
 class StudioServer(uvicorn.Server):
-    """uvicorn's server that says when it has started, ends streams when it stops, and keeps signals to itself."""
+    """uvicorn's server with a callback when it has started, streams that end when it stops, and its own signals."""
 
     def __init__(self, config: uvicorn.Config, studio: Studio, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -391,18 +402,18 @@ class StudioServer(uvicorn.Server):
         self.signal_number: int | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and call the callback."""
         await super().startup(sockets)
         self._tell_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wake the streams of events first, or they would be waited for."""
+        """Close the streams of events first, because uvicorn would wait for them."""
         self._studio.hub.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals stop the server; its caller ends the process. uvicorn would raise them again."""
+        """Let signals stop the server without raising them again, as uvicorn does; the caller ends the process."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -415,19 +426,19 @@ class StudioServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops, a second does not wait for requests."""
+        """Stop at the first signal; at a second, do not wait for requests."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self.signal_number = self.signal_number or sig
 
 
 def open_browser(address: str) -> bool:
-    """Open a window, if there is a browser that has one; whether there is."""
+    """Open a browser window; return whether there is a graphical browser."""
     try:
         browser = webbrowser.get()
     except webbrowser.Error:
         return False
-    # Browsers of the terminal, which would take it over, have this very class; what BROWSER names has it, too.
+    # Text browsers, which would take over the terminal, have this class; so has a browser that BROWSER names.
     if type(browser) is webbrowser.GenericBrowser and not os.environ.get("BROWSER"):
         return False
     threading.Thread(target=browser.open, args=(address,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""A studio: one project folder, its arrays, the runs of its pages, and the windows that look at it."""
+"""The studio: one project folder, its arrays, the runs of its pages, and the windows connected to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .runs import Runs
 
 
 class Studio:
-    """What verbs work on. `folder` keeps pages, `pool` arrays, `runs` sessions; `hub` tells windows what happened."""
+    """The object that verbs work on: `folder` has pages, `pool` arrays, `runs` sessions, `hub` windows."""
 
     def __init__(self, project: str | PathLike[str]) -> None:
         root = Path(project)
@@ -22,6 +22,6 @@ class Studio:
         self.runs = Runs(self.hub, root)
 
     def close(self) -> None:
-        """Stop runs and wake windows."""
+        """Stop all runs, and close the streams of windows."""
         self.runs.close()
         self.hub.close()

@@ -1,4 +1,8 @@
-"""Values that users type, paste or upload, parsed into arrays."""
+"""Parse values that users type, paste or upload: braces, brackets, tables, and .npy, .npz, .csv and .tsv files.
+
+A value without a dtype stays without one: `{1, 2}` is a list that takes the dtype of the inputs beside it. A trailing
+`f` means float32. Long lists become arrays of the dtype they would have alone. Nothing is ever unpickled.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,15 @@ from ..graph.io.arrays import admitted, npy_header
 from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_literal, parse_words, shown
 from ..graph.page import PageError
 
-# -- Values as people type and paste them -----------------------------------------------------------------------------
+# -- typed and pasted text ---------------------------------------------------------------------------------------------
 
-# Values as people type and paste them: braces, brackets, and rows of a table.
-#
-# What has no dtype of its own stays without one: `{1, 2}` is a list that takes the dtype of what it stands beside. A
-# `f` at the end says float32. Long ones become arrays, of the dtype they would have alone.
-
-MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every answer
+MOST_WEAK = 1024  # elements; a longer list would be JSON text in every page and every response
 _TRUTHS = re.compile(r"[\s{},]*+(?:(?:true|false)[\s{},]*+)++;?\s*", re.IGNORECASE)
 _BRACKETED = re.compile(rf"[\[\](),]|{QUOTED.pattern}|'[^'\\]*(?:\\.[^'\\]*)*'|[^\[\](),\"'\s]+|[\"'].*", re.DOTALL)
 
 
 def parse_value(text: str, dtype: str = "", shape: list[int] | None = None) -> Any:
-    """The value a text stands for: an array of `dtype`, or without one what the text itself says."""
+    """Parse a text into an array of `dtype`, or without a dtype into a Python value."""
     try:
         kind = parse_dtype(dtype) if dtype else None
     except PageError as error:
@@ -50,7 +49,7 @@ def parse_value(text: str, dtype: str = "", shape: list[int] | None = None) -> A
 
 
 def value_of_words(words: list[str], dtype: str, shape: list[int], argument: str = "cells") -> Any:
-    """The value of a grid, given as one text per cell in the order of rows."""
+    """Parse a grid, given as one text per cell in row order."""
     try:
         kind = parse_dtype(dtype) if dtype else None
     except PageError as error:
@@ -63,7 +62,7 @@ def value_of_words(words: list[str], dtype: str, shape: list[int], argument: str
 
 
 def array_of_words(words: list[str], dtype: str | None, where: Callable[[int], str], argument: str) -> Array:
-    """A vector of elements, one text each; an error says where the text stood."""
+    """Parse one text per element into a vector; `where` returns the position of an element for an error."""
     if dtype != "string":
         words = [word.strip() for word in words]
         if "" in words:
@@ -75,23 +74,20 @@ def array_of_words(words: list[str], dtype: str | None, where: Callable[[int], s
         raise InvalidArgumentError(f"{argument}: {error.message}", argument=argument) from None
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
 def _parsed(text: str, dtype: str | None) -> tuple[Array, bool]:
-    """The array of a text, and whether it is all true and false."""
+    """Return the array of a text, and whether all its elements are true or false."""
     bare = text.strip()
     if bare.startswith(("[", "(")):
         bare = _braced(bare)
     elif not bare.startswith("{") and not QUOTED.fullmatch(bare):
-        table = _table(text.strip(" \r\n"), dtype)  # an empty cell at either end is one
+        table = _table(text.strip(" \r\n"), dtype)  # tabs stay: they delimit empty cells at either end
         if table is not None:
             return table
     return parse_literal(bare, dtype), _TRUTHS.fullmatch(bare) is not None
 
 
 def _braced(text: str) -> str:
-    """`[[1, 2], [3, 4]]`, as JSON, Python and NumPy write it, with braces; NumPy leaves out the commas."""
+    """Replace the brackets of JSON, Python and NumPy by braces, and add the commas that NumPy omits."""
     made: list[str] = []
     before = ""
     opened: list[str] = []
@@ -115,7 +111,10 @@ def _braced(text: str) -> str:
 
 
 def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
-    """Pasted cells: rows in lines, cells apart by tabs, commas, semicolons or spaces. One row or column is a vector."""
+    """Parse pasted cells, one row per line, separated by tabs, commas, semicolons or spaces; None if it is no table.
+
+    A single row or column is a vector.
+    """
     lines = text.splitlines()
     if dtype == "string" and len(lines) < 2 and "\t" not in text:
         return None
@@ -140,20 +139,20 @@ def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
 
 
 def rows_of(text: str, separator: str | None = None) -> list[list[str]]:
-    """The cells of a table, by row; the separator is the first of tab, semicolon and comma that is there."""
+    """Split a table into rows of cells; the separator is the first of tab, semicolon and comma that occurs."""
     lines = [line for line in text.splitlines() if line.strip()]
     separator = separator or next((s for s in "\t;," if any(s in line.rstrip(s) for line in lines)), None)
-    if separator is None and len(lines) > 1:  # one column, every line of which ends in a separator
+    if separator is None and len(lines) > 1:  # one column whose lines all end with a separator
         separator = next((s for s in ";," if all(line.rstrip().endswith(s) for line in lines)), None)
     if separator is None:
         return [line.split() for line in lines]
     try:
         rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if any(c.strip() for c in row)]
     except csv.Error as error:
-        raise PageError("", f"this is no table: {error}") from None
+        raise PageError("", f"this is not a table: {error}") from None
     rows = [[cell.strip() for cell in row] for row in rows]
     if all(len(row) > 1 and row[-1] == "" for row in rows):
-        rows = [row[:-1] for row in rows]  # lines that end in a separator
+        rows = [row[:-1] for row in rows]  # lines end with a separator
     return rows
 
 
@@ -162,12 +161,12 @@ def _all_truths(words: list[str]) -> bool:
 
 
 def _weak(array: Array, is_truth: bool) -> Any:
-    """What the text said without a dtype, as Python has it; float32 only where an `f` said so."""
+    """Return a value without a dtype as Python data; float32 only if an `f` requested it."""
     if is_truth:
         array = array.astype(bool)
     if array.dtype == np.float32:
         return array
-    if 0 in array.shape[:-1]:  # a list would lose the sizes behind the 0
+    if 0 in array.shape[:-1]:  # a list would lose the sizes after the 0
         return array.astype(np.float32)
     if array.size > MOST_WEAK:
         return _narrowed(array) if array.dtype == np.float64 else array
@@ -182,7 +181,7 @@ def _narrowed(array: Array) -> Array:
 
 
 def as_float32(array: Array, where: Callable[[int], str]) -> Array:
-    """Numbers as float32, which they become where nothing says more; one that it does not reach is an error."""
+    """Convert numbers to float32, the default dtype; raise PageError for a number that is too large."""
     with np.errstate(over="ignore"):
         made = array.astype(np.float32)
     lost = np.isinf(made) & np.isfinite(array)
@@ -201,20 +200,18 @@ def _in_shape(array: Array, shape: list[int]) -> Array:
     raise InvalidArgumentError(message, argument="shape")
 
 
-# -- Files of numbers and strings that a window sends -----------------------------------------------------------------
-
-# Files of numbers and strings that a window sends: .npy, .npz, .csv, .tsv. Nothing is ever unpickled.
+# -- uploaded files ----------------------------------------------------------------------------------------------------
 
 ENDINGS = (".npy", ".npz", ".csv", ".tsv")
-MOST_BYTES = 1 << 28  # of all arrays of one file, unpacked: as much as all requests may hold
+MOST_BYTES = 1 << 28  # of all unpacked arrays of one file: as much as all requests may hold
 MOST_MEMBERS = 1000
-MOST_CELLS = 4_000_000  # of a table; each takes many times its length in memory
-_MEMBER = b"PK\x01\x02"  # what a member's entry in an archive's directory begins with
+MOST_CELLS = 4_000_000  # of a table; a cell takes many times its length in memory
+_MEMBER = b"PK\x01\x02"  # the signature of an entry in an archive's directory
 unpacking = threading.Lock()  # files are unpacked one at a time, so that MOST_BYTES bounds all of them together
 
 
 def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Array]:
-    """The arrays in a file, by name; `dtype` is that of a table's cells, where they alone do not say it."""
+    """Return the arrays of a file by name; `dtype` is the dtype of a table's cells."""
     path = PurePosixPath(name.replace("\\", "/"))
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -229,12 +226,12 @@ def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Arr
         return {path.stem: _table_file(body, "\t" if ending == ".tsv" else None, dtype)}
     except OpError as error:
         raise InvalidArgumentError(f"{path.name}: {error.message.strip()}", argument="body") from None
-    except (TypeError, ValueError, OverflowError) as error:  # NumPy's, of shapes that no array has
-        raise InvalidArgumentError(f"{path.name}: it is no array that can be: {error}", argument="body") from None
+    except (TypeError, ValueError, OverflowError) as error:  # raised by NumPy for impossible shapes
+        raise InvalidArgumentError(f"{path.name}: it has an impossible shape: {error}", argument="body") from None
 
 
-def _npy(raw: bytes, told: str | None = None) -> Array:
-    """The array of a .npy file; its header is compared with its size before anything is made."""
+def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
+    """Parse a .npy file; its header is compared with its size before anything is allocated."""
     stream = io.BytesIO(raw)
     try:
         shape, fortran, dtype = npy_header(stream)
@@ -244,15 +241,15 @@ def _npy(raw: bytes, told: str | None = None) -> Array:
         raise PageError("", "it holds Python objects, which are not read; save strings as fixed-width text")
     size = math.prod(shape) * dtype.itemsize
     if stream.tell() + size != len(raw):
-        raise PageError("", f"its header tells of {size} bytes, and there are {len(raw) - stream.tell()}")
+        raise PageError("", f"its header announces {size} bytes, and there are {len(raw) - stream.tell()}")
     flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
     made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
         made = made.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
-    if told in QUANTIZED or told == "bfloat16":
-        stored = np.dtype(np.uint16) if told == "bfloat16" else NUMPY_DTYPE[told][0]
+    if dtype_name in QUANTIZED or dtype_name == "bfloat16":
+        stored = np.dtype(np.uint16) if dtype_name == "bfloat16" else NUMPY_DTYPE[dtype_name][0]
         if dtype.newbyteorder("=") == stored:
-            made = made.astype(stored).view(NUMPY_DTYPE[told])
+            made = made.astype(stored).view(NUMPY_DTYPE[dtype_name])
     return admitted(made, "")
 
 
@@ -262,8 +259,8 @@ def _npz(raw: bytes) -> dict[str, Array]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-    except Exception:  # zipfile lets many kinds through: BadZipFile, struct.error, NotImplementedError…
-        raise PageError("", "this is no .npz file") from None
+    except Exception:  # zipfile raises many types: BadZipFile, struct.error, NotImplementedError…
+        raise PageError("", "this is not an .npz file") from None
     if not infos:
         raise PageError("", "there is no .npy member in it")
     names = [info.filename for info in infos]
@@ -287,10 +284,10 @@ def _npz(raw: bytes) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name, data in members.items():
         if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
-            continue  # it says what another member stands for
+            continue  # it describes another member
         try:
-            told = str(_npy(members[f"{name}.dtype"])) if f"{name}.dtype" in members else None
-            found[name] = _npy(data, told)
+            dtype_name = str(_npy(members[f"{name}.dtype"])) if f"{name}.dtype" in members else None
+            found[name] = _npy(data, dtype_name)
             if f"{name}.offsets" in members and f"{name}.shape" in members:
                 found[name] = _strings(found[name], *(_npy(members[f"{name}.{p}"]) for p in ("offsets", "shape")))
         except PageError as error:
@@ -299,7 +296,7 @@ def _npz(raw: bytes) -> dict[str, Array]:
 
 
 def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
-    """Strings that end in NUL: all their bytes, and where each begins."""
+    """Return strings that may end in NUL from the bytes of all of them and the offset of each."""
     sizes, ends = shape.tolist(), offsets.tolist()
     fits = joined.dtype == np.uint8 and all(a.ndim == 1 and a.dtype.kind in "iu" for a in (offsets, shape))
     fits = fits and all(size >= 0 for size in sizes) and len(ends) == math.prod(sizes) + 1 and sorted(ends) == ends
@@ -312,7 +309,7 @@ def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
 
 
 def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
-    """The cells of a table as a matrix, of one column a vector; a first row of names is left out."""
+    """Return the cells of a table as a matrix, or a vector for one column; a first row of names is skipped."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -344,7 +341,7 @@ def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
 
 
 def _numeric(row: list[str]) -> bool:
-    """Whether what is in the cells are numbers; all at once, since a row may have millions."""
+    """Return whether all cells are numbers; vectorized, because a row may have millions."""
     cells = [cell for cell in row if cell]
     try:
         parse_words(cells, "complex128")

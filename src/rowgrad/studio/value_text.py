@@ -1,4 +1,4 @@
-"""Arrays as text and colours: short forms, windows of cells, heat maps, grids of sparse tensors."""
+"""Arrays for display: short texts, windows of cells, heat maps, and grids of sparse matrices."""
 
 from __future__ import annotations
 
@@ -12,42 +12,40 @@ import numpy as np
 from .._catalog.spec import COMPLEX, QUANTIZED
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import InvalidArgumentError
+from ..graph.inputs import in_dtype
 from ..graph.io.arrays import to_plain
 from ..graph.literal import write_word
 from ..graph.nodes import describe
-from ..graph.values import in_dtype
 from .value_input import array_of_words
 
-# -- Values as short texts --------------------------------------------------------------------------------------------
-
-# Values as short texts: a literal that is cut where it is long, and a preview that costs next to nothing.
+# -- short texts -------------------------------------------------------------------------------------------------------
 
 
 def array_of(value: Any, argument: str = "value") -> Array:
-    """A value as the array it is, or would be alone."""
+    """Return a value as the array it becomes by itself."""
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     return as_array(value, argument)
 
 
 def is_weak(value: Any) -> bool:
-    """Whether a value has no dtype of its own."""
+    """Return whether a value has no dtype of its own."""
     return not isinstance(value, np.ndarray | np.generic)
 
 
 def short_text(value: Any, most: int = 200) -> str:
-    """The value as a literal, cut with … where it is longer than `most`."""
+    """Return the value as a literal, cut with … after `most` characters."""
     return literal_text(as_written(value), most)
 
 
 def as_written(value: Any) -> Array:
-    """A value as the array whose texts are what was typed: Python's digits, not those of the float32 it would be."""
+    """Return the array whose texts are what was typed: with Python's digits, not those of float32."""
     array = array_of(value)
     return np.array(value, dtype=np.float64) if is_weak(value) and array.dtype == np.float32 else array
 
 
 def literal_text(array: Array, most: int) -> str:
-    """What `format_literal` gives, of which no more is written than is shown."""
+    """Return the beginning of what `format_literal` returns, without writing the rest."""
     dtype = aval_of(array).dtype
     if array.size == 0:
         return _cut(_empty(array.shape, most), most)
@@ -68,12 +66,12 @@ def literal_text(array: Array, most: int) -> str:
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
-    """How many elements the braces at each depth hold."""
+    """Return the number of elements in the braces at each depth."""
     return [math.prod(shape[k:]) for k in range(len(shape))]
 
 
 def _empty(shape: tuple[int, ...], most: int) -> str:
-    """Braces without an element. What is cut anyway is not written: every axis would make it many times as long."""
+    """Return braces without elements, not much longer than `most`: every axis would multiply their length."""
     text = "{}"
     for size in reversed(shape[: shape.index(0)]):
         text = ("{" + ",".join([text] * min(size, most // len(text) + 1)))[: most + len(shape)] + "}"
@@ -81,7 +79,7 @@ def _empty(shape: tuple[int, ...], most: int) -> str:
 
 
 def _first(array: Array, count: int) -> Array:
-    """The first elements, whatever the layout, with nothing else copied; NumPy walks along 32 dimensions at most."""
+    """Return the first elements for any layout without copying others; NumPy iterates over at most 32 dimensions."""
     return array.flat[:count] if array.ndim <= 32 else array.reshape(-1)[:count]
 
 
@@ -90,8 +88,8 @@ def _cut(text: str, most: int) -> str:
 
 
 def preview(array: Array, most: int = 120) -> str:
-    """The first elements, quickly and to six digits: for many blocks at once, many times a second."""
-    kind = array.dtype.kind  # that of bfloat16 is V, as that of structures is
+    """Return the first elements to six digits; fast, because it runs for many blocks many times a second."""
+    kind = array.dtype.kind  # V for bfloat16, as for structured dtypes
     flat = _first(array, 16)
     if array.dtype.names is not None:
         flat = flat.view(array.dtype[0])
@@ -112,18 +110,16 @@ def preview(array: Array, most: int = 120) -> str:
     return _cut(text + (" …" if flat.size < array.size else ""), most)
 
 
-# -- A part of an array as a grid of texts ----------------------------------------------------------------------------
+# -- windows: a part of an array of any rank as a matrix of texts ------------------------------------------------------
 
-# A part of an array as a grid of texts: arrays of any rank are seen as matrices, and every cell is exact.
-#
-# The text of a cell is what the `cells` verb reads as the same element, if it is told the dtype.
+# With the same dtype, the `cells` verb parses the text of a cell as exactly the same element.
 
 MOST_CELLS = 10_000
 _SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
 def info_of(array: Array) -> dict[str, Any]:
-    """What an array is, in the form of a pin's `Value`."""
+    """Describe an array with the fields of a pin's `Value`."""
     dtype = aval_of(array).dtype
     shape = array.shape
     return {"text": _text(dtype, shape), "kind": "tensor", "dtype": dtype, "shape": [*shape], "ref": False}
@@ -133,14 +129,14 @@ _text = lru_cache(4096)(describe)
 
 
 def matrix_of(array: Array, at: Sequence[int]) -> Array:
-    """The array as a matrix: `at` picks the axes before the last two; a vector is one column, a number one cell."""
+    """Return the array as a matrix: `at` indexes all but the last two axes; a vector is a column, a number a cell."""
     leading = max(array.ndim - 2, 0)
     if len(at) != leading:
-        raise _refuse("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
+        raise _error("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
     for axis, index in enumerate(at):
         if not 0 <= index < max(array.shape[axis], 1):
-            raise _refuse(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
-    if 0 in array.shape[:leading]:  # there is no matrix to pick, and none of its rows
+            raise _error(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
+    if 0 in array.shape[:leading]:  # there is no matrix to select
         return array.reshape(0, array.shape[-1])
     if array.ndim < 2:
         return array.reshape(-1, 1)
@@ -149,7 +145,7 @@ def matrix_of(array: Array, at: Sequence[int]) -> Array:
 
 
 def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> dict[str, Any]:
-    """The cells in rows [a, b) and columns [c, d) of the matrix that `at` picks, clipped to what there is.
+    """Return the cells in rows [a, b) and columns [c, d) of the matrix that `at` selects, clipped to its size.
 
     `of` says how large that matrix is.
     """
@@ -170,7 +166,7 @@ def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Seq
 
 
 def texts_of(flat: Array) -> list[str]:
-    """Every element of a flat array as text, in the fewest digits that give its bits back."""
+    """Return every element of a flat array as text, with the fewest digits that restore its bits."""
     dtype = aval_of(flat).dtype
     if dtype == "bfloat16":
         return [_SPECIAL.get(x, str(x)) for x in to_plain(dtype, flat)]
@@ -181,40 +177,38 @@ def texts_of(flat: Array) -> list[str]:
     if flat.dtype.kind in "iu" or dtype == "float64":
         return [str(x) for x in flat.tolist()]
     if flat.dtype.kind == "f":
-        return [str(x) for x in flat]  # NumPy's text of a narrow number is the shortest that gives it back
+        return [str(x) for x in flat]  # NumPy writes the shortest text that restores the number
     return [write_word(x, dtype) for x in flat]
 
 
 def string_text(item: Any) -> str:
-    """A string as it is, or in quotes where something in it would not be seen or would be read otherwise."""
+    """Return a string, quoted if a part of it would be invisible or be parsed differently."""
     if isinstance(item, str) and item and item.isprintable() and item[0] != '"' and item == item.strip():
         return item
     return write_word(item, "string")
 
 
 def check_cells(rows: int, columns: int) -> None:
-    """Refuse a grid that is too large; rows without a cell are lists in the answer, too."""
+    """Raise if a grid is too large; rows without cells are lists in the response too."""
     if max(rows, 1) * max(columns, 1) > MOST_CELLS:
-        raise _refuse("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
+        raise _error("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
 
 
 def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
-    """The part of [first, beyond) that is inside of [0, size)."""
+    """Clip [first, beyond) to [0, size)."""
     first = min(max(pair[0], 0), size)
     return first, min(max(pair[1], first), size)
 
 
-def _refuse(name: str, bound: str, value: Any) -> InvalidArgumentError:
+def _error(name: str, bound: str, value: Any) -> InvalidArgumentError:
     return InvalidArgumentError(f"{name} must be {bound}; got {value}", argument=name)
 
 
-# -- A matrix as numbers to paint -------------------------------------------------------------------------------------
-
-# A matrix as numbers to paint: thinned to what a screen shows, with the bounds of all of it.
+# -- heat maps ---------------------------------------------------------------------------------------------------------
 
 
 def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
-    """At most `most` rows and columns, picked evenly: cell [i][j] is element [i * step[0], j * step[1]].
+    """Sample at most `most` rows and columns evenly: cell [i][j] is element [i * step[0], j * step[1]].
 
     `low` and `high` are those of the whole array; what is no finite number is null. Complex numbers show their size.
     """
@@ -230,10 +224,10 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     low, high = _bounds(array, dtype)
     cells = picked.astype(object)
     cells[~np.isfinite(picked)] = None
-    told = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
+    made = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
     if dtype in QUANTIZED:
-        told["info"] |= {"dtype": dtype, "text": told["info"]["text"].replace(aval_of(array).dtype, dtype)}
-    return told | {"step": steps, "cells": cells.tolist()}
+        made["info"] |= {"dtype": dtype, "text": made["info"]["text"].replace(aval_of(array).dtype, dtype)}
+    return made | {"step": steps, "cells": cells.tolist()}
 
 
 def _floats(array: Array, dtype: str) -> Array:
@@ -242,7 +236,7 @@ def _floats(array: Array, dtype: str) -> Array:
 
 
 def _bounds(array: Array, dtype: str) -> tuple[float | None, float | None]:
-    """The least and the greatest finite number; in pieces, so that no copy of a large array is made."""
+    """Return the least and greatest finite number; in parts, to avoid a copy of a large array."""
     least, most = np.inf, -np.inf
     flat = array.reshape(-1)
     for start in range(0, flat.size, 1 << 20):
@@ -253,13 +247,13 @@ def _bounds(array: Array, dtype: str) -> tuple[float | None, float | None]:
     return (None, None) if least > most else (least, most)
 
 
-# -- A sparse matrix as a grid, in which most cells are empty, and back -----------------------------------------------
+# -- sparse matrices as grids ------------------------------------------------------------------------------------------
 
 
 def sparse_window(
     indices: Any, values: Any, dense_shape: Any, rows: Sequence[int], columns: Sequence[int]
 ) -> dict[str, Any]:
-    """The cells in rows [a, b) and columns [c, d): a text where there is an entry, None where there is none.
+    """Return the cells in rows [a, b) and columns [c, d): a text for an entry, None for an empty cell.
 
     Of entries at one place the last is shown.
     """
@@ -275,29 +269,29 @@ def sparse_window(
 
 
 def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequence[int]) -> dict[str, Any]:
-    """Entries [first, beyond) in the order they stand in, as [row, column, text]; `total` says how many there are."""
+    """Return entries [first, beyond) in their order, as [row, column, text], and the `total` number of entries."""
     places, found, shape = _matrix(indices, values, dense_shape)
     first, beyond = clipped(entries, len(found))
     if beyond - first > MOST_CELLS:
-        raise _refuse("entries", f"at most {MOST_CELLS} entries", beyond - first)
+        raise _error("entries", f"at most {MOST_CELLS} entries", beyond - first)
     texts = texts_of(np.ascontiguousarray(found[first:beyond]))
     listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
-    told = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
-    return told | {"of": shape.tolist(), "entries": listed}
+    made = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
+    return made | {"of": shape.tolist(), "entries": listed}
 
 
 def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) -> tuple[Array, Array, Array]:
-    """Indices, values and dense shape of the entries of a grid, in the order of rows."""
+    """Return indices, values and dense shape of a grid's entries, sorted by row."""
     places: dict[tuple[int, int], int] = {}
     for k, entry in enumerate(entries):
         if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[2], str):
-            raise _refuse(f"entries[{k}]", "[row, column, text]", entry)
+            raise _error(f"entries[{k}]", "[row, column, text]", entry)
         for axis, (index, size) in enumerate(zip(entry[:2], shape, strict=True)):
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
-                raise _refuse(f"entries[{k}][{axis}]", f"a whole number in [0, {size})", index)
+                raise _error(f"entries[{k}][{axis}]", f"a whole number in [0, {size})", index)
         place = (entry[0], entry[1])
         if place in places:
-            raise _refuse(f"entries[{k}]", f"at a place of its own; entries[{places[place]}] is there too", [*place])
+            raise _error(f"entries[{k}]", f"at a place of its own; entries[{places[place]}] is there too", [*place])
         places[place] = k
     order = sorted(places)
     words = [entries[places[place]][2] for place in order]
@@ -306,21 +300,21 @@ def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) ->
 
 
 def _matrix(indices: Any, values: Any, dense_shape: Any) -> tuple[Array, Array, Array]:
-    """The places, values and shape of a sparse matrix, found to fit one another."""
+    """Validate and return indices, values and shape of a sparse matrix."""
     places, shape = _placed(indices, "indices"), _placed(dense_shape, "dense_shape")
     found = array_of(values, "values")
     if shape.shape != (2,) or (shape < 0).any():
-        raise _refuse("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
+        raise _error("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
     if found.ndim != 1:
-        raise _refuse("values", "a vector", info_of(found)["text"])
+        raise _error("values", "a vector", info_of(found)["text"])
     if places.size == 0:
         places = places.reshape(0, 2)
     if places.shape != (len(found), 2):
-        raise _refuse("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
+        raise _error("indices", f"of shape [{len(found)},2], two for each value", info_of(places)["text"])
     bad = np.flatnonzero(((places < 0) | (places >= shape)).any(axis=1))
     if len(bad):
         k = int(bad[0])
-        raise _refuse(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
+        raise _error(f"indices[{k}]", f"inside dense_shape {shape.tolist()}", places[k].tolist())
     return places, found, shape
 
 

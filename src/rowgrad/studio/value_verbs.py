@@ -1,4 +1,4 @@
-"""Verbs about values: parse and upload them, show parts of results, chart them, trace rows."""
+"""Verbs about values: parse and upload them, show parts of values and results, chart numbers, trace rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError
+from ..graph.fetches import find
 from ..graph.literal import MAX_DEPTH, parse_dtype
-from ..graph.naming import find
 from ..graph.nodes import Graph, Output
 from ..graph.page import PageError
 from ..graph.page_builder import check
@@ -30,50 +30,48 @@ from .value_text import (
     texts_of,
     window_of,
 )
-from .verbs import Asked, Json, verb
-
-# -- Verbs about values -----------------------------------------------------------------------------------------------
-
-# Verbs about values: what is typed, pasted, drawn into a grid or brought in a file becomes what a page holds.
+from .verbs import Arguments, Json, verb
 
 if TYPE_CHECKING:
     from .studio import Studio
+
+# -- values that users type, paste, edit in a grid or upload -----------------------------------------------------------
 
 MOST_ELEMENTS = 1_000_000  # of what is typed, pasted or filled
 MOST_CHARACTERS = 10_000  # of a value's text
 
 
 @verb("parse")
-def parse(studio: Studio, given: Asked) -> Json:
-    """A literal as a value."""
-    shape = _shape(given) if "shape" in given else None
-    return _told(studio, parse_value(given.text("text"), given.text("dtype", "", 40), shape))
+def parse(studio: Studio, args: Arguments) -> Json:
+    """Parse a literal."""
+    shape = _shape(args) if "shape" in args else None
+    return _value_json(studio, parse_value(args.text("text"), args.text("dtype", "", 40), shape))
 
 
 @verb("cells")
-def cells(studio: Studio, given: Asked) -> Json:
-    """The cells of a grid as a value."""
-    words = given.texts("cells", most=MOST_ELEMENTS)
-    return _told(studio, value_of_words(words, given.text("dtype", most=40), _shape(given)))
+def cells(studio: Studio, args: Arguments) -> Json:
+    """Parse the cells of a grid."""
+    words = args.texts("cells", most=MOST_ELEMENTS)
+    return _value_json(studio, value_of_words(words, args.text("dtype", most=40), _shape(args)))
 
 
 @verb("describe")
-def describe(studio: Studio, given: Asked) -> Json:
-    """A value as a short text, and what it is; the text of every element too, where there are at most `most`."""
-    value = given.value("value")
+def describe(studio: Studio, args: Arguments) -> Json:
+    """Return a value's short text and dtype, and the text of every element if there are at most `most`."""
+    value = args.value("value")
     array = array_of(value)
-    text = short_text(value, given.whole("characters", 1, MOST_CHARACTERS, 200))
-    told = {"text": text, "info": info_of(array), "weak": is_weak(value), "cells": None}
-    if "most" in given and array.size <= given.whole("most", 0, MOST_CELLS):
-        told["cells"] = texts_of(as_written(value).reshape(-1))
-    return told
+    text = short_text(value, args.whole("characters", 1, MOST_CHARACTERS, 200))
+    described = {"text": text, "info": info_of(array), "weak": is_weak(value), "cells": None}
+    if "most" in args and array.size <= args.whole("most", 0, MOST_CELLS):
+        described["cells"] = texts_of(as_written(value).reshape(-1))
+    return described
 
 
 @verb("upload", takes_file=True)
-def upload(studio: Studio, given: Asked) -> Json:
-    """The arrays of a file, put into the pool."""
+def upload(studio: Studio, args: Arguments) -> Json:
+    """Add the arrays of a file to the pool."""
     with unpacking:
-        found = arrays_of(given.text("name", most=1000), given.body, _dtype(given))
+        found = arrays_of(args.text("name", most=1000), args.body, _dtype(args))
         return {
             "arrays": [
                 {"name": name, "value": studio.pool.write_value(array), "info": info_of(array)}
@@ -83,187 +81,182 @@ def upload(studio: Studio, given: Asked) -> Json:
 
 
 @verb("sparse")
-def sparse(studio: Studio, given: Asked) -> Json:
-    """A sparse matrix as a grid."""
-    indices, values, dense_shape = (given.value(part) for part in ("indices", "values", "dense_shape"))
-    return sparse_window(indices, values, dense_shape, interval(given, "rows"), interval(given, "columns"))
+def sparse(studio: Studio, args: Arguments) -> Json:
+    """Return a sparse matrix as a grid."""
+    indices, values, dense_shape = (args.value(part) for part in ("indices", "values", "dense_shape"))
+    return sparse_window(indices, values, dense_shape, interval(args, "rows"), interval(args, "columns"))
 
 
 @verb("sparse_list")
-def sparse_list(studio: Studio, given: Asked) -> Json:
-    """The entries of a sparse matrix, from the first to beyond the last that are asked for."""
-    indices, values, dense_shape = (given.value(part) for part in ("indices", "values", "dense_shape"))
-    return sparse_entries(indices, values, dense_shape, interval(given, "entries"))
+def sparse_list(studio: Studio, args: Arguments) -> Json:
+    """Return a range of entries of a sparse matrix."""
+    indices, values, dense_shape = (args.value(part) for part in ("indices", "values", "dense_shape"))
+    return sparse_entries(indices, values, dense_shape, interval(args, "entries"))
 
 
 @verb("sparse_cells")
-def sparse_cells(studio: Studio, given: Asked) -> Json:
-    """A grid as a sparse matrix."""
-    shape = _sizes(given)
+def sparse_cells(studio: Studio, args: Arguments) -> Json:
+    """Parse a grid as a sparse matrix."""
+    shape = _sizes(args)
     if len(shape) != 2:
-        raise given.refuse("shape", "[rows, columns]", shape)
-    parts = sparse_parts(_dtype(given), shape, given.listed("entries", most=MOST_ELEMENTS))
+        raise args.error("shape", "[rows, columns]", shape)
+    parts = sparse_parts(_dtype(args), shape, args.listed("entries", most=MOST_ELEMENTS))
     names = ("indices", "values", "dense_shape")
     return {name: studio.pool.write_value(part) for name, part in zip(names, parts, strict=True)}
 
 
-def interval(given: Asked, name: str) -> list[int]:
-    """`[first, beyond]`."""
-    found = given.wholes(name, most=2)
+def interval(args: Arguments, name: str) -> list[int]:
+    """Return the argument `[first, beyond]`."""
+    found = args.wholes(name, most=2)
     if len(found) != 2 or found[0] > found[1]:
-        raise given.refuse(name, "[first, beyond], the first not after the other", found)
+        raise args.error(name, "[first, beyond], the first not after the other", found)
     return found
 
 
-def _told(studio: Studio, value: Any) -> Json:
+def _value_json(studio: Studio, value: Any) -> Json:
     array = array_of(value)
-    told = {"value": studio.pool.write_value(value), "text": short_text(value), "info": info_of(array)}
-    return told | {"weak": is_weak(value)}
+    described = {"value": studio.pool.write_value(value), "text": short_text(value), "info": info_of(array)}
+    return described | {"weak": is_weak(value)}
 
 
-def _dtype(given: Asked) -> str | None:
-    """A dtype of the catalogue, or None where none is given."""
-    text = given.text("dtype", "", 40)
+def _dtype(args: Arguments) -> str | None:
+    """Return the dtype argument, or None if it is not set."""
+    text = args.text("dtype", "", 40)
     try:
         return parse_dtype(text) if text else None
     except PageError as error:
-        raise given.refuse("dtype", error.message.partition("; ")[2] or "a dtype", text) from None
+        raise args.error("dtype", error.message.partition("; ")[2] or "a dtype", text) from None
 
 
-def _sizes(given: Asked) -> list[int]:
-    return given.wholes("shape", most=MAX_DEPTH)
+def _sizes(args: Arguments) -> list[int]:
+    return args.wholes("shape", most=MAX_DEPTH)
 
 
-def _shape(given: Asked) -> list[int]:
-    """A shape that a typed value may have."""
-    shape = _sizes(given)
-    if math.prod(max(size, 1) for size in shape) > MOST_ELEMENTS:  # rows without an element are lists, too
-        raise given.refuse("shape", f"of at most {MOST_ELEMENTS} elements", shape)
+def _shape(args: Arguments) -> list[int]:
+    """Return the shape argument, bounded for a typed value."""
+    shape = _sizes(args)
+    if math.prod(max(size, 1) for size in shape) > MOST_ELEMENTS:  # rows without elements are lists too
+        raise args.error("shape", f"of at most {MOST_ELEMENTS} elements", shape)
     return shape
 
 
-# -- Verbs that look --------------------------------------------------------------------------------------------------
-
-# Verbs that look: at parts of values and results, at maps of them, at numbers over time, at rows and their sources.
-
-if TYPE_CHECKING:
-    from .studio import Studio
+# -- parts of values and results, heat maps, charts, and traces of rows ------------------------------------------------
 
 _FAR = 2**62 - 1
 MOST_MAPPED = 1024
 
 
 @verb("window")
-def window(studio: Studio, given: Asked) -> Json:
-    """A part of a value, or of a result."""
-    told: dict[str, Any] = {"run": None, "stale": False}
-    if "value" in given:
-        array = array_of(given.value("value"))
+def window(studio: Studio, args: Arguments) -> Json:
+    """Return a part of a value or result."""
+    age: dict[str, Any] = {"run": None, "stale": False}
+    if "value" in args:
+        array = array_of(args.value("value"))
     else:
-        array = _result(studio, given)
-        told = studio.runs.of(given.text("name")).age(given.text("block"), given.text("pin"))
-    return window_of(array, _at(given, array), interval(given, "rows"), interval(given, "columns")) | told
+        array = _result(studio, args)
+        age = studio.runs.of(args.text("name")).age(args.text("block"), args.text("pin"))
+    return window_of(array, _at(args, array), interval(args, "rows"), interval(args, "columns")) | age
 
 
 @verb("map")
-def heat_map(studio: Studio, given: Asked) -> Json:
-    """A result as a heat map."""
-    array = _result(studio, given)
-    return heat_of(array, _at(given, array), given.whole("most", 1, MOST_MAPPED, 256))
+def heat_map(studio: Studio, args: Arguments) -> Json:
+    """Return a result as a heat map."""
+    array = _result(studio, args)
+    return heat_of(array, _at(args, array), args.whole("most", 1, MOST_MAPPED, 256))
 
 
 @verb("watch")
-def watch(studio: Studio, given: Asked) -> Json:
-    """Which numbers are recorded from now on; without `series`, those that sessions fetch."""
-    name = given.text("name")
+def watch(studio: Studio, args: Arguments) -> Json:
+    """Set the numbers to record; without `series`, those that sessions fetch."""
+    name = args.text("name")
     session = studio.runs.session_of(name)
     graph = session.graph if session is not None else check(studio.folder.open(name)[0]).scope.graph
-    if "series" not in given:
+    if "series" not in args:
         return {"series": studio.runs.watch(name, None)}
-    asked = given.listed("series", most=MOST_SERIES)
-    return {"series": studio.runs.watch(name, [_watched(graph, given, k, entry) for k, entry in enumerate(asked)])}
+    requested = args.listed("series", most=MOST_SERIES)
+    return {"series": studio.runs.watch(name, [_watched(graph, args, k, entry) for k, entry in enumerate(requested)])}
 
 
 @verb("trend")
-def trend(studio: Studio, given: Asked) -> Json:
-    """The numbers recorded after a run."""
-    name = given.text("name")
+def trend(studio: Studio, args: Arguments) -> Json:
+    """Return the recorded numbers."""
+    name = args.text("name")
     if studio.runs.session_of(name) is None:
-        studio.folder.open(name)  # raises where there is none
-    return studio.runs.trend(name, given.whole("since", 0, _FAR, 0))
+        studio.folder.open(name)  # raises if there is no such page
+    return studio.runs.trend(name, args.whole("since", 0, _FAR, 0))
 
 
 @verb("trace")
-def trace(studio: Studio, given: Asked) -> Json:
-    """Which rows of a block's inputs its results were made of."""
-    session, block = _session(studio, given), given.text("block")
-    _known(session.graph, given, block)
+def trace(studio: Studio, args: Arguments) -> Json:
+    """Return which rows of a block's inputs contributed to its results."""
+    session, block = _session(studio, args), args.text("block")
+    _known(session.graph, args, block)
     found = trace_rows(session, block)
     pairs = [[row, source] for row, source in found.pairs]
-    told = {"outputs": found.outputs, "inputs": found.inputs, "pairs": pairs}
-    return told | {"total": found.total, "cut": found.cut}
+    traced = {"outputs": found.outputs, "inputs": found.inputs, "pairs": pairs}
+    return traced | {"total": found.total, "cut": found.cut}
 
 
-def _session(studio: Studio, given: Asked) -> ClientSession:
-    name = given.text("name")
+def _session(studio: Studio, args: Arguments) -> ClientSession:
+    name = args.text("name")
     session = studio.runs.session_of(name)
     if session is None:
-        studio.folder.open(name)  # raises where there is none
-        raise given.refuse("name", "a page that has been run: there is nothing to look at", name)
+        studio.folder.open(name)  # raises if there is no such page
+        raise args.error("name", "a page that has been run: there is nothing to look at", name)
     return session
 
 
-def _known(graph: Graph, given: Asked, block: str, place: str = "block") -> None:
+def _known(graph: Graph, args: Arguments, block: str, place: str = "block") -> None:
     if block not in graph.blocks:
-        raise given.refuse(place, "a block of the page that was run", block)
+        raise args.error(place, "a block of the page that was run", block)
 
 
-def _result(studio: Studio, given: Asked) -> Array:
-    """The array that a pin had in the last run."""
-    session, block, pin = _session(studio, given), given.text("block"), given.text("pin")
-    _known(session.graph, given, block)
+def _result(studio: Studio, args: Arguments) -> Array:
+    """Return the array of a pin in the last run."""
+    session, block, pin = _session(studio, args), args.text("block"), args.text("pin")
+    _known(session.graph, args, block)
     pins = session.graph.blocks[block].pins
     if pin not in pins:
-        raise given.refuse("pin", f"an output of {block}, which has {', '.join(pins) or 'none'}", pin)
-    entry = given.whole("entry", 0, _FAR) if "entry" in given else None
+        raise args.error("pin", f"an output of {block}, which has {', '.join(pins) or 'none'}", pin)
+    entry = args.whole("entry", 0, _FAR) if "entry" in args else None
     if isinstance(pins[pin], list) and entry is None:
-        entry = 0 if len(pins[pin]) == 1 else given.whole("entry", 0, len(pins[pin]) - 1)
+        entry = 0 if len(pins[pin]) == 1 else args.whole("entry", 0, len(pins[pin]) - 1)
     if isinstance(pins[pin], Output) and entry is not None:
-        raise given.refuse("entry", f"left out: {block}.{pin} is no list", entry)
+        raise args.error("entry", f"left out: {block}.{pin} is not a list", entry)
     found = session.result(block, pin)
     if isinstance(found, list):
         if entry is None or entry >= len(found):
-            raise given.refuse("entry", f"in [0, {len(found)})", entry)
+            raise args.error("entry", f"in [0, {len(found)})", entry)
         return found[entry]
     if found is None:
-        raise given.refuse("pin", f"one that a run has computed; no run has computed {block}.{pin}", pin)
+        raise args.error("pin", f"one that a run has computed; no run has computed {block}.{pin}", pin)
     return found
 
 
-def _at(given: Asked, array: Array) -> list[int]:
-    """Where on the leading axes; the first place of each where nothing is said."""
-    return given.wholes("at", [0] * max(array.ndim - 2, 0))
+def _at(args: Arguments, array: Array) -> list[int]:
+    """Return the indices on the leading axes, by default 0."""
+    return args.wholes("at", [0] * max(array.ndim - 2, 0))
 
 
-def _watched(graph: Graph, given: Asked, k: int, entry: Any) -> Watched:
-    """One entry of `series`."""
+def _watched(graph: Graph, args: Arguments, k: int, entry: Any) -> Watched:
+    """Validate one entry of `series`."""
     place = f"series[{k}]"
     if not isinstance(entry, dict) or entry.keys() - {"block", "pin", "entry", "at", "label"}:
-        raise given.refuse(place, "an object with block, pin, and where needed entry and at", entry)
-    inner = Asked(f"watch: {place}", entry, b"", given.pool)
+        raise args.error(place, "an object with block, pin, and where needed entry and at", entry)
+    inner = Arguments(f"watch: {place}", entry, b"", args.pool)
     made = Watched(
         inner.text("block"),
         inner.text("pin"),
         inner.whole("entry", 0, _FAR) if "entry" in inner else None,
         tuple(inner.wholes("at", [])),
     )
-    _known(graph, given, made.block, f"{place}.block")
+    _known(graph, args, made.block, f"{place}.block")
     try:
         value = find(graph, f"{made.block}.{made.pin}" + ("" if made.entry is None else f"[{made.entry}]"))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"watch: {place}: {error.message}", argument=place) from None
     if not isinstance(value, Output):
-        raise given.refuse(place, "one array: say which entry of the list", f"{made.block}.{made.pin}")
+        raise args.error(place, "one array: say which entry of the list", f"{made.block}.{made.pin}")
     if value.shape is not None and made.at and len(made.at) != len(value.shape):
-        raise given.refuse(f"{place}.at", f"{len(value.shape)} indices, as {value!r} asks for", list(made.at))
+        raise args.error(f"{place}.at", f"{len(value.shape)} indices, as {value!r} asks for", list(made.at))
     return made

@@ -1,6 +1,7 @@
-"""Studio's verbs: one table of handlers by name, and the arguments they read. No transport is known here.
+"""Studio's verbs: the table of handlers by name, and the validated arguments they read. No transport is known here.
 
-The HTTP server and the notebook's widget both call `answer`, from threads of their own."""
+The HTTP server and the notebook's widget both call `answer`, from their own threads.
+"""
 
 from __future__ import annotations
 
@@ -11,120 +12,112 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InvalidArgumentError, OpError
 from ..graph import Page
 
-# -- What came with a request, read with care -------------------------------------------------------------------------
-
-# What came with a request, read with care: every argument has a kind and bounds.
-
 if TYPE_CHECKING:
     from .array_pool import Pool
+    from .studio import Studio
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 _ABSENT: Any = object()
 MOST_TEXT = 4_000_000  # characters of a literal typed or pasted
 
 
-class Asked:
-    """The arguments of one request, and the bytes of a file where the verb takes one."""
+class Arguments:
+    """The arguments of one request, validated by type and bounds, and the bytes of a file if the verb takes one."""
 
-    def __init__(self, verb: str, given: Mapping[str, Any], body: bytes, pool: Pool) -> None:
+    def __init__(self, verb: str, fields: Mapping[str, Any], body: bytes, pool: Pool) -> None:
         self.verb = verb
-        self.given = given
+        self.fields = fields
         self.body = body
         self.pool = pool
 
     def __contains__(self, name: str) -> bool:
-        return self.given.get(name) is not None
+        return self.fields.get(name) is not None
 
     def text(self, name: str, default: str = _ABSENT, most: int = MOST_TEXT) -> str:
-        """A string."""
+        """Return a string."""
         value = self._take(name, default, str, "a string")
         if len(value) > most:
-            raise self.refuse(name, f"at most {most} characters", f"{len(value)} characters")
+            raise self.error(name, f"at most {most} characters", f"{len(value)} characters")
         return str(value)
 
     def truth(self, name: str, default: bool = _ABSENT) -> bool:
-        """True or false."""
+        """Return a boolean."""
         return bool(self._take(name, default, bool, "true or false"))
 
     def whole(self, name: str, least: int, most: int, default: int = _ABSENT) -> int:
-        """A whole number within bounds."""
+        """Return an integer within bounds."""
         value = self._take(name, default, int, "a whole number")
         if isinstance(value, bool) or not least <= value <= most:
-            raise self.refuse(name, f"a whole number from {least} to {most}", value)
+            raise self.error(name, f"a whole number from {least} to {most}", value)
         return int(value)
 
     def number(self, name: str, least: float, most: float, default: float = _ABSENT) -> float:
-        """A number within bounds."""
+        """Return a number within bounds."""
         value = self._take(name, default, (int, float), "a number")
         if isinstance(value, bool) or not least <= value <= most:
-            raise self.refuse(name, f"a number from {least:g} to {most:g}", value)
+            raise self.error(name, f"a number from {least:g} to {most:g}", value)
         return float(value)
 
     def listed(self, name: str, default: list[Any] = _ABSENT, most: int = 100_000) -> list[Any]:
-        """A list."""
+        """Return a list."""
         value: list[Any] = self._take(name, default, list, "a list")
         if len(value) > most:
-            raise self.refuse(name, f"at most {most} entries", len(value))
+            raise self.error(name, f"at most {most} entries", len(value))
         return value
 
     def texts(self, name: str, default: list[Any] = _ABSENT, most: int = 100_000) -> list[str]:
-        """A list of strings."""
+        """Return a list of strings."""
         found = self.listed(name, default, most)
         for k, item in enumerate(found):
             if not isinstance(item, str):
-                raise self.refuse(f"{name}[{k}]", "a string", item)
+                raise self.error(f"{name}[{k}]", "a string", item)
         return found
 
     def wholes(self, name: str, default: list[Any] = _ABSENT, most: int = 64) -> list[int]:
-        """A list of whole numbers from 0."""
+        """Return a list of integers from 0."""
         found = self.listed(name, default, most)
         for k, item in enumerate(found):
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < 2**62:
-                raise self.refuse(f"{name}[{k}]", "a whole number from 0", item)
+                raise self.error(f"{name}[{k}]", "a whole number from 0", item)
         return found
 
     def record(self, name: str, default: dict[str, Any] = _ABSENT) -> dict[str, Any]:
-        """An object with named entries."""
+        """Return an object."""
         found: dict[str, Any] = self._take(name, default, dict, "an object")
         return found
 
     def page(self, name: str = "page") -> Page:
-        """A page, its large arrays taken from the pool."""
+        """Return a page, with its large arrays from the pool."""
         return self.pool.read_page(self.record(name))
 
     def value(self, name: str = "value") -> Any:
-        """What may be typed into a pin, as Python holds it."""
-        if name not in self.given:
-            raise self.refuse(name, "a value", "nothing")
-        return self.pool.read_value(self.given[name], name)
+        """Return a value of a pin."""
+        if name not in self.fields:
+            raise self.error(name, "a value", "nothing")
+        return self.pool.read_value(self.fields[name], name)
 
-    def refuse(self, name: str, bound: str, value: Any) -> InvalidArgumentError:
-        """The error of an argument that is not as it must be."""
-        told = repr(value)
-        told = told if len(told) <= 80 else f"{told[:79]}…"
-        return InvalidArgumentError(f"{self.verb}: {name} must be {bound}; got {told}", argument=name)
+    def error(self, name: str, bound: str, value: Any) -> InvalidArgumentError:
+        """Return the error of an invalid argument."""
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+        return InvalidArgumentError(f"{self.verb}: {name} must be {bound}; got {shown}", argument=name)
 
     def _take(self, name: str, default: Any, kind: Any, bound: str) -> Any:
-        value = self.given.get(name)
+        value = self.fields.get(name)
         if value is None:
             if default is _ABSENT:
-                raise self.refuse(name, bound, "nothing" if name not in self.given else value)
+                raise self.error(name, bound, "nothing" if name not in self.fields else value)
             return default
         if not isinstance(value, kind):
-            raise self.refuse(name, bound, value)
+            raise self.error(name, bound, value)
         return value
 
 
-# -- What may be asked of a studio, by name ---------------------------------------------------------------------------
+# -- the table of verbs ------------------------------------------------------------------------------------------------
 
-# What may be asked of a studio, by name: one table of verbs, and one way to answer. No transport is known here.
-#
-# The HTTP server and the notebook's widget both call `answer`, from threads of their own.
-
-if TYPE_CHECKING:
-    from .studio import Studio
-
-Json = Any  # what `json.dumps` writes
-Handler = Callable[["Studio", Asked], Json]
+Json = Any  # plain data for `json.dumps`
+Handler = Callable[["Studio", Arguments], Json]
 
 
 class Verb(NamedTuple):
@@ -135,16 +128,16 @@ class Verb(NamedTuple):
 
 
 VERBS: dict[str, Verb] = {}
-# Rooms of verbs; each puts its own into the table when it is imported.
-_ROOMS = ("project_verbs", "value_verbs", "run_verbs", "import_export_verbs")
+# Modules that register their verbs when they are imported.
+_VERB_MODULES = ("project_verbs", "value_verbs", "run_verbs", "import_export_verbs")
 
 
 class UnknownVerbError(LookupError):
-    """Something no studio answers to."""
+    """Error of a request for an unknown verb."""
 
 
 def verb(name: str, takes_file: bool = False) -> Callable[[Handler], Handler]:
-    """Put a function into the table of verbs."""
+    """Register a function as a verb."""
 
     def put(handler: Handler) -> Handler:
         if name in VERBS:
@@ -156,23 +149,23 @@ def verb(name: str, takes_file: bool = False) -> Callable[[Handler], Handler]:
 
 
 def find(name: str) -> Verb:
-    """The verb of a name."""
-    for room in _ROOMS:
-        importlib.import_module(f"{__package__}.{room}")
+    """Return the verb of a name; raise UnknownVerbError if there is none."""
+    for module in _VERB_MODULES:
+        importlib.import_module(f"{__package__}.{module}")
     if name not in VERBS:
         raise UnknownVerbError(f"there is no verb {name!r}; there are {', '.join(sorted(VERBS))}")
     return VERBS[name]
 
 
-def answer(studio: Studio, name: str, given: Mapping[str, Any], body: bytes = b"") -> Json:
-    """What a verb gives; raises what went wrong."""
-    return find(name).handler(studio, Asked(name, given, body, studio.pool))
+def answer(studio: Studio, name: str, fields: Mapping[str, Any], body: bytes = b"") -> Json:
+    """Run a verb with the fields and the body of a request; return its response."""
+    return find(name).handler(studio, Arguments(name, fields, body, studio.pool))
 
 
 def error_json(error: BaseException) -> dict[str, Any]:
-    """An error as a browser shows it: its class, its words, and the block and pin it belongs to."""
-    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": str(error)}
-    told |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
+    """Return an error as a browser shows it: its class, its text, and the block and pin it belongs to."""
+    facts: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": str(error)}
+    facts |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
     if isinstance(error, OpError):
-        told |= {"message": error.message, "block": error.name, "pin": error.argument}
-    return told
+        facts |= {"message": error.message, "block": error.name, "pin": error.argument}
+    return facts

@@ -1,12 +1,4 @@
-"""The studio in a cell of a notebook: the same page, its verbs answered by the kernel.
-
->>> from rowgrad.graph import Const, Scope                                      # doctest: +SKIP
->>> root = Scope.new_root_scope()                                               # doctest: +SKIP
->>> x = Const(root.with_op_name("x"), [1.0, 2.0])                               # doctest: +SKIP
->>> widget = Widget(root)                                                       # doctest: +SKIP
->>> widget                    # shows the page; what is drawn there is          # doctest: +SKIP
->>> widget.page               # here, and a page put here is shown there        # doctest: +SKIP
-"""
+"""Studio in a notebook cell: the same page, with its verbs answered by the kernel."""
 
 from __future__ import annotations
 
@@ -32,14 +24,33 @@ from .project import tell_page, tell_project
 from .studio import Studio
 
 _HERE = files(__package__) / "static"
-_PYTHON = "python"  # the window that code is, for others
+_PYTHON = "python"  # the window name of changes made by Python code
 
 
 class Widget(anywidget.AnyWidget):
-    """A page, drawn and run in a notebook; `graph` is a Scope, a Page or the path of a page's file.
+    """Edit and run a page in a notebook.
 
-    `page` is always the page as it is drawn; setting it shows another. `session()` opens a session on it. The work
-    lies in a temporary folder, unless `project` names one.
+    Put the widget at the end of a cell to show it. `page` is always the page as it is drawn; setting it shows another.
+    `session()` opens a session on it.
+
+    Args:
+        graph: The page to show: a Scope, a Page, or the path of a page's file. None shows an empty page.
+        height: Height of the editor in pixels.
+        project: The folder of the project. None uses a temporary folder, which `close` deletes.
+
+    Raises:
+        PageError: The file is not a page, or contains several.
+        TypeError: `graph` is none of these types.
+
+    >>> from rowgrad.graph import Const, Scope
+    >>> root = Scope.new_root_scope("model")
+    >>> block = Const(root.with_op_name("x"), [1.0, 2.0])
+    >>> widget = Widget(root)
+    >>> widget.page["x"].op
+    'Const'
+    >>> widget.session().run("x").tolist()
+    [1.0, 2.0]
+    >>> widget.close()
     """
 
     _esm = (_HERE / "studio.js").read_text(encoding="utf-8")
@@ -69,7 +80,7 @@ class Widget(anywidget.AnyWidget):
 
     @property
     def page(self) -> Page:
-        """The page as it is drawn now."""
+        """Return the page as it is drawn now."""
         return self._studio.folder.open(self.page_name)[0]
 
     @page.setter
@@ -77,8 +88,10 @@ class Widget(anywidget.AnyWidget):
         page = _page_from(graph)
         base = self._studio.folder.open(self.page_name)[1]
         saved = self._studio.folder.save(self.page_name, base, page)
-        if saved.kept is not None:
-            raise PageError(self.page_name, f"it was changed in the notebook at the same time; yours is {saved.kept!r}")
+        if saved.conflict_page is not None:
+            raise PageError(
+                self.page_name, f"it was changed in the notebook at the same time; yours is {saved.conflict_page!r}"
+            )
         self._studio.runs.edited(self.page_name, page, saved.revision)
         tell_page(self._studio, self.page_name, saved.revision, _PYTHON)
         tell_project(self._studio)
@@ -88,12 +101,22 @@ class Widget(anywidget.AnyWidget):
         self._changed.append(call)
 
     def session(self, engine: str = "numpy") -> ClientSession:
-        """A session on the page as it is now."""
+        """Open a session on the current page.
+
+        Args:
+            engine: The array library that runs the ops, such as "numpy" or "torch".
+
+        Returns:
+            The session.
+
+        Raises:
+            OpError: The page has an error, or the engine is unknown.
+        """
         return ClientSession(build(self.page), engine)
 
     def close(self) -> None:
-        """Stop runs, and let go of the temporary folder."""
-        if not hasattr(self, "_hands"):  # it never began: what it was to show was refused
+        """Stop all runs, and delete the temporary folder."""
+        if not hasattr(self, "_hands"):  # the constructor raised
             return
         self._studio.close()
         self._hands.shutdown(wait=False, cancel_futures=True)
@@ -104,9 +127,9 @@ class Widget(anywidget.AnyWidget):
     # -- from the notebook ---------------------------------------------------------------------------------------------
 
     def _hear(self, _: Any, message: dict[str, Any], buffers: list[Any]) -> None:
-        """A request; it is answered by a thread, so that a long run does not hold the kernel."""
+        """Handle a request in a thread, so that a long run does not block the kernel."""
         if isinstance(message, dict) and isinstance(message.get("id"), int):
-            with contextlib.suppress(RuntimeError):  # it was closed a moment ago
+            with contextlib.suppress(RuntimeError):  # the widget was closed a moment ago
                 self._hands.submit(self._answer, message, bytes(buffers[0]) if buffers else b"")
 
     def _answer(self, message: dict[str, Any], body: bytes) -> None:
@@ -116,7 +139,7 @@ class Widget(anywidget.AnyWidget):
                 self._studio, str(message.get("verb")), given if isinstance(given, dict) else {}, body
             )
             self.send({"id": message["id"], "result": result})
-        except Exception as error:  # whatever it is, the page says it
+        except Exception as error:  # the page shows it
             self.send({"id": message["id"], "error": verbs.error_json(error)})
 
     def _pass_on(self) -> None:
@@ -132,11 +155,11 @@ class Widget(anywidget.AnyWidget):
         try:
             page = self.page
         except (PageError, InvalidArgumentError, OSError):
-            return  # it went since
+            return  # it was removed meanwhile
         for call in list(self._changed):
             try:
                 call(page)
-            except Exception as error:  # of the caller's code; the notebook goes on to hear of everything
+            except Exception as error:  # an error of the caller's function must not end the events
                 traceback.print_exception(error)
 
 

@@ -56,7 +56,7 @@ def test_the_address_opens_one_browser_and_is_not_left_in_it(opened: tuple[Desk,
     assert other.url == home
 
 
-@pytest.mark.broken("rowgrad.studio.http_requests:Guard._judge_site", REFUSES_FILES)
+@pytest.mark.broken("rowgrad.studio.http_requests:Guard._check_site", REFUSES_FILES)
 def test_the_file_a_browser_is_started_with_opens_the_studio(opened: tuple[Desk, str]) -> None:
     desk, _ = opened
     path = redirect_path(desk.studio.folder, desk.studio.port)

@@ -12,7 +12,7 @@ from drawn_pages import block, const, page, session
 from playwright.sync_api import Route, expect
 
 from rowgrad.graph import load
-from rowgrad.graph.summary import summary
+from rowgrad.graph.page_summary import summary
 
 FAR_AWAY = [4000, 3000]
 

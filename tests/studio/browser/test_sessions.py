@@ -44,7 +44,7 @@ def test_feeds_fetches_and_targets(desk: Desk) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.run_verbs:_asked", "lambda given: original(given) | {'sessions': []}")
+@pytest.mark.broken("rowgrad.studio.run_verbs:_run_options", "lambda given: original(given) | {'sessions': []}")
 def test_each_session_has_its_own_run_button(desk: Desk) -> None:
     """Several sessions on one page: each block's own Run button."""
     desk.open_made(
@@ -76,8 +76,8 @@ def test_each_session_has_its_own_run_button(desk: Desk) -> None:
 
 @pytest.mark.feature("run")
 @pytest.mark.broken(
-    "rowgrad.studio.page_session:Prepared._refuse_faults",
-    "lambda self, session: [(_ for _ in ()).throw(error) for error in self.checked.errors.values()]",
+    "rowgrad.graph.page_builder:Checked.first_fault",
+    "lambda self, blocks: next(map(self.fault_of, self.errors), None)",
 )
 def test_an_error_elsewhere_hinders_nothing(desk: Desk) -> None:
     """Run of a page with an error elsewhere still runs."""

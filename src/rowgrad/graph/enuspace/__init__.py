@@ -1,4 +1,4 @@
-"""Pages drawn in enuSpace-TensorFlow: its page `.svg` and task `.json` files, of both generations."""
+"""Import pages of enuSpace-TensorFlow: page `.svg` and task `.json` files of versions 3 and 4."""
 
 from .drawing import Imported as Imported
 from .drawing import Remark as Remark

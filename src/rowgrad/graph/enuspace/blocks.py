@@ -1,4 +1,4 @@
-"""enuSpace's blocks as blocks of a page."""
+"""Convert enuSpace's drawings into pages: the values of pins, single blocks, and the whole page with its wires."""
 
 from __future__ import annotations
 
@@ -37,22 +37,20 @@ from .drawing import (
     record_of,
 )
 
-# -- What is typed into pins ------------------------------------------------------------------------------------------
-
-# What is typed into pins: elements of a host type under a shape, literals, and attributes.
+# -- values of pins: elements of a host type with a shape, literals, and attributes ------------------------------------
 
 HOST_DTYPE = {"double": "float64", "float": "float32", "int": "int32", "bool": "bool", "string": "string"}
 _DTYPES = ("dtype", "DstT", "SrcT", "out_type", "output_type")  # attributes that hold a dtype whatever their default
 
 
 def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile) -> Array | None:
-    """The array typed into an input pin, None if there is none.
+    """Return the array typed into an input pin, or None if there is none.
 
-    A pin of a numeric host type has flat elements, and its shape rules. On a string pin stands a literal, unless the
-    pin `holds_text`: there strings are the elements. `dtype` is what the block or the op says, and beats the rest.
+    A pin of a numeric host type has flat elements and a shape. A string pin contains a literal, or strings if it
+    `holds_text`. `dtype`, from the block or the op, overrides the pin's.
     """
     if pin.type not in HOST_DTYPE:
-        raise PageError("", f"{shown(pin.type)} is no type of a pin; known are {', '.join(HOST_DTYPE)}")
+        raise PageError("", f"{shown(pin.type)} is not a type of a pin; known are {', '.join(HOST_DTYPE)}")
     shape = _shape(pin.shape)
     if -1 in shape:
         raise PageError("", f"the shape {shape} leaves a dimension open, and a value has none")
@@ -83,7 +81,7 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
 
 
 def dtype_of(text: str) -> str:
-    """A dtype, which people end with a semicolon as if it were an attribute."""
+    """Parse a dtype, which users may end with a semicolon like an attribute."""
     return parse_dtype(text.rstrip("; "))
 
 
@@ -93,9 +91,9 @@ def _shape(text: str) -> list[int]:
 
 
 def _split(text: str, dtype: str | None) -> list[str]:
-    """Elements with semicolons between them; a last one ends the last element, and begins none.
+    """Split elements at semicolons; a trailing semicolon starts no element.
 
-    Of strings any but that one may be empty; there are no empty numbers.
+    Strings may be empty, numbers may not.
     """
     if dtype != "string" and '"' not in text:
         text = text.rstrip("; ")
@@ -103,10 +101,10 @@ def _split(text: str, dtype: str | None) -> list[str]:
 
 
 def declared(array: Array, shape: list[int]) -> Array:
-    """Initial values under the shape a block declares; one number may stand for all of them."""
+    """Reshape initial values to the shape that a block declares; a single number fills it."""
     if -1 in shape or not array.ndim:
         return array
-    # One number in braces fills as well, and has to be without them for that.
+    # A single number in braces fills the shape too, but only as a scalar.
     return array.reshape(()) if array.size == 1 != math.prod(shape) else _shaped(array, shape)
 
 
@@ -120,18 +118,18 @@ def _shaped(array: Array, shape: list[int]) -> Array:
     try:
         return array.reshape(shape)
     except ValueError as error:
-        raise PageError("", f"the shape {shape} is none: {error}") from None
+        raise PageError("", f"the shape {shape} is invalid: {error}") from None
 
 
 def _converted(array: Array, dtype: str | None) -> Array:
-    """Elements from a file in the dtype a block names; text is the way on, for it refuses what would be lost."""
+    """Convert elements of a file to the dtype of a block, by way of text, whose parser rejects any loss."""
     if dtype is None or np.dtype(array.dtype).name == dtype:
         return array
     return parse_words([str(v) for v in array.tolist()], dtype)
 
 
 def attribute_of(op: Op, name: str, text: str) -> Any:
-    """The plain value of an attribute, of the kind its default has."""
+    """Parse an attribute as the type of its default."""
     default = op.attrs[name]
     text = text.strip()
     if name in _DTYPES or (isinstance(default, str) and default in ALL_DTYPES):
@@ -141,7 +139,7 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
     if isinstance(default, list | tuple):
         numbers = parse_literal(text, "int64")
         if numbers.ndim > 1:
-            raise PageError("", f"{shown(text)} is no list of numbers")
+            raise PageError("", f"{shown(text)} is not a list of numbers")
         return numbers.ravel().tolist()
     if isinstance(default, bool):
         return bool(_one(text, "bool"))
@@ -159,24 +157,22 @@ def _one(text: str, dtype: str) -> Any:
     return array.item()
 
 
-# -- One block --------------------------------------------------------------------------------------------------------
+# -- one block ---------------------------------------------------------------------------------------------------------
 
-# One block: which of its pins are values, which attributes, and what they hold.
-
-# An attribute the record lacks is no loss where it says what TensorFlow does without it; None: whatever it says.
+# Attributes that the record lacks can be omitted if they have TensorFlow's default; None: with any value.
 _NOTHING = ("", "false", "0", "0.0", "none", "{}")
 _DEFAULTS: dict[str, tuple[str, ...] | None] = {
     "validate_indices": ("", "true"),
     "validate_shape": ("", "true"),
     "data_format": ("", "nhwc"),
-    "use_locking": None,  # nothing else changes a variable meanwhile
-    # The dtypes of the inputs say these.
+    "use_locking": None,  # no other thread updates a Variable during a run
+    # These follow from the dtypes of the inputs.
     **dict.fromkeys(("t", "tidx", "tindices", "tparams", "tdim", "tdims", "tlabels", "tshape", "tpaddings", "tperm")),
 }
 
 
 def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Report) -> None:
-    """Put what is typed into a drawn block's pins into `block`, which has its wires already."""
+    """Convert the pins of a drawn block into values and attributes of `block`, whose wires are already set."""
     inputs = {arg.name: arg for arg in op.inputs}
     values: dict[str, DrawnPin] = {}
     for pin in drawn.pins:
@@ -215,7 +211,7 @@ def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Re
 
 
 def is_first_axis(op: Op, name: str, pin: DrawnPin) -> bool:
-    """Whether a pin `name` asks a Gather for the axis it has anyway."""
+    """Return whether a pin sets the axis of a Gather to 0, its only axis."""
     try:
         return op.name == "Gather" and name == "axis" and not float(pin.text.strip(" {};f"))
     except ValueError:
@@ -228,7 +224,7 @@ def _check(pin: DrawnPin) -> None:
 
 
 def _initial_zeros(op: Op, block: Block, report: Report) -> None:
-    """A Variable that says its shape and dtype alone was filled by an Assign; until then it holds zeros."""
+    """Initialize a Variable that has only shape and dtype with zeros; in enuSpace an Assign set its value."""
     shape, dtype = block.attrs.get("shape"), block.attrs.get("dtype")
     given = "initvalues" in block.wires or "initvalues" in block.values
     if op.name != "Variable" or given or not dtype or shape is None or -1 in shape:
@@ -275,29 +271,27 @@ def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report
 
 
 def _keeps_a_value(op: Op) -> bool:
-    """Whether dtype and shape of the block are those of its one input: Const, Variable, Tensor and their like."""
+    """Return whether dtype and shape of the block apply to its one input, as in Const, Variable and Tensor."""
     return len(op.inputs) == 1 and "dtype" in op.attrs and "shape" in op.attrs
 
 
 def _holds_strings(op: Op, pin: DrawnPin) -> bool:
-    """Whether text in a string pin is strings, and no literal that says by its spelling what it is."""
+    """Return whether the text of a string pin is a string rather than a literal."""
     if op.name == "Const":
-        return True  # it has no dtype but the type of its pin
+        return True  # its only dtype is the type of its pin
     if op.name == "Const_ex":
         return bool(pin.shape.strip()) or not pin.text.lstrip().startswith("{")
     return op.name == "Variable" and bool(pin.shape.strip())
 
 
-# -- A drawing as a page ----------------------------------------------------------------------------------------------
-
-# A drawing as a page: blocks by the catalogue, what is typed into them, and the wires.
+# -- the page and its wires --------------------------------------------------------------------------------------------
 
 _CONSTANTS = ("Const", "Const_ex")
 _KINDS_NAMED = 8  # in a message about blocks that are left out
 
 
 def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page:
-    """The page; what cannot be on it is left out and reported."""
+    """Make a page of a drawing; omit what a page cannot have, and report it."""
     doubled = [block for block, times in Counter(b.id for b in drawing.blocks).items() if times > 1]
     if doubled or any(not b.id for b in drawing.blocks):
         raise PageError("", f"two blocks have the id {doubled[0]!r}" if doubled else "a block has no id")
@@ -324,7 +318,7 @@ def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page
 
 
 def _check_read(left_out: Counter[str], read: int, report: Report) -> None:
-    """Reject a file whose blocks were all left out, and warn where some were."""
+    """Raise if all blocks of a file were omitted, and warn if some were."""
     if not left_out:
         return
     kinds = ", ".join(f"{kind} x{times}" for kind, times in left_out.most_common(_KINDS_NAMED))
@@ -335,7 +329,7 @@ def _check_read(left_out: Counter[str], read: int, report: Report) -> None:
 
 
 class _Wires:
-    """The wires of a drawing by the block they lead to, judged by the catalogue."""
+    """The wires of a drawing by the block they lead to, validated by the catalogue."""
 
     def __init__(self, drawing: Drawing, ids: dict[str, str], report: Report) -> None:
         self.ops: dict[str, Op | None] = {b.id: record_of(b.symbol) for b in drawing.blocks}
@@ -357,7 +351,7 @@ class _Wires:
                 self._to.setdefault(wire.target.block, []).append(wire)
 
     def _is_shown(self, wire: DrawnWire, display: set[str]) -> bool:
-        """Whether a wire leads to what shows values, where no block takes anything from it."""
+        """Return whether a wire only leads to an element that displays values."""
         if wire.target.block in self.ops:
             return False
         return (
@@ -393,7 +387,7 @@ class _Wires:
             if all(wire.target.index is not None for wire, _ in wires):
                 wires.sort(key=lambda entry: entry[0].target.index or 0)
             block.wires[pin] = [end for _, end in wires]
-        # A pin is hidden as a whole, so one wire that shows keeps the others in sight.
+        # A pin is hidden as a whole, so one visible wire makes the others visible.
         block.hidden = tuple(pin for pin, wires in by_pin.items() if all(wire.hidden for wire, _ in wires))
 
     def _source(self, wire: DrawnWire) -> End | None:
@@ -403,7 +397,7 @@ class _Wires:
         pin = pin_of(op, wire.source.pin, many)
         another = wire.source.pin.isidentifier() and not wire.source.pin.startswith("result_")
         if pin is None and another and list(many.values()) == [False]:
-            (pin,) = many  # the one output there is, under a name the catalogue does not use
+            (pin,) = many  # the only output, under a name that the catalogue does not have
             self._report.count(f"output {wire.source.pin} of {op.name} is called {pin} here")
         if pin is None or (wire.source.index is not None and not many[pin]):
             return None

@@ -1,4 +1,5 @@
-"""Drawings of enuSpace pages: names, binary attributes, and the import report."""
+"""The content of an enuSpace file before it becomes a page: blocks, pins and wires, its `.dat` file, its names, and the
+import report."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from ..._runtime.arrays import Array
 from ..._runtime.plain_file import open_plain
 from ..page import NAME, Note, Page, PageError
 
-# -- The old tool's names of blocks and pins, and those of the catalogue ----------------------------------------------
+# -- names of blocks and pins, mapped to the catalogue's ---------------------------------------------------------------
 
-# What its library or its code call differently from the op. A name the record has itself is never looked up here.
+# Names in enuSpace's library or code that differ from the op's. A name that the record has is never looked up here.
 _PINS = {
     "ExpandDims": {"axis": "dim"},
     "SparseSegmentMeanGrad": {"data": "grad"},
@@ -29,41 +30,41 @@ _PINS = {
     "ClientSession": {"SHOW_DEBUG": "show_debug", "INFINITE_LOOP": "infinite_loop"},
 }
 _SYMBOLS = {"Where3": "Select"}
-# A page is a Scope and needs no wire for it; a session's status says nothing that its errors do not.
+# Pins without a value: a page is a Scope and needs no wire for it; a session raises errors instead of a status.
 NO_VALUE = ("scope", "status")
 
 
 def name_of(symbol: str) -> str:
-    """The name a block has on a page: the symbol's, unless the catalogue does not know that name."""
+    """Return the op name of a symbol: its own name if the catalogue has it."""
     return symbol if symbol in CATALOG else _SYMBOLS.get(symbol, symbol)
 
 
 def record_of(symbol: str) -> Op | None:
-    """The op a symbol stands for, by its name or one of its other names."""
+    """Return the op of a symbol by its name or an alias, or None."""
     symbol = name_of(symbol)
     found = CATALOG.get(symbol)
     return found or next((op for op in CATALOG.values() if symbol in op.aliases), None)
 
 
 def pin_of(op: Op, name: str, known: Iterable[str]) -> str | None:
-    """The name among `known` (inputs, outputs or attributes of the op) that a file's pin means."""
+    """Return the name in `known` (inputs, outputs or attributes of the op) of a file's pin, or None."""
     known = tuple(known)
     if name in known:
         return name
     renamed = _PINS.get(op.name, {}).get(name)
     if renamed in known:
         return renamed
-    # Names that differ in their capitals alone, or in the underscore attributes end in.
+    # Names may differ in case, or in a trailing underscore.
     alike = [k for k in known if k.lower() == name.rstrip("_").lower()]
     return alike[0] if len(alike) == 1 else None
 
 
 def legal(names: Iterable[str]) -> dict[str, str]:
-    """For every id one that a page allows: itself where possible, and no two the same."""
+    """Map every id to a unique id that a page allows, itself if possible."""
     names = list(names)
     taken = {name for name in names if NAME.fullmatch(name)}
     chosen = {name: name for name in taken}
-    numbers: dict[str, int] = {}  # the last one tried, of each base
+    numbers: dict[str, int] = {}  # the last suffix tried for each base
     for name in names:
         if name in chosen:
             continue
@@ -80,22 +81,20 @@ def legal(names: Iterable[str]) -> dict[str, str]:
     return chosen
 
 
-# -- The `.dat` file beside a page ------------------------------------------------------------------------------------
-
-# The `.dat` file beside a page: elements of large arrays, little-endian, one array after the other.
+# -- the `.dat` file beside a page: elements of large arrays, little-endian, one array after the other -----------------
 
 _KINDS = {"int": "<i4", "float": "<f4", "double": "<f8"}
 
 
 class DataFile:
-    """A file that is opened when the first pin asks for elements; many pages have none."""
+    """A `.dat` file, opened when the first pin needs its elements; many pages have none."""
 
     def __init__(self, path: Path, follow_links: bool = False) -> None:
         self._path = path
         self._follow_links = follow_links
 
     def read(self, kind: str, shape: list[int], offset: int) -> Array:
-        """The array of a pin of the host type `kind`, as a vector."""
+        """Read the array of a pin of the host type `kind`, as a vector."""
         if kind not in _KINDS:
             raise PageError("", f"elements of type {kind!r} are in no .dat file; int, float and double are")
         count = math.prod(shape)
@@ -115,14 +114,12 @@ class DataFile:
         return np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))
 
 
-# -- What became of a file --------------------------------------------------------------------------------------------
-
-# What became of a file: the page, and remarks on what was left out or changed.
+# -- the import report -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing to know about an import. A `warning` may change what the page computes, a `note` does not."""
+    """A remark on an import. A `warning` may change what the page computes, a `note` does not."""
 
     place: str
     text: str
@@ -134,7 +131,7 @@ class Remark:
 
 @dataclass(slots=True)
 class Imported:
-    """A page read from a file of the old tool, and the remarks on it."""
+    """A page read from an enuSpace file, and the remarks on what was omitted or changed."""
 
     page: Page
     report: list[Remark]
@@ -142,31 +139,29 @@ class Imported:
 
 @dataclass(slots=True)
 class Report:
-    """Collects remarks; what occurs often is told once, with its number."""
+    """Collects remarks; frequent ones are merged into one with a count."""
 
     remarks: list[Remark] = field(default_factory=list)
     often: Counter[str] = field(default_factory=Counter)
 
     def note(self, place: str, text: str) -> None:
-        """A remark that changes nothing in what is computed."""
+        """Add a remark that does not affect what is computed."""
         self.remarks.append(Remark(place, text, "note"))
 
     def warn(self, place: str, text: str) -> None:
-        """A remark on something that may change what is computed."""
+        """Add a remark on something that may change what is computed."""
         self.remarks.append(Remark(place, text, "warning"))
 
     def count(self, what: str, times: int = 1) -> None:
-        """One more of a kind that is told once."""
+        """Count one more occurrence of a frequent remark."""
         self.often[what] += times
 
     def all(self) -> list[Remark]:
-        """Every remark, those told once at the end."""
+        """Return all remarks, counted ones at the end."""
         return self.remarks + [Remark("", f"{what} ({times})", "note") for what, times in self.often.items()]
 
 
-# -- What a file of the old tool says, before anyone asks the catalogue -----------------------------------------------
-
-# What a file of the old tool says, before anyone asks the catalogue: the same for both kinds of files.
+# -- blocks, pins and wires, the same for page files and task files ----------------------------------------------------
 
 _PIN = re.compile(r"(\w+)(?:\[(\d{1,9})\])?", re.ASCII)
 
@@ -175,7 +170,7 @@ _PIN = re.compile(r"(\w+)(?:\[(\d{1,9})\])?", re.ASCII)
 class DrawnPin:
     """A pin and what is typed into it. `offset` is where its elements begin in the page's `.dat` file, if they do.
 
-    `fault` is what is wrong with a pin that cannot be read; who reads it raises it.
+    `fault` is the error of a pin that cannot be read; it is raised when the pin is used.
     """
 
     name: str
@@ -188,13 +183,13 @@ class DrawnPin:
 
     @property
     def filled(self) -> bool:
-        """Whether anything stands in it."""
+        """Return whether the pin has a value."""
         return bool(self.text.strip()) or self.offset is not None
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnBlock:
-    """A block with its pins; files do not all say which of them are inputs."""
+    """A block with its pins; some files do not say which of them are inputs."""
 
     id: str
     symbol: str
@@ -212,7 +207,7 @@ class DrawnEnd:
 
     @classmethod
     def parse(cls, block: str, pin: str) -> DrawnEnd:
-        """Text that has no such form is kept whole: no block will have a pin of that name."""
+        """Parse `block.pin[index]`. Any other text becomes the name of a pin, which no block has."""
         match = _PIN.fullmatch(pin.removeprefix("#"))
         if match is None:
             return cls(block, pin)
@@ -224,7 +219,7 @@ class DrawnEnd:
 
 @dataclass(frozen=True, slots=True)
 class DrawnWire:
-    """A wire; the order of wires is the order of a list's entries."""
+    """A wire; the order of wires is the order of entries in a list pin."""
 
     source: DrawnEnd
     target: DrawnEnd
@@ -233,7 +228,7 @@ class DrawnWire:
 
 @dataclass(slots=True)
 class Drawing:
-    """All of a file. `display` are the ids of what only shows values, such as trends.
+    """The content of a file. `display` has the ids of elements that only display values, such as trends.
 
     `skipped` describes elements that name an op of the catalogue without being a block.
     """
@@ -246,13 +241,13 @@ class Drawing:
 
 
 def plain_name(variable: str) -> str:
-    """The pin of `#val[2][2]`; its shape has an attribute of its own."""
+    """Return the pin name of `#val[2][2]`; the shape is in an attribute of its own."""
     return variable.strip().removeprefix("#").partition("[")[0].strip()
 
 
 @contextmanager
 def placed(place: str) -> Iterator[None]:
-    """Errors in a text get the place of the text."""
+    """Add the place of a text to errors in it."""
     try:
         yield
     except PageError as error:

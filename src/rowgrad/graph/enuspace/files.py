@@ -1,4 +1,4 @@
-"""enuSpace's page files (SVG) and task files (JSON)."""
+"""Parse enuSpace's page files (SVG) and task files (JSON) into drawings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from ..literal import shown
 from ..page import Note, PageError
 from .drawing import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, Report, plain_name, record_of
 
-# -- Page files -------------------------------------------------------------------------------------------------------
-
-# Page files: SVG with a `use` for every block and a `pg-link` for every wire.
+# -- page files: SVG with a `use` for every block and a `pg-link` for every wire ---------------------------------------
 
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
 _COORDINATE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:px)?(?=[\s,]|\Z)", re.ASCII)
@@ -25,31 +23,31 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 _BLOCKS = re.compile("tensorflow", re.IGNORECASE)
 _NO_PLACE = "places on the page that are no numbers, taken as 0"
 _CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
-_PATTERNS = ("defs", "symbol")  # what is in these is drawn only where a `use` names it
+_PATTERNS = ("defs", "symbol")  # their content is drawn only if a `use` names it
 _Waiting = tuple[ElementTree.Element, tuple[float, float], ElementTree.Element | None]
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses declarations where the parser meets one: a search in the text would also find those in comments."""
+    """Rejects declarations in the parser, because a text search would also find them in comments."""
 
     def doctype(self, name: str, *_: object) -> None:
         raise PageError("", "<!DOCTYPE: such declarations, and entities, are not read")
 
 
 def read_page(text: str, report: Report) -> Drawing:
-    """The drawing an SVG page shows."""
+    """Parse the drawing of an SVG page."""
     try:
-        # The text is decoded already, whatever encoding it declares.
+        # The text is already decoded; the encoding it declares does not matter.
         declaration = _DECLARATION.match(text)
         parser = ElementTree.XMLParser(target=_Builder())
         root = ElementTree.fromstring(text[declaration.end() :] if declaration else text.lstrip(), parser)
     except (ElementTree.ParseError, ValueError) as error:
-        raise PageError("", f"this is no XML: {error}") from None
+        raise PageError("", f"this is not XML: {error}") from None
     if _local(root) != "svg":
         raise PageError("", f"the outermost element should be svg, and is {_local(root)}")
     drawing = Drawing()
     holders = _holders(root)
-    # No recursion: a file may nest deeper than Python calls. The third entry is the line a link belongs to.
+    # No recursion, because a file may nest deeper than Python's stack. The third entry is the line of a link.
     waiting: list[_Waiting] = [(child, (0.0, 0.0), None) for child in reversed(root)]
     while waiting:
         element, origin, line = waiting.pop()
@@ -89,7 +87,7 @@ def _symbol(element: ElementTree.Element) -> str:
 
 
 def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
-    """All elements with a block or a link somewhere inside."""
+    """Return all elements that contain a block or a link at any depth."""
     parents = {child: parent for parent in root.iter() for child in parent}
     holders: set[ElementTree.Element] = set()
     for element in root.iter():
@@ -122,12 +120,12 @@ def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Dra
 def _pin(element: ElementTree.Element, block: str) -> DrawnPin:
     name = plain_name(_attribute(element, "variable", block))
     place = f"{block}.{name}"
-    # The third generation of files says var-type, the fourth type.
+    # Files of version 3 use var-type, of version 4 type.
     kind = element.get("type") if element.get("var-type") is None else element.get("var-type")
     if name.startswith("result_"):
         return DrawnPin(name, "", "", "")
     shape = element.get("shape", "")
-    # Many pins are never read, outputs and those with a wire; a fault in one of them is none of the page.
+    # Outputs and pins with a wire are never read, so an error in one of them does not make the page invalid.
     try:
         if kind is None:
             raise PageError(place, "type is missing")
@@ -149,7 +147,7 @@ def _link(element: ElementTree.Element, line: ElementTree.Element | None = None)
 
 
 def _at(element: ElementTree.Element, origin: tuple[float, float], report: Report) -> tuple[float, float]:
-    """Where an element is drawn. No value depends on it, so that text that is no place is 0."""
+    """Return the position of an element; an invalid one is 0, because no value depends on it."""
     x, y = (o + _number(element.get(name) or "0", report) for o, name in zip(origin, "xy", strict=True))
     match = _TRANSLATE.search(element.get("transform", ""))
     if match:
@@ -161,7 +159,7 @@ def _at(element: ElementTree.Element, origin: tuple[float, float], report: Repor
 
 
 def _number(text: str, report: Report) -> float:
-    """The first number of a list, as the studio gives letters of a text a place each; pixels are the unit."""
+    """Return the first number of a list in pixels; enuSpace writes one position per letter of a text."""
     match = _COORDINATE.match(text)
     return _finite(float(match[1]) if match else math.nan, report)
 
@@ -184,11 +182,9 @@ def _local(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-# -- Task files -------------------------------------------------------------------------------------------------------
+# -- task files: one JSON object per page, with a pin repeated for each of its wires -----------------------------------
 
-# Task files: one JSON object per page, with a pin repeated once for each of its wires.
-
-# An open quote takes the rest of the text, so that no text is scanned twice.
+# An unclosed quote matches the rest of the text, so that no text is scanned twice.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)', re.DOTALL)
 _LONE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+\\', re.DOTALL)
 _MOST_DIGITS = 1000
@@ -196,11 +192,11 @@ _KEPT = re.compile(r'\\(["\\]|)')
 
 
 def read_task(text: str, report: Report) -> Drawing:
-    """The drawing a task file describes. It has no positions: the page file keeps those."""
+    """Parse the drawing of a task file. It has no positions; these are in the page file."""
     try:
         content = _content(text, report)
     except (ValueError, RecursionError) as error:
-        raise PageError("", f"this is no JSON: {error}") from None
+        raise PageError("", f"this is not JSON: {error}") from None
     drawing = Drawing()
     far_ends: list[DrawnWire] = []
     for position, item in enumerate(_list(content, "object", "")):
@@ -223,7 +219,7 @@ def read_task(text: str, report: Report) -> Drawing:
 
 
 def _content(text: str, report: Report) -> Any:
-    """Line breaks and tabs may stand in strings, and paths with backslashes that nobody escaped."""
+    """Escape line breaks, tabs, and the backslashes of paths in strings, which enuSpace writes unescaped."""
     try:
         return json.loads(text, strict=False, parse_int=_integer)
     except ValueError:
@@ -242,14 +238,14 @@ def _integer(digits: str) -> int:
 
 
 def _doubled(string: re.Match[str]) -> str:
-    """A string with one backslash that escapes nothing is a path: then the one in `\\new` escapes nothing either."""
+    """Escape all backslashes of a string with an invalid escape: it is a path, so `\\new` in it is not an escape."""
     if not _LONE.match(string[0]):
         return string[0]
     return _KEPT.sub(lambda m: m[0] if m[1] else "\\\\", string[0])
 
 
 def _cross_check(drawing: Drawing, far_ends: list[DrawnWire], report: Report) -> None:
-    """Every wire stands twice, with its input and with its output. The inputs' order rules; none gets lost."""
+    """Merge wires, each of which is listed at its input and at its output. The order at inputs is used."""
     listed = Counter(map(_ends, drawing.wires))
     blocks = {block.id for block in drawing.blocks}
     for wire in far_ends:
@@ -257,12 +253,12 @@ def _cross_check(drawing: Drawing, far_ends: list[DrawnWire], report: Report) ->
             listed[_ends(wire)] -= 1
             continue
         drawing.wires.append(wire)
-        if wire.target.block in blocks:  # else to_page has something to say about it
+        if wire.target.block in blocks:  # otherwise to_page reports it
             report.warn(wire.target.block, f"{wire.target.pin} does not list its wire from {wire.source}; it is kept")
 
 
 def _ends(wire: DrawnWire) -> tuple[str, ...]:
-    """A wire without the indices of its ends, which may stand at one place only."""
+    """Return a wire without the indices of its ends, which only one of its two entries may have."""
     return wire.source.block, wire.source.pin, wire.target.block, wire.target.pin
 
 
@@ -294,16 +290,16 @@ def _task_pin(pin: Any, place: str) -> DrawnPin:
 
 
 def offset_of(text: str, place: str) -> int:
-    """A place in the `.dat` file."""
+    """Parse an offset in the `.dat` file."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise PageError(place, f"{shown(text)} is no place in a file")
+        raise PageError(place, f"{shown(text)} is not an offset in a file")
     return int(text)
 
 
 def _list(item: Any, key: str, place: str) -> list[Any]:
     found = _object(item, place).get(key)
     if not isinstance(found, list):
-        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is no list")
+        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is not a list")
     return found
 
 
@@ -312,7 +308,7 @@ def _text(item: Any, key: str, place: str, default: str | None = None) -> str:
     if type(found) is int and key == "pin-binary-pos":
         found = str(found)
     if not isinstance(found, str):
-        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is no text")
+        raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is not text")
     if any("\ud800" <= c <= "\udfff" for c in found):
         raise PageError(place, f"{key!r} has half a character: {shown(found)}")
     return found

@@ -1,4 +1,4 @@
-"""From a file to a page: its encoding, its kind, and the errors' place."""
+"""Read an enuSpace file as a page: detect its encoding and kind, and add the file to errors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", co
 
 
 def read_enuspace(path: str | Path, *, follow_links: bool = False) -> Imported:
-    """The page drawn in a page `.svg` or a task `.json`; what lies in the `.dat` file beside it is read as well.
+    """Read a page from a page `.svg` or a task `.json`, and from the `.dat` file beside it.
 
-    A `.dat` file that is a symbolic link is an error, unless `follow_links`. A file that is damaged or contradicts
-    itself raises PageError. What has no meaning here is listed in the report.
+    Args:
+        path: The file.
+        follow_links: Whether the `.dat` file may be a symbolic link.
+
+    Returns:
+        The page, and remarks on what was omitted or changed.
+
+    Raises:
+        PageError: The file is damaged or inconsistent.
     """
     path = Path(path)
     try:
         with open_plain(path) as file:
             raw = file.read()
-        text = _decoded(raw).rstrip("\0 \t\r\n")  # some files end as the buffer did they came from
+        text = _decoded(raw).rstrip("\0 \t\r\n")  # some files end with the unused part of a buffer
         report = Report()
         start = text.lstrip()[:1]
         if start not in ("<", "{"):
@@ -43,7 +50,7 @@ def _bare(error: PageError) -> str:
 
 
 def _decoded(raw: bytes) -> str:
-    """The studio writes UTF-16 with a mark in front; a file without one is UTF-8, or has every other byte 0."""
+    """Decode UTF-16 with a byte order mark, as enuSpace writes it, UTF-16 without one, or UTF-8."""
     encoding = "utf-16-be" if raw[:1] == b"\0" else "utf-16-le" if raw[1:2] == b"\0" else "utf-8"
     for mark, said in _MARKS.items():
         if raw.startswith(mark):
@@ -51,4 +58,4 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
-        raise PageError("", f"this is no text in {encoding.upper()}: {error.reason} at byte {error.start}") from None
+        raise PageError("", f"this is not text in {encoding.upper()}: {error.reason} at byte {error.start}") from None

@@ -1,4 +1,4 @@
-"""A page drawn as SVG or DOT."""
+"""Draw a page: positions of its blocks, an SVG picture, and a graph for Graphviz."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from xml.sax.saxutils import escape as _escaped
 from xml.sax.saxutils import quoteattr
 
 from ..._catalog.spec import find_op
-from ..ordering import ends_of, in_order
 from ..page import Block, Page, PageError
+from ..page_order import ends_of, in_order
 
-# -- Where blocks of a page stand, for those that nobody has placed ---------------------------------------------------
+# -- positions of blocks -----------------------------------------------------------------------------------------------
 
-# Wide and tall enough for the studio, which shows values and results on its blocks.
+# Large enough for Studio, which shows values and results on its blocks.
 WIDTH, GAP, ROW, PIN, ROOM = 240.0, 80.0, 34.0, 22.0, 70.0
 
 
 def height_of(pins: int) -> float:
-    """How tall a block with so many pins on its longer side is."""
+    """Return the height of a block with this many pins on its longer side."""
     return ROW + PIN * max(pins, 1) + 8.0
 
 
 def within(x: float) -> float:
-    """A coordinate a drawing can have."""
+    """Clamp a coordinate to the range of a drawing."""
     return min(max(x, -1e7), 1e7)
 
 
 def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, float]]:
-    """The upper left corner of every block: as the page says, else in columns from left to right along the wires."""
-    # Beyond this no drawing can be looked at, and sums of such numbers are none.
+    """Return the upper left corner of every block: the page's, or in columns from left to right along the wires."""
+    # Larger coordinates cannot be viewed, and their sums overflow.
     placed = {b.id: (within(b.at[0]), within(b.at[1])) for b in page.blocks if b.at is not None}
     if len(placed) == len(page.blocks):
         return placed
@@ -38,7 +38,7 @@ def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, f
     depth: dict[str, int] = {}
     try:
         order = in_order(page)
-    except PageError:  # a circle has no left and right
+    except PageError:  # blocks in a circle have no order
         order = page.blocks
     for block in order:
         before = [depth.get(e.block, -1) for ends in block.wires.values() for e in ends]
@@ -53,9 +53,7 @@ def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, f
     return placed
 
 
-# -- A page as a picture ----------------------------------------------------------------------------------------------
-
-# A page as a picture: blocks with their pins, wires between them, notes. Plain SVG, nothing in it moves or runs.
+# -- SVG: blocks with their pins, wires and notes, without scripts -----------------------------------------------------
 
 _COLOURS = {
     "box": "#2a2a2a",
@@ -73,12 +71,12 @@ _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escape(text: str) -> str:
-    """Text as it stands in XML, which knows no control characters."""
+    """Escape text for XML, which allows no control characters."""
     return _escaped(_NO_XML.sub("�", text))
 
 
 def to_svg(page: Page) -> str:
-    """The page as the text of an SVG file."""
+    """Return the page as the text of an SVG file."""
     pins = _pins(page)
     heights = {name: height_of(max(len(i), len(o))) for name, (i, o) in pins.items()}
     at = positions(page, heights)
@@ -124,17 +122,17 @@ def _rectangle(at: tuple[float, float], size: tuple[float, float]) -> tuple[floa
 
 
 def _frame(text: str, x: float, y: float, width: float, height: float) -> str:
-    """A rounded rectangle behind blocks, with its text along the upper edge."""
+    """Draw a rounded rectangle behind blocks, with its text along the upper edge."""
     rect = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="10"'
     words = f'<text x="{x + 10:g}" y="{y + 2:g}" fill="#555">{_lines(text, x + 10)}</text>'
     return f'{rect} fill="{_COLOURS["frame"]}" fill-opacity="0.08" stroke="{_COLOURS["frame"]}"/>{words}'
 
 
-_Rows = dict[str, int]  # the pins of one side of a block, each with its row
+_Rows = dict[str, int]  # rows of the pins on one side of a block
 
 
 def _pins(page: Page) -> dict[str, tuple[_Rows, _Rows]]:
-    """Input and output pins of every block: those of its op, then those that only wires name."""
+    """Return input and output pins of every block: those of its op, then those that only wires name."""
     wired: dict[str, set[str]] = {b.id: set() for b in page.blocks}
     for block in page.blocks:
         for end in ends_of(block):
@@ -194,11 +192,11 @@ def _lines(text: str, x: float) -> str:
     return "".join(f'<tspan x="{x:g}" dy="1.2em">{escape(line)}</tspan>' for line in text.splitlines())
 
 
-# -- A page in Graphviz's language ------------------------------------------------------------------------------------
+# -- Graphviz ----------------------------------------------------------------------------------------------------------
 
 
 def to_dot(page: Page) -> str:
-    """The page as a directed graph: a record per block, an edge per wire."""
+    """Return the page as a directed graph in DOT: a record per block, an edge per wire."""
     lines = [f"digraph {_quoted(page.name)} {{", "  rankdir=LR;", '  node [shape=record, fontname="sans-serif"];']
     lines += [f"  {_quoted(b.id)} [label={_label_quoted(_label(b))}];" for b in page.blocks]
     for block in page.blocks:
@@ -212,12 +210,12 @@ def to_dot(page: Page) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A name of the language."""
+    """Quote a name."""
     return _label_quoted(text.replace("\\", "\\\\"))
 
 
 def _label_quoted(text: str) -> str:
-    """A label, whose backslashes say something."""
+    """Quote a label, in which backslashes are escapes."""
     return '"' + text.replace('"', '\\"') + '"'
 
 

@@ -1,6 +1,6 @@
-"""A page as a Python script: one statement per block, in the words a person would use, and the same bits.
+"""Write a page as a Python script with one statement per block, which computes the same bits.
 
-Large arrays stand in .npy files beside the script, named after their content, as beside a page.
+Large arrays are .npy files beside the script, named after their content, as beside a page.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..._runtime.arrays import aval_of, canonical
 from ..io.arrays import Content, npy_content
 from ..io.files import write_atomically
 from ..nodes import Placed
-from ..ordering import in_order
 from ..page import NAME, Block, End, Page, PageError
+from ..page_order import in_order
 
 _HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
 
@@ -59,7 +59,7 @@ _TAKEN = {
 
 
 def save_python(page: Page, path: str | os.PathLike[str]) -> None:
-    """Write the script, and the files of its large arrays into the folder `<script>.arrays`."""
+    """Write the script, and the files of its large arrays in the folder `<script>.arrays`."""
     folder = Path(f"{os.fspath(path)}.arrays")
     if folder.is_symlink():
         raise PageError(str(folder), "this is a symbolic link, which is not followed")
@@ -71,7 +71,7 @@ def save_python(page: Page, path: str | os.PathLike[str]) -> None:
         seen_as = f".view({_dtype_text(dtype)})" if dtype == "bfloat16" else ""
         return f'np.load(f"{{__file__}}.arrays/{contents[-1].name}"){seen_as}'
 
-    text = to_python(page, outside)  # a page that is refused leaves no file behind
+    text = to_python(page, outside)  # first, so that a faulty page leaves no files behind
     for content in contents:
         folder.mkdir(exist_ok=True)
         write_atomically(folder / content.name, lambda file, content=content: file.writelines(content.buffers))  # type: ignore[misc]
@@ -79,7 +79,7 @@ def save_python(page: Page, path: str | os.PathLike[str]) -> None:
 
 
 def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None = None) -> str:
-    """The text of the script; `outside` says how to come by an array that is too large to be written out."""
+    """Return the text of the script; `outside` returns the expression that loads an array too large to write out."""
     names = _names(page)
     body = [_statement(block, names, outside) for block in in_order(page)]
     sessions = [b.id for b in page.blocks if b.op == "ClientSession"]
@@ -99,15 +99,15 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
 
 
 def _comment(line: str) -> str:
-    """A line that ends where it ends, whatever is in it."""
+    """Replace unprintable characters, which could end the comment."""
     return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _names(page: Page) -> dict[str, str]:
-    """A Python name for every block, near its id."""
+    """Return a Python name for every block, similar to its id."""
     names: dict[str, str] = {}
     taken = set(_TAKEN)
-    numbers: dict[str, int] = {}  # the last one tried, of each name that several blocks want
+    numbers: dict[str, int] = {}  # the last suffix tried for each name
     for block in page.blocks:
         plain = re.sub(r"\W", "_", block.id)
         name = plain if plain.isidentifier() and not plain.startswith("__") else f"block_{plain}"
@@ -141,12 +141,12 @@ def _statement(block: Block, names: dict[str, str], outside: Any) -> str:
 
 
 def _checked(block: Block, names: dict[str, str]) -> Op:
-    """The block's op, if all that is written into the script is what the record knows."""
+    """Return the block's op, after checking that its record has every name that goes into the script."""
     op = find_op(block.op)
     if op is None:
         raise PageError(block.id, f"there is no block {block.op!r}")
     if not NAME.fullmatch(block.id):
-        raise PageError(block.id, "this is no name for a block")
+        raise PageError(block.id, "this is not a valid id of a block")
     for pin in (*block.values, *block.wires):
         if pin not in op.input_names:
             raise PageError(f"{block.id}.{pin}", f"{op.name} has no input {pin!r}")
@@ -169,12 +169,12 @@ def _end(end: End, names: dict[str, str]) -> str:
 
 
 def _attribute(pin: str) -> str:
-    """A pin as an attribute; those a block has already are reached through its table."""
+    """Return the attribute of a pin; a name that Placed itself uses is read from its `pins`."""
     return f"pins[{pin!r}]" if hasattr(Placed, pin) or keyword.iskeyword(pin) or pin in ("block", "op", "pins") else pin
 
 
 def value_text(value: Any) -> str:
-    """A value as Python: numbers as they are, arrays with their dtype, to the last bit."""
+    """Write a value as a Python expression that restores every bit."""
     if not isinstance(value, np.ndarray):
         return _plain_text(value)
     dtype = aval_of(value).dtype
@@ -211,7 +211,7 @@ def _plain_text(value: Any) -> str:
 
 
 def _short_floats(value: np.ndarray[Any, Any]) -> str:
-    """float32 with as few digits as tell it apart."""
+    """Write float32 with the fewest digits that identify it."""
     if value.ndim:
         return (
             f"[{', '.join(_short_floats(v) for v in value)}]"
@@ -227,7 +227,7 @@ def _float(value: Any) -> str:
 
 
 def _survives(value: np.ndarray[Any, Any]) -> bool:
-    """Whether the text gives the same bits: NaNs with something inside do not."""
+    """Return whether the text restores the same bits; NaNs with a payload do not."""
     if value.dtype.kind == "c":
         return not np.isnan(value).any()
     if value.dtype.kind != "f" and value.dtype.name != "bfloat16":

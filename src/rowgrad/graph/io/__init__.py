@@ -1,4 +1,4 @@
-"""Pages and projects as JSON files: docs/pages.md has the format."""
+"""Read and write pages and projects as JSON files; docs/pages.md describes the format."""
 
 from .files import write_atomically as write_atomically
 from .store import browser_tree as browser_tree

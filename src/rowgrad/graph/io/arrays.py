@@ -1,4 +1,7 @@
-"""Arrays of pages: as JSON elements, as .npy files beside the page, as members of archives."""
+"""Arrays of pages: their elements as JSON, their files beside the page, and the JSON objects that contain or name them.
+
+An object has `dtype`, `shape` and one of `data` (readable), `hex` (every bit) and `file` (the name of a file).
+"""
 
 from __future__ import annotations
 
@@ -25,24 +28,22 @@ from . import fields
 from .files import read_regular
 from .strict_json import MAX_DEPTH, MAX_DIGITS, parse_bytes
 
-# -- The elements of an array as JSON has them ------------------------------------------------------------------------
+# -- elements as JSON, in flat lists -----------------------------------------------------------------------------------
 
-# The elements of an array as JSON has them: numbers a browser reads too, and strings for what JSON has no number for.
-#
-# Both directions work on flat lists. A number is written in the fewest digits that give the same bits back after JSON
-# has made a float64 of it.
+# A number is written with the fewest digits that restore the same bits after JSON has parsed it as a float64. Values
+# that JSON or a browser cannot hold as numbers are written as strings.
 
-SAFE = 2**53  # beyond it a browser's numbers skip integers
+SAFE = 2**53  # the largest integer up to which a browser's numbers are exact
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _DIGITS = re.compile(r"-?[0-9]+")
 _BFLOAT16 = NUMPY_DTYPE["bfloat16"].type
 _PART = {"complex64": "float32", "complex128": "float64"}
 
-Refuse = Callable[[int, str, Any], Exception]  # (which element, what it must be, what it is)
+Refuse = Callable[[int, str, Any], Exception]  # makes an error of (position, what the element must be, its value)
 
 
 def stored_dtype(dtype: str) -> np.dtype[Any]:
-    """The dtype of the same bits that any reader of .npy files knows, little-endian."""
+    """Return the little-endian dtype of the same bits that every reader of .npy files knows."""
     if dtype == "bfloat16":
         return np.dtype("<u2")
     known = NUMPY_DTYPE[dtype]
@@ -50,17 +51,17 @@ def stored_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def special_text(value: float) -> str:
-    """The name of a float that JSON has no number for."""
+    """Return the name of a float that JSON has no number for."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def digits_of(text: str) -> int | None:
-    """The integer a string of digits spells, None where it is no such string."""
+    """Parse a string of digits; return None if it is not one."""
     return int(text) if len(text) <= MAX_DIGITS and _DIGITS.fullmatch(text) else None
 
 
 def bytes_of(text: Any, place: str) -> bytes:
-    """What `{"base64": text}` stands for."""
+    """Decode the text of `{"base64": text}`."""
     spelt = fields.text(text, place)
     try:
         return base64.b64decode(spelt, validate=True)
@@ -69,7 +70,7 @@ def bytes_of(text: Any, place: str) -> bytes:
 
 
 def to_plain(dtype: str, flat: Array) -> list[Any]:
-    """The elements of a flat array, ready for JSON."""
+    """Return the elements of a flat array as plain data for JSON."""
     if dtype == "string":
         return [i if isinstance(i, str) else {"base64": base64.b64encode(i).decode()} for i in flat.tolist()]
     if dtype in COMPLEX:
@@ -92,12 +93,12 @@ def _plain_floats(dtype: str, flat: Array) -> list[Any]:
     if dtype == "bfloat16":
         wide = [_shortest_bfloat16(x) for x in wide]
     elif dtype != "float64":
-        wide = [float(str(x)) for x in flat]  # NumPy's text of a number is the shortest that gives it back
+        wide = [float(str(x)) for x in flat]  # NumPy writes the shortest text that restores the number
     return list(wide) if finite else [x if math.isfinite(x) else special_text(x) for x in wide]
 
 
 def _shortest_bfloat16(exact: float) -> float:
-    """The float64 of the fewest digits that rounds to this bfloat16; 4 digits tell all of them apart."""
+    """Return the float64 with the fewest digits that rounds to this bfloat16; 4 digits are always enough."""
     for digits in range(1, 4):
         short = float(f"{exact:.{digits}g}")
         if float(_BFLOAT16(short)) == exact:
@@ -106,7 +107,7 @@ def _shortest_bfloat16(exact: float) -> float:
 
 
 def from_plain(dtype: str, items: list[Any], refuse: Refuse) -> Array:
-    """The flat array of such elements; `refuse` words the error for the one that is not of the dtype."""
+    """Return the flat array of such elements; `refuse` makes the error for an element of another dtype."""
     target = NUMPY_DTYPE[dtype]
     if dtype == "string":
         return _strings(items, refuse)
@@ -153,7 +154,7 @@ def _float(i: int, item: Any, refuse: Refuse) -> float:
         try:
             return float(item)
         except OverflowError:
-            return math.inf  # and refused as such
+            return math.inf  # rejected by the caller, because only a string may mean infinity
     raise refuse(i, 'a number, "NaN", "Infinity" or "-Infinity"', item)
 
 
@@ -184,26 +185,24 @@ def _strings(items: list[Any], refuse: Refuse) -> Array:
     return array
 
 
-# -- Large arrays as files of their own, named after the hash of their bytes ------------------------------------------
-
-# Large arrays as files of their own, named after the hash of their bytes: .npy for numbers, .json for strings.
+# -- files of large arrays, named after the hash of their bytes: .npy for numbers, .json for strings -------------------
 
 NAME = re.compile(r"[0-9a-f]{64}\.(npy|json)")
-_LONGEST_HEADER = 1 << 16  # what version 1 of .npy can say
+_LONGEST_HEADER = 1 << 16  # the limit of .npy version 1
 _READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The bytes of one file, still in the arrays they come from."""
+    """Name and bytes of one file; the buffers share memory with the arrays."""
 
     name: str
     buffers: tuple[Buffer, ...]
 
     @property
     def size(self) -> int:
-        """How many bytes the file has."""
+        """Return the file's size in bytes."""
         return sum(len(b) for b in self.buffers)
 
 
@@ -215,37 +214,37 @@ def _content(ending: str, *buffers: Buffer) -> Content:
 
 
 def json_content(text: str) -> Content:
-    """A file of strings."""
+    """Return the content of a file of strings."""
     return _content("json", text.encode() + b"\n")
 
 
 def stored(dtype: str, array: Array) -> Array:
-    """The array in the form files have: in C order, of a dtype every reader knows, little-endian."""
+    """Return the array as files store it: in C order, little-endian, of a dtype that every reader knows."""
     plain = stored_dtype(dtype)
     if dtype == "bool":
-        return np.ascontiguousarray(array.view(np.uint8) != 0).reshape(array.shape)  # a truth value's byte is 0 or 1
+        return np.ascontiguousarray(array.view(np.uint8) != 0).reshape(array.shape)  # normalizes bytes to 0 or 1
     return array.view(plain.newbyteorder("=")).astype(plain, order="C", copy=False)
 
 
 def npy_buffers(plain: Array) -> tuple[bytes, memoryview]:
-    """The header of a .npy file and its data, which is not copied."""
+    """Return the header of a .npy file and its data, which is not copied."""
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(plain))
     return head.getvalue(), plain.reshape(-1).view(np.uint8).data
 
 
 def npy_content(dtype: str, array: Array) -> Content:
-    """A file of numbers."""
+    """Return the content of a file of numbers."""
     return _content("npy", *npy_buffers(stored(dtype, array)))
 
 
 def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and dtype, of a .npy file from its start; ValueError where it is not one."""
+    """Read shape, Fortran order and dtype from the start of a .npy file; raise ValueError if it is not one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about headers that Python 2 wrote
             shape, fortran, dtype = _READ_HEADER[np.lib.format.read_magic(stream)](stream)
-    except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
+    except Exception:  # NumPy's header parser raises many types: SyntaxError, TokenError, KeyError…
         raise ValueError("it is no .npy file of version 1 or 2") from None
     if any(type(d) is not int or not 0 <= d < 1 << 63 for d in shape):
         raise ValueError(f"its shape is {shape}; must be integers from 0 to 2**63 - 1")
@@ -253,7 +252,7 @@ def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Where the data begins in a .npy file of `size` bytes; ValueError where the file is not just this array."""
+    """Return the offset of the data in a .npy file of `size` bytes; raise ValueError if it is not just this array."""
     stream = io.BytesIO(head)
     header_shape, fortran, found = npy_header(stream)
     if found != dtype or header_shape != shape:
@@ -261,12 +260,12 @@ def npy_data_start(head: bytes, size: int, dtype: np.dtype[Any], shape: tuple[in
     if fortran and len(shape) > 1:
         raise ValueError("it is in Fortran order; must be in C order")
     if stream.tell() + math.prod(shape) * dtype.itemsize != size:
-        raise ValueError(f"it has {size} bytes; its header tells of {math.prod(shape) * dtype.itemsize} after itself")
+        raise ValueError(f"it has {size} bytes; its header announces {math.prod(shape) * dtype.itemsize} after itself")
     return stream.tell()
 
 
 def npy_head_size(first: bytes) -> int:
-    """How long the header is, of a .npy file's first 12 bytes."""
+    """Return the length of the header from the first 12 bytes of a .npy file."""
     return (
         10 + int.from_bytes(first[8:10], "little")
         if first[6:7] == b"\1"
@@ -275,14 +274,14 @@ def npy_head_size(first: bytes) -> int:
 
 
 def from_stored(dtype: str, plain: Array) -> Array:
-    """An array of the catalogue's dtype from the form files have; ValueError where bytes are no truth values."""
+    """Return the array of a file's data; raise ValueError if bytes of a bool array are neither 0 nor 1."""
     if dtype == "bool" and plain.size and plain.view(np.uint8).max() > 1:
         raise ValueError("a byte of it is neither true nor false")
     return plain.astype(plain.dtype.newbyteorder("="), copy=False).view(NUMPY_DTYPE[dtype])
 
 
 class Folder:
-    """The files beside one page, each read and verified once."""
+    """The array files beside one page, each read and verified once."""
 
     def __init__(self, path: Path, follow_links: bool = True) -> None:
         self.path = path
@@ -290,7 +289,7 @@ class Folder:
         self._read: dict[str, bytes] = {}
 
     def numbers(self, name: str, dtype: str, shape: tuple[int, ...], place: str) -> Array:
-        """The array in a .npy file."""
+        """Read the array in a .npy file."""
         plain = stored_dtype(dtype)
         expected = math.prod(shape) * plain.itemsize
         raw = self._bytes(name, place, lambda size: expected < size <= expected + _LONGEST_HEADER, f"about {expected}")
@@ -301,7 +300,7 @@ class Folder:
             raise PageError(place, f"{self.path / name}: {error}") from None
 
     def strings(self, name: str, count: int, place: str) -> bytes:
-        """The text of a .json file of so many strings."""
+        """Read the text of a .json file with `count` strings."""
         return self._bytes(name, place, lambda size: size >= 2 * count, f"at least {2 * count}")
 
     def _bytes(self, name: str, place: str, fits: Callable[[int], bool], wanted: str) -> bytes:
@@ -328,7 +327,7 @@ class Folder:
 
 
 def is_there(path: Path, content: Content) -> bool:
-    """Whether a file has this content already."""
+    """Return whether a file already has this content."""
     try:
         raw = read_regular(path, lambda size: size == content.size)
     except (OSError, PageError):
@@ -336,19 +335,17 @@ def is_there(path: Path, content: Content) -> bool:
     return raw is not None and content.name.startswith(hashlib.sha256(raw).hexdigest())
 
 
-# -- Arrays as objects of JSON ----------------------------------------------------------------------------------------
-
-# Arrays as objects of JSON: `dtype`, `shape` and one of `data` (readable), `hex` (bit for bit) and `file`.
+# -- arrays as JSON objects --------------------------------------------------------------------------------------------
 
 INLINE = 1024  # bytes; a larger array gets a file
-FORMS = ("data", "hex", "file")
-FIELDS = ("dtype", "shape", *FORMS)
+ENCODINGS = ("data", "hex", "file")
+FIELDS = ("dtype", "shape", *ENCODINGS)
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An array that is a file already: what a page says of it, and where on the page that stands."""
+    """A JSON object that names an array's file, and its place on the page."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -356,14 +353,14 @@ class Reference:
     place: str
 
     def encode(self) -> dict[str, Any]:
-        """The object that names the file."""
+        """Return the JSON object."""
         return {"dtype": self.dtype, "shape": list(self.shape), "file": self.name}
 
 
 class Writer:
-    """Turns arrays into objects; where `apart`, large ones go to `files` and the object only names theirs.
+    """Encodes arrays as JSON objects. With `apart`, large arrays go to `files`, and their objects name the files.
 
-    With `browser`, numbers are written so that JavaScript, which has one kind of them, gives the same ones back.
+    With `browser`, numbers are written so that JavaScript, which has one number type, returns the same numbers.
     """
 
     def __init__(self, apart: bool, browser: bool = False) -> None:
@@ -373,41 +370,40 @@ class Writer:
         self.references: list[Reference] = []
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
-        """The object of one array."""
+        """Return the JSON object of an array."""
         array = admitted(array, place)
         dtype = aval_of(array).dtype
-        told = {"dtype": dtype, "shape": list(array.shape)}
+        head = {"dtype": dtype, "shape": list(array.shape)}
         if dtype == "string":
             text = strings_text(array)
             if self._large(len(text.encode())):
-                return told | self._kept(json_content(text))
+                return head | self._file(json_content(text))
         elif self._large(array.nbytes):
-            return told | self._kept(npy_content(dtype, array))
-        made = told | {"data": _nested(to_plain(dtype, array.reshape(-1)), array.shape)}
-        # Text tells numbers, not bits: a NaN with a sign or a payload is one of many, and JavaScript forgets the sign
-        # of a zero.
+            return head | self._file(npy_content(dtype, array))
+        made = head | {"data": _nested(to_plain(dtype, array.reshape(-1)), array.shape)}
+        # Text loses the sign and payload of a NaN, and JavaScript loses the sign of a zero.
         if dtype != "string":
             bits = stored(dtype, array).tobytes()
             lost = self.browser and is_inexact(array.dtype) and has_minus_zero(array)
             if lost or stored(dtype, decode(made, place, None)).tobytes() != bits:
-                return told | {"hex": bits.hex()}
+                return head | {"hex": bits.hex()}
         return made
 
     def refer(self, reference: Reference) -> dict[str, Any]:
-        """The object of an array that is a file already."""
+        """Return the JSON object of an array that already is a file."""
         self.references.append(reference)
         return reference.encode()
 
     def _large(self, size: int) -> bool:
         return self.apart and size > INLINE
 
-    def _kept(self, content: Content) -> dict[str, Any]:
+    def _file(self, content: Content) -> dict[str, Any]:
         self.files[content.name] = content  # one file for all arrays of this content
         return {"file": content.name}
 
 
 def has_minus_zero(value: Any) -> bool:
-    """Whether a float, or one of an array's floats, is the zero below zero."""
+    """Return whether a float, or an element of an array, is -0.0."""
     found = np.asarray(value)
     parts = (found.real, found.imag) if found.dtype.kind == "c" else (found,)
     with np.errstate(invalid="ignore"):  # NaNs that signal
@@ -415,12 +411,12 @@ def has_minus_zero(value: Any) -> bool:
 
 
 def strings_text(array: Array) -> str:
-    """The text of a file of strings."""
+    """Return the text of a file of strings."""
     return _ENCODE(_nested(to_plain("string", array.reshape(-1)), array.shape))
 
 
 def admitted(array: Array, place: str) -> Array:
-    """The array as the catalogue has it, strings as objects."""
+    """Return the array in a dtype of the catalogue, strings as objects; raise PageError if it has none."""
     if is_masked(array):
         raise PageError(place, "a masked array cannot be written: its mask would be lost")
     try:
@@ -437,7 +433,7 @@ def admitted(array: Array, place: str) -> Array:
 
 
 def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
-    """Lists in lists as the shape says; of an array without elements always []."""
+    """Nest a flat list by the shape; an array without elements is always []."""
     if not shape:
         return flat[0]
     if not flat:
@@ -448,7 +444,7 @@ def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def decode(value: Any, place: str, folder: Folder | None) -> Array:
-    """The array of such an object, not to be written to; `folder` has the files that objects may name."""
+    """Return the read-only array of a JSON object; `folder` has the files that objects may name."""
     found = decode_or_refer(value, place)
     if isinstance(found, Reference):
         found = read_reference(found, folder)
@@ -456,44 +452,44 @@ def decode(value: Any, place: str, folder: Folder | None) -> Array:
 
 
 def decode_or_refer(value: Any, place: str) -> Array | Reference:
-    """The array of such an object; of one that names a file, just what it says."""
-    told = fields.record(value, place, ("dtype", "shape"), FORMS)
-    dtype, shape = dtype_and_shape(told, place)
-    forms = [form for form in FORMS if form in told]
-    if len(forms) != 1:
-        got = " and ".join(forms) or "none of them"
+    """Return the array of a JSON object, or a Reference if the object names a file."""
+    data = fields.record(value, place, ("dtype", "shape"), ENCODINGS)
+    dtype, shape = dtype_and_shape(data, place)
+    encodings = [encoding for encoding in ENCODINGS if encoding in data]
+    if len(encodings) != 1:
+        got = " and ".join(encodings) or "none of them"
         raise PageError(place, f"an array has one of data, hex and file; got {got}")
-    where = fields.under(place, forms[0])
-    if forms[0] == "file":
-        return _reference(told["file"], dtype, shape, where)
-    read = from_data if forms[0] == "data" else _from_hex
-    array = read(told[forms[0]], dtype, shape, where)
+    where = fields.under(place, encodings[0])
+    if encodings[0] == "file":
+        return _reference(data["file"], dtype, shape, where)
+    read = from_data if encodings[0] == "data" else _from_hex
+    array = read(data[encodings[0]], dtype, shape, where)
     array.flags.writeable = False
     return array
 
 
-def dtype_and_shape(told: dict[str, Any], place: str) -> tuple[str, tuple[int, ...]]:
-    """A dtype of the catalogue, and a shape whose array can be."""
+def dtype_and_shape(data: dict[str, Any], place: str) -> tuple[str, tuple[int, ...]]:
+    """Validate dtype and shape of a JSON object."""
     where = fields.under(place, "dtype")
-    dtype = fields.text(told["dtype"], where)
+    dtype = fields.text(data["dtype"], where)
     if dtype not in NUMPY_DTYPE:
         meant = fields.nearest(dtype, NUMPY_DTYPE) or f"; known are {', '.join(NUMPY_DTYPE)}"
         raise PageError(where, f"there is no dtype {fields.described(dtype)}{meant}")
     place = fields.under(place, "shape")
-    listed = fields.items(told["shape"], place)
+    listed = fields.items(data["shape"], place)
     if len(listed) > MAX_DEPTH:
         raise PageError(place, f"an array has at most {MAX_DEPTH} dimensions; got {len(listed)}")
     for i, size in enumerate(listed):
         if fields.whole(size, fields.under(place, i)) < 0:
             raise fields.refuse(fields.under(place, i), "at least 0", size)
-    # NumPy counts a dimension of 0 as 1 here: even an empty array's strides must be numbers it has.
+    # NumPy counts a dimension of 0 as 1, because even an empty array's strides must fit its integers.
     if math.prod(max(size, 1) for size in listed) * NUMPY_DTYPE[dtype].itemsize > sys.maxsize:
         raise PageError(place, "an array of this shape has more bytes than can be counted")
     return dtype, tuple(listed)
 
 
 def _element(place: str, shape: tuple[int, ...], position: int) -> str:
-    """The place of an element given by its position in the flat array."""
+    """Return the place of an element from its position in the flat array."""
     indices = []
     for size in reversed(shape):
         position, index = divmod(position, size)
@@ -502,7 +498,7 @@ def _element(place: str, shape: tuple[int, ...], position: int) -> str:
 
 
 def from_data(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Array:
-    """The array of lists in lists."""
+    """Return the array of nested lists."""
     flat: list[Any] = []
     if value != [] or 0 not in shape:
         _flatten(value, shape, place, flat)
@@ -553,24 +549,24 @@ def _reference(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Re
     return Reference(dtype, shape, name, place)
 
 
-def read_reference(told: Reference, folder: Folder | None) -> Array:
-    """The array in a file, not to be written to: arrays of one file share their memory."""
+def read_reference(reference: Reference, folder: Folder | None) -> Array:
+    """Read the array of a file; it is read-only, because arrays of one file share memory."""
     if folder is None:
         raise PageError(
-            told.place, "a page's text alone has no array files; give the page's file, or data in place of this"
+            reference.place, "a page's text alone has no array files; give the page's file, or data in place of this"
         )
-    array = _of_file(told, folder)
+    array = _of_file(reference, folder)
     array.flags.writeable = False
     return array
 
 
-def _of_file(told: Reference, folder: Folder) -> Array:
-    if told.dtype != "string":
-        return folder.numbers(told.name, told.dtype, told.shape, told.place)
+def _of_file(reference: Reference, folder: Folder) -> Array:
+    if reference.dtype != "string":
+        return folder.numbers(reference.name, reference.dtype, reference.shape, reference.place)
     try:
-        text = folder.strings(told.name, math.prod(told.shape), told.place)
-        return from_data(parse_bytes(text), told.dtype, told.shape, "")
+        text = folder.strings(reference.name, math.prod(reference.shape), reference.place)
+        return from_data(parse_bytes(text), reference.dtype, reference.shape, "")
     except PageError as error:
-        if error.place.startswith(told.place):
+        if error.place.startswith(reference.place):
             raise
-        raise PageError(told.place, f"{folder.path / told.name}: {error}") from None
+        raise PageError(reference.place, f"{folder.path / reference.name}: {error}") from None

@@ -1,4 +1,4 @@
-"""Parsed JSON looked at field by field: the type each must have, and the place where one has not."""
+"""Validate fields of parsed JSON; errors name the place of the field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 2000  # names a misspelt one is compared with
 
 
 def under(place: str, key: str | int) -> str:
-    """The place of a member: `blocks` and 3 give `blocks[3]`, that and `id` give `blocks[3].id`."""
+    """Return the place of a member: `blocks` and 3 give `blocks[3]`, that and `id` give `blocks[3].id`."""
     if isinstance(key, int):
         return f"{place}[{key}]"
     if _PLAIN_KEY.fullmatch(key) and len(key) <= _LONGEST:
@@ -28,12 +28,12 @@ def under(place: str, key: str | int) -> str:
 
 
 def shortened(text: str) -> str:
-    """The text, or the beginning of a long one."""
+    """Return the text, or the beginning of a long one."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def described(value: Any) -> str:
-    """What stands there, in words fit for a message."""
+    """Describe a value for an error message."""
     if isinstance(value, Unreadable):
         return value.why
     if isinstance(value, float) and not math.isfinite(value):
@@ -50,19 +50,19 @@ def described(value: Any) -> str:
 
 
 def refuse(place: str, wanted: str, value: Any) -> PageError:
-    """The error for a field that is not what it must be."""
+    """Return the error for an invalid field."""
     return PageError(place, f"must be {wanted}; got {described(value)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing where no known name is near."""
+    """Return `; did you mean 'x'?`, or an empty text if no known name is similar."""
     names = {k[:_LONGEST].casefold(): k[:_LONGEST] for k in islice(known, _MOST)}
     close = difflib.get_close_matches(name[:_LONGEST].casefold(), list(names), 1, 0.5)
     return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def text(value: Any, place: str) -> str:
-    """A string. Half a surrogate pair, which JSON can spell and UTF-8 cannot, is none."""
+    """Validate a string without lone surrogates, which JSON can express and UTF-8 cannot."""
     if not isinstance(value, str):
         raise refuse(place, "a string", value)
     if not value.isascii():
@@ -74,21 +74,21 @@ def text(value: Any, place: str) -> str:
 
 
 def items(value: Any, place: str) -> list[Any]:
-    """A list."""
+    """Validate a list."""
     if not isinstance(value, list):
         raise refuse(place, "a list", value)
     return value
 
 
 def whole(value: Any, place: str, wanted: str = "an integer") -> int:
-    """An integer; true and false are none."""
+    """Validate an integer; booleans are rejected."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise refuse(place, wanted, value)
     return value
 
 
 def number(value: Any, place: str) -> float:
-    """A finite number."""
+    """Validate a finite number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise refuse(place, "a number", value)
     try:
@@ -101,7 +101,7 @@ def number(value: Any, place: str) -> float:
 
 
 def positive(value: Any, place: str) -> float:
-    """A finite number above 0."""
+    """Validate a finite number above 0."""
     found = number(value, place)
     if found <= 0:
         raise refuse(place, "above 0", value)
@@ -109,7 +109,7 @@ def positive(value: Any, place: str) -> float:
 
 
 def mapping(value: Any, place: str) -> dict[str, Any]:
-    """An object whose keys are names the page chooses."""
+    """Validate an object with arbitrary keys."""
     if not isinstance(value, dict):
         raise refuse(place or "the whole text", "an object", value)
     for key in value:
@@ -118,7 +118,7 @@ def mapping(value: Any, place: str) -> dict[str, Any]:
 
 
 def record(value: Any, place: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An object whose keys the format knows."""
+    """Validate an object with known keys."""
     found = mapping(value, place)
     known = (*required, *optional)
     for key in found:

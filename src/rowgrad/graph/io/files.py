@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside under another name, then renamed over the old one."""
+"""Write files atomically: to a temporary file in the same folder, which is then renamed over the target."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..._runtime.plain_file import open_plain
 from ..page import PageError
 
 Content = bytes | Callable[[BinaryIO], object]
-_STALE = 3600.0  # seconds after which a temporary file is nobody's any more
+_STALE = 3600.0  # seconds after which a temporary file is considered abandoned
 
 
 def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
-    """Write a file (bytes, or what a function writes) so that a crash at any moment leaves the old or the new one."""
+    """Write a file (bytes, or the output of a function) so that a crash leaves the old file or the new one."""
     target = Path(os.path.realpath(path))
     commit(prepare(target, content), target)
 
 
 def prepare(target: Path, content: Content) -> Path:
-    """Write the content to a temporary file beside the target, down to the disk; nothing is left where that fails."""
+    """Write the content to a temporary file beside the target and sync it; remove it after an error."""
     check_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", str(target))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    # Not mkstemp: the file is to have the rights any new file has, or those of the one it takes the place of.
+    # Not mkstemp, which ignores the umask: the file gets the mode of a new file, or of the file it replaces.
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -62,13 +62,13 @@ def check_replaceable(target: Path) -> None:
 
 
 def commit(temporary: Path, target: Path) -> None:
-    """Rename over the target and bring the folder to the disk."""
+    """Rename over the target and sync the folder to disk."""
     rename(temporary, target)
     sync_folder(target.parent)
 
 
 def rename(temporary: Path, target: Path) -> None:
-    """Rename over the target; where that fails the temporary file goes."""
+    """Rename over the target; remove the temporary file after an error."""
     try:
         os.replace(temporary, target)
     except BaseException:
@@ -77,12 +77,12 @@ def rename(temporary: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Sync a folder to disk."""
     _sync(folder, os.O_DIRECTORY)
 
 
 def sync_file(path: Path) -> None:
-    """Bring a file that somebody has written to the disk."""
+    """Sync a file to disk."""
     _sync(path, 0)
 
 
@@ -96,26 +96,26 @@ def _sync(path: Path, flags: int) -> None:
 
 @contextlib.contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Hold off others that write here: what one has written but not committed, another would take for left over."""
+    """Lock the folder against other writers, which would delete uncommitted files as abandoned."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):  # some network file systems have no locks; one writer is the rule there
+        with contextlib.suppress(OSError):  # some network file systems have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing does not do it while a forked process has the handle too
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing does not unlock while a forked process has the handle
         os.close(handle)
 
 
 def remove(path: Path) -> None:
-    """Delete a file if that can be done; it is harmless where it cannot."""
+    """Delete a file, and ignore errors."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def remove_stale(folder: Path, name: str) -> None:
-    """Delete temporary files for names matching `name` (a regular expression) that a crash has left in a folder."""
+    """Delete abandoned temporary files of targets whose names match `name`, a regular expression."""
     pattern = re.compile(rf"\.(?:{name})\.[0-9a-f]{{16}}\.tmp")
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         for entry in found:
@@ -126,7 +126,7 @@ def remove_stale(folder: Path, name: str) -> None:
 def read_regular(
     path: Path, fits: Callable[[int], bool] = lambda size: True, follow_links: bool = True
 ) -> bytes | None:
-    """The bytes of a regular file; None, and nothing read, where its size does not fit. Others are refused."""
+    """Read a regular file, or return None if its size does not fit; raise PageError for any other kind of file."""
     try:
         file = open_plain(path, follow_links=follow_links)
     except OSError as error:

@@ -1,4 +1,8 @@
-"""Pages as JSON.\n\nOps, pins and attributes are not looked up in the catalogue: a page of another catalogue loads."""
+"""Pages as JSON: decode and validate parsed JSON, encode pages as plain data, and write their text.
+
+Every field is validated, and errors name its place. Ops, pins and attributes are not looked up in the catalogue, so
+that a page of another catalogue loads.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,18 @@ from ..page import NAME, Block, End, Note, Page, PageError, Project
 from . import fields, plain
 from .arrays import SAFE, Writer
 
-# -- Pages from parsed JSON -------------------------------------------------------------------------------------------
-
-# Pages from parsed JSON: every field is looked at, and what does not belong is refused with its place.
-#
-# Whether the ops, pins and attributes are ones the catalogue has is not judged here: a page of another catalogue
-# loads.
+# -- decode ------------------------------------------------------------------------------------------------------------
 
 VERSION = 1
 PAGE = "rowgrad-page"
 PROJECT = "rowgrad-project"
-# The order in which they are written, too.
+# Fields are written in this order too.
 HEAD = ("format", "version", "name")
 BLOCK_OPTIONAL = ("at", "values", "in", "attrs", "hidden")
 
 
 def decode(tree: Any, read: plain.ArrayReader) -> Page | Project:
-    """The page or project of a whole text; `read` makes the arrays of their objects."""
+    """Return the page or project of parsed JSON; `read` decodes the objects of arrays."""
     top = fields.mapping(tree, "")
     for key in HEAD[:2]:
         if key not in top:
@@ -33,7 +32,7 @@ def decode(tree: Any, read: plain.ArrayReader) -> Page | Project:
     kind = top["format"]
     if kind not in (PAGE, PROJECT):
         raise fields.refuse("format", f"{PAGE!r} or {PROJECT!r}", kind)
-    # Before anything else: what a newer version has more of is no mistake.
+    # The version comes first: fields that a newer version adds are not errors.
     version = fields.whole(top["version"], "version")
     if version > VERSION:
         newer = fields.described(version)
@@ -54,11 +53,11 @@ def decode(tree: Any, read: plain.ArrayReader) -> Page | Project:
     return Project(fields.text(top["name"], "name"), list(pages.values()))
 
 
-def _page(told: dict[str, Any], place: str, read: plain.ArrayReader) -> Page:
-    name = fields.text(told["name"], fields.under(place, "name"))
+def _page(data: dict[str, Any], place: str, read: plain.ArrayReader) -> Page:
+    name = fields.text(data["name"], fields.under(place, "name"))
     where = fields.under(place, "blocks")
     blocks: dict[str, Block] = {}
-    for i, value in enumerate(fields.items(told["blocks"], where)):
+    for i, value in enumerate(fields.items(data["blocks"], where)):
         block = _block(value, fields.under(where, i), read)
         if block.id in blocks:
             first = list(blocks).index(block.id)
@@ -67,33 +66,33 @@ def _page(told: dict[str, Any], place: str, read: plain.ArrayReader) -> Page:
             )
         blocks[block.id] = block
     for i, block in enumerate(blocks.values()):
-        _check_wires(block, blocks, fields.under(fields.under(where, i), "in"), told["blocks"][i])
+        _check_wires(block, blocks, fields.under(fields.under(where, i), "in"), data["blocks"][i])
     where = fields.under(place, "notes")
-    notes = [_note(v, fields.under(where, i)) for i, v in enumerate(fields.items(told.get("notes", []), where))]
+    notes = [_note(v, fields.under(where, i)) for i, v in enumerate(fields.items(data.get("notes", []), where))]
     return Page(name, list(blocks.values()), notes)
 
 
 def _block(value: Any, place: str, read: plain.ArrayReader) -> Block:
-    told = fields.record(value, place, ("id", "op"), BLOCK_OPTIONAL)
-    name = fields.text(told["id"], fields.under(place, "id"))
+    data = fields.record(value, place, ("id", "op"), BLOCK_OPTIONAL)
+    name = fields.text(data["id"], fields.under(place, "id"))
     if not NAME.fullmatch(name):
         raise fields.refuse(fields.under(place, "id"), "a name: letters, digits and _ . \\ / > -", name)
-    block = Block(name, fields.text(told["op"], fields.under(place, "op")))
-    if "at" in told:
-        block.at = _at(told["at"], fields.under(place, "at"))
+    block = Block(name, fields.text(data["op"], fields.under(place, "op")))
+    if "at" in data:
+        block.at = _at(data["at"], fields.under(place, "at"))
     where = fields.under(place, "values")
-    for pin, given in fields.mapping(told.get("values", {}), where).items():
+    for pin, given in fields.mapping(data.get("values", {}), where).items():
         block.values[pin] = plain.decode_value(given, fields.under(where, pin), read)
     where = fields.under(place, "in")
-    for pin, given in fields.mapping(told.get("in", {}), where).items():
+    for pin, given in fields.mapping(data.get("in", {}), where).items():
         at = fields.under(where, pin)
         listed = given if isinstance(given, list) else [given]
         block.wires[pin] = [_end(text, fields.under(at, i) if listed is given else at) for i, text in enumerate(listed)]
     where = fields.under(place, "attrs")
-    for attr, given in fields.mapping(told.get("attrs", {}), where).items():
+    for attr, given in fields.mapping(data.get("attrs", {}), where).items():
         block.attrs[attr] = plain.decode_attr(given, fields.under(where, attr))
     where = fields.under(place, "hidden")
-    hidden = fields.items(told.get("hidden", []), where)
+    hidden = fields.items(data.get("hidden", []), where)
     block.hidden = tuple(fields.text(pin, fields.under(where, i)) for i, pin in enumerate(hidden))
     return block
 
@@ -106,12 +105,12 @@ def _end(value: Any, place: str) -> End:
         raise fields.refuse(place, "block.pin or block.pin[index]", text) from None
 
 
-def _check_wires(block: Block, blocks: dict[str, Block], place: str, told: dict[str, Any]) -> None:
+def _check_wires(block: Block, blocks: dict[str, Block], place: str, data: dict[str, Any]) -> None:
     for pin, ends in block.wires.items():
         for i, end in enumerate(ends):
             if end.block not in blocks:
                 at = fields.under(place, pin)
-                at = fields.under(at, i) if isinstance(told["in"][pin], list) else at
+                at = fields.under(at, i) if isinstance(data["in"][pin], list) else at
                 name = fields.described(end.block)
                 raise PageError(at, f"there is no block {name}{fields.nearest(end.block, blocks)}")
 
@@ -133,20 +132,20 @@ def _size(value: Any, place: str) -> tuple[float, float]:
 
 
 def _note(value: Any, place: str) -> Note:
-    told = fields.record(value, place, ("text",), ("at", "size"))
-    note = Note(fields.text(told["text"], fields.under(place, "text")))
-    if "at" in told:
-        note.at = _at(told["at"], fields.under(place, "at"))
-    if "size" in told:
-        note.size = _size(told["size"], fields.under(place, "size"))
+    data = fields.record(value, place, ("text",), ("at", "size"))
+    note = Note(fields.text(data["text"], fields.under(place, "text")))
+    if "at" in data:
+        note.at = _at(data["at"], fields.under(place, "at"))
+    if "size" in data:
+        note.size = _size(data["size"], fields.under(place, "size"))
     return note
 
 
-# -- Pages as plain data ready for JSON -------------------------------------------------------------------------------
+# -- encode ------------------------------------------------------------------------------------------------------------
 
 
 def encode(what: Page | Project, writer: Writer) -> dict[str, Any]:
-    """The data of a page or project; PageError where it could not be read again."""
+    """Return a page or project as plain data; raise PageError if it could not be decoded again."""
     if isinstance(what, Page):
         tree = {"format": PAGE, "version": VERSION} | _encode_page(what, "", writer)
     elif isinstance(what, Project):
@@ -154,7 +153,7 @@ def encode(what: Page | Project, writer: Writer) -> dict[str, Any]:
         tree = {"format": PROJECT, "version": VERSION, "name": what.name, "pages": pages}
     else:
         raise TypeError(f"a Page or a Project can be written; got {type(what).__name__}")
-    # Ids, names, wires: what reading refuses is never written. Arrays were read when they were encoded.
+    # Validate ids, names and wires as a reader will. Arrays were validated when they were encoded.
     decode(tree, lambda value, place: None)
     return tree
 
@@ -200,7 +199,7 @@ def _under(place: str, key: Any) -> str:
 def _encode_note(note: Note, place: str) -> dict[str, Any]:
     made: dict[str, Any] = {"text": note.text, "at": _encode_position(note.at, fields.under(place, "at"))}
     if note.size is not None:
-        # That it is above 0 is seen when all is decoded.
+        # `encode` decodes the result, which rejects sizes that are not positive.
         made["size"] = _encode_position(note.size, fields.under(place, "size"), "(width, height)")
     return made
 
@@ -212,9 +211,7 @@ def _encode_position(at: tuple[float, float], place: str, wanted: str = "(x, y)"
     return [int(x) if x.is_integer() and abs(x) <= SAFE else x for x in numbers]
 
 
-# -- The text of a page -----------------------------------------------------------------------------------------------
-
-# The text of a page: a block per line, so that a change of one block is a change of its line.
+# -- text: one block per line, so that diffs show one line per changed block -------------------------------------------
 
 WIDTH = 160  # characters with the comma; a block whose line would be longer is spread over lines
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -222,12 +219,12 @@ _LISTS = ("pages", "blocks", "notes")
 
 
 def text_of(tree: dict[str, Any]) -> str:
-    """The whole text of a page's or project's data."""
+    """Write the plain data of a page or project as text."""
     return _container(tree, 0) + "\n"
 
 
 def _container(tree: dict[str, Any], indent: int) -> str:
-    """A project or page: its short fields on one line, then its lists, a line or more for each entry."""
+    """Write a project or page: short fields on one line, then its lists with one or more lines per entry."""
     pad = " " * (indent + 1)
     head = ", ".join(f"{_ENCODE(key)}: {_ENCODE(value)}" for key, value in tree.items() if key not in _LISTS)
     parts = [pad + head]
@@ -240,7 +237,7 @@ def _container(tree: dict[str, Any], indent: int) -> str:
 
 
 def _spread(value: Any, indent: int, before: int = 0) -> str:
-    """A value on one line where that is short enough, else a line for each of its entries; `before` stands left."""
+    """Write a value on one line if it is short enough, otherwise one line per entry; `before` characters precede it."""
     line = _ENCODE(value)
     if indent + before + len(line) < WIDTH or not value or not isinstance(value, dict | list):
         return line
@@ -254,14 +251,14 @@ def _spread(value: Any, indent: int, before: int = 0) -> str:
     if any(isinstance(entry, dict | list) for entry in value):
         entries = [pad + _spread(entry, indent + 1) for entry in value]
     else:
-        strings = any(isinstance(entry, str) for entry in value)  # which may hold what parts entries
+        strings = any(isinstance(entry, str) for entry in value)  # strings may contain ", "
         texts = [_ENCODE(entry) for entry in value] if strings else line[1:-1].split(", ")
         entries = [pad + entry for entry in _filled(texts, WIDTH - indent - 2)]
     return "[\n" + ",\n".join(entries) + "\n" + " " * indent + "]"
 
 
 def _filled(texts: list[str], width: int) -> list[str]:
-    """As many numbers or strings on a line as fit: a line for each would make a page of every vector."""
+    """Put as many numbers or strings on a line as fit."""
     lines: list[str] = []
     line: list[str] = []
     length = 0

@@ -1,6 +1,6 @@
-"""Values without a dtype, and attributes: Python's numbers, strings and lists as JSON, and back.
+"""Encode and decode values without a dtype and attributes: Python numbers, strings and lists as JSON.
 
-JSON's own numbers cannot tell everything a browser must be able to read: what they cannot is an object of one field.
+A number that JSON or a browser cannot represent is an object with one field, such as `{"int": "9007199254740993"}`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from ..page import PageError
 from . import arrays, fields
-from . import arrays as elements
 from .strict_json import MAX_DEPTH, MAX_DIGITS
 
 ArrayReader = Callable[[Any, str], Any]  # (object, its place) -> array
@@ -24,7 +23,7 @@ _LARGEST = 10**MAX_DIGITS // 10  # a sign takes one of the characters
 
 
 def encode_attr(value: Any, place: str, browser: bool = False, depth: int = 0) -> Any:
-    """An attribute as JSON."""
+    """Encode an attribute."""
     if value is None:
         return None
     if isinstance(value, np.generic | bytes | complex) or not isinstance(
@@ -38,7 +37,7 @@ def encode_attr(value: Any, place: str, browser: bool = False, depth: int = 0) -
 
 
 def encode_value(value: Any, place: str, writer: arrays.Writer, depth: int = 0) -> Any:
-    """A value as JSON: an array with its dtype, anything else without."""
+    """Encode a value: an array with its dtype, anything else without."""
     if isinstance(value, np.ndarray | np.generic):
         return writer.encode(np.asarray(value) if isinstance(value, np.generic) else value, place)
     if isinstance(value, arrays.Reference):
@@ -59,7 +58,7 @@ def _encode_scalar(value: Any, place: str, browser: bool) -> Any:
     if isinstance(value, int):
         if abs(value) >= _LARGEST:
             raise PageError(place, f"an integer of more than {MAX_DIGITS - 1} digits cannot be written")
-        return int(value) if abs(value) <= elements.SAFE else {"int": str(int(value))}
+        return int(value) if abs(value) <= arrays.SAFE else {"int": str(int(value))}
     if isinstance(value, float):
         part = _part(float(value), browser)
         return {"float": part} if browser or isinstance(part, str) else part
@@ -69,14 +68,14 @@ def _encode_scalar(value: Any, place: str, browser: bool) -> Any:
 
 
 def _part(value: float, browser: bool) -> float | str:
-    """A float as a number, or as a string where that would be lost."""
+    """Encode a float as a number, or as a string if a number would lose it."""
     if not math.isfinite(value):
-        return elements.special_text(value)
+        return arrays.special_text(value)
     return MINUS_ZERO if browser and arrays.has_minus_zero(value) else value
 
 
 def decode_attr(value: Any, place: str, depth: int = 0) -> Any:
-    """The attribute that `encode_attr` wrote."""
+    """Decode what `encode_attr` wrote."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -88,7 +87,7 @@ def decode_attr(value: Any, place: str, depth: int = 0) -> Any:
 
 
 def decode_value(value: Any, place: str, read: ArrayReader, depth: int = 0) -> Any:
-    """The value that `encode_value` wrote."""
+    """Decode what `encode_value` wrote."""
     if isinstance(value, list):
         _shallow(depth, place)
         return [decode_value(item, fields.under(place, i), read, depth + 1) for i, item in enumerate(value)]
@@ -120,14 +119,14 @@ def _unwrapped(value: dict[str, Any], place: str, known: tuple[str, ...]) -> Any
     if kind == "int":
         found = inner if isinstance(inner, int) and not isinstance(inner, bool) else None
         if isinstance(inner, str):
-            found = elements.digits_of(inner)
+            found = arrays.digits_of(inner)
         if found is None:
             raise fields.refuse(where, "a string of digits", inner)
         return found
     if kind == "float":
         return _float(inner, where)
     if kind == "base64":
-        return elements.bytes_of(inner, where)
+        return arrays.bytes_of(inner, where)
     if not isinstance(inner, list) or len(inner) != 2:
         raise fields.refuse(where, "[real part, imaginary part]", inner)
     return complex(*(_float(part, fields.under(where, i)) for i, part in enumerate(inner)))
@@ -137,9 +136,9 @@ def _float(value: Any, place: str) -> float:
     if isinstance(value, str):
         if value == MINUS_ZERO:
             return -0.0
-        if value not in elements.SPECIAL:
+        if value not in arrays.SPECIAL:
             raise fields.refuse(place, 'a number, "NaN", "Infinity" or "-Infinity"', value)
-        return elements.SPECIAL[value]
+        return arrays.SPECIAL[value]
     return fields.number(value, place)
 
 

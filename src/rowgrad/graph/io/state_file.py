@@ -1,4 +1,8 @@
-"""Files of variables and of results."""
+"""State files (a session's Variables and random counters) and result files (arrays by name in an .npz).
+
+A state file is a zip of plain .npy members and a JSON header. NumPy can open it: `numpy.load(path)["variables/0"]`,
+with bfloat16 as uint16 and quantized numbers as integers.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +25,24 @@ from ..._runtime.plain_file import open_plain
 from ...errors import refuse
 from ..page import PageError
 from . import arrays, fields, plain
-from . import arrays as array_files
-from . import arrays as elements
 from .files import write_atomically
 from .strict_json import parse_bytes
 
-# -- A session's variables and counters in one file -------------------------------------------------------------------
-
-# A session's variables and counters in one file: a zip of plain .npy members under a header in JSON.
-#
-# NumPy opens it too: `numpy.load(path)["variables/0"]`, with bfloat16 as uint16 and quantized numbers as integers.
+# -- state files -------------------------------------------------------------------------------------------------------
 
 FORMAT = "rowgrad-state"
-VERSION = 2  # 1 has no identity of the graph
+VERSION = 2  # version 1 has no identity of the graph
 _WITHOUT_IDENTITY = 1
 _HEADER = "state.json"
 _LONGEST_HEAD = 1 << 16  # of a .npy member
 _PIECE = 1 << 20
 Path = str | os.PathLike[str]
-Member = tuple[str, tuple[array_files.Buffer, ...]]
+Member = tuple[str, tuple[arrays.Buffer, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which graph a state belongs to: a digest of how each Variable is used, and one of the values it is used with."""
+    """The graph of a state: digests of how each Variable is used, and of the values it is used with."""
 
     variables: dict[str, str]
     values: str
@@ -52,7 +50,7 @@ class Identity:
 
 @dataclass(slots=True)
 class State:
-    """What a state file holds. The arrays are the reader's own, free to be written to."""
+    """The content of a state file. Its arrays are writable."""
 
     page: str
     variables: dict[str, Array] = field(default_factory=dict)
@@ -67,18 +65,18 @@ def save_state(
     page: str,
     identity: Identity | None = None,
 ) -> None:
-    """Write variables (of any dtype of the catalogue) and counters; a crash leaves the old file or the new one."""
-    told: list[dict[str, Any]] = []
+    """Write variables and counters; a crash leaves the old file or the new one."""
+    entries: list[dict[str, Any]] = []
     members: list[Member] = []
     for i, (name, given) in enumerate(variables.items()):
         array = arrays.admitted(given, fields.under("variables", fields.text(name, "variables")))
         dtype = aval_of(array).dtype
         if dtype == "string":
-            buffers: tuple[array_files.Buffer, ...] = (arrays.strings_text(array).encode(),)
+            buffers: tuple[arrays.Buffer, ...] = (arrays.strings_text(array).encode(),)
         else:
-            buffers = array_files.npy_buffers(array_files.stored(dtype, array))
+            buffers = arrays.npy_buffers(arrays.stored(dtype, array))
         members.append((_member(i, dtype), buffers))
-        told.append({"name": name, "dtype": dtype, "shape": list(array.shape), "member": members[-1][0]})
+        entries.append({"name": name, "dtype": dtype, "shape": list(array.shape), "member": members[-1][0]})
     counted = {}
     for name, count in counters.items():
         place = fields.under("counters", fields.text(name, "counters"))
@@ -87,7 +85,7 @@ def save_state(
     head: dict[str, Any] = {"format": FORMAT, "version": version, "page": fields.text(page, "page")}
     if identity is not None:
         head["graph"] = {"variables": identity.variables, "values": identity.values}
-    head |= {"counters": counted, "variables": told}
+    head |= {"counters": counted, "variables": entries}
     text = json.dumps(head, ensure_ascii=False, indent=1) + "\n"
     write_atomically(path, partial(_write, members=[(_HEADER, (text.encode(),)), *members]))
 
@@ -99,21 +97,21 @@ def _member(position: int, dtype: str) -> str:
 def _write(file: BinaryIO, members: list[Member]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, buffers in members:
-            # A ZipInfo of its own has a fixed date: the same state is the same file.
+            # A ZipInfo without a date makes the same state the same file.
             with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
                 for buffer in buffers:
                     member.write(buffer)
 
 
 def load_state(path: Path) -> State:
-    """The state in a file; PageError names the file and the member that is damaged or does not belong."""
+    """Read a state file; PageError names the file and the damaged or unexpected member."""
     with _opened(path) as file:
         with _naming(path):
             archive = zipfile.ZipFile(file)
             members = _members(archive, os.fstat(file.fileno()).st_size)
         with _naming(path, _HEADER):
-            state, told = _header(archive.read(members.pop(_HEADER)))
-        for i, (name, dtype, shape) in enumerate(told):
+            state, entries = _header(archive.read(members.pop(_HEADER)))
+        for i, (name, dtype, shape) in enumerate(entries):
             with _naming(path, _member(i, dtype)):
                 info = members.pop(_member(i, dtype))
                 state.variables[name] = _array(archive, info, dtype, shape)
@@ -133,7 +131,7 @@ def _opened(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def _naming(path: Path, member: str = "") -> Iterator[None]:
-    """Whatever is made of a damaged file becomes one kind of error that names the file and the member."""
+    """Turn every error of a damaged file into a PageError that names the file and the member."""
     place = f"{os.fspath(path)}: {member}" if member else os.fspath(path)
     try:
         yield
@@ -143,12 +141,12 @@ def _naming(path: Path, member: str = "") -> Iterator[None]:
         raise
     except KeyError:
         raise PageError(place, "this member is missing") from None
-    except Exception as error:  # zipfile lets many kinds through: BadZipFile, struct.error, NotImplementedError…
+    except Exception as error:  # zipfile raises many types: BadZipFile, struct.error, NotImplementedError…
         raise PageError(place, f"damaged, or no state file: {str(error) or type(error).__name__}") from None
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The members by name, none of which tells of more bytes than the file has."""
+    """Return the members by name, after checking that together they are not larger than the file."""
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
         raise PageError("", "a member is there twice")
@@ -181,7 +179,7 @@ def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
     for name, count in fields.mapping(tree["counters"], "counters").items():
         place = fields.under("counters", name)
         state.counters[name] = fields.whole(plain.decode_attr(count, place), place)
-    told: dict[str, tuple[str, str, tuple[int, ...]]] = {}
+    entries: dict[str, tuple[str, str, tuple[int, ...]]] = {}
     for i, value in enumerate(fields.items(tree["variables"], "variables")):
         place = fields.under("variables", i)
         entry = fields.record(value, place, ("name", "dtype", "shape", "member"))
@@ -189,21 +187,21 @@ def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
         name = fields.text(entry["name"], fields.under(place, "name"))
         if entry["member"] != _member(i, dtype):
             raise fields.refuse(fields.under(place, "member"), repr(_member(i, dtype)), entry["member"])
-        if name in told:
+        if name in entries:
             raise PageError(fields.under(place, "name"), f"{fields.described(name)} is there already")
-        told[name] = (name, dtype, shape)
-    return state, list(told.values())
+        entries[name] = (name, dtype, shape)
+    return state, list(entries.values())
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: tuple[int, ...]) -> Array:
     if dtype == "string":
         return arrays.from_data(parse_bytes(archive.read(info)), dtype, shape, "data")
-    kept = elements.stored_dtype(dtype)
+    stored = arrays.stored_dtype(dtype)
     with archive.open(info) as member:
         head = member.read(12)
-        head += member.read(max(min(array_files.npy_head_size(head), _LONGEST_HEAD) - len(head), 0))
-        array_files.npy_data_start(head, info.file_size, kept, shape)  # before anything is allocated
-        made = np.empty(shape, dtype=kept)
+        head += member.read(max(min(arrays.npy_head_size(head), _LONGEST_HEAD) - len(head), 0))
+        arrays.npy_data_start(head, info.file_size, stored, shape)  # before anything is allocated
+        made = np.empty(shape, dtype=stored)
         room = made.reshape(-1).view(np.uint8)
         at = 0
         while piece := member.read(_PIECE):  # to the end, where the checksum is compared
@@ -211,18 +209,32 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: t
             at += len(piece)
         if at != made.nbytes:
             raise PageError("", f"it ends after {at} of {made.nbytes} bytes")
-    return array_files.from_stored(dtype, made)
+    return arrays.from_stored(dtype, made)
 
 
-# -- Arrays by name in one .npz that NumPy alone can read -------------------------------------------------------------
+# -- result files: an .npz that NumPy reads without rowgrad ------------------------------------------------------------
 
 
 def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays under their names, whole or not at all.
+    """Write arrays into an .npz file, atomically.
 
-    What NumPy's files do not know is told by a second member: `x.dtype` says "bfloat16" beside uint16 bits, or a
-    quantized dtype beside its integers. Strings are fixed-width text, or bytes where one is not text; where one ends
-    in NUL, which that would lose, `x` is all their bytes and `x.offsets` says where each begins.
+    A second member describes what NumPy's files cannot: `x.dtype` is "bfloat16" for uint16 bits, or a quantized dtype
+    for integers. Strings are fixed-width text, or bytes if one is not text. If a string ends in NUL, which fixed width
+    would lose, `x` contains the bytes of all strings, and `x.offsets` where each begins.
+
+    Args:
+        path: The file.
+        arrays: Arrays by name.
+
+    Raises:
+        InvalidArgumentError: Two members have the same name, or a name contains NUL.
+
+    >>> import tempfile, os
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "results.npz")
+    >>> save_arrays(path, {"x": np.array([1, 2])})
+    >>> np.load(path)["x"].tolist()
+    [1, 2]
     """
     members: dict[str, Any] = {}
     for name, value in arrays.items():
@@ -233,7 +245,7 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
             members[member] = array
 
     def write(file: BinaryIO) -> None:
-        # Not np.savez, which has arguments of its own that a member could be named after.
+        # Not np.savez: a member could have the name of one of its own arguments.
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in members.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -243,7 +255,7 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
 
 
 def _result_members(name: str, array: Any) -> dict[str, Any]:
-    """The members that hold one array."""
+    """Return the members that store one array."""
     dtype = aval_of(array).dtype
     if dtype == "bfloat16":
         return {name: array.view(np.uint16), f"{name}.dtype": np.array(dtype)}

@@ -1,4 +1,4 @@
-"""Pages and arrays in a folder or an archive, saved whole or not at all."""
+"""Read and write pages: one JSON file whose rename commits a save, and a folder of large arrays beside it."""
 
 from __future__ import annotations
 
@@ -16,44 +16,86 @@ from typing import Any, BinaryIO
 from ..._runtime.plain_file import open_plain
 from ..page import Page, PageError, Project
 from . import arrays, files
-from . import arrays as array_files
 from .page_json import decode, encode, text_of
 from .strict_json import parse, parse_bytes
 
-# -- Pages in files ---------------------------------------------------------------------------------------------------
+# -- pages in files ----------------------------------------------------------------------------------------------------
 
-# Pages in files: one JSON file whose renaming commits a save, and a folder of large arrays beside it.
-
-_TRIES = 100  # of a reader that a writer overtakes
+_TRIES = 100  # attempts of a reader while another process keeps saving
 
 
 def dumps(what: Page | Project, browser: bool = False) -> str:
-    """The text of a page or project with every array in it: for the clipboard, a test.
+    """Write a page or project as one JSON text, arrays included.
 
-    With `browser`, numbers are written so that JavaScript gives the same ones back: 3.0 as `{"float": 3.0}`.
+    Args:
+        what: The page or project.
+        browser: Whether to write numbers so that JavaScript returns the same ones: 3.0 as `{"float": 3.0}`.
+
+    Returns:
+        The text, which `loads` reads.
+
+    Raises:
+        PageError: The page is inconsistent: the text could not be read again.
+
+    >>> from rowgrad.graph import Block, Page
+    >>> print(dumps(Page("net", [Block("a", "Const", values={"val": 2})])), end="")
+    {
+     "format": "rowgrad-page", "version": 1, "name": "net",
+     "blocks": [
+      {"id": "a", "op": "Const", "values": {"val": 2}}
+     ]
+    }
     """
     return text_of(encode(what, arrays.Writer(apart=False, browser=browser)))
 
 
 def loads(text: str) -> Page | Project:
-    """The page or project of such a text. Arrays are not to be written to."""
+    """Read a page or project from a JSON text.
+
+    Args:
+        text: The text, as `dumps` writes it.
+
+    Returns:
+        The page or project. Its arrays are read-only.
+
+    Raises:
+        PageError: The text is not a page; `place` says where.
+
+    >>> from rowgrad.graph import Page, dumps
+    >>> loads(dumps(Page("net"))).name
+    'net'
+    """
     return decode(parse(text), partial(arrays.decode, folder=None))
 
 
 def load(path: str | os.PathLike[str], *, follow_links: bool = False) -> Page | Project:
-    """The page or project in a file. Arrays are not to be written to; PageError says what is wrong and where.
+    """Read a page or project from a file.
 
-    A folder or file of arrays that is a symbolic link is an error, unless `follow_links`.
+    Args:
+        path: The file.
+        follow_links: Whether files of arrays, or their folder, may be symbolic links.
+
+    Returns:
+        The page or project. Its arrays are read-only.
+
+    Raises:
+        PageError: The file is not a page; `place` says where.
+        OSError: The file cannot be read.
+
+    >>> import os, tempfile
+    >>> from rowgrad.graph import Page, save
+    >>> path = os.path.join(tempfile.mkdtemp(), "net.json")
+    >>> save(Page("net"), path)
+    >>> load(path).name
+    'net'
     """
     real = Path(os.path.realpath(path))
     raw = _bytes(real)
     for _ in range(_TRIES):
         try:
-            return decode(
-                parse_bytes(raw), partial(arrays.decode, folder=array_files.Folder(folder_of(real), follow_links))
-            )
+            return decode(parse_bytes(raw), partial(arrays.decode, folder=arrays.Folder(folder_of(real), follow_links)))
         except PageError as error:
-            # Somebody may have saved since the first byte was read, and deleted the old page's arrays.
+            # Another process may have saved meanwhile, and deleted the old page's arrays.
             newer = _bytes(real)
             if newer == raw:
                 error.add_note(f"in {os.fspath(path)}")
@@ -63,9 +105,25 @@ def load(path: str | os.PathLike[str], *, follow_links: bool = False) -> Page | 
 
 
 def save(what: Page | Project, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
-    """Write a page or project: a crash or an error at any moment leaves the old one or the new one, whole.
+    """Write a page or project to a file; after a crash or an error the file is the old one or the new one.
 
-    A folder of arrays that is a symbolic link is an error, unless `follow_links`.
+    Large arrays go to the folder `<path>.arrays`.
+
+    Args:
+        what: The page or project.
+        path: The file.
+        follow_links: Whether the folder of arrays may be a symbolic link.
+
+    Raises:
+        PageError: The page is inconsistent, or the path is a folder or a link.
+        OSError: The file cannot be written.
+
+    >>> import os, tempfile
+    >>> from rowgrad.graph import Page, load
+    >>> path = os.path.join(tempfile.mkdtemp(), "net.json")
+    >>> save(Page("net"), path)
+    >>> load(path).name
+    'net'
     """
     folder = folder_of(Path(os.path.realpath(path)))
     if folder.is_symlink() and not follow_links:
@@ -80,7 +138,7 @@ PutArrays = Callable[[Path, list[Path]], None]  # (folder of arrays, list that g
 
 
 def replace(path: str | os.PathLike[str], text: bytes, named: Container[str], put: PutArrays) -> None:
-    """Put a page's array files, then its text, which commits; then delete arrays that are not among the `named`."""
+    """Write a page's array files, then its text, which commits; then delete arrays that are not in `named`."""
     real = Path(os.path.realpath(path))
     if real.is_dir():
         raise PageError(str(path), "this is a folder")
@@ -95,13 +153,13 @@ def replace(path: str | os.PathLike[str], text: bytes, named: Container[str], pu
                 files.remove(array)
             _remove_if_empty(folder)
             raise
-        # From here on the new arrays stay: an error does not tell for certain that nothing was renamed.
+        # From here on the new arrays stay, because after an error the rename may still have happened.
         files.commit(temporary, real)
         _sweep(real, folder, named)
 
 
 def folder_of(path: Path) -> Path:
-    """Where a page's large arrays are."""
+    """Return the folder of a page's large arrays."""
     return path.with_name(path.name + ".arrays")
 
 
@@ -111,9 +169,9 @@ def _bytes(path: Path) -> bytes:
     return raw
 
 
-def put_arrays(folder: Path, contents: list[array_files.Content], made: list[Path]) -> None:
-    """Bring array files to the disk; `made` gets those that were not there."""
-    missing = [content for content in contents if not array_files.is_there(folder / content.name, content)]
+def put_arrays(folder: Path, contents: list[arrays.Content], made: list[Path]) -> None:
+    """Write missing array files and sync them to disk; append them to `made`."""
+    missing = [content for content in contents if not arrays.is_there(folder / content.name, content)]
     if not missing:
         return
     make_folder(folder)
@@ -126,13 +184,13 @@ def put_arrays(folder: Path, contents: list[array_files.Content], made: list[Pat
 
 
 def make_folder(folder: Path) -> None:
-    """The folder of a page's arrays, brought to the disk."""
+    """Create the folder of a page's arrays, and sync its parent to disk."""
     if not folder.is_dir():
         os.mkdir(folder)
         files.sync_folder(folder.parent)
 
 
-def _write(file: BinaryIO, content: array_files.Content) -> None:
+def _write(file: BinaryIO, content: arrays.Content) -> None:
     digest = hashlib.sha256()
     for buffer in content.buffers:
         file.write(buffer)
@@ -142,14 +200,14 @@ def _write(file: BinaryIO, content: array_files.Content) -> None:
 
 
 def _sweep(path: Path, folder: Path, named: Container[str]) -> None:
-    """Delete arrays the page no longer names, and what crashes have left."""
+    """Delete arrays that the page no longer names, and temporary files left by crashes."""
     files.remove_stale(path.parent, re.escape(path.name))
     if not folder.is_dir():
         return
-    files.remove_stale(folder, array_files.NAME.pattern)
+    files.remove_stale(folder, arrays.NAME.pattern)
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if array_files.NAME.fullmatch(name) and name not in named:
+            if arrays.NAME.fullmatch(name) and name not in named:
                 files.remove(folder / name)
     _remove_if_empty(folder)
 
@@ -159,31 +217,29 @@ def _remove_if_empty(folder: Path) -> None:
         os.rmdir(folder)
 
 
-# -- Pages as data that lies open, as a browser has them, and large arrays as files that somebody else keeps ----------
+# -- pages of a browser, which name large arrays by their files; saving links these files without encoding them again --
 
-# An editor's page names its large arrays by their files. Saving it links those files: nothing is encoded again.
-
-_MOST_SEEN = 10_000
-# Files that were read and found right, by what would change if they did: a save need not read 100 MB again.
-_seen: dict[tuple[Any, ...], None] = {}
+_MOST_VERIFIED = 10_000
+# Files that were verified, by what changes with their content, so that a save need not read 100 MB again.
+_verified: dict[tuple[Any, ...], None] = {}
 
 
-def browser_tree(what: Page | Project) -> tuple[dict[str, Any], dict[str, array_files.Content]]:
-    """A page's data for a browser, ready for JSON, and the files its large arrays are named by."""
+def browser_tree(what: Page | Project) -> tuple[dict[str, Any], dict[str, arrays.Content]]:
+    """Return a page as plain data for a browser, and the files of its large arrays."""
     writer = arrays.Writer(apart=True, browser=True)
     return encode(what, writer), writer.files
 
 
 def read_tree(tree: Any, folder: str | os.PathLike[str]) -> Page | Project:
-    """The page of such data; `folder` has the array files. Arrays are not to be written to."""
-    return decode(tree, partial(arrays.decode, folder=array_files.Folder(Path(folder))))
+    """Return the page of such data; `folder` has the array files. Arrays are read-only."""
+    return decode(tree, partial(arrays.decode, folder=arrays.Folder(Path(folder))))
 
 
 def save_tree(tree: Any, path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Write a page given as such data, as `save` does; array files it lacks are linked from the folder `source`.
+    """Write a page given as such data, as `save` does; missing array files are linked from the folder `source`.
 
-    The file is the one `save` would write. An array file that is in neither folder, or is not what its name and the
-    page say, is refused before anything is written.
+    The file is the same that `save` writes. An array file that is in neither folder, or does not match its name and the
+    page, is an error before anything is written.
     """
     writer = arrays.Writer(apart=True)
     text = text_of(encode(decode(tree, arrays.decode_or_refer), writer)).encode()
@@ -191,8 +247,8 @@ def save_tree(tree: Any, path: str | os.PathLike[str], source: str | os.PathLike
     known = Path(source)
 
     def put(folder: Path, made: list[Path]) -> None:
-        # What is there may be swept by another save, so it is looked at while that is held off.
-        missing = {r.name: r for r in writer.references if not _lies_in(folder, r)}
+        # Under the writer's lock, because another save could delete files in between.
+        missing = {r.name: r for r in writer.references if not _is_in(folder, r)}
         for reference in writer.references:
             if reference.name in missing:
                 _verify(known, reference)
@@ -206,7 +262,7 @@ def save_tree(tree: Any, path: str | os.PathLike[str], source: str | os.PathLike
     replace(path, text, {*writer.files, *(r.name for r in writer.references)}, put)
 
 
-def _lies_in(folder: Path, reference: arrays.Reference) -> bool:
+def _is_in(folder: Path, reference: arrays.Reference) -> bool:
     try:
         _verify(folder, reference)
     except PageError:
@@ -215,29 +271,30 @@ def _lies_in(folder: Path, reference: arrays.Reference) -> bool:
 
 
 def _verify(folder: Path, reference: arrays.Reference) -> None:
-    """Read an array's file once; what reading refuses is refused here."""
+    """Read and validate an array's file, once per version of the file."""
     key = _identity(folder / reference.name, reference)
-    if key is not None and key in _seen:
+    if key is not None and key in _verified:
         return
-    arrays.read_reference(reference, array_files.Folder(folder))
-    # A file that changed meanwhile is another one.
+    arrays.read_reference(reference, arrays.Folder(folder))
+    # Not if the file changed meanwhile.
     if key is not None and key == _identity(folder / reference.name, reference):
-        if len(_seen) >= _MOST_SEEN:
-            _seen.clear()
-        _seen[key] = None
+        if len(_verified) >= _MOST_VERIFIED:
+            _verified.clear()
+        _verified[key] = None
 
 
 def _identity(path: Path, reference: arrays.Reference) -> tuple[Any, ...] | None:
     try:
-        told = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    # Not the time of the inode's last change: every link changes that.
-    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, reference.name, reference.dtype, reference.shape
+    # Not st_ctime, which every new link changes.
+    found = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return *found, reference.name, reference.dtype, reference.shape
 
 
 def _link(source: Path, target: Path, made: list[Path]) -> None:
-    """Another name for the file, or a copy where the file system has no such names or they are on two of them."""
+    """Hard-link a file, or copy it if the file system has no links or the files are on two file systems."""
     real = os.path.realpath(source)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -245,7 +302,7 @@ def _link(source: Path, target: Path, made: list[Path]) -> None:
     except OSError:
         temporary = files.prepare(target, partial(_copy, real))
     else:
-        with contextlib.suppress(OSError):  # whoever put it there may not have waited for the disk
+        with contextlib.suppress(OSError):  # the process that wrote the file may not have synced it
             files.sync_file(temporary)
     made.append(target)
     files.rename(temporary, target)

@@ -1,4 +1,4 @@
-"""JSON read strictly: what readers of JSON take differently from one another is refused, with its place."""
+"""Parse JSON strictly: constructs that parsers interpret differently are rejected, with their place."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from ..page import PageError
 
-MAX_DIGITS = 1000  # of one integer; Python itself stops at 4,300, and no dtype needs more than 20
-MAX_DEPTH = 64  # of lists in a value: what NumPy takes as dimensions
-_TOO_DEEP = 200  # far more than any page has; below it the parser never runs out of stack by itself
+MAX_DIGITS = 1000  # digits of one integer; Python's limit is 4,300, and no dtype needs more than 20
+MAX_DEPTH = 64  # nested lists in a value: NumPy's limit of dimensions
+_TOO_DEEP = 200  # far deeper than any page; up to here the parser never runs out of stack
 _STEP = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
 
 
 class Unreadable:
-    """Stands in the parsed data for something no reader should take; it is refused where its place is known."""
+    """A placeholder in parsed data for a rejected construct; the error is raised where its place is known."""
 
     __slots__ = ("why",)
 
@@ -44,7 +44,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse
 
 
 def parse(text: str) -> Any:
-    """The data of a JSON text, with `Unreadable` in the place of what is no good. Bad syntax is refused here."""
+    """Parse a JSON text, with `Unreadable` in place of rejected constructs; raise PageError for bad syntax."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -54,7 +54,7 @@ def parse(text: str) -> Any:
 
 
 def parse_bytes(raw: bytes) -> Any:
-    """The same of a file's bytes."""
+    """Parse the bytes of a JSON file."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

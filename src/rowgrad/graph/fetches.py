@@ -1,4 +1,4 @@
-"""What a caller of a session means: outputs, blocks and operations, by themselves or by name; the form of fetches."""
+"""Resolve the fetches, feeds and operations of a session's run, which are objects of the graph or their names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .page import End, PageError
 
 
 def pin_name(graph: Graph, output: Output) -> str:
-    """`block.pin`, as the page has it."""
+    """Return the name `block.pin` under which the page knows an output."""
     end = graph.ends.get(output)
     return output.name if end is None else str(end)
 
 
 def find(graph: Graph, name: str) -> Any:
-    """What a name means: a pin's value, or a block."""
+    """Return the value of a pin, or the block, that a name stands for."""
     blocks = graph.blocks
     if name in blocks:
         return blocks[name]
@@ -40,7 +40,7 @@ def find(graph: Graph, name: str) -> Any:
 
 
 def output_of(graph: Graph, value: Any, argument: str) -> Output:
-    """One output of this graph."""
+    """Return an output of this graph from the output, its block, or a name."""
     value = find(graph, value) if isinstance(value, str) else value
     value = value.only if isinstance(value, Placed) else value
     if not isinstance(value, Output):
@@ -51,7 +51,7 @@ def output_of(graph: Graph, value: Any, argument: str) -> Output:
 
 
 def operation_of(graph: Graph, value: Any, k: int) -> Operation:
-    """Entry k of `run_outputs`."""
+    """Return the operation of entry k of `run_outputs`."""
     found = as_operation(find(graph, value) if isinstance(value, str) else value, f"run_outputs[{k}]")
     if found.node is not None and not graph.owns(found.node):
         raise refuse("pin_of_other_graph", argument=f"run_outputs[{k}]", value=found.node.name)
@@ -59,7 +59,7 @@ def operation_of(graph: Graph, value: Any, k: int) -> Operation:
 
 
 def collect(graph: Graph, fetches: Any, wanted: list[Output]) -> Any:
-    """The form of the fetches, with places in `wanted` where values will stand."""
+    """Append the outputs to fetch to `wanted`; return nested fetches with positions in `wanted` as leaves."""
     if isinstance(fetches, str):
         fetches = find(graph, fetches)
     if isinstance(fetches, Placed):
@@ -75,8 +75,8 @@ def collect(graph: Graph, fetches: Any, wanted: list[Output]) -> Any:
     return len(wanted) - 1
 
 
-def in_form(form: Any, values: list[Array]) -> Any:
-    """Values in the form of their fetches."""
-    if isinstance(form, dict):
-        return {k: in_form(v, values) for k, v in form.items()}
-    return [in_form(v, values) for v in form] if isinstance(form, list) else values[form]
+def unflatten(structure: Any, values: list[Array]) -> Any:
+    """Put values into the nested structure that `collect` returned."""
+    if isinstance(structure, dict):
+        return {k: unflatten(v, values) for k, v in structure.items()}
+    return [unflatten(v, values) for v in structure] if isinstance(structure, list) else values[structure]

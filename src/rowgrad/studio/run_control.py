@@ -1,4 +1,4 @@
-"""Who may go when: steps by a budget, looks between steps, events not too often; and how fast it goes."""
+"""Control of a page's run: a gate that admits steps, throttled events, and a clock of the step rate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-URGENT = 0.05  # seconds between two events of a page, at the least
-USUAL = 0.1  # between those of a run in progress
+URGENT = 0.05  # the least seconds between two events of a page
+USUAL = 0.1  # the least seconds between events of a run in progress
 
 
 class Gate:
-    """Steps pass one at a time and only as many as are allowed; one who wants to look goes before the next step.
+    """Admits one step at a time, and only as many as are allowed. A reader goes before the next step.
 
-    A step says for whom it is: one of a loop that another has taken the place of does not pass.
+    Every step has an owner: steps of a loop that was replaced by another are not admitted.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class Gate:
         self._waiting = 0
 
     def allow(self, owner: object, steps: int | None) -> None:
-        """From now on so many steps of this owner may pass."""
+        """Admit this many more steps of this owner; None: any number."""
         with self._change:
             self._owner, self._allowed = owner, steps
             self._change.notify_all()
 
     def enter(self, owner: object) -> bool:
-        """Whether a step may be done; it ends with `leave`."""
+        """Return whether a step may run; `leave` ends it."""
         with self._change:
             self._change.wait_for(lambda: not self._busy and not self._waiting)
             if self._owner is not owner or self._allowed == 0:
@@ -42,24 +42,24 @@ class Gate:
             return True
 
     def leave(self) -> None:
-        """The step is done."""
+        """End the step."""
         with self._change:
             self._busy = False
             self._change.notify_all()
 
     def is_spent(self, owner: object) -> bool:
-        """Whether no step of this owner may pass any more."""
+        """Return whether no more steps of this owner are admitted."""
         with self._change:
             return self._owner is not owner or self._allowed == 0
 
     def rest(self, timeout: float) -> bool:
-        """Wait for the step in progress to end; whether it has."""
+        """Wait for the step in progress to end; return whether it did."""
         with self._change:
             return self._change.wait_for(lambda: not self._busy, timeout)
 
     @contextmanager
     def between(self, timeout: float) -> Iterator[None]:
-        """Between two steps: the one in progress is waited for, the next one waits."""
+        """Hold the gate between two steps: wait for the one in progress, and delay the next."""
         with self._change:
             self._waiting += 1
             try:
@@ -75,13 +75,13 @@ class Gate:
             self.leave()
 
 
-class Teller:
-    """Calls `send` soon, and not too often: what comes too early is sent when its time has come, the last always."""
+class EventThrottle:
+    """Calls `send` at a limited rate. A call that comes too early is delayed; the last change is always sent."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
         self._lock = threading.Lock()
-        self._sending = threading.Lock()  # an older state never comes after a newer one
+        self._sending = threading.Lock()  # an older state is never sent after a newer one
         self._last = 0.0
         self._cost = 0.0
         self._timer: threading.Timer | None = None
@@ -89,7 +89,7 @@ class Teller:
         self._closed = False
 
     def soon(self, urgent: bool = False) -> None:
-        """Something has changed. States that are costly are told less often while a run is in progress."""
+        """Send a change soon. States that are expensive to make are sent less often while a run is in progress."""
         now = time.monotonic()
         with self._lock:
             due = self._last + (URGENT if urgent else max(USUAL, 10 * self._cost))
@@ -130,15 +130,15 @@ class Teller:
 
 
 class Clock:
-    """How long steps have been done for, pauses left out, and how many a second of late."""
+    """Elapsed running time excluding pauses, and the recent step rate."""
 
     def __init__(self) -> None:
         self._before = 0.0
-        self._since: float | None = None  # when steps began to be done, while they are
-        self._marks: list[tuple[float, int]] = []  # moments, and how many steps were done then
+        self._since: float | None = None  # start of the current period of running
+        self._marks: list[tuple[float, int]] = []  # times, and the number of steps at each
 
     def go(self, runs: bool, steps: int) -> None:
-        """From now on steps are done, or none are."""
+        """Start or stop counting time."""
         now = time.perf_counter()
         if self._since is not None:
             self._before += now - self._since
@@ -147,11 +147,11 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """The time so far."""
+        """Return the elapsed running time."""
         return self._before + (0.0 if self._since is None else time.perf_counter() - self._since)
 
     def per_second(self, steps: int) -> float:
-        """Steps a second over the last two seconds or so; while none are done it is 0."""
+        """Return steps per second over about the last two seconds; 0 while nothing runs."""
         if self._since is None:
             return 0.0
         now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The order of a page's blocks: each after those its wires come from, else as the page has them."""
+"""Topological order of a page's blocks: each after those its wires begin at, otherwise in the page's order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import takewhile
 
 from .page import Block, End, Page, PageError
 
-_SHOWN = 20  # blocks of a circle that its error names
+_SHOWN = 20  # blocks of a circle that its error message names
 
 
 @dataclass(slots=True)
 class Ordered:
-    """Blocks in order; circles of wires, each as a list of ids; and the blocks that need one of those."""
+    """Blocks in order, circles of wires as lists of ids, and the ids of blocks that depend on a circle."""
 
     blocks: list[Block] = field(default_factory=list)
     circles: list[list[str]] = field(default_factory=list)
@@ -22,13 +22,13 @@ class Ordered:
 
 
 def ends_of(block: Block) -> Iterator[End]:
-    """Where the block's wires begin."""
+    """Yield the output pins at which the block's wires begin."""
     for ends in block.wires.values():
         yield from ends
 
 
 def in_order(page: Page) -> list[Block]:
-    """The blocks in order; a circle is refused."""
+    """Return the blocks in order; raise PageError if wires form a circle."""
     found = ordered(page)
     for circle in found.circles:
         raise circle_error(circle)
@@ -36,13 +36,13 @@ def in_order(page: Page) -> list[Block]:
 
 
 def circle_error(circle: list[str]) -> PageError:
-    """What is wrong with wires that lead back to where they began."""
+    """Return the error for wires that form a circle."""
     shown = circle if len(circle) <= _SHOWN else [*circle[: _SHOWN - 1], f"({len(circle) - _SHOWN} more)", circle[-1]]
     return PageError(circle[0], f"its wires lead back to itself: {' → '.join([*shown, circle[0]])}")
 
 
 def ordered(page: Page) -> Ordered:
-    """Put blocks in order as far as that goes."""
+    """Order the blocks that depend on no circle, and find the circles."""
     blocks = {b.id: b for b in page.blocks}
     sources = {b.id: {e.block for e in ends_of(b) if e.block in blocks} for b in page.blocks}
     readers: dict[str, list[str]] = {}
@@ -67,12 +67,12 @@ def ordered(page: Page) -> Ordered:
 def _find_circles(
     found: Ordered, sources: dict[str, set[str]], readers: dict[str, list[str]], stuck: list[str]
 ) -> None:
-    """Take out one circle after the other; blocks that are then free of them only wait. Each wire is followed once."""
+    """Remove one circle after the other; blocks that only depended on it are waiting. Each wire is followed once."""
     place = {name: k for k, name in enumerate(stuck)}
     missing = {name: sum(source in place for source in sources[name]) for name in stuck}
     left = set(stuck)
     ahead = {name: sorted((s for s in sources[name] if s in left), reverse=True) for name in stuck}
-    path: dict[str, None] = {}  # the walk against the wires
+    path: dict[str, None] = {}  # the walk against the direction of wires
     for start in stuck:
         while start in left:
             while path and next(reversed(path)) not in left:
@@ -95,7 +95,7 @@ def _find_circles(
 
 
 def _walk(path: dict[str, None], ahead: dict[str, list[str]], left: set[str]) -> list[str]:
-    """Go on against the wires until a block comes up again; the circle, in the direction of its wires."""
+    """Walk against the direction of wires until a block repeats; return the circle in the direction of its wires."""
     last = next(reversed(path))
     while True:
         while ahead[last][-1] not in left:

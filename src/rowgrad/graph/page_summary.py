@@ -1,6 +1,6 @@
-"""A judged page as plain data, ready for JSON: what every pin carries, what is wrong, what each block computes.
+"""Summary of a validated page as plain data for JSON: dtype and shape of every pin, errors, and digests of blocks.
 
-An editor shows this; docs/pages.md has the page itself.
+An editor shows it; docs/pages.md describes the page itself.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
-from .ordering import ordered
-from .page import Block, Page, PageError
-from .page_builder import Checked, arriving, check
+from .page import Block, Page
+from .page_builder import Checked, arriving, check, pin_of
+from .page_order import ordered
 from .variables import variable_of
 
-_LARGE = 1 << 16  # bytes of an array from which on its digest is remembered between calls
+_LARGE = 1 << 16  # bytes; digests of arrays from this size on are cached between calls
 
 
 def summary(page: Page) -> dict[str, Any]:
-    """Judge a page and say all there is to say of it."""
+    """Validate a page and summarize it."""
     return summarize(check(page))
 
 
 def summarize(checked: Checked) -> dict[str, Any]:
-    """What was found of a page.
+    """Summarize a validated page.
 
-    `blocks` has what leaves and what arrives at the pins of each block; `errors` what is wrong, and with which pin;
-    `waiting` are blocks that cannot be judged; `sessions` those a run can be asked for; `recipes` digests of what each
-    block computes, which change when it, or anything upstream, computes something else.
+    `blocks` has the values at the output and input pins of each block; `errors` the error and pin of each faulty block;
+    `waiting` the blocks that depend on a faulty one; `sessions` the blocks that can be run; `recipes` a digest of what
+    each block computes, which changes if the block or anything upstream computes something else.
     """
     graph = checked.scope.graph
     return {
@@ -46,30 +46,30 @@ def summarize(checked: Checked) -> dict[str, Any]:
     }
 
 
-# -- what pins carry ---------------------------------------------------------------------------------------------------
+# -- values at pins ----------------------------------------------------------------------------------------------------
 
 
 def value_json(value: Any) -> dict[str, Any]:
-    """One value on a wire, or an array, as an editor shows it."""
+    """Describe a value on a wire, or an array, for an editor."""
     if isinstance(value, Output):
-        return _told("tensor", value.dtype, value.shape, ref=variable_of(value) is not None)
+        return _description("tensor", value.dtype, value.shape, ref=variable_of(value) is not None)
     if isinstance(value, Sparse):
-        return _told("sparse", value.values.dtype, _dense_shape(value.dense_shape), "sparse ")
+        return _description("sparse", value.values.dtype, _dense_shape(value.dense_shape), "sparse ")
     if isinstance(value, Feed):
-        return _told("feed", aval_of(value.value).dtype, value.value.shape, "feed of ")
+        return _description("feed", aval_of(value.value).dtype, value.value.shape, "feed of ")
     if isinstance(value, Operation):
         return {"text": "operation", "kind": "operation", "dtype": None, "shape": None, "ref": False}
     aval = aval_of(value)
-    return _told("tensor", aval.dtype, aval.shape)
+    return _description("tensor", aval.dtype, aval.shape)
 
 
-def _told(kind: str, dtype: str, shape: Any, before: str = "", ref: bool = False) -> dict[str, Any]:
+def _description(kind: str, dtype: str, shape: Any, before: str = "", ref: bool = False) -> dict[str, Any]:
     sizes = None if shape is None else list(shape)
     return {"text": before + describe(dtype, shape), "kind": kind, "dtype": dtype, "shape": sizes, "ref": ref}
 
 
 def _dense_shape(wire: Output) -> tuple[int | None, ...] | None:
-    """The shape of a sparse tensor, as far as it is known before a run."""
+    """Return the shape of a sparse tensor, as far as it is known before a run."""
     if wire.value is not None:
         return tuple(wire.value.reshape(-1).tolist())
     rank = wire.shape[0] if wire.shape else None
@@ -84,7 +84,7 @@ def _outputs(block: Block, graph: Graph) -> dict[str, Any]:
 
 
 def _inputs(block: Block, graph: Graph) -> dict[str, Any]:
-    """What arrives at wired and typed pins; pins where that is not known are left out."""
+    """Describe the values at input pins; pins whose value is unknown are omitted."""
     op = find_op(block.op)
     many = {a.name for a in op.inputs if a.many} if op else set()
     found: dict[str, Any] = {}
@@ -92,8 +92,8 @@ def _inputs(block: Block, graph: Graph) -> dict[str, Any]:
         values = [arriving(graph, end) for end in ends]
         if all(v is not None for v in values):
             flat = [v for item in values for v in (item if isinstance(item, list) else (item,))]
-            told = list(map(value_json, flat))
-            found[pin] = told[0] if len(told) == 1 and pin not in many else told
+            described = list(map(value_json, flat))
+            found[pin] = described[0] if len(described) == 1 and pin not in many else described
     for pin, value in block.values.items():
         listed = pin in many and isinstance(value, list | tuple)
         taken = _taken(block, op, pin, graph) if op else None
@@ -105,7 +105,7 @@ def _inputs(block: Block, graph: Graph) -> dict[str, Any]:
 
 
 def _taken(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None:
-    """What a typed value became at its operator, which gives a number without a dtype its neighbours'."""
+    """Describe the array that a node made of a typed value, in the dtype of the inputs beside it."""
     placed = graph.blocks.get(block.id)
     if placed is None or op.layer == "graph" or not placed.pins or pin not in op.input_names:
         return None
@@ -115,7 +115,7 @@ def _taken(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None:
 
 
 def _typed(value: Any) -> Any:
-    """A typed value by itself; None where it is no array at all."""
+    """Describe a typed value by itself, or return None if no array can hold it."""
     try:
         return value_json(as_array(value, "value"))
     except (OpError, TypeError, ValueError, OverflowError):
@@ -131,33 +131,20 @@ def _error(block: Block, error: OpError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def pin_of(block: Block, error: OpError) -> str | None:
-    """The input pin, or the attribute, that an error of a block belongs to."""
-    if isinstance(error, PageError):
-        pin = error.place.removeprefix(f"{block.id}.")
-        return pin if pin != error.place else None
-    op = find_op(block.op)
-    # What an operator inside the block calls its arguments are not the block's pins.
-    if op is None or error.argument is None or error.op not in (None, op.name):
-        return None
-    pin = error.argument.partition("[")[0]
-    return pin if pin in op.input_names or pin in op.attrs else None
-
-
 # -- recipes -----------------------------------------------------------------------------------------------------------
 
 
-# Two blocks of these that are made alike are still not the same value.
+# Two blocks of these ops have different values even if they are configured alike.
 _OWN_STATE = ("Variable", "Placeholder", "RandomUniform", "RandomNormal")
 
 
 def recipes(page: Page) -> dict[str, str]:
-    """A digest for each block of what it computes: op, attributes, values, and all of that upstream."""
+    """Return a digest per block of what it computes: op, attributes, values, and the same for all blocks upstream."""
     found: dict[str, str] = {}
     digests: dict[int, bytes] = {}
     order = ordered(page).blocks
     done = {b.id for b in order}
-    # Blocks in a circle, and those that need one, have no order: theirs is the page's.
+    # Blocks in a circle, and those that depend on one, come in the page's order.
     for block in (*order, *(b for b in page.blocks if b.id not in done)):
         found[block.id] = _recipe(block, found, digests)
     return {b.id: found[b.id] for b in page.blocks}
@@ -192,21 +179,21 @@ def _digest(value: Any, digests: dict[int, bytes]) -> bytes:
     return f"{type(value).__name__} {value!r}".encode(errors="replace")
 
 
-# Digests of large arrays that nobody may change, as long as these live: an editor asks after every keystroke.
-_kept: dict[int, tuple[weakref.ref[Array], bytes]] = {}
+# Digests of large read-only arrays, as long as these live: an editor requests them after every keystroke.
+_cached_digests: dict[int, tuple[weakref.ref[Array], bytes]] = {}
 
 
 def _array_digest(array: Array) -> bytes:
     key = id(array)
-    kept = _kept.get(key)
-    if kept is not None and kept[0]() is array and not array.flags.writeable:
-        return kept[1]
+    cached = _cached_digests.get(key)
+    if cached is not None and cached[0]() is array and not array.flags.writeable:
+        return cached[1]
     made = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=16)
     for part in _parts(array):
         made.update(part)
     digest = made.digest()
     if array.nbytes >= _LARGE and not array.flags.writeable:
-        _kept[key] = (weakref.ref(array, lambda _: _kept.pop(key, None)), digest)
+        _cached_digests[key] = (weakref.ref(array, lambda _: _cached_digests.pop(key, None)), digest)
     return digest
 
 

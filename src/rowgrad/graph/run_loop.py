@@ -1,4 +1,8 @@
-"""Runs that repeat: a number of steps, a rate, or flat out; paused and gone on with, or cancelled, at any time."""
+"""Run a page step by step: `PageStep` is one step of its sessions, `Loop` repeats any step.
+
+A loop runs a number of steps or runs on, at a rate or as fast as possible, and can be paused, resumed and cancelled at
+any time.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,64 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from .._runtime.arrays import Array
+from .nodes import Operation, Output
+from .session import ClientSession
 
 Progress = Callable[["Tick"], None]
-SLOWEST = 1e-6  # steps per second: no clock is asked to wait for more than days
-_NO_MORE: Any = object()  # a batch after the last
+SLOWEST = 1e-6  # steps per second, so that no step waits for more than days
+_NO_MORE: Any = object()  # returned instead of a batch after the last one
+
+
+class StepResult(NamedTuple):
+    """The values of one step: by ClientSession block and name, and the other fetches by name."""
+
+    sessions: dict[str, dict[str, Array]]
+    fetched: dict[str, Array]
+
+
+class PageStep:
+    """One step of a page: run ClientSession blocks in order, then fetch values and run operations.
+
+    A step takes effect as a whole: after an error, Variables and random counters are as they were before the step.
+    `block` is the ClientSession block that is running or ran last, to which an error belongs that names no block.
+    """
+
+    def __init__(
+        self,
+        session: ClientSession,
+        blocks: Iterable[str],
+        fetches: Mapping[str, Output] | None = None,
+        operations: Iterable[Operation] = (),
+    ) -> None:
+        self.session = session
+        self.blocks = list(blocks)
+        self.fetches = dict(fetches or {})
+        self.operations = list(operations)
+        self.block: str | None = self.blocks[0] if self.blocks else None
+
+    def run(self, feeds: Mapping[Any, Any] | None = None) -> StepResult:
+        """Run the step; raise the error of the first block that fails."""
+        state = self.session.state
+        before = state.copy()
+        result = StepResult({}, {})
+        try:
+            for block in self.blocks:
+                self.block = block
+                result.sessions[block] = self.session.run_block(block, feeds)
+            if self.fetches or self.operations:
+                result.fetched.update(self.session.run(self.fetches, feeds, self.operations))
+        except BaseException:
+            state.values, state.counters = before.values, before.counters
+            raise
+        return result
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One step that was done: its number, from 1; how many there will be, if that is known; what it gave."""
+    """A finished step: its number from 1, the number of steps if known, its result, and seconds since the start."""
 
     step: int
     steps: int | None
@@ -25,13 +77,27 @@ class Tick:
 
 
 class Loop:
-    """Repeats `step(batch)`: `steps` times, or until cancelled; at `rate` per second, or as fast as it goes.
+    """Repeat a step, with control from other threads.
 
-    `run` works in the caller's thread, `start` in a thread of its own. `pause` stops after the step in progress and
-    keeps all state, `resume` goes on, `step_on(n)` does n more steps and pauses again, `cancel` ends, `wait` waits for
-    the end and raises what went wrong. A loop that was started waits while it is paused; `run` waits for nobody: a
-    pause ends it early, with `paused` true, and the next `run` goes on. After a pause the next step comes at once, and
-    the rate counts from there. `feeds` are batches, one per step; when they end, so does the loop.
+    `run` works in the caller's thread, `start` in a thread of its own. `pause` stops after the step in progress,
+    `resume` continues, `step_on(n)` runs n more steps and pauses again, `cancel` ends the loop, `wait` waits for
+    its end and raises the error of a failed step. A started loop waits while it is paused. `run` does not wait: a pause
+    makes it return early with `paused` true, and the next `run` continues. After a pause the next step runs at once,
+    and the rate counts from there.
+
+    Args:
+        step: Called with one batch of feeds per step.
+        steps: The number of steps; None repeats until the loop is cancelled.
+        rate: Steps per second; None runs as fast as possible.
+        feeds: Batches, one per step; the loop ends after the last. None passes an empty mapping.
+        progress: Called with a `Tick` after every step.
+
+    Raises:
+        ValueError: `steps` is negative, or `rate` is not a positive number.
+
+    >>> batches = [{"x": 1}, {"x": 2}, {"x": 3}]
+    >>> Loop(lambda batch: batch["x"] * 10, feeds=batches).run()
+    30
     """
 
     def __init__(
@@ -53,19 +119,19 @@ class Loop:
         self._progress = progress
         self.done = 0
         self.result: Any = None
-        self._allowed: int | None = None  # steps until the next pause
+        self._allowed: int | None = None  # steps until the next pause; None: no pause
         self._cancelled = False
         self._ended = False
         self._error: BaseException | None = None
         self._change = threading.Condition()
-        self._began = 0.0  # when the first step did
-        self._worker: int | None = None  # the thread that is at work
-        self._thread: threading.Thread | None = None  # that of `start`
+        self._began = 0.0  # when the first step began
+        self._worker: int | None = None  # the thread that runs steps now
+        self._thread: threading.Thread | None = None  # the thread of `start`
 
-    # -- at work -------------------------------------------------------------------------------------------------------
+    # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self) -> Any:
-        """Do all steps, or those until a pause; gives what the last one gave, raises what went wrong."""
+        """Run all steps, or those until a pause; return the result of the last, or raise its error."""
         with self._change:
             if self._thread is not None:
                 raise RuntimeError("this loop was started in a thread of its own; `wait` waits for its end")
@@ -78,7 +144,7 @@ class Loop:
         return self._outcome()
 
     def start(self) -> Loop:
-        """Work in a thread of its own."""
+        """Run the steps in a new thread, and return the loop."""
         with self._change:
             if self._thread is not None:
                 raise RuntimeError("this loop was started before")
@@ -102,7 +168,7 @@ class Loop:
                 self._change.notify_all()
 
     def _repeat(self, waits: bool) -> bool:
-        """Steps until the end, or else until a pause; whether it is the end."""
+        """Run steps until the end, or until a pause if the loop does not wait; return whether it is the end."""
         due = time.perf_counter()
         self._began = self._began or due
         while True:
@@ -129,7 +195,7 @@ class Loop:
                 self._rest(due)
 
     def _batch(self) -> Mapping[Any, Any] | None:
-        """What the next step is fed, None after the last batch."""
+        """Return the feeds of the next step, or None after the last batch."""
         if self._feeds is None:
             return {}
         batch = next(self._feeds, _NO_MORE)
@@ -141,11 +207,11 @@ class Loop:
         return self._ended or self._cancelled or (self.steps is not None and self.done >= self.steps)
 
     def _rest(self, due: float) -> None:
-        """Until the next step is due, or something changes."""
+        """Wait until the next step is due, or the loop is paused or cancelled."""
         with self._change:
             self._change.wait_for(lambda: self._is_over() or self._allowed == 0, max(0.0, due - time.perf_counter()))
 
-    # -- from outside --------------------------------------------------------------------------------------------------
+    # -- control from other threads ------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Stop after the step in progress."""
@@ -154,13 +220,13 @@ class Loop:
             self._change.notify_all()
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         with self._change:
             self._allowed = None
             self._change.notify_all()
 
     def step_on(self, n: int = 1) -> None:
-        """Do n more steps, then pause."""
+        """Run n more steps, then pause."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"n must be a whole number from 1; got {n!r}")
         with self._change:
@@ -176,24 +242,24 @@ class Loop:
 
     @property
     def paused(self) -> bool:
-        """Whether no step will begin until `resume`, `step_on` or the next `run`."""
+        """Return whether no step begins until `resume`, `step_on` or the next `run`."""
         return self._allowed == 0 and not self._is_over()
 
     @property
     def ended(self) -> bool:
-        """Whether no more steps will be done."""
+        """Return whether no more steps will run."""
         return self._ended
 
     def wait_for_steps(self, n: int, timeout: float | None = None) -> bool:
-        """Until n steps are done, or the loop ends; whether they are."""
-        self._is_another()
+        """Wait until n steps are done or the loop ends; return whether they are done."""
+        self._check_thread()
         with self._change:
             self._change.wait_for(lambda: self.done >= n or self._ended, timeout)
             return self.done >= n
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Until the end, or until `run` returns; raises what went wrong, gives what the last step gave."""
-        self._is_another()
+        """Wait until the loop ends or `run` returns; return the result of the last step, or raise its error."""
+        self._check_thread()
         with self._change:
             thread = self._thread
             if not self._change.wait_for(lambda: self._ended or (thread is None and self._worker is None), timeout):
@@ -202,7 +268,7 @@ class Loop:
             thread.join()
         return self._outcome()
 
-    def _is_another(self) -> None:
+    def _check_thread(self) -> None:
         if self._worker == threading.get_ident():
             raise RuntimeError("a step cannot wait for the loop that does it")
 
