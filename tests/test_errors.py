@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad.errors import WORDS, refuse
+from rowgrad.errors import MESSAGES, make_error
 
 GRAD = np.ones((2, 3), np.float32)
 
@@ -45,7 +45,7 @@ def test_text_tells_the_whole_call() -> None:
         ("CheckpointError", rg.errors.InvalidArgumentError),
         ("CheckpointNotFoundError", FileNotFoundError),
         ("TensorNotFoundError", KeyError),
-        ("PartsError", rg.errors.InvalidArgumentError),
+        ("ShardError", rg.errors.InvalidArgumentError),
     ],
 )
 def test_classes_are_python_errors_too(kind: str, also: type) -> None:
@@ -53,11 +53,11 @@ def test_classes_are_python_errors_too(kind: str, also: type) -> None:
     assert issubclass(getattr(rg.errors, kind), also)
 
 
-@pytest.mark.parametrize("key", WORDS)
+@pytest.mark.parametrize("key", MESSAGES)
 def test_every_message_can_be_worded(key: str) -> None:
     facts = ("argument", "value", "bound", "shape", "shapes", "part", "rows", "result", "why", "attr", "column",
              "file", "what", "begin", "function")  # fmt: skip
-    error = refuse(key, position=1, **dict.fromkeys(facts, "x"))
+    error = make_error(key, position=1, **dict.fromkeys(facts, "x"))
     assert error.message
     assert "{" not in error.message
 

@@ -24,7 +24,7 @@ import pytest
 import rowgrad as rg
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.cli import main
-from rowgrad.errors import CheckpointError, PartsError
+from rowgrad.errors import CheckpointError, ShardError
 from rowgrad.sharding.layout import Layout
 from rowgrad.sharding.reshard import Cut
 from signal_defaults import restored
@@ -205,9 +205,9 @@ def test_checkpoints_of_tensorflow(tmp_path: Path) -> None:
         np.concatenate(read_safetensors(tmp_path / "m", "t")).tolist()
         == read_table(shards, "mod", partition_strategy="mod").tolist()
     )
-    with pytest.raises(PartsError, match="tensors must name the tensors"):
+    with pytest.raises(ShardError, match="tensors must name the tensors"):
         rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2)
-    with pytest.raises(PartsError, match="from_strategy must be"):
+    with pytest.raises(ShardError, match="from_strategy must be"):
         rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2, tensors={"t": "mod"})
 
 
@@ -284,7 +284,7 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     def touch(done: int, total: int) -> None:
         os.utime(tmp_path / "a.npy", (1, done))
 
-    for progress, kind in ((stop, KeyboardInterrupt), (touch, PartsError)):
+    for progress, kind in ((stop, KeyboardInterrupt), (touch, ShardError)):
         with pytest.raises(kind):
             rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=3, overwrite=True, progress=progress)
     assert contents(tmp_path / "t") == before
@@ -327,12 +327,12 @@ def test_targets(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         rg.reshard(source, tmp_path / "no" / "t", **asked)
     for target in (source, tmp_path, tmp_path / "x" / ".." / "s"):
-        with pytest.raises(PartsError, match="target must lie elsewhere"):
+        with pytest.raises(ShardError, match="target must lie elsewhere"):
             rg.reshard(source, target, overwrite=True, **asked)
     (tmp_path / "links").mkdir()
     for part in source.iterdir():
         (tmp_path / "links" / part.name).symlink_to(part)
-    with pytest.raises(PartsError, match="target must lie elsewhere"):  # the links would lead nowhere
+    with pytest.raises(ShardError, match="target must lie elsewhere"):  # the links would lead nowhere
         rg.reshard(tmp_path / "links", source, overwrite=True, **asked)
 
 
@@ -553,17 +553,17 @@ def test_manifests_that_are_wrong(change: dict[str, Any], words: str, fast: Path
     rg.reshard(fast / "a.npy", fast / "s", parts=2, strategy="mod")
     manifest = fast / "s" / "parts.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(PartsError, match=words):
+    with pytest.raises(ShardError, match=words):
         rg.reshard(fast / "s", fast / "t", parts=1)
     manifest.write_text("{")
-    with pytest.raises(PartsError, match="it is no JSON"):
+    with pytest.raises(ShardError, match="it is no JSON"):
         rg.reshard(fast / "s", fast / "t", parts=1)
 
 
 def test_a_rule_against_the_manifest(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "s", parts=2, strategy="mod")
-    with pytest.raises(PartsError, match="'from_strategy' is div; must be mod, as the manifest says"):
+    with pytest.raises(ShardError, match="'from_strategy' is div; must be mod, as the manifest says"):
         rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, from_strategy="div")
     with pytest.raises(rg.errors.TensorNotFoundError, match="no tensor 'other' that has rows; there are 'table'"):
         rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, table="other")

@@ -23,7 +23,7 @@ from enuspace_files import SAMPLES
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.cli import main
 from rowgrad.cli.terminal import Progress, clock
-from rowgrad.errors import refuse
+from rowgrad.errors import make_error
 from rowgrad.graph import Block, End, Page, Project, load, save
 from signal_defaults import restored
 
@@ -517,7 +517,7 @@ def test_a_second_signal_ends_at_once(capsys: Captured, monkeypatch: pytest.Monk
     def twice(*args: object) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
-        raise refuse("engine_unknown", value="", bound="")
+        raise make_error("engine_unknown", value="", bound="")
 
     monkeypatch.setattr("rowgrad.graph.session.ClientSession.run_block", twice)
     outside = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run behind

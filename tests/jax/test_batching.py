@@ -16,7 +16,7 @@ from jax_arrays import placed, x64
 from rowgrad._catalog.spec import CATALOG, PLAN, Op
 from rowgrad._runtime import numpy_runner
 from rowgrad._runtime.validation import infer
-from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, refuse
+from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, make_error
 from rowgrad.jax.vmap import Namespace, batched
 from samples import sample
 
@@ -258,7 +258,7 @@ def test_more_rows_than_one_call_may_have() -> None:
     def run(op: Op, arguments: dict[str, Any], attrs: Any) -> tuple[Any, ...]:
         sizes.append(size := arguments["output_dim0"])
         if size >= 1 << 31:
-            raise refuse("integer_does_not_fit", argument="output_dim0", value=size, bound="int32")
+            raise make_error("integer_does_not_fit", argument="output_dim0", value=size, bound="int32")
         return zeros(op, arguments, attrs)
 
     def call(grads: Any, ids: Any) -> Any:

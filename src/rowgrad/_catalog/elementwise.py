@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from ..errors import refuse
+from ..errors import make_error
 from .shapes import broadcast, check_broadcasts_to, check_same, same, scalar, vector
 from .spec import ALL_DTYPES, EVERYTHING, FLOATS, NUMBERS, REALS, Call, Known, Op, Shape, declare, value_text
 
@@ -44,7 +44,7 @@ def sizes(x: Known, name: str) -> tuple[tuple[int, ...] | None, int]:
         return None if value is None else (value,), 1
     values, count = vector(x, name), x.shape(name)[0]
     if count is None:
-        raise refuse("axis_unknown", argument=name)
+        raise make_error("axis_unknown", argument=name)
     return values, count
 
 
@@ -62,7 +62,7 @@ def check_number(x: Known, name: str, dtype: str) -> None:
     value = x.attrs[name]
     if isinstance(value, numbers.Complex) and _holds(dtype, value):
         return
-    raise refuse("number_unfit", argument=name, value=value_text(value), bound=_range_text(dtype))
+    raise make_error("number_unfit", argument=name, value=value_text(value), bound=_range_text(dtype))
 
 
 def _holds(dtype: str, value: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..errors import refuse
+from ..errors import make_error
 
 _MOST = 2**63 - 1
 _NUMBERS = ("lr", "eps", "weight_decay", "betas", "betas", "rate")  # as `Step.numbers` returns them
@@ -70,7 +70,7 @@ class Step:
             check_number("rate", self.rate)
         for name, value in (("lazy", self.lazy), ("stochastic_rounding", self.stochastic_rounding)):
             if not isinstance(value, bool):
-                raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
+                raise make_error("number_unfit", argument=name, value=repr(value), bound="True or False")
         check_count("seed", self.seed)
         check_count("step", self.step, least=1)
 
@@ -93,21 +93,21 @@ def check_number(name: str, value: Any, least: float = -math.inf) -> None:
     except (TypeError, ValueError, OverflowError):  # no number, or an integer no float reaches
         good = False
     if not good:
-        raise refuse("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
+        raise make_error("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
 
 
 def check_betas(betas: Any) -> None:
     """Two numbers in [0, 1)."""
     good = isinstance(betas, tuple | list) and len(betas) == 2
     if not good or not all(isinstance(b, int | float) and 0.0 <= b < 1.0 for b in betas):
-        raise refuse("number_unfit", argument="betas", value=repr(betas), bound="two numbers in [0, 1)")
+        raise make_error("number_unfit", argument="betas", value=repr(betas), bound="two numbers in [0, 1)")
 
 
 def check_count(name: str, value: Any, least: int = 0) -> None:
     """An int from `least` to what an int64 holds."""
     good = isinstance(value, int) and not isinstance(value, bool)
     if not good or not least <= value <= _MOST:
-        raise refuse("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
+        raise make_error("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
 
 
 def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
@@ -116,9 +116,9 @@ def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
     most, one = _ROUNDED_AWAY[dtype]
     for name, value in zip(_NUMBERS, numbers, strict=True):
         if name == "betas" and value >= one and name in used:
-            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
         if not abs(value) < most and (name in used or (name == "rate" and "betas" in used)):
-            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
 
 
 def _range_text(least: float) -> str:
@@ -131,7 +131,7 @@ def _range_text(least: float) -> str:
 def rule_named(name: str) -> Rule:
     """A rule of the table."""
     if not isinstance(name, str) or name not in RULES:
-        raise refuse("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
+        raise make_error("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
     return RULES[name]
 
 

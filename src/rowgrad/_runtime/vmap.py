@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .._catalog.spec import CATALOG, PLAN, Aval, Op
-from ..errors import OpError, ResourceExhaustedError, UnimplementedError, refuse
+from ..errors import OpError, ResourceExhaustedError, UnimplementedError, make_error
 from .validation import infer
 
 # -- A call whose arguments have a batch dimension, as the rules of vmap see it ---------------------------------------
@@ -69,7 +69,7 @@ class Batch:
         """Refuse more rows in one call than the longest integers count: JAX may have those of 32 bits only."""
         longest = self.xp.highest(self.xp.int64)
         if isinstance(total, int) and total > longest:
-            raise refuse("batch_too_large", argument=name, value=total, bound=longest)
+            raise make_error("batch_too_large", argument=name, value=total, bound=longest)
 
     def call(self, arguments: dict[str, Any]) -> tuple[Any, ...]:
         """The op itself, one level down."""
@@ -457,7 +457,7 @@ def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
         if arg.role == "ids":
             reason = reason or _SHARED_IDS.get(kernel)
         if dims[arg.name] is not None and reason is not None:
-            raise refuse("batch_unfit", argument=arg.name, bound=reason)
+            raise make_error("batch_unfit", argument=arg.name, bound=reason)
 
 
 def _refuse_deciding(batch: Batch) -> None:
@@ -465,7 +465,7 @@ def _refuse_deciding(batch: Batch) -> None:
     if any(d is None for aval in batch.outputs for d in aval.shape):
         for arg in batch.op.inputs:
             if arg.name in batch.batched and arg.role == "ids":
-                raise refuse("batch_unfit", argument=arg.name, bound=_advice(batch.op))
+                raise make_error("batch_unfit", argument=arg.name, bound=_advice(batch.op))
 
 
 def _advice(op: Op) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from .kernel import FAULTS
 
 _SLOTS = 1 << 14  # more than a queue holds: when one comes round again, its call is long over
@@ -111,7 +111,7 @@ class Ledger:
         if not facts or _mode == "off":
             return
         slot, op, (code, position, value, bound) = facts[0]
-        error = refuse(FAULTS[code], has=op.input_names, position=position, value=value, bound=bound)
+        error = make_error(FAULTS[code], has=op.input_names, position=position, value=value, bound=bound)
         if self._address(slot) == own:
             raise error
         raise error.in_call(op.name, None, "an earlier call on a CUDA device")

@@ -12,7 +12,7 @@ from .._catalog.spec import Arg, Aval, Op
 from .._runtime.arrays import NUMPY_DTYPE, Array, admit, aval_of
 from .._runtime.dispatch import describe_value
 from .._runtime.validation import infer, output_dtypes, settle_attrs
-from ..errors import refuse
+from ..errors import make_error
 from ..sparse import SparseTensor
 from .nodes import Feed, Operation, Output, Placed, Sparse, describe
 from .values import check_reach
@@ -78,7 +78,9 @@ def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             parts = as_sparse(value)
             for pin, part in zip(three, (parts.indices, parts.values, parts.dense_shape), strict=True):
                 if pin != name and pin in given:
-                    raise refuse("pin_kind", argument=pin, bound=f"nothing, as {name} is a sparse tensor", value="more")
+                    raise make_error(
+                        "pin_kind", argument=pin, bound=f"nothing, as {name} is a sparse tensor", value="more"
+                    )
                 spread[pin] = part
     return spread
 
@@ -90,7 +92,7 @@ def one_value(value: Any, argument: str) -> Any:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Output):
         return value[0]  # a list of one wire
     if isinstance(value, Operation | Sparse | Feed) or is_list(value):
-        raise refuse("pin_kind", argument=argument, bound="one value", value=kind_of(value))
+        raise make_error("pin_kind", argument=argument, bound="one value", value=kind_of(value))
     return list(value) if isinstance(value, tuple) else value  # inside, tuples are lists of inputs
 
 
@@ -104,7 +106,7 @@ def many_values(value: Any, argument: str) -> list[Any]:
         if isinstance(item, Placed):
             item.only  # noqa: B018  refuses, naming its outputs
         if isinstance(item, Sparse):
-            raise refuse("pin_kind", argument=f"{argument}[{k}]", bound="one value", value=kind_of(item))
+            raise make_error("pin_kind", argument=f"{argument}[{k}]", bound="one value", value=kind_of(item))
     return items
 
 
@@ -163,7 +165,7 @@ def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
     typed: set[str] = set()
     for arg in op.inputs:
         if arg.name not in given:
-            raise refuse("pin_missing", argument=arg.name)
+            raise make_error("pin_missing", argument=arg.name)
         value = given[arg.name]
         if arg.many:
             inputs[arg.name] = tuple(many_values(value, arg.name))
@@ -261,5 +263,5 @@ def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with their defaults, each of the kind its default is of."""
     for name in attrs:
         if name not in op.attrs:
-            raise refuse("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
+            raise make_error("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
     return settle_attrs(op, {**op.attrs, **attrs})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from ..lookup import COMBINERS, clip_rows, smallest_positive
 from .blocks import check_sparse, wire
 from .inputs import as_sparse, is_sparse, kind_of, one_value
@@ -57,23 +57,23 @@ def _check_in_run(p: Placing, result: Output, **parts: Output | None) -> None:
 def _check_parts(shapes: Mapping[str, tuple[int, ...]]) -> None:
     check_sparse(shapes)
     if shapes["indices"][1] != 2:
-        raise refuse("same_shape", argument="ids", value=shape_text(shapes["indices"]), bound="[?,2] of indices")
+        raise make_error("same_shape", argument="ids", value=shape_text(shapes["indices"]), bound="[?,2] of indices")
     if "weights" in shapes and shapes["weights"] != shapes["values"]:
         bound = shape_text(shapes["values"])
-        raise refuse("same_shape", argument="weights", value=shape_text(shapes["weights"]), bound=bound)
+        raise make_error("same_shape", argument="weights", value=shape_text(shapes["weights"]), bound=bound)
 
 
 def _arguments(p: Placing) -> tuple[Output, Output, Output, Output]:
     given = p.given["ids"]
     if not is_sparse(given):
-        raise refuse("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
+        raise make_error("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
     parts = as_sparse(given)
     indices, shape = (wire(p, v, "ids", "int64") for v in (parts.indices, parts.dense_shape))
     ids = wire(p, parts.values, "ids")
     if indices.shape is not None and (len(indices.shape) != 2 or indices.shape[1] not in (2, None)):
-        raise refuse("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
+        raise make_error("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
     if ids.dtype not in ("int32", "int64"):
-        raise refuse("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
+        raise make_error("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
     return wire(p, p.given["params"], "params"), indices, ids, shape
 
 

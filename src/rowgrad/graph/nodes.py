@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._catalog.spec import Op
-from ..errors import refuse
+from ..errors import make_error
 from .page import NAME, Block, End
 
 Array = np.ndarray[Any, Any]
@@ -169,7 +169,7 @@ class Placed:
     def only(self) -> Any:
         """The single output."""
         if len(self.pins) != 1:
-            raise refuse("pin_unclear", argument=self.name, value=self.op.name, bound=_names(self) or "none")
+            raise make_error("pin_unclear", argument=self.name, value=self.op.name, bound=_names(self) or "none")
         return next(iter(self.pins.values()))
 
 
@@ -249,7 +249,7 @@ class Graph:
         """Put a node at the end; `avals` are what is known of its outputs, as (dtype, shape)."""
         self._added += 1
         if self.most is not None and self._added > self.most:
-            raise refuse("page_nodes", bound=self.most)
+            raise make_error("page_nodes", bound=self.most)
         node.order = len(self.nodes)
         node.outputs = tuple(Output(node, i, dtype, shape) for i, (dtype, shape) in enumerate(avals))
         self.nodes.append(node)
@@ -299,7 +299,7 @@ class Scope:
     @staticmethod
     def _check(name: str) -> str:
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise refuse("name_unfit", argument="name", value=repr(name), bound=NAME.pattern)
+            raise make_error("name_unfit", argument="name", value=repr(name), bound=NAME.pattern)
         return name
 
     def __repr__(self) -> str:

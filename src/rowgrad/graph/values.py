@@ -8,7 +8,7 @@ import numpy as np
 
 from .._catalog.spec import QUANTIZED
 from .._runtime.arrays import NUMPY_DTYPE, Array, as_array, aval_of, fit, is_inexact
-from ..errors import refuse
+from ..errors import make_error
 
 
 def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
@@ -30,7 +30,7 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     if target.kind in "iub" and kind in "iubf" and array.dtype.names is None:
         whole = _whole(array, argument, dtype)
         return _truth(whole, argument) if dtype == "bool" else fit(whole, argument, target)
-    raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
+    raise make_error("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
 
 
 def _check_text(array: Array, argument: str) -> None:
@@ -41,7 +41,7 @@ def _check_text(array: Array, argument: str) -> None:
                 item.encode()
             except UnicodeEncodeError:
                 bound = "text without lone surrogates"
-                raise refuse(
+                raise make_error(
                     "value_unfit", argument=argument, position=position, bound=bound, value=ascii(item)
                 ) from None
 
@@ -59,7 +59,7 @@ def _check_finite(before: Array, after: Array, argument: str) -> None:
     if len(lost):
         at, dtype = int(lost[0]), aval_of(after).dtype
         value = before.reshape(-1)[at].item()
-        raise refuse("number_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
+        raise make_error("number_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
 
 
 def _whole(array: Array, argument: str, dtype: str) -> Array:
@@ -72,7 +72,7 @@ def _whole(array: Array, argument: str, dtype: str) -> Array:
     if len(uneven):
         at = int(uneven[0])
         value = array.reshape(-1)[at].item()
-        raise refuse("integer_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
+        raise make_error("integer_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
     return whole
 
 
@@ -80,7 +80,7 @@ def _truth(whole: Array, argument: str) -> Array:
     strange = np.flatnonzero((whole != 0).reshape(-1) & (whole != 1).reshape(-1))
     if len(strange):
         at = int(strange[0])
-        raise refuse(
+        raise make_error(
             "integer_does_not_fit", argument=argument, position=at, value=whole.reshape(-1)[at].item(), bound="bool"
         )
     return whole.astype(bool)
