@@ -179,8 +179,8 @@ def _named_in_errors(function: F) -> F:
             given = signature.bind_partial(*args, **kwargs).arguments
             outside = (name for name in _OUTSIDE.get(error.argument or "", ()) if name in given)
             error.argument = next(outside, error.argument)
-            error.op, error.name = function.__name__, given.get("name")
-            error.call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
+            call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
+            error.replace_call(function.__name__, given.get("name"), call)
             raise
 
     return wrapper  # type: ignore[return-value]
@@ -225,8 +225,8 @@ def embedding_lookup_sparse(
     if sp_ids.indices.shape[1] == 0:
         raise make_error("dense_shape_empty")
     if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
-        raise make_error("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which gives "
-                         "dense_shape[0] rows, or rowgrad.jax.embedding_bag, which is told num_bags")  # fmt: skip
+        raise make_error("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which returns "
+                         "dense_shape[0] rows, or rowgrad.jax.embedding_bag with num_bags")  # fmt: skip
     weights = None if sp_weights is None else _real_weights(sp_weights.values, shards[0])
     ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
@@ -389,7 +389,9 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
         raise make_error("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
     dtype = dtype_name(rows.dtype)
     if dtype != "float64" and _LARGEST < bound < float("inf"):
-        raise make_error("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number float32 holds")
+        raise make_error(
+            "number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number that fits float32"
+        )
     squares = ops["RowDot"](rows, rows)
     length = ops["AtLeast"](ops["Sqrt"](squares), bound=bound)
     narrow = dtype in ("float16", "bfloat16")

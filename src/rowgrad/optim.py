@@ -338,7 +338,9 @@ def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[A
         with np.errstate(over="ignore"):
             start = slot.type(initial)
         if not np.isfinite(start):
-            raise make_error("number_unfit", argument="initial", value=repr(initial), bound=f"a number {slot} holds")
+            raise make_error(
+                "number_unfit", argument="initial", value=repr(initial), bound=f"a number that fits {slot}"
+            )
         shapes = slot_shapes(rule, shape)
         for aval in (Aval(slot_dtype(dtype), shape) for shape in shapes):
             check_size(aval)

@@ -222,7 +222,7 @@ def test_arguments_that_must_not_differ() -> None:
         names = op.input_names if op.name in WITHOUT_RULE else unfit(op).intersection(op.input_names)
         for name in names:
             if name not in {a.name for a in op.inputs if a.host}:
-                with pytest.raises(InvalidArgumentError, match=f"vmap: {name} must not differ"):
+                with pytest.raises(InvalidArgumentError, match=f"vmap: {name} must be the same"):
                     together(op, items, (name,), Runner())
 
 
@@ -281,7 +281,10 @@ def test_a_padded_gradient_shares_its_ids() -> None:
     same(*together(padded, items, ("grad",), unpadded), one_by_one(gradient, items, ("grad",)))
     assert run.calls == 1
     for name in ("indices", "segment_ids"):
-        with pytest.raises(InvalidArgumentError, match=f"{name} must not differ .*lax.map, or the dense gradient"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=f"{name} must be the same for all items of the batch: .*lax.map, or the dense gradient",
+        ):
             together(padded, items, ("grad", name), unpadded)
 
 

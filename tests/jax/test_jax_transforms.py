@@ -149,7 +149,9 @@ def test_a_compiled_call_refuses_bad_ids_in_the_same_words() -> None:
 def test_more_rows_than_fit_are_refused() -> None:
     table, ids, segments = batch()
     few = jax.jit(lambda t: rg.raw_ops.SparseSegmentSumGradV2(t[:BAGS], ids, segments, ROWS, size=3))
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"size is 3, but \d+ rows are named"):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"size must be at least the number of looked-up rows, \d+, got 3"
+    ):
         few(table)[0].block_until_ready()
 
 

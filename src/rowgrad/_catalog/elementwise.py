@@ -85,11 +85,11 @@ def _ends(dtype: str) -> tuple[int, int]:
 
 def _range_text(dtype: str) -> str:
     if dtype in _PARTS:
-        return f"a number whose parts {_PARTS[dtype]} holds"
+        return f"a number whose parts fit {_PARTS[dtype]}"
     if dtype in _LARGEST:
-        return f"a number {dtype} holds, at most {_LARGEST[dtype]:.9g}"
+        return f"a number that fits {dtype}, at most {_LARGEST[dtype]:.9g}"
     low, high = _ends(dtype)
-    return f"a whole number {dtype} holds, in [{low}, {high}]"
+    return f"an integer that fits {dtype}, in [{low}, {high}]"
 
 
 def summed(ops: Any, y: Any, x: Any) -> Any:

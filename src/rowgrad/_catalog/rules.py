@@ -118,7 +118,7 @@ def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
         if name == "betas" and value >= one and name in used:
             raise make_error("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
         if not abs(value) < most and (name in used or (name == "rate" and "betas" in used)):
-            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"a number that fits {dtype}")
 
 
 def _range_text(least: float) -> str:

@@ -184,7 +184,7 @@ def _find_runner(kind: type) -> str:
     raise make_error(
         "no_runner",
         value=f"{root} arrays",
-        bound=f"pip install 'rowgrad[{extra}]' where that extra exists, or pass NumPy arrays",
+        bound=f"pip install 'rowgrad[{extra}]' if that extra exists, or pass NumPy arrays",
     )
 
 

@@ -136,7 +136,7 @@ def _written(kept: _Kept) -> tuple[tuple[Array, ...], bytes]:
     rows = base_view(kept.written) if is_ndarray(kept.written) else None
     if rows is None or rows.ndim != 1 or rows.dtype not in (np.int32, np.int64) or not rows.flags.c_contiguous:
         raise make_error(
-            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is no list of rows"
+            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is not a list of rows"
         )
     return (rows,), bytes([CODE[rows.dtype.name]])
 

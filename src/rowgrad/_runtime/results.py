@@ -31,16 +31,15 @@ def check_size(aval: Aval, elsewhere: bool = False) -> None:
 
 
 def too_large(aval: Aval) -> OpError:
-    """The refusal of an output that does not fit; beside TensorFlow's words, its bytes and those of the machine."""
-    error = make_error(
+    """The error for an output that does not fit into memory."""
+    elements = math.prod(d for d in aval.shape if d is not None)
+    return make_error(
         "out_of_memory_output",
         shape=shape_text(aval.shape),
-        value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype),
+        dtype=TENSORFLOW_NAME.get(aval.dtype, aval.dtype),
+        value=f"{elements * NUMPY_DTYPE[aval.dtype].itemsize} bytes",
         bound=f"{memory_limit()} bytes",
     )
-    elements = math.prod(d for d in aval.shape if d is not None)
-    error.value = f"{elements * NUMPY_DTYPE[aval.dtype].itemsize} bytes"
-    return error
 
 
 def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:

@@ -438,11 +438,11 @@ def _one_by_one(batch: Batch, refusal: OpError) -> Outputs:
 _FIXED = {
     **dict.fromkeys(PLAN, "use the op that takes ids in place of a plan"),
     "sorted_ids": "it is the list all items share",
-    "input_start": "subtract it from input_indices, and give zeros",
+    "input_start": "subtract it from input_indices, and pass zeros",
 }
 _WITHOUT_RULE = {
-    "sparse_add": "which sums reach thresh, and so are kept, depends on the values",
-    "row_plan": "it decides how many rows a plan has",
+    "sparse_add": "the values determine which sums reach thresh",
+    "row_plan": "it determines how many rows a plan has",
 }
 # Kernels that give rows by id: ids that differ would give each item other rows.
 _SHARED_IDS = {"sparse_segment_grad_padded": "use jax.lax.map, or the dense gradient"}
@@ -453,7 +453,7 @@ def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
     kernel = str(op.kernel)
     general = None if kernel in _RULES else _WITHOUT_RULE.get(kernel, "call it before vmap")
     for arg in op.inputs:
-        reason = "it decides a shape" if arg.host else _FIXED.get(arg.name, general)
+        reason = "it determines a shape" if arg.host else _FIXED.get(arg.name, general)
         if arg.role == "ids":
             reason = reason or _SHARED_IDS.get(kernel)
         if dims[arg.name] is not None and reason is not None:
@@ -473,7 +473,7 @@ def _advice(op: Op) -> str:
         if name in CATALOG and "num_segments" in CATALOG[name].input_names:
             return f"use {name}, whose number of output rows is given"
     if op.name.endswith("V2"):
-        return f"use {op.name.removesuffix('V2')}, which gives all rows"
+        return f"use {op.name.removesuffix('V2')}, which returns all rows"
     return "it decides how many rows come out"
 
 

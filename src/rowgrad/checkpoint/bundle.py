@@ -89,7 +89,7 @@ def _fill(file: BinaryIO, octets: Array, path: Path) -> None:
     while done < len(octets):
         count = file.readinto(view[done:])  # type: ignore[attr-defined]
         if not count:
-            raise make_error("checkpoint_value", file=path, what="end of the file", value=file.tell(), bound="later")
+            raise make_error("checkpoint_value", file=path, what="the file size", value=file.tell(), bound="larger")
         done += count
 
 

@@ -126,9 +126,7 @@ def _check_shape(entry: Entry) -> None:
     """The shape is one that NumPy can have, even where another dimension is 0."""
     where, shape = entry.where, entry.shape
     if min(shape, default=0) < 0:
-        raise make_error(
-            "checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="known throughout"
-        )
+        raise make_error("checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="fully known")
     if math.prod(max(d, 1) for d in shape) * np.dtype(np.complex128).itemsize >= _MOST_BYTES:
         what = "shape"
         raise make_error("checkpoint_value", file=where, what=what, value=shape_text(shape), bound="below 2**63 bytes")

@@ -76,12 +76,12 @@ def _check_cover(entry: Entry, found: list[Box]) -> None:
     for box in found:
         region = tuple(slice(at[part.start], at[part.stop]) for at, part in zip(places, box, strict=True))
         if covered[region].any():  # stops at the first overlap, so the grid is walked once at most
-            raise make_error(
-                "checkpoint_cover", file=entry.where, why="overlap in", value=box, bound=shape_text(entry.shape)
-            )
+            why = f"overlap at [{', '.join(f'{part.start}:{part.stop}' for part in box)}] in"
+            raise make_error("checkpoint_cover", file=entry.where, why=why, value=box, bound=shape_text(entry.shape))
         covered[region] = True
     if not covered.all():
-        why, missing = "leave out parts of", int((~covered).sum())
+        missing = int((~covered).sum())
+        why = f"leave out {missing} {'part' if missing == 1 else 'parts'} of"
         raise make_error("checkpoint_cover", file=entry.where, why=why, value=missing, bound=shape_text(entry.shape))
 
 
@@ -109,7 +109,7 @@ def _slice_entry(bundle: Bundle, key: bytes, box: Box, whole: Entry) -> Entry:
     shape = tuple(along.stop - along.start for along in box)
     name = f"slice [{', '.join(f'{along.start}:{along.stop}' for along in box)}] of {whole.name}"
     if key not in bundle.values:
-        raise make_error("checkpoint_value", file=bundle.file, what=name, value="missing", bound="there")
+        raise make_error("checkpoint_value", file=bundle.file, what=name, value="missing", bound="present")
     entry = bundle.entry(key, name)
     if entry.slices or entry.shape != shape:
         found = "sliced again" if entry.slices else shape_text(entry.shape)

@@ -114,4 +114,4 @@ class Ledger:
         error = make_error(FAULTS[code], has=op.input_names, position=position, value=value, bound=bound)
         if self._address(slot) == own:
             raise error
-        raise error.in_call(op.name, None, "an earlier call on a CUDA device")
+        raise error.in_call(op.name, None, "", context="in an earlier call on a CUDA device")

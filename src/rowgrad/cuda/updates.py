@@ -258,7 +258,7 @@ def run_update(
     inputs = {name: int(value) if name in _HOST else memory.tensor for name, value, memory in given.inputs}
     for name, _, memory in (*state, *given.inputs):
         if memory.device is not device and name not in _HOST:
-            raise make_error("not_here", argument=name, value="memory elsewhere", bound="on the table's device")
+            raise make_error("not_here", argument=name, value="memory on another device", bound="on the table's device")
     named = Named(given.kernel, given.names)
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     device.ledger.raise_told()

@@ -55,7 +55,7 @@ def typed_value(p: Placing, pin: str) -> Array:
     if isinstance(value, Output):
         if value.value is None:
             raise make_error(
-                "value_unfit", argument=pin, bound="a value that is known before any run", value=value.name
+                "value_unfit", argument=pin, bound="a value that is known before the run", value=value.name
             )
         value = value.value
     array = in_dtype(value, pin, checked_dtype(p))
@@ -302,6 +302,6 @@ def _a_feed(value: Any, k: int) -> Feed:
     found = value.only if isinstance(value, Placed) and len(value.pins) == 1 else value
     if not isinstance(found, Feed):
         raise make_error(
-            "pin_kind", argument=f"inputs[{k}]", bound="a feed, such as a FeedType gives", value=kind_of(found)
+            "pin_kind", argument=f"inputs[{k}]", bound="a feed, such as the output of FeedType", value=kind_of(found)
         )
     return found

@@ -94,7 +94,7 @@ def open_engine(name: str | Engine) -> Engine:
             try:
                 module = import_module(point.value)
             except ImportError as error:
-                why = f"{error}; pip install 'rowgrad[{kind}]' brings what it needs"
+                why = f"{error}; run pip install 'rowgrad[{kind}]'"
                 raise make_error("engine_unfit", argument="engine", value=repr(name), why=why) from error
             engine: Engine = module.open_engine(device)
             return engine

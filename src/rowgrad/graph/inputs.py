@@ -79,7 +79,7 @@ def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             for pin, part in zip(three, (parts.indices, parts.values, parts.dense_shape), strict=True):
                 if pin != name and pin in given:
                     raise make_error(
-                        "pin_kind", argument=pin, bound=f"nothing, as {name} is a sparse tensor", value="more"
+                        "pin_kind", argument=pin, bound=f"nothing, because {name} is a sparse tensor", value="a value"
                     )
                 spread[pin] = part
     return spread

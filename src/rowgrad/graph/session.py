@@ -148,7 +148,7 @@ class ClientSession:
             try:
                 self.state.check_new(variable, values[slot])
             except OpError as error:
-                raise error.in_call(by.op.name, by.block, f"a value for {variable.name}") from None
+                raise error.in_call(by.op.name, by.block, f"value of {variable.name}") from None
             kept[variable.name] = self.engine.keep(values[slot])
         results = [self._out(values[program.slots[o]]) for o in program.fetches]
         self.state.values.update(kept)

@@ -119,7 +119,7 @@ def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
     kind = _kind(value)
     takes, words = {"tensor"}, "one value"
     if arg.type == "feed":
-        takes, words = {"feed"}, "a feed, such as a FeedType gives"
+        takes, words = {"feed"}, "a feed, such as the output of FeedType"
     elif arg.type == "operation":
         takes, words = {"operation", "tensor"}, "an operation"
     elif arg.type == "sparse":

@@ -49,7 +49,7 @@ def read_bags(
         raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
     if (offsets is None) == (segment_ids is None):
         raise make_error("bags_unfit", argument="offsets", value="both or neither",
-                         bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
+                         bound="either offsets or segment_ids for ids of one dimension")  # fmt: skip
     if segment_ids is None:
         return _of_offsets(ids, integers(offsets, "offsets"), include_last_offset, num_bags, weights)
     segment_ids = integers(segment_ids, "segment_ids")
@@ -57,9 +57,7 @@ def read_bags(
         raise make_error("segments_match_indices")
     if num_bags is None:
         if is_traced(segment_ids):
-            raise make_error(
-                "size_traced", argument="num_bags", bound="give num_bags beside segment_ids that are traced"
-            )
+            raise make_error("size_traced", argument="num_bags", bound="pass num_bags with traced segment_ids")
         num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
     return Bags(ids, segment_ids, num_bags, weights)
 
@@ -120,8 +118,8 @@ def _check_count(num_bags: int | None, bags: int, why: str) -> None:
 def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
     for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
         if given is not None:
-            bound = f"absent: {what} says where its bags begin"
-            raise make_error("bags_unfit", argument=argument, value="given", bound=bound)
+            bound = f"None, because {what} defines its own bags"
+            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
 
 
 def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weights: Any) -> Bags:
@@ -166,7 +164,7 @@ def read_ignore_id(ignore_id: Any, rows: int, dtype: Any) -> int | None:
     if isinstance(ignore_id, bool) or not isinstance(ignore_id, int | np.integer):
         raise make_error("number_unfit", argument="ignore_id", value=repr(ignore_id), bound="None or an int")
     if 0 <= ignore_id < rows:
-        bound = f"not a row of a table of {rows} rows; padding_idx ignores a row"
+        bound = f"not a row of a table of {rows} rows; use padding_idx to ignore a row"
         raise make_error("number_unfit", argument="ignore_id", value=ignore_id, bound=bound)
     limits = np.iinfo(dtype)
     if not limits.min <= ignore_id <= limits.max:

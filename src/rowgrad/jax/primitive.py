@@ -57,11 +57,11 @@ def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval,
 
 def _advice(op: Op) -> str:
     if f"{op.name}WithNumSegments" in CATALOG:
-        return f"use {op.name}WithNumSegments, which is told num_segments"
+        return f"use {op.name}WithNumSegments, which takes num_segments"
     if op.padded:
-        return f"give size=, the most rows there can be, or use {op.name.removesuffix('V2')}, which gives all rows"
+        return f"pass size=, the maximum number of rows, or use {op.name.removesuffix('V2')}, which returns all rows"
     if op.name.endswith("V2"):
-        return f"use {op.name.removesuffix('V2')}, which gives all rows"
+        return f"use {op.name.removesuffix('V2')}, which returns all rows"
     return "call it outside of jit, and pass its results in"
 
 

@@ -77,7 +77,7 @@ class Table:
         if self.is_tapped:
             raise make_error("table_tapped")
         if isinstance(self._held, IndexedRows):
-            raise make_error("table_unfit", argument="array", value="a gradient by rows", bound="an array; see rows")
+            raise make_error("table_unfit", argument="array", value="a row-sparse gradient", bound="an array; use rows")
         if isinstance(self._held, jax.core.Tracer) and not getattr(self, "_is_new", False):
             return _labelled(self._held)
         return self._held
@@ -87,7 +87,9 @@ class Table:
         """The gradient or update by rows that a Table in a tree of such holds."""
         if not isinstance(self._held, IndexedRows):
             kind = type(self._held).__name__
-            raise make_error("table_unfit", argument="rows", value=kind, bound="of a gradient by rows; see array")
+            raise make_error(
+                "table_unfit", argument="rows", value=kind, bound="those of a row-sparse gradient; use array"
+            )
         return self._held
 
     @property

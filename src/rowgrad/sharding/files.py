@@ -199,14 +199,14 @@ class InFile:
                 count = file.readinto(view[done:])
                 if not count:
                     raise make_error(
-                        "parts_value", file=self.path, what="end of the file", value=file.tell(), bound="later"
+                        "parts_value", file=self.path, what="the file size", value=file.tell(), bound="larger"
                     )
                 done += count
 
     def check_unchanged(self) -> None:
         """Compare with what was there at first."""
         if stamp_of(self.path) != self.stamp:
-            raise make_error("parts_malformed", file=self.path, why="somebody changed it while it was read")
+            raise make_error("parts_malformed", file=self.path, why="the file changed while it was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +258,13 @@ def read_npy_header(path: Path) -> InFile:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
             shape, fortran, dtype = read(stream)
     except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
-        raise make_error("parts_malformed", file=path, why="it is no .npy file of version 1 or 2") from None
+        raise make_error("parts_malformed", file=path, why="not a .npy file of version 1 or 2") from None
     if dtype.str not in _NAMES or dtype.names is not None:
-        raise make_error("parts_dtype", file=path, what="the array", value=dtype.str, bound="parts in .npy")
+        raise make_error("parts_dtype", file=path, what="the array", value=dtype.str, bound=".npy")
     if not is_shape(shape):
         raise make_error("parts_value", file=path, what="shape", value=short(shape), bound=SHAPE)
     if fortran and sum(d > 1 for d in shape) > 1:
-        raise make_error("parts_value", file=path, what="order of the array", value="Fortran's", bound="C's")
+        raise make_error("parts_value", file=path, what="the memory order", value="Fortran order", bound="C order")
     name, offset = _NAMES[dtype.str], stream.tell()
     wanted = offset + size_of(name, shape)
     if size != wanted:
@@ -307,7 +307,7 @@ def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, st
         told = _parsed(path, file.read(length))
     metadata = told.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise make_error("parts_value", file=path, what=METADATA, value=short(metadata), bound="strings by name")
+        raise make_error("parts_value", file=path, what=METADATA, value=short(metadata), bound="a mapping of strings")
     begin = 8 + length
     found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in told.items()}
     found = dict(sorted(found.items(), key=lambda item: (item[1].offset, size_of(item[1].dtype, item[1].shape))))
@@ -332,9 +332,9 @@ def _parsed(path: Path, text: bytes) -> dict[str, Any]:
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=unlike)
     except (ValueError, RecursionError) as error:
-        raise make_error("parts_malformed", file=path, why=f"the header is no JSON: {error}") from None
+        raise make_error("parts_malformed", file=path, why=f"the header is not JSON: {error}") from None
     if not isinstance(told, dict):
-        raise make_error("parts_malformed", file=path, why="the header is no JSON object")
+        raise make_error("parts_malformed", file=path, why="the header is not a JSON object")
     return told
 
 
@@ -344,7 +344,7 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int
                          bound="dtype, shape and data_offsets")  # fmt: skip
     code, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in _SAFETENSORS_DTYPES:
-        raise make_error("parts_dtype", file=path, what=repr(name), value=short(code), bound="parts in .safetensors")
+        raise make_error("parts_dtype", file=path, what=repr(name), value=short(code), bound=".safetensors")
     for what, numbers in (("shape", shape), ("data_offsets", span)):
         if not isinstance(numbers, list) or not is_shape(numbers):
             raise make_error("parts_value", file=path, what=f"{what} of {name!r}", value=short(numbers),

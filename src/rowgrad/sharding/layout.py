@@ -89,10 +89,10 @@ def read_manifest(folder: Path) -> Layout | None:
     try:
         told = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None
     except (ValueError, RecursionError) as error:
-        raise make_error("parts_malformed", file=path, why=f"it is no JSON: {error}") from None
+        raise make_error("parts_malformed", file=path, why=f"not JSON: {error}") from None
     wanted = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
     if not isinstance(told, dict) or told.get("format") != _FORMAT or not wanted <= set(told):
-        raise make_error("parts_malformed", file=path, why=f"it is no manifest: {', '.join(sorted(wanted))} in JSON")
+        raise make_error("parts_malformed", file=path, why=f"not a manifest: {', '.join(sorted(wanted))} in JSON")
     _demand(path, "version", told["version"], told["version"] == _VERSION, _VERSION)
     _demand(path, "files", told["files"], told["files"] in FORMATS, " or ".join(FORMATS))
     _demand(path, "strategy", told["strategy"], told["strategy"] in STRATEGIES, " or ".join(STRATEGIES))

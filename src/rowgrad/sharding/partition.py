@@ -142,7 +142,7 @@ def _checked(num_parts: int, strategy: str, num_rows: int | None) -> tuple[int, 
 def _integers(value: Any, argument: str) -> Array:
     """An argument as an array of NumPy, of one of the two dtypes that ids have."""
     if is_traced(value):
-        raise make_error("size_traced", argument=argument, bound=f"{argument} must be an array that has its values")
+        raise make_error("size_traced", argument=argument, bound=f"{argument} must be a concrete array")
     array = as_array(_host(value), argument, empty="int32")
     if array.dtype not in _IDS:
         raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")

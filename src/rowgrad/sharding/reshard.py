@@ -63,7 +63,7 @@ def _check_alike(source: Source, first: Part, part: Part) -> None:
     if part.keys() != first.keys():
         name = min(part.keys() ^ first.keys())
         there = next(iter((part if name not in part else first).values())).where if part and first else source.path
-        raise make_error("parts_malformed", file=there, why=f"tensor {name!r} is not in all parts")
+        raise make_error("parts_malformed", file=there, why=f"tensor {name!r} is not in all shards")
     for name, tensor in part.items():
         for what, value, bound in (
             ("dtype", tensor.dtype, first[name].dtype),
@@ -91,10 +91,10 @@ def _table(source: Source, name: str | None) -> str:
     first = source.parts[0] if source.parts else {}
     with_rows = {n: sum(size_of(p[n].dtype, p[n].shape) for p in source.parts) for n, t in first.items() if t.shape}
     if name is not None and name not in with_rows:
-        raise make_error("parts_no_tensor", file=source.path, value=f"{name!r} that has rows",
+        raise make_error("parts_no_tensor", file=source.path, value=f"{name!r} with rows",
                          bound=", ".join(map(repr, with_rows)) or "none")  # fmt: skip
     if not with_rows:
-        raise make_error("parts_malformed", file=source.path, why="there is no tensor that has rows")
+        raise make_error("parts_malformed", file=source.path, why="there is no tensor with rows")
     return name if name is not None else max(with_rows, key=lambda name: with_rows[name])
 
 
@@ -104,7 +104,7 @@ def _check_sizes(source: Source, by_rows: set[str], sizes: list[int]) -> None:
     for number, part in enumerate(source.parts):
         for name, tensor in part.items():
             if name in by_rows and tensor.shape[:1] != (wanted[number],):
-                what = f"rows of {name!r} in part {number}"
+                what = f"rows of {name!r} in shard {number}"
                 value = tensor.shape[0] if tensor.shape else "none"
                 raise make_error("parts_value", file=tensor.where, what=what, value=value, bound=wanted[number])
             if name not in by_rows and tensor.shape != source.parts[0][name].shape:
@@ -224,7 +224,7 @@ def _copied(
         for part in parts[1:]:
             part[name].fill(begin, again)
             if not np.array_equal(rows.view(np.uint8), again.view(np.uint8)):
-                raise make_error("parts_differ", file=part[name].where, what=repr(name), value="not the same",
+                raise make_error("parts_differ", file=part[name].where, what=repr(name), value="another value",
                                  bound=parts[0][name].where)  # fmt: skip
         for number in range(target.layout.parts):
             target.write(number, name, begin, rows)

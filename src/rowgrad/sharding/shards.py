@@ -50,7 +50,7 @@ def open_source(path: Path, tensors: Chosen | None) -> Source:
     if path.is_file() and path.suffix[1:] in FORMATS:
         told = parse_name(path.name)
         if told is not None and told[1] != 1:
-            why = f"this is part {told[0]} of {told[1]}; the source of all is their folder"
+            why = f"this is shard {told[0]} of {told[1]}; pass the folder of all shards"
             raise make_error("parts_malformed", file=path, why=why)
         found = _from_files(path, [[path]], path.suffix[1:], None)
     elif path.is_dir() and (grouped := _part_files(path)):
@@ -69,11 +69,11 @@ def _no_part(path: Path) -> str:
     """What is wanted, in the user's own numbers where the files that are there suggest them."""
     arrays = sorted(f for f in path.iterdir() if f.suffix[1:] in FORMATS) if path.is_dir() else []
     if not arrays:
-        return f"there is no part, {part_name(0, 1, 'npy')} or the like"
+        return f"there is no shard file such as {part_name(0, 1, 'npy')}"
     wanted = [part_name(k, len(arrays), arrays[0].suffix[1:]) for k in (0, len(arrays) - 1)]
     return (
-        f"there is no part: {arrays[0].name} is not a part's name; parts are named by their numbers, {wanted[0]} to"
-        f" {wanted[1]} if these are {len(arrays)}"
+        f"there is no shard file: {arrays[0].name} is not a valid name; shards are numbered, {wanted[0]} to"
+        f" {wanted[1]} for {len(arrays)} files"
     )
 
 
@@ -102,12 +102,16 @@ def _whole_set(
     else:
         sets = ", ".join(f"{parts} parts in .{format}" for parts, format in sorted(grouped))
         raise make_error(
-            "parts_value", file=folder, what="sets of parts", value=sets, bound="one, or named by a manifest"
+            "parts_value",
+            file=folder,
+            what="its content",
+            value=sets,
+            bound="one set of shards, unless a manifest selects one",
         )
     numbers = grouped.get((parts, format), {})
     beyond = [n for n in numbers if n >= parts]
     if beyond:
-        raise make_error("parts_value", file=folder, what="number of a part", value=beyond[0], bound=f"below {parts}")
+        raise make_error("parts_value", file=folder, what="the shard number", value=beyond[0], bound=f"below {parts}")
     missing = next((n for n in range(parts) if n not in numbers), None)
     if missing is not None or parts == 0:
         raise make_error("parts_missing", file=folder, value=missing or 0, bound=parts)
@@ -117,7 +121,7 @@ def _whole_set(
 def _from_files(path: Path, files: list[list[Path]], format: str, manifest: Layout | None) -> Source:
     for file in (f for part in files for f in part):
         if not file.is_file():  # a pipe of that name would wait for a writer
-            raise make_error("parts_malformed", file=file, why="it is no plain file")
+            raise make_error("parts_malformed", file=file, why="not a regular file")
     if format == "npy":
         return Source(path, [_npy_part(part) for part in files], format, manifest)
     read = [read_safetensors(part[0]) for part in files]
@@ -173,7 +177,7 @@ def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
 def _in_checkpoint(checkpoint: Checkpoint, name: str) -> Stored:
     dtype = next((known for known, numpys in DTYPES.items() if numpys == checkpoint.dtype(name)), "string")
     if dtype == "string":
-        raise make_error("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="parts in any")
+        raise make_error("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="shard")
     return InCheckpoint(checkpoint, name, dtype, checkpoint.shape(name))
 
 

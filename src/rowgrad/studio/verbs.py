@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InvalidArgumentError, OpError
+from ..errors import InvalidArgumentError, OpError, with_notes
 from ..graph import Page
 
 # -- What came with a request, read with care -------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def answer(studio: Studio, name: str, given: Mapping[str, Any], body: bytes = b"
 
 def error_json(error: BaseException) -> dict[str, Any]:
     """An error as a browser shows it: its class, its words, and the block and pin it belongs to."""
-    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": str(error)}
+    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": with_notes(error)}
     told |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
     if isinstance(error, OpError):
         told |= {"message": error.message, "block": error.name, "pin": error.argument}

@@ -62,7 +62,7 @@ def read_bags(
     if (offsets is None) == (segment_ids is None):
         value = "none, and no segment_ids" if offsets is None else "segment_ids beside them"
         raise make_error("bags_unfit", argument="offsets", value=value,
-                         bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
+                         bound="either offsets or segment_ids for ids of one dimension")  # fmt: skip
     if segment_ids is None:
         return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
     check_vector(segment_ids, "segment_ids")
@@ -101,8 +101,8 @@ def _check_count(num_bags: Any, bags: Any, why: str) -> None:
 def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
     for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
         if given is not None:
-            bound = f"absent: {what} says where its bags begin"
-            raise make_error("bags_unfit", argument=argument, value="given", bound=bound)
+            bound = f"None, because {what} defines its own bags"
+            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
 
 
 def numbers(weights: Any, device: torch.device) -> Tensor | None:
@@ -151,7 +151,7 @@ def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weigh
         )
     if ids.ndim != 2 or ids._lengths is not None:
         raise make_error(
-            "bags_unfit", argument="ids", value="a nested tensor of other form", bound="bags of ids, no holes"
+            "bags_unfit", argument="ids", value="another nested tensor", bound="a nested tensor of bags without holes"
         )
     values, starts = ids.values(), ids.offsets()
     if weights is not None and weights.is_nested:
@@ -167,8 +167,8 @@ def _of_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights:
         raise make_error("bags_unfit", argument="ids", value="a KeyedJaggedTensor", bound="the JaggedTensor of one key")
     own = ids.weights_or_none()
     if own is not None and weights is not None:
-        bound = "absent: the JaggedTensor has weights"
-        raise make_error("bags_unfit", argument="per_sample_weights", value="given", bound=bound)
+        bound = "None, because the JaggedTensor has weights"
+        raise make_error("bags_unfit", argument="per_sample_weights", value="a value", bound=bound)
     values = ids.values()
     _check_integers(values, "ids")
     return _of_offsets(values, ids.offsets(), True, num_bags, numbers(weights if own is None else own, values.device))
@@ -176,14 +176,14 @@ def _of_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights:
 
 def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
     """The values of nested weights whose bags begin where those of the ids do."""
-    facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the bags of ids"}
+    facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the same bags as ids"}
     if weights.layout != torch.jagged or weights.ndim != 2 or weights._lengths is not None:
-        raise make_error("bags_unfit", value="a nested tensor of other form", **facts)
+        raise make_error("bags_unfit", value="another nested tensor", **facts)
     own = weights.offsets()
     if own is starts:
         return weights.values()
     if own.shape != starts.shape:
-        raise make_error("bags_unfit", value=f"{own.shape[0] - 1} bags, ids have {starts.shape[0] - 1}", **facts)
+        raise make_error("bags_unfit", value=f"{own.shape[0] - 1} bags, but ids have {starts.shape[0] - 1}", **facts)
     if torch.compiler.is_compiling():
         torch._assert_async((own == starts).all(), "per_sample_weights: its bags have other lengths than those of ids")
         return weights.values()
@@ -193,7 +193,7 @@ def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
     if len(differ):
         bag = int(differ[0]) - 1
         lengths = [int(o[bag + 1] - o[bag]) for o in (own, starts)]
-        raise make_error("bags_unfit", value=f"{lengths[0]} in bag {bag}, ids have {lengths[1]}", **facts)
+        raise make_error("bags_unfit", value=f"{lengths[0]} weights in bag {bag}, but ids have {lengths[1]}", **facts)
     return weights.values()
 
 
@@ -228,7 +228,7 @@ def _check_alike(weights: SparseTensor, ids: Any, bags: Bags) -> None:
     facts: dict[str, Any] = {
         "argument": "per_sample_weights",
         "value": "a SparseTensor of other rows",
-        "bound": "the bags of ids",
+        "bound": "the same bags as ids",
     }
     if isinstance(ids, SparseTensor):
         alike = np.array_equal(weights.dense_shape, ids.dense_shape) and np.array_equal(weights.indices, ids.indices)
@@ -247,7 +247,7 @@ def without_padding(bags: Bags, padding_idx: int) -> Bags:
                          bound=tuple(bags.indices.shape))  # fmt: skip
     if bags.segment_ids.shape != bags.indices.shape:
         raise make_error("segments_match_indices")
-    refuse_batched("ids", bags.indices, "padding_idx decides how many are looked up")
+    refuse_batched("ids", bags.indices, "padding_idx determines how many are looked up")
     check_storages(bags)
     kept = bags.indices != padding_idx
     weights = None if bags.weights is None else bags.weights[kept]

@@ -124,7 +124,7 @@ class Collate:
 def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
     if key not in sample:
         raise make_error(
-            "sample_unfit", argument=key, position=number, value="no such key", bound="a key of every sample"
+            "sample_unfit", argument=key, position=number, value="no such key", bound="present in every sample"
         )
     return sample[key]
 
@@ -151,14 +151,12 @@ def _floats(key: str, sample: int, value: Any) -> Tensor:
 
 def _ids(key: str, sample: int, value: Any) -> Tensor:
     """A sample's ids as a vector of int64; what is no whole number is refused."""
-    ids = _tensor(key, sample, value, "whole numbers that int64 holds")
+    ids = _tensor(key, sample, value, "integers that fit int64")
     if ids.numel() == 0:
         return torch.zeros(0, dtype=torch.int64, device="cpu")
     if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
         raise make_error("ids_of_sample", argument=key, position=sample, value=ids.dtype)
     if ids.dtype == torch.uint64 and bool((ids.view(torch.int64) < 0).any()):
         value = int(ids.tolist()[int((ids.view(torch.int64) < 0).nonzero()[0])])
-        raise make_error(
-            "sample_unfit", argument=key, position=sample, value=value, bound="whole numbers that int64 holds"
-        )
+        raise make_error("sample_unfit", argument=key, position=sample, value=value, bound="integers that fit int64")
     return ids.to(torch.int64)

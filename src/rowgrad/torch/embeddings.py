@@ -257,8 +257,8 @@ def read_groups(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, c
     elif offsets is None:
         parts = _joined(groups, ids, weights, closed)
     else:
-        bound = "absent: every feature says where its bags begin"
-        raise make_error("bags_unfit", argument="offsets", value="given", bound=bound)
+        bound = "None, because every feature defines its own bags"
+        raise make_error("bags_unfit", argument="offsets", value="a value", bound=bound)
     return [_stacked(group, *part) for group, part in zip(groups, parts, strict=True)]
 
 
@@ -288,7 +288,7 @@ def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[
 def check_tables(tables: Sequence[Table]) -> None:
     """Reject names that are not unique, and sizes that are not 0 or more."""
     if not tables:
-        raise make_error("bags_unfit", argument="tables", value="none", bound="at least one")
+        raise make_error("bags_unfit", argument="tables", value="an empty list", bound="at least one")
     for table in tables:
         if not isinstance(table, Table):
             raise TypeError(f"tables must be Tables, got {type(table).__name__}")
@@ -298,7 +298,7 @@ def check_tables(tables: Sequence[Table]) -> None:
     for what, names in (("tables", [t.name for t in tables]), ("features", [f for t in tables for f in t.read_by])):
         double = next((n for n in names if names.count(n) > 1), None)
         if double is not None:
-            raise make_error("bags_unfit", argument=what, value=f"{double!r} twice", bound="names that differ")
+            raise make_error("bags_unfit", argument=what, value=f"{double!r} twice", bound="unique names")
     for table in tables:
         for what in ("num_embeddings", "embedding_dim"):
             size = getattr(table, what)
@@ -324,8 +324,8 @@ def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[A
     """Ids, offsets and weights out of TorchRec's KeyedJaggedTensor; keys that are not features are left out."""
     for argument, given in (("offsets", offsets), ("per_sample_weights", weights)):
         if given is not None:
-            bound = "absent: the KeyedJaggedTensor has its own"
-            raise make_error("bags_unfit", argument=argument, value="given", bound=bound)
+            bound = "None, because the KeyedJaggedTensor has its own"
+            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
     keys = list(ids.keys())
     if not set(features) <= set(keys) or len(set(keys)) < len(keys):
         raise make_error(
@@ -333,7 +333,7 @@ def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[A
         )
     if ids.variable_stride_per_key() or ids.inverse_indices_or_none() is not None:
         value = "a KeyedJaggedTensor whose keys differ in their number of bags"
-        raise make_error("bags_unfit", argument="ids", value=value, bound="one number of bags for all features")
+        raise make_error("bags_unfit", argument="ids", value=value, bound="the same number of bags for all features")
     if keys != features:
         return {f: ids[f] for f in features}, None, None
     bags = ids.offsets().shape[0] - 1
@@ -358,12 +358,14 @@ def _joined(
     bags = read[features[0]][1].shape[0]
     for feature, (_, begin) in read.items():
         if begin.shape[0] != bags:
-            raise make_error("feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, others have {bags}")
+            raise make_error(
+                "feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, but other features have {bags}"
+            )
     for group in groups:
         bare = [f for f in group.features if read[f][0].weights is None]
         if 0 < len(bare) < len(group.features):
             raise make_error(
-                "feature_unfit", argument=bare[0], value="no weights, but others looked up with it have them"
+                "feature_unfit", argument=bare[0], value="no weights, but other features of its group have weights"
             )
     return [_in_a_row([read[f] for f in group.features]) for group in groups]
 

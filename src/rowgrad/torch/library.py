@@ -59,7 +59,7 @@ def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any])
                 raise make_error("mixed_devices", argument=name, value=value.device, bound=device)
     for aval in infer(op, avals_of(admitted), host, attrs):
         if None in aval.shape:
-            raise make_error("size_traced", bound="call it on tensors that have elements")
+            raise make_error("size_traced", bound="call it on concrete tensors")
         if all(type(n) is int for n in aval.shape):
             check_size(aval, elsewhere=True)
     return call(op, {**admitted, **host}, attrs)

@@ -149,6 +149,6 @@ def _one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
     """An option that has two names."""
     if value is not None and other is not None and value != other:
         raise make_error(
-            "bags_unfit", argument=name, value=f"{value!r}, and {alias} says {other!r}", bound="one of them"
+            "bags_unfit", argument=name, value=f"{value!r}, but {alias}={other!r}", bound=f"the same value as {alias}"
         )
     return value if value is not None else other if other is not None else default

@@ -30,9 +30,7 @@ def check_param(param: Tensor) -> None:
     if not is_plain(type(param)):  # FSDP's DTensor and the like keep their numbers elsewhere
         raise make_error("not_here", argument="param", value=f"a {type(param).__name__}", bound="a plain tensor")
     if is_lazy(param):
-        raise make_error(
-            "not_here", argument="param", value="a parameter that is not initialized yet", bound="initialized"
-        )
+        raise make_error("not_here", argument="param", value="an uninitialized parameter", bound="initialized")
     if not (param.is_cpu or param.is_cuda):
         raise make_error("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
     if param.layout != torch.strided:
@@ -42,9 +40,7 @@ def check_param(param: Tensor) -> None:
         raise make_error("dtype_not_allowed", argument="param", value=param.dtype, bound=bound)
     if not param.is_contiguous() and _may_overlap(param):
         value = f"a view of strides {param.stride()}, some of whose elements share memory"
-        raise make_error(
-            "not_here", argument="param", value=value, bound="a tensor whose elements have memory of their own"
-        )
+        raise make_error("not_here", argument="param", value=value, bound="a tensor without overlapping elements")
 
 
 def _may_overlap(tensor: Tensor) -> bool:
@@ -109,7 +105,7 @@ def _step_with_sparse(
 ) -> Iterator[None]:
     if grad.sparse_dim() != 1:
         value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
-        raise make_error("not_here", argument="grad", value=value, bound="sparse in its rows alone")
+        raise make_error("not_here", argument="grad", value=value, bound="sparse in dimension 0 only")
     ids, values = _read(grad._indices(), "grad")[0], _read(grad._values(), "grad")
     table, state = _lent(rule, param, slots)
     memory = _memory(table, param)

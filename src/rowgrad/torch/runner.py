@@ -33,7 +33,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
             check_size(aval, elsewhere)
         elif None in aval.shape and elsewhere and any(t.is_meta for _, t in tensors):
-            raise make_error("size_traced", bound="call it on tensors that have elements")
+            raise make_error("size_traced", bound="call it on concrete tensors")
     if elsewhere and any(t.is_meta for _, t in tensors) and any(t.dtype in dense.BY_NUMPY for _, t in tensors):
         return tuple(torch.empty(o.shape, dtype=DTYPE[o.dtype], device="meta") for o in outputs)  # NumPy needs elements
     try:

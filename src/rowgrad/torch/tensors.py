@@ -100,7 +100,7 @@ def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
 def checked(tensor: Tensor, argument: str) -> Tensor:
     """A tensor that has elements side by side, of a dtype the catalogue names, in memory."""
     if is_lazy(tensor):
-        raise make_error("not_an_array", argument=argument, value="a parameter that is not initialized yet")
+        raise make_error("not_an_array", argument=argument, value="an uninitialized parameter")
     if tensor.is_nested:
         raise make_error("not_an_array", argument=argument, value="a nested tensor; pass its values and offsets")
     if tensor.layout != torch.strided:

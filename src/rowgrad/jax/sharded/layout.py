@@ -61,7 +61,7 @@ class ShardedTable(Table):
         self._layout = layout = layout._replace(axis=as_axis(layout.axis))
         each = layout.part_rows
         if self.shape[:1] not in ((each,), (each * layout.devices,)):
-            bound = f"({each}, …) for one part or ({each * layout.devices}, …) for all of {layout.num_rows} rows"
+            bound = f"({each}, …) for one shard or ({each * layout.devices}, …) for all {layout.num_rows} rows"
             raise make_error("bags_unfit", argument="array", value=self.shape, bound=bound)
 
     @property
@@ -111,7 +111,7 @@ def as_axis(axis: Any) -> Axis:
     names = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     if not names or len(set(names)) != len(names):
         raise make_error(
-            "bags_unfit", argument="axis", value=repr(axis), bound="a mesh axis, or several different ones"
+            "bags_unfit", argument="axis", value=repr(axis), bound="one mesh axis, or several distinct ones"
         )
     return names[0] if len(names) == 1 else names
 
@@ -219,7 +219,9 @@ def needed_capacity(
     given = integers(ids, "ids")
     part_rows(num_rows, devices)
     if not given.ndim or given.shape[0] % devices:
-        raise make_error("bags_unfit", argument="ids", value=given.shape, bound=f"a multiple of {devices} in front")
+        raise make_error(
+            "bags_unfit", argument="ids", value=given.shape, bound=f"a first dimension that is a multiple of {devices}"
+        )
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
     kept = ids_kept(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
@@ -243,7 +245,7 @@ def _empty_bags(kept: Array, devices: int, segment_ids: Any, num_bags: int | Non
     if kept.ndim > 1:
         return [int((~own.any(1)).sum()) for own in np.split(kept, devices)]
     if segment_ids is None or num_bags is None or np.shape(segment_ids) != kept.shape:
-        bound = "segment_ids and num_bags beside ids of one dimension and default_id"
+        bound = "segment_ids and num_bags for ids of one dimension with default_id"
         raise make_error("bags_unfit", argument="segment_ids", value=np.shape(segment_ids), bound=bound)
     segments = np.split(integers(segment_ids, "segment_ids"), devices)
     return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(kept, devices), strict=True)]

@@ -53,9 +53,9 @@ def _lower(context: Any, row: Any, excess: Any, argument: str, capacity: int) ->
 def _words(room: str, excess: int) -> str:
     argument, capacity = room.split()
     needed = int(capacity) + excess
-    error = make_error("bags_unfit", argument=argument, value=capacity, bound=needed)
-    given = f"{argument}={capacity}, but a device asks {needed} {_WHAT[argument]} of one owner"
-    return f"{type(error).__name__}: {error.in_call(_CALL, None, given)}"
+    bound = f"at least {needed}, the number of {_WHAT[argument]} that a device requests from one owner"
+    error = make_error("number_unfit", argument=argument, value=capacity, bound=bound)
+    return f"{type(error).__name__}: {error.in_call(_CALL, None, '')}"
 
 
 _PRIMITIVE = Primitive("rowgrad_refuse_more")
@@ -272,7 +272,7 @@ def _refuse_further_axes(axes: frozenset[Any]) -> None:
     """A gradient by rows is no sum over axes of a mesh; that of a part with copies along them would have to be."""
     if axes:
         names = ", ".join(sorted(map(str, axes)))
-        bound = f"different over {names} as well (jax.lax.pcast), because gradients by rows are not added up there"
+        bound = f"varying over {names} as well (jax.lax.pcast), because row-sparse gradients are not summed over it"
         raise make_error("not_here", argument="part", value=f"bags that may differ over {names}", bound=bound)
 
 
@@ -481,7 +481,7 @@ def _split(part: Any, layout: Layout) -> Split:
         found = int(jax.lax.psum(1, axis))
     except NameError:
         raise make_error("bags_unfit", argument="axis_name", value=repr(axis),
-                         bound="an axis of the mesh, inside of shard_map") from None  # fmt: skip
+                         bound="an axis of the mesh, inside shard_map") from None  # fmt: skip
     if found != devices:
         raise make_error("layout_differs", argument="devices", value=found, bound=devices)
     each = layout.part_rows
@@ -489,7 +489,7 @@ def _split(part: Any, layout: Layout) -> Split:
         wanted = f"({each}, …): {num_rows} rows on {devices} devices"
         raise make_error("bags_unfit", argument="part", value=tuple(part.shape), bound=wanted)
     if devices * (each + 1) > jnp.iinfo(jnp.int32).max:
-        raise make_error("bags_unfit", argument="num_rows", value=num_rows, bound="less than 2**31 with what fills up")
+        raise make_error("bags_unfit", argument="num_rows", value=num_rows, bound="less than 2**31 including padding")
     return Split(axis, devices, int(num_rows), each, strategy, 0, 0, 0)
 
 

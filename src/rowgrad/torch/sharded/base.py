@@ -56,7 +56,7 @@ class ShardedModule(TableModule):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise make_error(
-            "not_here", argument="a copy", value="copy or pickle", bound="made by its constructor, on every rank"
+            "not_here", argument="a sharded module", value="copy or pickle", bound="constructed on every rank"
         )
 
     def _facts(self) -> tuple[object, ...]:

@@ -141,7 +141,7 @@ class Ranks:
         if device_mesh is not None:
             if process_group is not None:
                 raise make_error(
-                    "bags_unfit", argument="device_mesh", value="given beside process_group", bound="one of them"
+                    "bags_unfit", argument="device_mesh", value="both", bound="either device_mesh or process_group"
                 )
             if device_mesh.ndim != 1:
                 raise make_error(
@@ -155,7 +155,10 @@ class Ranks:
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         if self.rank < 0:
             raise make_error(
-                "bags_unfit", argument="process_group", value="a group without this process", bound="its own"
+                "bags_unfit",
+                argument="process_group",
+                value="a group without it",
+                bound="a group that contains this process",
             )
         self.traffic = Traffic()
         self.number = _MADE[self.group.group_name] = _MADE.get(self.group.group_name, 0) + 1
