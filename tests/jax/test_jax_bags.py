@@ -232,7 +232,7 @@ def test_refused(given: dict[str, Any], words: str) -> None:
 def test_refused_while_traced() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="pass num_bags with traced segment_ids"):
         jax.jit(lambda s: rgj.embedding_bag(TABLE, [0, 1], segment_ids=s))(jnp.array([0, 1]))
-    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags decides a shape"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags determines a shape"):
         jax.jit(lambda n: rgj.embedding_bag(TABLE, [0, 1], segment_ids=[0, 1], num_bags=n))(2)
 
 
