@@ -21,7 +21,7 @@ from rowgrad._catalog.kernels import KERNELS, KernelSpec
 from rowgrad._catalog.rules import RULES, RuleSpec
 from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad._runtime import vmap
-from rowgrad.errors import WORDS
+from rowgrad.errors import MESSAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP = ROOT / "cpp"
@@ -163,4 +163,4 @@ def incomplete_switches(text: str, file: str) -> list[str]:
 
 def missing_messages() -> list[str]:
     """Every fault of a kernel has a message."""
-    return [f"src/rowgrad/errors.py: word the fault {f.name}" for f in Fault if f and f.name not in WORDS]
+    return [f"src/rowgrad/errors.py: word the fault {f.name}" for f in Fault if f and f.name not in MESSAGES]

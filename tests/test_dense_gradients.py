@@ -163,7 +163,7 @@ def test_unknown_axis() -> None:
     assert shape((), keep_dims=True) == (None, None)
     assert shape(()) == (None,)
     assert shape((2,)) == ()
-    with pytest.raises(rg.errors.InvalidArgumentError, match="type its value, or wire a Const"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="Enter its value, or wire a Const"):
         shape((None,))
 
 

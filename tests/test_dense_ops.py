@@ -294,7 +294,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("AddN", ([],), {}, "inputs must be a list of at least one array; got none"),
     ("AddN", (ONES,), {}, "inputs must be a list of at least one array; got ndarray"),
     ("Sum", (ONES, 2), {}, r"axis\[0\] = 2 is not in \[-2, 2\)"),
-    ("Sum", (ONES, [0, -2]), {}, "axis names dimension 0 twice"),
+    ("Sum", (ONES, [0, -2]), {}, "axis contains dimension 0 twice"),
     ("Sum", (ONES, 0), {"keep_dims": "yes"}, "attribute keep_dims must be one of False, True; got 'yes'"),
     ("ArgMax", (np.ones((2, 0)), 1), {}, "dimension = 1 is a dimension of size 0"),
     ("ArgMax", (ONES, 1), {"output_type": "int8"}, "attribute output_type must be one of"),
@@ -302,26 +302,26 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("MatMul", (ONES[0], ONES), {}, r"a must have 2 dimensions, got shape \[3\]"),
     ("OneHot", (np.array([1]), 3, 1.0, 0.0), {"axis": -2}, r"axis to be -1 or between \[0, 2\).  But received: -2"),
     ("OneHot", (np.array([1]), 3, 1.0, 0.0), {"axis": 2}, r"axis to be -1 or between \[0, 2\).  But received: 2"),
-    ("FullLike", (ONES,), {"value": 10**400}, r"value must be a number float64 holds, .*; got an int of 1329 bits"),
-    ("FullLike", (ONES,), {"value": 1j}, "value must be a number float64 holds, at most 1.79769313e[+]308; got 1j"),
+    ("FullLike", (ONES,), {"value": 10**400}, r"value must be a number that fits float64, .*; got an int of 1329 bits"),
+    ("FullLike", (ONES,), {"value": 1j}, "value must be a number that fits float64, at most 1.79769313e[+]308; got 1j"),
     ("FullLike", (ONES,), {"value": "7"}, "attribute value must be a number; got '7'"),
-    ("FullLike", (ONES.astype(np.float16),), {"value": 7e4}, "a number float16 holds, at most 65504; got 70000.0"),
-    ("FullLike", (ONES.astype(np.complex64),), {"value": 1e39j}, "a number whose parts float32 holds; got 1e[+]39j"),
+    ("FullLike", (ONES.astype(np.float16),), {"value": 7e4}, "a number that fits float16, at most 65504; got 70000.0"),
+    ("FullLike", (ONES.astype(np.complex64),), {"value": 1e39j}, "a number whose parts fit float32; got 1e[+]39j"),
     ("FullLike", (ONES.astype(np.int32),), {"value": NAN}, r"in \[-2147483648, 2147483647\]; got nan"),
-    ("FullLike", (ONES.astype(np.int32),), {"value": 1.5}, "value must be a whole number int32 holds, .*; got 1.5"),
+    ("FullLike", (ONES.astype(np.int32),), {"value": 1.5}, "value must be an integer that fits int32, .*; got 1.5"),
     ("FullLike", (ONES.astype(np.int8),), {"value": 300}, r"in \[-128, 127\]; got 300"),
     ("FullLike", (ONES.astype(np.uint8),), {"value": -1}, r"in \[0, 255\]; got -1"),
-    ("AtLeast", (ONES,), {"bound": 10**400}, "bound must be a number float64 holds"),
-    ("Reshape", (np.zeros((0, 3)), [-1, 0, -1]), {}, "shape may hold -1 once"),
+    ("AtLeast", (ONES,), {"bound": 10**400}, "bound must be a number that fits float64"),
+    ("Reshape", (np.zeros((0, 3)), [-1, 0, -1]), {}, "shape may contain -1 only once"),
     ("Reshape", (ONES, [0, -1]), {}, r"tensor must have as many elements as shape \[0,-1\], got \[2,3\]"),
     ("Reshape", (np.zeros((0, 3)), [2, 3]), {}, r"tensor must have as many elements as shape \[2,3\], got \[0,3\]"),
     ("Reshape", (ONES, 5), {}, r"tensor must have as many elements as shape \[5\], got \[2,3\]"),
     ("Reshape", (ONES, [[2, 3]]), {}, "shape should be a vector"),
     ("Fill", (-1, 1.0), {}, "Expected a non-negative size, got -1"),
     ("Sum", (ONES, [[0], [2]]), {}, r"axis\[1\] = 2 is not in \[-2, 2\)"),
-    ("Transpose", (ONES, [0, 0]), {}, r"perm must hold every number in \[0, 2\) once, got \[0,0\]"),
+    ("Transpose", (ONES, [0, 0]), {}, r"perm must contain each number in \[0, 2\) once, got \[0,0\]"),
     ("Reshape", (ONES, [4, -1]), {}, r"tensor must have as many elements as shape \[4,-1\], got \[2,3\]"),
-    ("Reshape", (ONES, [-1, -1]), {}, "shape may hold -1 once"),
+    ("Reshape", (ONES, [-1, -1]), {}, "shape may contain -1 only once"),
     ("Reshape", (ONES, [-2, -3]), {}, "Expected a non-negative size, got -2"),
     ("ExpandDims", (ONES, 4), {}, r"dim\[0\] = 4 is not in \[-3, 3\)"),
     ("Squeeze", (ONES,), {"axis": (0,)}, "dimension 0 has size 2"),
@@ -329,7 +329,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Concat", ([np.float64(1)], 0), {}, r"values\[0\] must have at least 1 dimensions"),
     ("Pack", ([ONES, ONES[0]],), {}, r"values\[1\] must have shape \[2,3\], got \[3\]"),
     ("Pack", ([ONES],), {"axis": 1.5}, "attribute axis must be a whole number; got 1.5"),
-    ("Slice", (ONES, [0, 2], [1, 2]), {}, r"size\[1\] = 2: the slice must lie inside dimension 1 of size 3"),
+    ("Slice", (ONES, [0, 2], [1, 2]), {}, r"the slice must be inside dimension 1 of size 3, got size\[1\] = 2"),
     ("Slice", (ONES, [0], [1, 2]), {}, "begin must have length 2, got 1"),
     ("Gather", (ONES, np.array([[0, 1], [1, 2]])), {}, r"indices\[1,1\] = 2 is not in \[0, 2\)"),
     ("Gather", (ONES, np.array([0, -1])), {}, r"indices\[1\] = -1 is not in \[0, 2\)"),
@@ -337,7 +337,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Column", (ONES,), {"index": 3}, r"index = 3 is not in \[-3, 3\)"),
     ("Dimension", (ONES,), {"axis": 2}, r"axis\[0\] = 2 is not in \[-2, 2\)"),
     ("Range", (0, 5, 0), {}, "delta must not be 0"),
-    ("Range", (0, 5, -1), {}, "start = 0 never reaches limit = 5 by steps of delta = -1"),
+    ("Range", (0, 5, -1), {}, "start = 0 never reaches limit = 5 in steps of delta = -1"),
     ("Softmax", (np.float64(1),), {}, "logits must have at least 1 dimensions"),
     ("SoftmaxCrossEntropyWithLogits", (ONES, ONES.T), {}, r"labels must have shape \[2,3\], got \[3,2\]"),
     ("BiasAdd", (ONES, np.ones(2)), {}, r"bias must have shape \[3\], got \[2\]"),
@@ -559,7 +559,9 @@ def test_aliases() -> None:
 
 
 def test_list_arguments_in_errors() -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"got values=\[float64\[2,3\], float64\[3\]\], axis=0"):
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match=r"in Concat\(values=\[float64\[2,3\], float64\[3\]\], axis=0\)"
+    ):
         OPS["Concat"]([ONES, ONES[0]], 0)
 
 

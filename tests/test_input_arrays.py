@@ -89,7 +89,7 @@ def test_python_numbers_follow_their_neighbours() -> None:
 
 
 def test_python_integer_that_does_not_fit() -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must hold values of int8; got 300"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must contain values of int8; got 300"):
         rg.raw_ops.SparseFillEmptyRows([[0, 0]], np.ones(1, np.int8), [2, 1], 300)
 
 
@@ -150,10 +150,12 @@ def test_fixed_integer_arguments_take_any_integers_that_fit(dtype: Any) -> None:
 
 
 def test_fixed_integer_that_does_not_fit() -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match="output_dim0 must hold values of int32; got 4294967296"):
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match="output_dim0 must contain values of int32; got 4294967296"
+    ):
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [0], [0], np.array(2**32))
     huge = np.array([[0, 1], [2**64 - 1, 0]], np.uint64)
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices must hold values of int64") as caught:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices must contain values of int64") as caught:
         rg.raw_ops.SparseFillEmptyRows(huge, np.ones(2), [3, 2], 0.0)
     assert caught.value.position == 2
 
@@ -231,7 +233,7 @@ def test_large_python_integers() -> None:
     filled = rg.raw_ops.RaggedFillEmptyRows([0, 0], [0, 2**64 - 1], 1, np.uint64(8))
     assert filled.output_values.tolist() == [0, 2**64 - 1]
     with pytest.raises(
-        rg.errors.InvalidArgumentError, match="values must hold values of int64; got 18446744073709551616"
+        rg.errors.InvalidArgumentError, match="values must contain values of int64; got 18446744073709551616"
     ):
         rg.raw_ops.RaggedFillEmptyRows([0], [2**64], 1, 0)
 

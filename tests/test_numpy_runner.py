@@ -41,8 +41,8 @@ def test_out_is_cleared_and_filled(name: str) -> None:
         ),
         (np.zeros((2, 2), np.float32), "out for output must be"),
         (np.zeros((2, 3), np.float32).T, "out for output must be"),
-        ((np.zeros((3, 2), np.float32),) * 2, "out must give 1 arrays, got 2"),
-        ([[0.0] * 2] * 3, "out must give 1 arrays, got 3"),
+        ((np.zeros((3, 2), np.float32),) * 2, "out must contain 1 arrays, got 2"),
+        ([[0.0] * 2] * 3, "out must contain 1 arrays, got 3"),
     ],
 )
 def test_out_must_fit(out: Any, words: str) -> None:

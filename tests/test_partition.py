@@ -90,24 +90,28 @@ def test_many_parts_and_large_tables() -> None:
 @pytest.mark.parametrize(
     ("call", "words", "facts"),
     [
-        (lambda: rg.partition([1, 9, 10], 2, num_rows=9), "ids[1] = 9 is not in a table of 9 rows", ("ids", 1, 9, 9)),
-        (lambda: rg.partition([1, -1], 2, num_rows=9), "ids[1] = -1 is not in a table of 9 rows", ("ids", 1, -1, 9)),
-        (lambda: rg.partition([0, 9], 2, "mod", num_rows=9), "ids[1] = 9 is not in a table", ("ids", 1, 9, 9)),
-        (lambda: rg.partition([[0], [-7]], 2, "mod"), "ids[1] = -7 is negative", ("ids", 1, -7, 0)),
-        (lambda: rg.partition([0], 2), "num_rows must be given", ("num_rows", None, None, None)),
-        (lambda: rg.partition([1], 5, num_rows=3), "the rule divides by 3 // 5 = 0", ("num_rows", None, 3, 5)),
-        (lambda: rg.partition([1], 0, "mod"), "num_parts must be a whole number of at least 1; got 0",
+        (lambda: rg.partition([1, 9, 10], 2, num_rows=9), "ids[1] = 9 is not in [0, 9), the rows of the table",
+         ("ids", 1, 9, 9)),
+        (lambda: rg.partition([1, -1], 2, num_rows=9), "ids[1] = -1 is not in [0, 9), the rows of the table",
+         ("ids", 1, -1, 9)),
+        (lambda: rg.partition([0, 9], 2, "mod", num_rows=9), "ids[1] = 9 is not in [0, 9)", ("ids", 1, 9, 9)),
+        (lambda: rg.partition([[0], [-7]], 2, "mod"), "ids[1] must be >= 0, got -7", ("ids", 1, -7, 0)),
+        (lambda: rg.partition([0], 2), "num_rows is required", ("num_rows", None, None, None)),
+        (lambda: rg.partition([1], 5, num_rows=3),
+         '"div" partitioning cannot place 3 rows into 5 shards, because 3 // 5 = 0',
+         ("num_rows", None, 3, 5)),
+        (lambda: rg.partition([1], 0, "mod"), "num_parts must be an integer of at least 1; got 0",
          ("num_parts", None, "0", 1)),
-        (lambda: rg.partition([1], True, "mod"), "num_parts must be a whole number", ("num_parts", None, "True", 1)),
-        (lambda: rg.partition([1], 2, num_rows=-1), "num_rows must be a whole", ("num_rows", None, "-1", 0)),
+        (lambda: rg.partition([1], True, "mod"), "num_parts must be an integer", ("num_parts", None, "True", 1)),
+        (lambda: rg.partition([1], 2, num_rows=-1), "num_rows must be an integer", ("num_rows", None, "-1", 0)),
         (lambda: rg.partition([1.5], 2, "mod"), "ids must be one of int32, int64; got float32",
          ("ids", None, np.dtype("float32"), "int32, int64")),
-        (lambda: rg.global_ids(2, [0], 2, "mod"), "part[0] = 2 is none of 2 parts", ("part", 0, 2, 2)),
+        (lambda: rg.global_ids(2, [0], 2, "mod"), "part[0] = 2 is not in [0, 2), the shards", ("part", 0, 2, 2)),
         (lambda: rg.global_ids([0, 1], [0, 0, 0], 2, "mod"), "must have shape (3,)", ("part", None, (2,), (3,))),
         (lambda: rg.global_ids(1, [0, 4], 2, num_rows=9), "rows[1] = 4 is not in [0, 4)", ("rows", 1, 4, 4)),
         (lambda: rg.global_ids(0, [4, 5], 2, "mod", num_rows=9), "rows[1] = 5 is not in [0, 5)", ("rows", 1, 5, 5)),
         (lambda: rg.global_ids(1, np.array([2**62]), 2, "mod"), "is not in [0, 46116", ("rows", 0, 2**62, 2**62)),
-        (lambda: rg.stitch([np.zeros(1)], rg.partition([1], 2, "mod")), "an array for each of 2 parts; got 1",
+        (lambda: rg.stitch([np.zeros(1)], rg.partition([1], 2, "mod")), "one array for each of 2 shards; got 1",
          ("values", None, 1, 2)),
         (lambda: rg.stitch([np.zeros(1), np.zeros(1)], rg.partition([1], 2, "mod")),
          "values[0] must be float64[0]; got float64[1]", ("values[0]", None, "float64[1]", "float64[0]")),
@@ -151,7 +155,7 @@ def test_jax_arrays_and_their_gradients() -> None:
     weights = jax.numpy.arange(4.0)[:, None]
     gradients = jax.jit(jax.grad(lambda v: (rg.stitch(v, found) * weights).sum()))(values)
     assert [g[:, 0].tolist() for g in gradients] == [[1], [2], [0, 3]]
-    with pytest.raises(InvalidArgumentError, match="ids must be an array that has its values"):
+    with pytest.raises(InvalidArgumentError, match="ids must be a concrete array"):
         jax.jit(lambda i: rg.partition(i, 3, num_rows=7).part)(ids)
 
 

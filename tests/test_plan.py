@@ -126,7 +126,7 @@ def test_errors() -> None:
         rg.raw_ops.SparseSegmentMean(grad, plan=plan)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"must be a rowgrad\.Plan, got dict"):
         rg.raw_ops.SparseSegmentMeanGrad(grad, plan={})
-    with pytest.raises(rg.errors.InvalidArgumentError, match="the plan has 2 segments, grad only 1 rows"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="the plan has 2 segments, but grad has only 1 rows"):
         rg.raw_ops.SparseSegmentMeanGrad(grad[:1], plan=plan)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"Index 4 out of range \[0, 4\)"):
         rg.Plan([4], [0], 4)

@@ -62,7 +62,7 @@ def test_integers_that_stop_fitting() -> None:
     x = (np.ones(1), np.array([2, 2]), np.array([0, 0]), np.array([2, 2]))
     for _ in range(2):
         rg.raw_ops.SparseSlice(good, *x)
-        with pytest.raises(rg.errors.InvalidArgumentError, match="indices must hold values of int64"):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="indices must contain values of int64"):
             rg.raw_ops.SparseSlice(bad, *x)
 
 

@@ -24,7 +24,7 @@ import pytest
 import rowgrad as rg
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.cli import main
-from rowgrad.errors import CheckpointError, PartsError
+from rowgrad.errors import CheckpointError, ShardError
 from rowgrad.sharding.layout import Layout
 from rowgrad.sharding.reshard import Cut
 from signal_defaults import restored
@@ -205,9 +205,9 @@ def test_checkpoints_of_tensorflow(tmp_path: Path) -> None:
         np.concatenate(read_safetensors(tmp_path / "m", "t")).tolist()
         == read_table(shards, "mod", partition_strategy="mod").tolist()
     )
-    with pytest.raises(PartsError, match="tensors must name the tensors"):
+    with pytest.raises(ShardError, match="tensors must name the tensors"):
         rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2)
-    with pytest.raises(PartsError, match="from_strategy must be"):
+    with pytest.raises(ShardError, match="Pass from_strategy="):
         rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2, tensors={"t": "mod"})
 
 
@@ -284,7 +284,7 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     def touch(done: int, total: int) -> None:
         os.utime(tmp_path / "a.npy", (1, done))
 
-    for progress, kind in ((stop, KeyboardInterrupt), (touch, PartsError)):
+    for progress, kind in ((stop, KeyboardInterrupt), (touch, ShardError)):
         with pytest.raises(kind):
             rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=3, overwrite=True, progress=progress)
     assert contents(tmp_path / "t") == before
@@ -327,12 +327,12 @@ def test_targets(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         rg.reshard(source, tmp_path / "no" / "t", **asked)
     for target in (source, tmp_path, tmp_path / "x" / ".." / "s"):
-        with pytest.raises(PartsError, match="target must lie elsewhere"):
+        with pytest.raises(ShardError, match="target must be outside the source"):
             rg.reshard(source, target, overwrite=True, **asked)
     (tmp_path / "links").mkdir()
     for part in source.iterdir():
         (tmp_path / "links" / part.name).symlink_to(part)
-    with pytest.raises(PartsError, match="target must lie elsewhere"):  # the links would lead nowhere
+    with pytest.raises(ShardError, match="target must be outside the source"):  # the links would lead nowhere
         rg.reshard(tmp_path / "links", source, overwrite=True, **asked)
 
 
@@ -390,21 +390,21 @@ def npy(shape: str = "(3, 2)", descr: str = "'<f4'", data: int = 24, fortran: st
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (npy(data=23), "number of bytes is .*; must be "),
-        (npy(data=25), "number of bytes is .*; must be "),
-        (npy()[:40], r"no \.npy file"),
-        (b"", r"no \.npy file"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", r"no \.npy file"),
-        (npy(version=3), r"no \.npy file"),
-        (npy("(3,"), r"no \.npy file"),
-        (npy("[" * 9000), r"no \.npy file"),
+        (npy(data=23), "number of bytes is .*, but must be "),
+        (npy(data=25), "number of bytes is .*, but must be "),
+        (npy()[:40], r"not a \.npy file"),
+        (b"", r"not a \.npy file"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", r"not a \.npy file"),
+        (npy(version=3), r"not a \.npy file"),
+        (npy("(3,"), r"not a \.npy file"),
+        (npy("[" * 9000), r"not a \.npy file"),
         (npy("(-3, -2)"), "shape is"),
         (npy("(True, 6)"), "shape is"),
         (npy(f"({2**63 - 1}, 2)"), "number of bytes is"),
-        (npy(f"({10**4000}, {10**4000})"), "shape is .*; must be at most 64 whole numbers"),
-        (npy("(2**70, 2)"), r"no \.npy file"),
-        (npy("()", data=4), "there is no tensor that has rows"),
-        (npy(fortran="True"), "order of the array is Fortran's; must be C's"),
+        (npy(f"({10**4000}, {10**4000})"), "shape is .*, but must be at most 64 whole numbers"),
+        (npy("(2**70, 2)"), r"not a \.npy file"),
+        (npy("()", data=4), "there is no tensor with rows"),
+        (npy(fortran="True"), "the memory order is Fortran order, but must be C order"),
         (npy(descr="'>f4'"), "has dtype >f4, which"),
         (npy(descr="'|O'"), "has dtype"),
         (npy(descr="[('a', '<f4')]"), "has dtype"),
@@ -431,31 +431,31 @@ def entry(dtype: Any = "F32", shape: Any = (3, 2), span: Any = (0, 24), **more: 
     ("raw", "words"),
     [
         (b"1234567", "length of the header is"),
-        (head({"t": entry()}, length=2**63), "length of the header is 9223372036854775808; must be at most"),
-        (head({"t": entry()}, length=10_000), "length of the header is 10000; must be at most"),
-        (head({"t": entry()}, length=5), "the header is no JSON"),
-        (head("[" * 100_000), "the header is no JSON"),
-        (head("\udc80".encode("utf-8", "surrogatepass").decode("latin-1")), "the header is no JSON"),
+        (head({"t": entry()}, length=2**63), "length of the header is 9223372036854775808, but must be at most"),
+        (head({"t": entry()}, length=10_000), "length of the header is 10000, but must be at most"),
+        (head({"t": entry()}, length=5), "the header is not JSON"),
+        (head("[" * 100_000), "the header is not JSON"),
+        (head("\udc80".encode("utf-8", "surrogatepass").decode("latin-1")), "the header is not JSON"),
         (head('{"t": 1, "t": 2}'), "a name stands twice"),
-        (head("[]"), "no JSON object"),
+        (head("[]"), "not a JSON object"),
         (head({"__metadata__": {"a": 1}}), "__metadata__ is"),
-        (head({"t": [1]}), "'t' is .*; must be dtype, shape and data_offsets"),
-        (head({"t": entry(extra=1)}), "'t' is .*; must be dtype, shape and data_offsets"),
+        (head({"t": [1]}), "'t' is .*, but must be dtype, shape and data_offsets"),
+        (head({"t": entry(extra=1)}), "'t' is .*, but must be dtype, shape and data_offsets"),
         (head({"t": entry("F8_E4M3")}), "'t' has dtype 'F8_E4M3', which"),
         (head({"t": entry(["F32"])}), "'t' has dtype"),
         (head({"t": entry(shape=(-3, -2))}), "shape of 't' is"),
         (head({"t": entry(shape=(3, 2.0))}), "shape of 't' is"),
         (head({"t": entry(shape=(2**62, 2**62))}), "data_offsets of 't' is"),
-        (head({"t": entry(shape=(10**4000, 10**4000))}), "shape of 't' is .*; must be at most 64 whole numbers"),
-        (head({"t": entry(shape=[2**62] * 60_000)}), "shape of 't' is .*; must be at most 64 whole numbers"),
+        (head({"t": entry(shape=(10**4000, 10**4000))}), "shape of 't' is .*, but must be at most 64 whole numbers"),
+        (head({"t": entry(shape=[2**62] * 60_000)}), "shape of 't' is .*, but must be at most 64 whole numbers"),
         (head({"t": entry(span=(0, 25))}, 25), "data_offsets of 't' is"),
         (head({"t": entry(span=(0, 24, 48))}), "data_offsets of 't' is"),
-        (head({"t": entry(span=(2**62, 2**62 + 24))}), "beginning of 't' is 4611686018427387904; must be 0"),
-        (head({"t": entry(), "u": entry()}), "beginning of 'u' is 0; must be 24"),
-        (head({"t": entry(), "u": entry(span=(25, 49))}, 49), "beginning of 'u' is 25; must be 24"),
+        (head({"t": entry(span=(2**62, 2**62 + 24))}), "beginning of 't' is 4611686018427387904, but must be 0"),
+        (head({"t": entry(), "u": entry()}), "beginning of 'u' is 0, but must be 24"),
+        (head({"t": entry(), "u": entry(span=(25, 49))}, 49), "beginning of 'u' is 25, but must be 24"),
         (head({"t": entry()}, 23), "number of bytes is"),
         (head({"t": entry()}, 25), "number of bytes is"),
-        (head({}, 0), "there is no tensor that has rows"),
+        (head({}, 0), "there is no tensor with rows"),
         (head({"t": entry(shape=(1, 2**40, 0), span=(0, 0))}, 0), None),
         (head({"t": entry(shape=(0, 2**40), span=(0, 0))}, 0), "a row of 't' has 4398046511104 bytes"),
     ],
@@ -483,43 +483,59 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
     def npys(name: str, parts: list[np.ndarray]) -> Path:
         return write_npy(tmp_path / name, parts)
 
-    refused("rows of 'table' in part 0 is 2; must be 3", "sizes", npys("a", [good[1], good[0], good[2]]))
-    refused("columns of 'table' is .2., elsewhere .3.", "columns", npys("b", [*good[:2], good[2][:, :2]]))
-    refused("dtype of 'table' is int32, elsewhere float32", "dtype", npys("c", [*good[:2], good[2].astype(np.int32)]))
-    refused("rank of 'table' is 1, elsewhere 2", "rank", npys("d", [*good[:2], good[2][:, 0]]))
+    refused("rows of 'table' in shard 0 is 2, but must be 3", "sizes", npys("a", [good[1], good[0], good[2]]))
+    refused(
+        "columns of 'table' must be the same in all shards; got .2. here and .3. elsewhere",
+        "columns",
+        npys("b", [*good[:2], good[2][:, :2]]),
+    )
+    refused(
+        "dtype of 'table' must be the same in all shards; got int32 here and float32 elsewhere",
+        "dtype",
+        npys("c", [*good[:2], good[2].astype(np.int32)]),
+    )
+    refused(
+        "rank of 'table' must be the same in all shards; got 1 here and 2 elsewhere",
+        "rank",
+        npys("d", [*good[:2], good[2][:, 0]]),
+    )
     missing = npys("e", good)
-    refused("from_strategy must be", "rule", missing, from_strategy=None)
+    refused("Pass from_strategy=", "rule", missing, from_strategy=None)
     (missing / "part-00001-of-00003.npy").unlink()
     refused("part 1 of 3 is missing", "missing", missing)
-    refused("this is part 0 of 3", "one of many", missing / "part-00000-of-00003.npy")
+    refused("this is shard 0 of 3", "one of many", missing / "part-00000-of-00003.npy")
     both = write_npy(npys("f", good), good[:2])
-    refused("sets of parts is 2 parts in .npy, 3 parts in .npy", "two sets", both)
+    refused("its content is 2 parts in .npy, 3 parts in .npy", "two sets", both)
     write_npy(npys("g", good), good, ".m")
     (tmp_path / "g" / "part-00002-of-00003.m.npy").unlink()
-    refused("part-00002-of-00003.npy: tensor 'm' is not in all parts", "m", tmp_path / "g")
+    refused("part-00002-of-00003.npy: tensor 'm' is not in all shards", "m", tmp_path / "g")
     beyond = npys("h", good)
     os.rename(beyond / "part-00002-of-00003.npy", beyond / "part-00003-of-00003.npy")
-    refused("number of a part is 3; must be below 3", "beyond", beyond)
+    refused("the shard number is 3, but must be below 3", "beyond", beyond)
     os.mkfifo(tmp_path / "part-00000-of-00001.npy")
-    refused("it is no plain file", "pipe", tmp_path)
+    refused("not a regular file", "pipe", tmp_path)
     names = [{"table": good[0]}, {"table": good[1], "step": step}, {"table": good[2]}]
-    refused("tensor 'step' is not in all parts", "names", write_safetensors(tmp_path / "i", names))
+    refused("tensor 'step' is not in all shards", "names", write_safetensors(tmp_path / "i", names))
     steps = [{"table": rows, "step": np.array(k)} for k, rows in enumerate(good)]
-    refused("'step' is not the same, elsewhere", "steps", write_safetensors(tmp_path / "j", steps))
+    refused(
+        "'step' must be the same in all shards; got another value here and",
+        "steps",
+        write_safetensors(tmp_path / "j", steps),
+    )
     sizes = [{"table": rows, "m": np.zeros(k)} for k, rows in enumerate(good)]
-    refused("'m' has 1 rows, the table 2, and is not the same", "m", write_safetensors(tmp_path / "k", sizes))
-    refused("there is no tensor 'n' that has rows; there are 'table', 'm'", "n", tmp_path / "k", table="n")
-    refused("there is no tensor 'n'; there are 'table', 'm'", "n", tmp_path / "k", tensors=["n"])
+    refused("'m' has 1 rows, the table has 2, and it is not the same", "m", write_safetensors(tmp_path / "k", sizes))
+    refused("there is no tensor 'n' with rows; available: 'table', 'm'", "n", tmp_path / "k", table="n")
+    refused("there is no tensor 'n'; available: 'table', 'm'", "n", tmp_path / "k", tensors=["n"])
     odd = write_safetensors(tmp_path / "l", [{"a/b": good[0]}])
     refused("name of a tensor is 'a/b'", "npy", odd, format="npy")
-    refused("there is no part, part-00000-of-00001.npy or the like", "nothing", write_npy(tmp_path / "m", []))
+    refused("there is no shard file such as part-00000-of-00001.npy", "nothing", write_npy(tmp_path / "m", []))
     for k, rows in enumerate(good):
         np.save(tmp_path / "m" / f"emb_{k}.npy", rows)
-    own = "emb_0.npy is not a part's name; .*, part-00000-of-00003.npy to part-00002-of-00003.npy if these are 3"
+    own = "emb_0.npy is not a valid name; .*, part-00000-of-00003.npy to part-00002-of-00003.npy for 3 files"
     refused(own, "own", tmp_path / "m")
     np.save(tmp_path / "c.npy", numbers(3, dtype=np.complex128))
-    refused("complex128, which .safetensors files do not hold", "c", tmp_path / "c.npy", format="safetensors")
-    refused("a row of 'table' has 48 bytes; with this memory it may have 25", "c", tmp_path / "c.npy", memory=100)
+    refused("complex128, which .safetensors files cannot store", "c", tmp_path / "c.npy", format="safetensors")
+    refused("a row of 'table' has 48 bytes, but the memory limit allows 25", "c", tmp_path / "c.npy", memory=100)
     for option, value in (("parts", 0), ("parts", 100_000), ("parts", True), ("format", "h5"), ("memory", 0)):
         refused(f"{option} must be", option, tmp_path / "c.npy", **{option: value})
     with pytest.raises(FileNotFoundError):
@@ -531,18 +547,18 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"strategy": "round"}, "strategy is 'round'; must be div or mod"),
-        ({"parts": 3}, "part 0 of 3 is missing"),
-        ({"parts": 1}, "part 0 of 1 is missing"),
+        ({"strategy": "round"}, "strategy is 'round', but must be div or mod"),
+        ({"parts": 3}, "shard 0 of 3 is missing"),
+        ({"parts": 1}, "shard 0 of 1 is missing"),
         ({"parts": 10**30}, "parts is"),
-        ({"rows": 10**4000}, "rows is 1000.*; must be a whole number"),
+        ({"rows": 10**4000}, "rows is 1000.*, but must be a whole number"),
         ({"rows": 6}, "shape of 'table' is"),
-        ({"version": 2}, "version is 2; must be 1"),
-        ({"files": "safetensors"}, "part 0 of 2 is missing"),
-        ({"format": "other"}, "it is no manifest"),
+        ({"version": 2}, "version is 2, but must be 1"),
+        ({"files": "safetensors"}, "shard 0 of 2 is missing"),
+        ({"format": "other"}, "not a manifest"),
         ({"tensors": []}, "tensors is"),
-        ({"tensors": {"table": {}}}, "'table' is {}; must be dtype, shape"),
-        ({"tensors": {}}, "'table' is there; must be missing, as the manifest says"),
+        ({"tensors": {"table": {}}}, "'table' is {}, but must be dtype, shape"),
+        ({"tensors": {}}, "'table' is there, but must be missing, as the manifest says"),
         ({"tensors": {"table": {"dtype": "float16", "shape": [5, 3], "by_rows": True}}}, "must be float16"),
         ({"tensors": {"table": {"dtype": "float32", "shape": [5, 3], "by_rows": False}}}, "'table' has 2 rows"),
         ({"tensors": {"table": {"dtype": "string", "shape": [5, 3], "by_rows": True}}}, "dtype of 'table'"),
@@ -553,19 +569,19 @@ def test_manifests_that_are_wrong(change: dict[str, Any], words: str, fast: Path
     rg.reshard(fast / "a.npy", fast / "s", parts=2, strategy="mod")
     manifest = fast / "s" / "parts.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(PartsError, match=words):
+    with pytest.raises(ShardError, match=words):
         rg.reshard(fast / "s", fast / "t", parts=1)
     manifest.write_text("{")
-    with pytest.raises(PartsError, match="it is no JSON"):
+    with pytest.raises(ShardError, match="not JSON"):
         rg.reshard(fast / "s", fast / "t", parts=1)
 
 
 def test_a_rule_against_the_manifest(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "s", parts=2, strategy="mod")
-    with pytest.raises(PartsError, match="'from_strategy' is div; must be mod, as the manifest says"):
+    with pytest.raises(ShardError, match="'from_strategy' is div, but must be mod, as the manifest says"):
         rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, from_strategy="div")
-    with pytest.raises(rg.errors.TensorNotFoundError, match="no tensor 'other' that has rows; there are 'table'"):
+    with pytest.raises(rg.errors.TensorNotFoundError, match="no tensor 'other' with rows; available: 'table'"):
         rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, table="other")
 
 
@@ -591,7 +607,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert (told["target"], told["parts"], told["files"]) == ("t", 4, "safetensors")
     assert told == json.loads(Path("t/parts.json").read_text()) | {"target": "t"}
     assert main([*words[:-2], "--overwrite"]) == 1
-    assert "from_strategy must be" in capsys.readouterr().err
+    assert "Pass from_strategy=" in capsys.readouterr().err
     assert main(["reshard", "nowhere", "t", "--parts", "1", "--strategy", "div"]) == 3
     assert main([*words, "--tensor", "a=w", "--tensor", "a=step"]) == 2
     assert main(["reshard", "s", "t", "--strategy", "div"]) == 2

@@ -339,7 +339,7 @@ F4 = np.float32
 REFUSED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("apply_rows", r"row_ids\[1\] = 4", {"row_ids": [0, 4]}, {"argument": "row_ids", "position": 1, "bound": 4}),
     ("apply_rows", r"row_ids\[0\] = -1", {"row_ids": [-1, 2]}, {"position": 0, "value": -1, "bound": 4}),
-    ("apply_rows", "ascend strictly", {"row_ids": [2, 2]}, {"position": 1, "value": 2}),
+    ("apply_rows", "must be strictly increasing", {"row_ids": [2, 2]}, {"position": 1, "value": 2}),
     ("apply_rows", "row_ids must have length 2, got 1", {"row_ids": [1]}, {"argument": "row_ids"}),
     ("apply_rows", "row_ids should be a vector", {"row_ids": [[1, 2]]}, {}),
     ("apply_rows", "row_ids must be one of int32, int64", {"row_ids": np.array([1.0, 2.0])}, {}),
@@ -366,8 +366,8 @@ REFUSED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("apply_bags", r"weights and indices should have same size, got \[2\] and 3", {"weights": np.ones(2)}, {}),
     ("apply_bags", "weights must be one of float16", {"weights": np.ones(3, np.int64)}, {"argument": "weights"}),
     ("apply_planned", "plan must be a rowgrad.Plan", {"plan": 3}, {}),
-    ("apply_planned", "a table of 5 rows; this one has 4", {"plan": rg.Plan([1], [0], 5)}, {"argument": "plan"}),
-    ("apply_planned", "3 segments, grad only 2 rows", {"plan": rg.Plan([1], [2], 4)}, {"argument": "grad"}),
+    ("apply_planned", "a table of 5 rows, but this table has 4", {"plan": rg.Plan([1], [0], 5)}, {"argument": "plan"}),
+    ("apply_planned", "3 segments, but grad has only 2 rows", {"plan": rg.Plan([1], [2], 4)}, {"argument": "grad"}),
 ]
 
 
@@ -393,7 +393,7 @@ def test_refused_with_nothing_written(name: str, words: str, changed: Any, facts
 
 def test_what_is_updated_stands_apart() -> None:
     table = np.ones((4, 3), F4)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="table is updated in place and shares memory with grad"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="table is updated in place, but shares memory with grad"):
         optim.apply_all("sgd", table, (), table, STEP)
     slot = np.ones((4, 3), F4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="shares memory with exp_avg_sq"):
@@ -446,7 +446,7 @@ def test_masked_arrays_are_rejected_with_nothing_written() -> None:
         (np.ones((2, 2), np.float32), "x", "initial must be a finite number of at least 0; got 'x'"),
         (np.ones((2, 2), np.float32), float("nan"), "initial must be a finite number of at least 0; got nan"),
         (np.ones((2, 2), np.float32), np.array([1.0, 2.0]), "initial must be a finite number"),
-        (np.ones((2, 2), np.float32), 1e300, r"initial must be a number float32 holds; got 1e\+300"),
+        (np.ones((2, 2), np.float32), 1e300, r"initial must be a number that fits float32; got 1e\+300"),
     ],
 )
 def test_slots_that_cannot_be_made(table: Any, initial: Any, words: str) -> None:
@@ -490,11 +490,11 @@ def test_indices_of_rows_that_are_not_a_vector(indices: Any) -> None:
 @pytest.mark.parametrize(
     ("rule", "given", "words"),
     [
-        ("sgd", {"lr": 1e39}, "lr must be a number float32 holds; got 1e"),
-        ("sgd", {"lr": 1, "weight_decay": 1e39}, "weight_decay must be a number float32 holds"),
-        ("adagrad", {"lr": 1, "eps": 1e39}, "eps must be a number float32 holds"),
-        ("adam", {"lr": 3e38}, "rate must be a number float32 holds"),
-        ("adamw", {"lr": 1, "rate": -1e39}, "rate must be a number float32 holds"),
+        ("sgd", {"lr": 1e39}, "lr must be a number that fits float32; got 1e"),
+        ("sgd", {"lr": 1, "weight_decay": 1e39}, "weight_decay must be a number that fits float32"),
+        ("adagrad", {"lr": 1, "eps": 1e39}, "eps must be a number that fits float32"),
+        ("adam", {"lr": 3e38}, "rate must be a number that fits float32"),
+        ("adamw", {"lr": 1, "rate": -1e39}, "rate must be a number that fits float32"),
         ("adam", {"lr": 1, "betas": (0.9, 1 - 1e-9)}, "betas must be below 1 in float32; got 0.999999999"),
     ],
 )

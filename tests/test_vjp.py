@@ -377,7 +377,9 @@ def test_cotangents_of_constants_have_their_shape() -> None:
 
 def test_cotangents_that_the_dtype_does_not_hold() -> None:
     half = np.ones((), np.float16)
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must hold values of float16; got 10+"):
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must contain values of float16; got 10+"
+    ):
         rg.vjp(OPS["Neg"], (half,), 1e9)
     assert rg.vjp(OPS["Neg"], (half,), float("inf"))[0] == -np.inf
 

@@ -18,7 +18,7 @@ from ._catalog.rows import IndexedRows
 from ._catalog.spec import Call, Op, regroup, spread
 from ._runtime.arrays import admit, as_array, is_inexact
 from ._runtime.dispatch import describe_value, invoke
-from .errors import OpError, refuse, shape_text
+from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 from .sparse import SparseTensor
 
@@ -104,7 +104,7 @@ for _name, _sign, _op in (
 def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
     """The runner of traced values: run on what is inside the youngest tape, and write it down."""
     if out is not None:
-        raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent under vjp", value="an array")
+        raise make_error("out_unfit", argument=op.outputs[0].name, bound="absent under vjp", value="an array")
     flat = spread(op, arguments)[1] if op.has_lists else arguments
     tape = max((v.tape for v in flat.values() if isinstance(v, Traced)), key=lambda t: t.level)
     inside = {k: v.value if isinstance(v, Traced) and v.tape is tape else v for k, v in flat.items()}
@@ -263,7 +263,7 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
             raise TypeError(f"vjp: the function must return arrays, got {kind}; densify() makes rows an array")
     given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
     if len(given) != len(results):
-        raise refuse("lengths_match", argument="cotangents", value=len(given), bound=len(results)).in_call(
+        raise make_error("lengths_match", argument="cotangents", value=len(given), bound=len(results)).in_call(
             "vjp", None, f"{len(results)} outputs"
         )
     gradients: dict[int, list[Any]] = {}
@@ -314,12 +314,12 @@ def _cotangent(k: int, result: Traced, y: Any) -> Any:
     call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
     if tuple(y.shape) != result.shape:
         facts |= {"value": shape_text(tuple(y.shape)), "bound": shape_text(result.shape)}
-        raise refuse("same_shape", **facts).in_call("vjp", None, call)
+        raise make_error("same_shape", **facts).in_call("vjp", None, call)
     if isinstance(y, np.ndarray) and y.dtype != result.dtype and _native(y.dtype) == _native(result.dtype):
         y = y.astype(_native(y.dtype))  # of another byte order
     elif y.dtype != result.dtype:
         facts |= {"value": y.dtype, "bound": result.dtype, "why": ", as the output"}
-        raise refuse("dtype_expected", **facts).in_call("vjp", None, call)
+        raise make_error("dtype_expected", **facts).in_call("vjp", None, call)
     return y
 
 
@@ -327,7 +327,7 @@ def _number(given: Any, argument: str, dtype: Any) -> Any:
     """A Python number as an array of a dtype that holds it."""
     array = as_array(given, argument, dtype.name)
     if is_inexact(array.dtype) and not np.isfinite(array).all() and np.isfinite(np.asarray(given)).all():
-        raise refuse("integer_does_not_fit", argument=argument, value=repr(given), bound=dtype)
+        raise make_error("integer_does_not_fit", argument=argument, value=repr(given), bound=dtype)
     return array
 
 

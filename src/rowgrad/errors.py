@@ -1,16 +1,30 @@
-"""Errors and the wording of every message.
+"""The exceptions of the package, and the table of all their messages.
 
-Whoever finds a fault names it by key and gives the facts; the words stand here, in one table.
-`.message` is TensorFlow's own text where TensorFlow has one; `str(error)` adds the whole call.
+Code that finds a problem raises `make_error("key", …)` with the facts; the table `MESSAGES` holds the text for each
+key. `error.message` is that text, in TensorFlow's own wording where TensorFlow raises the same error. `str(error)` puts
+the op in front, and states any fact that the text leaves out. The arguments of the call are an exception note, which
+tracebacks print.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from string import Formatter
 from typing import Any, NamedTuple, Self
+
+_FACTS = ("argument", "position", "value", "bound")
 
 
 class OpError(Exception):
-    """An op refused its inputs. `message` is the bare text; the other attributes are its facts."""
+    """The base class of all errors of the package.
+
+    Attributes:
+        message: the text by itself.
+        argument, position, value, bound: the argument that is wrong, the index into it, the value found there and the
+            limit it violates; None where there is none.
+        op, name, call: the op that raised the error, the `name=` of that call, and a summary of its arguments.
+    """
 
     def __init__(
         self,
@@ -30,630 +44,819 @@ class OpError(Exception):
         self.op: str | None = None
         self.name: str | None = None
         self.call: str | None = None
+        self._context = ""
+        self._source: Message | None = None
+        self._shape: str | None = None
+        self._original = {"argument": argument, "position": position, "value": value, "bound": bound}
 
-    def in_call(self, op: str, name: str | None, call: str) -> Self:
-        """Add the op, the call's name and its arguments, once."""
+    def in_call(self, op: str, name: str | None, call: str, *, context: str = "") -> Self:
+        """Record the op, the call's name and its arguments, unless an inner call already did.
+
+        `context` is for errors that do not belong to the call the caller is in; `str` shows it.
+        """
         if self.op is None:
-            self.op, self.name, self.call = op, name, call
-        elif self.op == op and self.name is None:
-            self.name = name  # the same call, seen from outside a runner that passed it on
+            self._context = context
+            self.replace_call(op, name, call)
+        elif self.op == op:  # the same call, caught again outside of the runner
+            self.replace_call(op, self.name or name, self.call or call)
         return self
 
+    def replace_call(self, op: str, name: str | None, call: str) -> None:
+        """Attribute the error to this call, in place of any other."""
+        notes: list[str] = getattr(self, "__notes__", [])
+        if (note := self._call_note()) in notes:
+            notes.remove(note)
+        self.op, self.name, self.call = op, name, call
+        if note := self._call_note():
+            self.add_note(note)
+
+    def _call_note(self) -> str:
+        return f"in {self.op}({self.call})" if self.op and self.call else ""
+
+    @property
+    def explanation(self) -> str:
+        """The message, and the facts that it does not state."""
+        added = self._unstated()
+        if not added:
+            return self.message
+        if self.message.endswith("."):
+            return f"{self.message} {added[0].upper()}{added[1:]}."
+        return f"{self.message}, {added}" if added.startswith("got ") else f"{self.message} ({added})"
+
+    def _unstated(self) -> str:
+        facts = {k: str(v) for k in _FACTS if (v := getattr(self, k)) is not None}
+        # Callers may correct a fact after the message was made, which then states another one.
+        original = {k: str(v) for k, v in self._original.items() if v is not None}
+        stated = self._source.stated(self.message, original) if self._source else _mentioned(self.message, original)
+        missing = {k for k, v in facts.items() if k not in stated or original.get(k) != v}
+        place = facts.get("argument", "")
+        if "position" in facts:
+            place = f"{place}[{facts['position']}]" if place else f"position {facts['position']}"
+        is_sentence = self.message.endswith(".")
+        parts = []
+        if missing and self._source and self._source.detail:
+            parts.append(self._source.detail.format(place=place, value=self.value, bound=self.bound))
+        else:
+            if "value" in missing or (is_sentence and "value" in facts and missing & {"argument", "position"}):
+                parts.append(f"got {place} = {self.value}" if place else f"got {self.value}")
+            elif "argument" in missing:
+                parts.append(f"the argument is {place}" if is_sentence else place)
+            elif "position" in missing:
+                parts.append(f"position {self.position}")
+            if "bound" in missing:
+                parts.append(f"limit {self.bound}")
+        if self._shape and "shape" not in stated:
+            parts.append(f"got shape {self._shape}")
+        return ", ".join(parts)
+
     def __str__(self) -> str:
-        facts = [("argument", self.argument), ("position", self.position), ("value", self.value), ("bound", self.bound)]
-        where = ", ".join(f"{k} {v}" for k, v in facts if v is not None)
-        text = self.message + (f" [{where}]" if where else "")
+        text = f"{self.explanation} ({self._context})" if self._context else self.explanation
         if self.op is None:
             return text
         named = f" (name: {self.name})" if self.name else ""
-        return f"{self.op}{named}: {text}; got {self.call}"
+        return f"{self.op}{named}: {text}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {**self.__dict__}
+        if "__notes__" in state:
+            state["__notes__"] = list(state["__notes__"])
+        if type(self).__init__ is OpError.__init__:
+            return type(self), self.args, state
+        return _restore, (type(self), self.args), state
+
+
+def _restore(kind: type[OpError], args: tuple[Any, ...]) -> OpError:
+    """A copy of an error whose constructor takes other arguments, without calling that constructor."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
+
+
+def _mentioned(message: str, facts: Mapping[str, str]) -> set[str]:
+    """The facts whose text is a word of the message."""
+    return {k for k, fact in facts.items() if re.search(rf"(?<![\w.]){re.escape(fact)}(?!\w)", message)}
+
+
+def with_notes(error: BaseException) -> str:
+    """`str(error)` and the notes of the error, one per line: for errors that are passed on as text."""
+    return "\n".join((str(error), *getattr(error, "__notes__", ())))
 
 
 class InvalidArgumentError(OpError, ValueError):
-    """A value, shape or dtype the op does not take."""
+    """A value, shape or dtype that the op does not accept."""
 
 
 class RowArithmeticError(InvalidArgumentError, TypeError):
-    """Arithmetic on a row gradient, or on the ids in it, as if it were an array."""
+    """Array arithmetic on a row-sparse gradient or on its row ids."""
 
 
 class NotFoundError(InvalidArgumentError):
-    """A dtype the op declares but has no kernel for."""
+    """A dtype that the op declares but has no kernel for."""
 
 
 class InternalError(OpError, RuntimeError):
-    """Inputs that contradict each other in a way TensorFlow calls internal."""
+    """Inputs that contradict each other; TensorFlow reports these as internal errors."""
 
 
 class UnimplementedError(OpError, NotImplementedError):
-    """Something that exists elsewhere but not here."""
+    """A valid request that this package does not support."""
 
 
 class ResourceExhaustedError(OpError, MemoryError):
-    """An output or workspace that cannot fit this machine."""
+    """An output or workspace that does not fit into memory."""
 
 
 class CheckpointError(InvalidArgumentError):
-    """A checkpoint whose files are damaged, contradict themselves, or are none."""
+    """Checkpoint files that are damaged, inconsistent or not checkpoint files at all."""
 
 
 class CheckpointNotFoundError(OpError, FileNotFoundError):
-    """A file of a checkpoint that is not there."""
+    """A checkpoint file that does not exist."""
 
 
 class TensorNotFoundError(OpError, KeyError):
-    """A name that a checkpoint does not have."""
+    """A tensor name that a checkpoint does not contain."""
 
 
-class PartsError(InvalidArgumentError):
-    """Parts of a table whose files are damaged, or fit neither one another nor the rule they are to follow."""
+class ShardError(InvalidArgumentError):
+    """Shard files that are damaged, or inconsistent with each other or with the partition strategy."""
 
 
-class Words(NamedTuple):
-    """The text of one fault; `arguments` are where it may stand, the first the op has is named."""
+class Message(NamedTuple):
+    """The message for one key.
+
+    Attributes:
+        text: a template over the facts that `make_error` receives.
+        arguments: the arguments the problem may be in; the error names the first one that the op has.
+        kind: the class of the error.
+        states: facts that the text states without a placeholder.
+        detail: a template over `place`, `value` and `bound` for what `str(error)` adds where the text leaves out facts;
+            by default "got place = value, limit bound", as far as the text leaves them out.
+    """
 
     text: str
     arguments: tuple[str, ...] = ()
     kind: type[OpError] = InvalidArgumentError
+    states: tuple[str, ...] = ()
+    detail: str = ""
+
+    def stated(self, message: str, facts: Mapping[str, str]) -> set[str]:
+        """The facts that the message, which is `text` with its facts filled in, states."""
+        fields = {field for _, field, _, _ in Formatter().parse(self.text) if field}
+        return {*fields, *self.states, *(_mentioned(message, facts) & {"argument", "bound"})}
 
 
 _SIZE = ("output_dim0", "dense_output_dim0")
 _ROWS = ("value_rowids", "indices")
 
-WORDS: dict[str, Words] = {
-    # from kernels: facts position, value, bound
-    "out_of_memory": Words(
-        "OOM when allocating workspace for {value} elements; this machine has {bound} bytes", (), ResourceExhaustedError
+# TensorFlow's own messages, letter by letter, spelling mistakes included. Kernels report some of these keys (status.h).
+TENSORFLOW_MESSAGES: dict[str, Message] = {
+    # segment ids and ids, which kernels check
+    "last_segment_too_big": Message("Last segment id must be < kintmax, got {value} limit {bound}", ("segment_ids",)),
+    "segment_negative": Message("segment ids must be >= 0", ("segment_ids",)),
+    "num_segments_too_small": Message(
+        "segment ids must be < num_segments", ("segment_ids",), detail="got {place} = {value}, num_segments = {bound}"
     ),
-    "out_of_memory_between": Words(
-        "OOM when allocating what is needed on the way to the result", (), ResourceExhaustedError
+    "num_segments_negative": Message("segment ids must be >= 0", ("num_segments",)),
+    "last_segment_overflows": Message("Expected a non-negative size, got {bound}", ("segment_ids",)),
+    "segments_not_increasing": Message(
+        "segment ids are not increasing", ("segment_ids",), detail="got {place} = {value} after {bound}"
     ),
-    "last_segment_too_big": Words("Last segment id must be < kintmax, got {value} limit {bound}", ("segment_ids",)),
-    "segment_negative": Words("segment ids must be >= 0", ("segment_ids",)),
-    "num_segments_too_small": Words("segment ids must be < num_segments", ("segment_ids",)),
-    "num_segments_too_big": Words("num_segments must be at most {bound}, got {value}", ("num_segments",)),
-    "last_segment_overflows": Words("Expected a non-negative size, got {bound}", ("segment_ids",)),
-    "segments_not_increasing": Words("segment ids are not increasing", ("segment_ids",)),
-    "segment_not_in_output": Words(
+    "segment_not_in_output": Message(
         "Segment id {value} out of range [0, {bound}), possibly because 'segment_ids' input is not sorted.",
         ("segment_ids",),
     ),
-    "index_not_in_data": Words("Bad: indices[{position}] == {value} out of range [0, {bound})", ("indices",)),
-    "index_not_in_params": Words("indices[{position}] = {value} is not in [0, {bound})", ("indices",)),
-    "segment_count": Words("Invalid number of segments", ("segment_ids",)),
-    "segment_not_in_grad": Words("Segment id {value} out of range [0, {bound}).", ("segment_ids",)),
-    "index_not_in_output": Words("Index {value} out of range [0, {bound}).", ("indices",)),
-    "row_not_in_shape": Words("indices({position}, 0) is invalid: {value} >= {bound}", _ROWS),
-    "reverse_index_not_in_grad": Words(
+    "segment_not_in_grad": Message("Segment id {value} out of range [0, {bound}).", ("segment_ids",)),
+    "segment_count": Message(
+        "Invalid number of segments", ("segment_ids",), detail="got {place} = {value} for {bound} rows of grad"
+    ),
+    "index_not_in_data": Message("Bad: indices[{position}] == {value} out of range [0, {bound})", ("indices",)),
+    "index_not_in_params": Message("indices[{position}] = {value} is not in [0, {bound})", ("indices",)),
+    "index_not_in_output": Message("Index {value} out of range [0, {bound}).", ("indices",)),
+    "row_not_in_shape": Message("indices({position}, 0) is invalid: {value} >= {bound}", _ROWS),
+    "reverse_index_not_in_grad": Message(
         "Elements in reverse index must be in [0, {bound}) but got {value}", ("reverse_index_map",)
     ),
-    "slice_left_over": Words(
+    "slice_left_over": Message(
         "Elements of backprop_val_grad aren't all propagated. Num elements:{bound}, used: {value}",
         ("output_indices",),
         InternalError,
     ),
-    "id_not_listed": Words("ids[{position}] = {value} is not one of the {bound} sorted_ids", ("ids",)),
-    # plans: laws of RowPlan's outputs
-    "plan_segments_not_in_grad": Words("the plan has {value} segments, grad only {bound} rows", ("grad",)),
-    "plan_rows": Words("rows[{position}] = {value}: a plan's rows ascend and are in [0, {bound})", ("rows",)),
-    "plan_starts": Words(
-        "starts[{position}] = {value}: a plan's starts ascend from 0 and are in [0, {bound})", ("starts",)
+    # sizes
+    "size_negative": Message("Expected a non-negative size, got {value}", (*_SIZE, "size"), states=("bound",)),
+    "dimension_negative": Message(
+        "Expected shape dimensions to be non-negative, got {value}",
+        ("dense_shape", "nrows", "shape"),
+        states=("bound",),
     ),
-    "plan_segments": Words("segments[{position}] = {value} is not in [0, {bound}), the plan's counts", ("segments",)),
-    "plan_positions": Words(
-        "positions[{position}] = {value}: a plan has every position in [0, {bound}) once, ascending inside a row",
-        ("positions",),
+    "no_rows_for_values": Message(
+        "Received SparseTensor with dense_shape[0] = 0 but indices.shape[0] = {value}", _ROWS
     ),
-    "plan_counts": Words("counts[{position}] = {value}, but segment {position} has {bound} ids", ("counts",)),
-    "offsets_begin": Words("offsets[0] must be 0, got {value}", ("offsets",)),
-    "offsets_fall": Words("offsets must not fall, but offsets[{position}] = {value} follows {bound}", ("offsets",)),
-    "offsets_with_end": Words(
-        "include_last_offset is missing: make the module with include_last_offset=False if offsets are where bags"
-        " begin, as for torch.nn.EmbeddingBag, or True if these are followed by the number of ids, as in TorchRec and"
-        " FBGEMM",
-        ("offsets",),
-    ),
-    "offsets_end": Words("offsets end at {value}, but there are {bound} ids", ("offsets",)),
-    "offsets_of_features": Words(
-        "offsets must hold one more than a multiple of the {bound} features, got {value}", ("offsets",)
-    ),
-    "feature_negative": Words("feature {position}: its rows begin or count at {value} < 0", ("feature_rows",)),
-    "feature_too_far": Words(
-        "feature {position}: its rows begin at {value}, beyond what this dtype of indices reaches ({bound})",
-        ("feature_first",),
-    ),
-    "id_not_in_feature": Words(
-        "indices[{position}] = {value} is not in [0, {bound}), the rows of its feature's table", ("indices",)
-    ),
-    "plan_of_other_table": Words("the plan is of a table of {value} rows, data has {bound}", ("num_rows",)),
-    "bags_unfit": Words("{argument}: got {value}; wanted {bound}"),
-    "combiner_unknown": Words("{argument} must be one of {bound}; got {value}"),
-    "plan_of_other_ids": Words(
-        "a plan is made of the ids as they are looked up, so it cannot go with {bound}", ("plan",)
-    ),
-    "fused_unfit": Words("a fused table does not support {value}; use fused=False"),
-    "fused_no_optimizer": Words(
-        "a fused table needs a rowgrad optimizer, but no rowgrad optimizer holds it: make one with its parameters"
-    ),
-    "fused_overwritten": Words(
-        "a fused table's gradient is used by step(), but its ids, its weights or the gradient of its bags were"
-        " overwritten in place after backward; overwrite them after step(), or use fused=False"
-    ),
-    "ids_of_sample": Words("sample {position}: {argument} holds numbers of dtype {value}; ids are whole numbers"),
-    "sample_unfit": Words("sample {position}: {argument} must be {bound}; got {value}"),
-    "feature_unfit": Words("feature {argument}: {value}"),
-    "id_of_sample": Words("sample {position}: {argument} holds {value}, which is not in [0, {bound})"),
-    "row_outside": Words("{argument} = {value} is not a row of a table of {bound}"),
-    "plan_beside_ids": Words(
-        "a plan takes the place of indices and segment_ids, and may be of other ids; pass None for them", ("plan",)
-    ),
-    "plan_num_rows": Words("the plan is for a table of {value} rows; this one has {bound}", ("plan",)),
-    "not_a_plan": Words("plan must be a rowgrad.Plan, got {value}", ("plan",)),
-    # from shape rules: sizes
-    "size_negative": Words("Expected a non-negative size, got {value}", (*_SIZE, "size")),
-    "fill_is_a_row": Words("fill_id must be no row of the table: at least {bound}, got {value}", ("fill_id",)),
-    "num_segments_negative": Words("segment ids must be >= 0", ("num_segments",)),
-    "dimension_negative": Words(
-        "Expected shape dimensions to be non-negative, got {value}", ("dense_shape", "nrows", "shape")
-    ),
-    "no_rows_for_values": Words("Received SparseTensor with dense_shape[0] = 0 but indices.shape[0] = {value}", _ROWS),
-    "elements_overflow": Words("Encountered overflow when multiplying {value} with {bound}, result: {result}"),
-    "shape_overflow": Words("Shape {shape} results in overflow when computing number of elements"),
-    "out_of_memory_output": Words(
-        "OOM when allocating tensor with shape{shape} and type {value} on "
+    "elements_overflow": Message("Encountered overflow when multiplying {value} with {bound}, result: {result}"),
+    "shape_overflow": Message("Shape {shape} results in overflow when computing number of elements"),
+    "out_of_memory_output": Message(
+        "OOM when allocating tensor with shape{shape} and type {dtype} on "
         "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu",
         (),
         ResourceExhaustedError,
+        detail="needs {value}, this machine has {bound}",
     ),
-    # segment family
-    "should_be_vector": Words("{argument} should be a vector."),
-    "should_be_scalar": Words("{argument} should be a scalar."),
-    "should_be_scalar_not": Words("{argument} should be a scalar, not shape {shape}"),
-    "segments_match_indices": Words("segment_ids and indices should have same size.", ("segment_ids",)),
-    "data_rank": Words("Shape must be at least rank 1", ("data", "params")),
-    "input_rank": Words("input must be at least rank 1", ("data",)),
-    "grad_rank": Words("Index must be less than 0, got 0", ("grad",)),
-    "segments_match_data": Words("segment_ids should be the same size as dimension 0 of input.", ("segment_ids",)),
-    "weights_match": Words("weights and indices should have same size, got {value} and {bound}", ("weights",)),
-    "segments_match_weights": Words(
+    # SparseSegment ops
+    "should_be_vector": Message("{argument} should be a vector."),
+    "should_be_scalar": Message("{argument} should be a scalar."),
+    "should_be_scalar_not": Message("{argument} should be a scalar, not shape {shape}"),
+    "segments_match_indices": Message("segment_ids and indices should have same size.", ("segment_ids",)),
+    "segments_match_data": Message(
+        "segment_ids should be the same size as dimension 0 of input.",
+        ("segment_ids",),
+        detail="got {value} segment ids for {bound} rows",
+    ),
+    "weights_match": Message("weights and indices should have same size, got {value} and {bound}", ("weights",)),
+    "segments_match_weights": Message(
         "weights and segment_ids should have same size, got {value} and {bound}", ("weights",)
     ),
-    "rows_match": Words("{argument} must have rows of shape {bound}, got {value}"),
-    "lengths_match": Words("{argument} must have length {bound}, got {value}"),
-    "elements_match": Words("{argument} must have as many elements as shape {bound}, got {value}"),
-    "same_shape": Words("{argument} must have shape {bound}, got {value}"),
-    # fill-empty-rows family
-    "must_be_vector": Words("{argument} must be a vector, saw: {shape}"),
-    "must_be_matrix": Words("{argument} must be a matrix, saw: {shape}"),
-    "must_be_scalar": Words("{argument} must be a scalar, saw: {shape}"),
-    "values_match_rows": Words(
+    "data_rank": Message("Shape must be at least rank 1", ("data", "params")),
+    "input_rank": Message("input must be at least rank 1", ("data",)),
+    "grad_rank": Message("Index must be less than 0, got 0", ("grad",)),
+    # FillEmptyRows ops
+    "must_be_vector": Message("{argument} must be a vector, saw: {shape}"),
+    "must_be_matrix": Message("{argument} must be a matrix, saw: {shape}"),
+    "must_be_scalar": Message("{argument} must be a scalar, saw: {shape}"),
+    "values_match_rows": Message(
         "The length of `values` ({value}) must match the first dimension of `{rows}` ({bound}).", ("values",)
     ),
-    "shape_matches_columns": Words(
+    "shape_matches_columns": Message(
         "The length of `dense_shape` ({value}) must match the second dimension of `indices` ({bound}).",
         ("dense_shape",),
     ),
-    "dense_shape_empty": Words("Dense shape cannot be empty.", ("dense_shape",)),
-    # slice
-    "sparse_rank": Words("Sparse {part} must be rank {bound} but is rank {value}"),
-    "values_match_indices": Words(
+    "dense_shape_empty": Message("Dense shape cannot be empty.", ("dense_shape",)),
+    # SparseSlice
+    "sparse_rank": Message("Sparse {part} must be rank {bound} but is rank {value}"),
+    "values_match_indices": Message(
         "Number of elements in indices ({bound}) and values ({value}) do not match", ("values",)
     ),
-    "shape_matches_indices": Words("Index rank ({bound}) and shape rank ({value}) do not match", ("shape",)),
-    "input_vector": Words("Input {argument} should be a vector but received shape {shape}"),
-    "vector_length": Words("Expected {argument} to be a vector of length {bound} but got length {value}"),
-    "slice_matrices": Words("Input and output indices should be matrices but received shapes: {value} and {bound}"),
-    "backprop_vector": Words(
+    "shape_matches_indices": Message("Index rank ({bound}) and shape rank ({value}) do not match", ("shape",)),
+    "input_vector": Message("Input {argument} should be a vector but received shape {shape}"),
+    "vector_length": Message("Expected {argument} to be a vector of length {bound} but got length {value}"),
+    "slice_matrices": Message("Input and output indices should be matrices but received shapes: {value} and {bound}"),
+    "backprop_vector": Message(
         "Input backprop_val_grad should be a vector but received shape: {shape}", ("backprop_val_grad",)
     ),
-    "slice_ranks": Words(
+    "slice_ranks": Message(
         "The input and output should have the same ndims: got: {value} and {bound}", ("output_indices",)
     ),
-    "slice_more_rows": Words(
+    "slice_more_rows": Message(
         "# rows of output_indices should be not greater than of input_indices, got {value} and {bound}",
         ("output_indices",),
     ),
-    "slice_backprop_length": Words(
+    "slice_backprop_length": Message(
         "# elements of backprop_val_grad and # rows of output_indices should match "
         "(#nnz of sum): got {value} and {bound}",
         ("backprop_val_grad",),
     ),
-    "start_vector": Words("The input_start should be a vector but received shape {shape}", ("input_start",)),
-    # add
-    "add_matrices": Words("Input indices should be matrices but received shapes: {shapes}"),
-    "add_columns": Words("Input indices must have the same dimension, got {value} and {bound}", ("b_indices",)),
-    "add_vectors": Words("Input values should be vectors but received shapes: {shapes}"),
-    "add_values": Words("Expected {bound} non-empty input values, got {value}"),
-    "add_shapes": Words("Input shapes should be a vector but received shapes {shapes}"),
-    "add_shape_columns": Words(
+    "start_vector": Message("The input_start should be a vector but received shape {shape}", ("input_start",)),
+    # SparseAdd
+    "add_matrices": Message("Input indices should be matrices but received shapes: {shapes}"),
+    "add_columns": Message("Input indices must have the same dimension, got {value} and {bound}", ("b_indices",)),
+    "add_vectors": Message("Input values should be vectors but received shapes: {shapes}"),
+    "add_values": Message("Expected {bound} non-empty input values, got {value}"),
+    "add_shapes": Message("Input shapes should be a vector but received shapes {shapes}"),
+    "add_shape_columns": Message(
         "Second dimension of a_indices and length of a_shape must match, got {value} and {bound}", ("a_shape",)
     ),
-    "add_empty": Words("Tesors must not be empty", ("a_shape",)),
-    "add_ranks": Words("Operands do not have the same ranks; got shapes: {value} and {bound}", ("b_shape",)),
-    "add_dimensions": Words(
+    "add_empty": Message("Tesors must not be empty", ("a_shape",)),
+    "add_ranks": Message("Operands do not have the same ranks; got shapes: {value} and {bound}", ("b_shape",)),
+    "add_dimensions": Message(
         "Operands' shapes do not match: got {value} and {bound} for dimension {position}", ("b_shape",)
     ),
-    "thresh_scalar": Words("The magnitude threshold must be a scalar: got shape {shape}", ("thresh",)),
-    "add_grad_ranks": Words(
+    "thresh_scalar": Message("The magnitude threshold must be a scalar: got shape {shape}", ("thresh",)),
+    "add_grad_ranks": Message(
         "The densified operands should have the same ndims; for A, B, sum got: {value}", ("sum_indices",)
     ),
-    "add_backprop_length": Words(
+    "add_backprop_length": Message(
         "# elements of backprop_val_grad and # rows of sum_indices should match (#nnz of sum): got {value} and {bound}",
         ("backprop_val_grad",),
     ),
-    # dtypes and attributes
-    "dtype_not_allowed": Words("{argument} must be one of {bound}; got {value}"),
-    "attr_dtype": Words("Value for attr '{attr}' of {value} is not in the list of allowed values: {bound}"),
-    "dtype_without_kernel": Words(
-        "{argument} must be one of {bound}; got {value}, which has no kernel", (), NotFoundError
+    # attributes, lookups and dense ops
+    "attr_dtype": Message("Value for attr '{attr}' of {value} is not in the list of allowed values: {bound}"),
+    "combiner_unknown": Message("{argument} must be one of {bound}; got {value}"),
+    "shard_not_there": Message("partitions[{position}] = {value} is not in [0, {bound})", ("sp_ids", "sparse_ids")),
+    "fewer_rows_than_shards": Message(
+        "Integer division by zero",
+        ("params", "embedding_weights"),
+        detail="got {place} with {value} rows for {bound} shards",
     ),
-    "dtype_expected": Words("{argument} must be {bound}{why}; got {value}"),
-    "number_does_not_fit": Words("{argument} must hold numbers that {bound} reaches; got {value}"),
-    "session_memory": Words(
-        "OOM: its values need {value} bytes, and {why} of the session's {bound} bytes are left",
-        (),
-        ResourceExhaustedError,
-    ),
-    "page_nodes": Words(
-        "the page needs more than {bound} nodes; gradients of gradients multiply them", (), ResourceExhaustedError
-    ),
-    "fed_twice": Words("{value} is fed twice"),
-    "integer_does_not_fit": Words("{argument} must hold values of {bound}; got {value}"),
-    "argument_memory": Words(
-        "{argument} takes {value} bytes once its elements lie side by side, which are not to be had",
-        (),
-        ResourceExhaustedError,
-    ),
-    "not_a_tensor": Words("{argument} must be a tensor; got {value}"),
-    "not_an_array": Words("{argument} must be an array; got {value}"),
-    "argument_changed": Words(
-        "an argument changed its shape, dtype or memory layout during the call; arrays must not change while an op "
-        "reads them"
-    ),
-    "attr_not_allowed": Words("attribute {argument} must be one of {bound}; got {value}"),
-    "list_expected": Words("{argument} must be a list of at least one array; got {value}"),
-    # the dense layer
-    "not_broadcast": Words("{argument} of shape {value} does not broadcast with {bound}"),
-    "axis_outside": Words(
-        "{argument}[{position}] = {value} is not in [-{bound}, {bound}), the dimensions of the input"
-    ),
-    "axis_twice": Words("{argument} names dimension {value} twice"),
-    "axis_unknown": Words(
-        "how many dimensions {argument} names must be known, as it decides the rank of the result: type its value, or "
-        "wire a Const"
-    ),
-    "axis_empty": Words("{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"),
-    "one_hot_axis": Words("Expected axis to be -1 or between [0, {bound}).  But received: {value}", ("axis",)),
-    "index_outside": Words("{argument} = {value} is not in [-{bound}, {bound})"),
-    "rank_at_most": Words("{argument} must have at most {bound} dimensions, got {value}"),
-    "rank_at_least": Words("{argument} must have at least {bound} dimensions, got shape {value}"),
-    "rank_exactly": Words("{argument} must have {bound} dimensions, got shape {value}"),
-    "inner_sizes": Words("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
-    "two_unknown": Words("{argument} may hold -1 once, got {value}"),
-    "not_one": Words("{argument} can drop dimensions of size 1 only, but dimension {position} has size {value}"),
-    "squeeze_unknown": Words("axis must name the dimensions to drop: not all sizes of {value} are known", ("axis",)),
-    "not_a_permutation": Words("{argument} must hold every number in [0, {bound}) once, got {value}"),
-    "slice_outside": Words(
-        "{argument}[{position}] = {value}: the slice must lie inside dimension {position} of size {bound}"
-    ),
-    "out_type_too_narrow": Words("{argument} has a size of {value}, more than out_type {bound} counts"),
-    "range_endless": Words("delta must not be 0", ("delta",)),
-    "range_backwards": Words("start = {value} never reaches limit = {bound} by steps of delta = {result}", ("delta",)),
-    "division_by_zero": Words("Integer division by zero: {argument}[{position}] = 0"),
-    "negative_power": Words("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
-    # sparse tensors and lookups
-    "string_missing": Words("{argument} must be strings, as the values have no missing ones; got {value}"),
-    "string_repeated": Words("indices[{position}] is the place of an earlier entry; strings cannot be added up"),
-    "entry_outside": Words("indices[{position}, {column}] = {value} is outside [0, {bound})"),
-    "shard_not_there": Words("partitions[{position}] = {value} is not in [0, {bound})", ("sp_ids", "sparse_ids")),
-    "shards_disagree": Words("{argument} must have rows of {bound}; got {value}"),
-    "fewer_rows_than_shards": Words("Integer division by zero", ("params", "embedding_weights")),
-    "id_outside": Words("{argument}[{position}] = {value} is not in a table of {bound} rows"),
-    "id_negative": Words("{argument}[{position}] = {value} is negative"),
-    "fewer_rows_than_parts": Words(
-        'by "div" no row of {value} is found in {bound} parts: the rule divides by {value} // {bound} = 0'
-    ),
-    "div_needs_rows": Words('{argument} must be given: by "div" it decides where parts begin'),
-    "count_unfit": Words("{argument} must be a whole number of at least {bound}; got {value}"),
-    "part_outside": Words("{argument}[{position}] = {value} is none of {bound} parts"),
-    "row_not_in_part": Words("{argument}[{position}] = {value} is not in [0, {bound}), the rows of its part"),
-    "stitch_parts": Words("{argument} must hold an array for each of {bound} parts; got {value}"),
-    "mask_needs_columns": Words("slice index 1 of dimension 0 out of bounds.", ("embedding_weights",)),
-    "mask_needs_rank_2": Words(
+    "mask_needs_columns": Message("slice index 1 of dimension 0 out of bounds.", ("embedding_weights",)),
+    "mask_needs_rank_2": Message(
         "Inputs to operation Select of type Select must have the same size and shape.  "
         "Input 0: {value} != input 1: {bound}",
         ("embedding_weights",),
     ),
-    "nothing_to_hold": Words(
+    "nothing_to_hold": Message(
         "Input tensor has {value} non zero elements but input shape ({shape}) or output shape ({bound}) is empty",
         ("sparse_ids",),
     ),
-    # updates of tables
-    "rows_exceed_size": Words("size is {bound}, but {value} rows are named", ("size",)),
-    "row_ids": Words("row_ids[{position}] = {value}: row ids ascend strictly and are in [0, {bound})", ("row_ids",)),
-    "number_unfit": Words("{argument} must be {bound}; got {value}"),
-    "slot_count": Words("slots must be {bound}; got {value}", ("slots",)),
-    "updated_unfit": Words("{argument} is updated in place and must be {bound}; got {value}"),
-    "updated_overlaps": Words("{argument} is updated in place and shares memory with {value}"),
-    "not_here": Words("{argument} must be {bound}; got {value}", (), UnimplementedError),
-    # outputs given by the caller
-    "out_unfit": Words("out for {argument} must be {bound}; got {value}"),
-    "out_overlaps": Words("out for {argument} shares memory with {value}"),
-    "out_count": Words("out must give {bound} arrays, got {value}"),
-    # checkpoints: `file` is a path, with the part of the file that is meant
-    "checkpoint_not_there": Words("{file}: no such file", (), CheckpointNotFoundError),
-    "checkpoint_state": Words('{file}: no line model_checkpoint_path: "…"', (), CheckpointError),
-    "checkpoint_malformed": Words("{file}: malformed at byte {position}: {why}", (), CheckpointError),
-    "checkpoint_value": Words("{file}: {what} is {value}; must be {bound}", (), CheckpointError),
-    "checkpoint_outside": Words(
-        "{file}: {what} at bytes [{begin}, {value}) is not in [0, {bound})", (), CheckpointError
+    "one_hot_axis": Message("Expected axis to be -1 or between [0, {bound}).  But received: {value}", ("axis",)),
+    "division_by_zero": Message("Integer division by zero: {argument}[{position}] = 0", states=("value",)),
+    "negative_power": Message("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
+}
+
+# Messages for what TensorFlow does not check or does not have. The first sentence says what is wrong, with the value
+# and the bound. Where the remedy is not obvious, a second sentence says what to do; only then there are full stops.
+OWN_MESSAGES: dict[str, Message] = {
+    # memory
+    "out_of_memory": Message(
+        "OOM when allocating workspace for {value} elements; this machine has {bound} bytes", (), ResourceExhaustedError
     ),
-    "checkpoint_checksum": Words("{file}: checksum of {what} is {value}, stored is {bound}", (), CheckpointError),
-    "checkpoint_changed": Words("{file}: the file was written while it was read; read again", (), CheckpointError),
-    "checkpoint_slice": Words("{file}: slice (start, length) {value} is not in shape {bound}", (), CheckpointError),
-    "checkpoint_cover": Words("{file}: slices {why} the tensor of shape {bound}", (), CheckpointError),
-    "checkpoint_version": Words(
-        "{file}: made for readers of version {value}, this one is of version {bound}", (), UnimplementedError
+    "out_of_memory_between": Message("OOM when allocating an intermediate result", (), ResourceExhaustedError),
+    "argument_memory": Message(
+        "OOM: making {argument} contiguous needs {value} bytes, which are not available", (), ResourceExhaustedError
     ),
-    "checkpoint_dtype": Words("{file}: dtype {value} is not read here", (), UnimplementedError),
-    "checkpoint_elsewhere": Words(
-        "{file}: it names {value}, which is outside of its directory; pass that path itself, or follow_links=True",
+    "session_memory": Message(
+        "OOM: the values need {value} bytes, but only {why} of the session's {bound} bytes are left",
+        (),
+        ResourceExhaustedError,
+    ),
+    "page_nodes": Message(
+        "the page needs more than {bound} nodes; gradients of gradients multiply them", (), ResourceExhaustedError
+    ),
+    # ids, offsets and features, which kernels check
+    "num_segments_too_big": Message("num_segments must be at most {bound}, got {value}", ("num_segments",)),
+    "id_not_listed": Message("ids[{position}] = {value} is not one of the {bound} sorted_ids", ("ids",)),
+    "offsets_begin": Message("offsets[0] must be 0, got {value}", ("offsets",), states=("position", "bound")),
+    "offsets_fall": Message(
+        "offsets must not decrease, but offsets[{position}] = {value} follows {bound}", ("offsets",)
+    ),
+    "offsets_end": Message(
+        "offsets must end with the number of ids, {bound}, got {value}", ("offsets",), states=("position",)
+    ),
+    "offsets_of_features": Message(
+        "the length of offsets must be a multiple of the {bound} features plus one, got {value}", ("offsets",)
+    ),
+    "offsets_with_end": Message(
+        "include_last_offset is missing. Construct the module with include_last_offset=False if each offset is the"
+        " start of a bag, as in torch.nn.EmbeddingBag, or with True if the number of ids follows them, as in TorchRec"
+        " and FBGEMM.",
+        ("offsets",),
+        states=("argument",),
+    ),
+    "feature_negative": Message(
+        "feature_first and feature_rows of feature {position} must be >= 0, got {value}",
+        ("feature_rows",),
+        states=("bound",),
+    ),
+    "feature_too_far": Message(
+        "feature_first[{position}] must be at most {bound} for this dtype of indices, got {value}", ("feature_first",)
+    ),
+    "id_not_in_feature": Message(
+        "indices[{position}] = {value} is not in [0, {bound}), the rows of its feature's table", ("indices",)
+    ),
+    "rows_exceed_size": Message("size must be at least the number of looked-up rows, {value}, got {bound}", ("size",)),
+    "row_ids": Message(
+        "row_ids must be strictly increasing and in [0, {bound}), got row_ids[{position}] = {value}", ("row_ids",)
+    ),
+    # plans
+    "plan_segments_not_in_grad": Message("the plan has {value} segments, but grad has only {bound} rows", ("grad",)),
+    "plan_rows": Message(
+        "a plan's rows must be increasing and in [0, {bound}), got rows[{position}] = {value}", ("rows",)
+    ),
+    "plan_starts": Message(
+        "a plan's starts must increase from 0 and be in [0, {bound}), got starts[{position}] = {value}", ("starts",)
+    ),
+    "plan_segments": Message(
+        "a plan's segments must be in [0, {bound}), the length of counts, got segments[{position}] = {value}",
+        ("segments",),
+    ),
+    "plan_positions": Message(
+        "a plan's positions must contain each number in [0, {bound}) once, increasing within a row, got"
+        " positions[{position}] = {value}",
+        ("positions",),
+    ),
+    "plan_counts": Message("counts[{position}] = {value}, but segment {position} has {bound} ids", ("counts",)),
+    "plan_num_rows": Message("the plan is for a table of {value} rows, but this table has {bound}", ("plan",)),
+    "plan_of_other_table": Message(
+        "the plan is for a table of {value} rows, but data has {bound}", ("num_rows",), states=("argument",)
+    ),
+    "plan_of_other_ids": Message(
+        "a plan describes the ids as they are looked up, so it cannot be combined with {bound}", ("plan",)
+    ),
+    "plan_beside_ids": Message(
+        "a plan replaces indices and segment_ids, and may describe other ids. Pass None for them.", ("plan",)
+    ),
+    "plan_unfit": Message("the plan has {value}, but the bags have {bound}", ("plan",)),
+    "not_a_plan": Message("plan must be a rowgrad.Plan, got {value}", ("plan",)),
+    # shapes
+    "fill_is_a_row": Message("fill_id must be at least {bound}, the number of rows, got {value}", ("fill_id",)),
+    "rows_match": Message("{argument} must have rows of shape {bound}, got {value}"),
+    "lengths_match": Message("{argument} must have length {bound}, got {value}"),
+    "elements_match": Message("{argument} must have as many elements as shape {bound}, got {value}"),
+    "same_shape": Message("{argument} must have shape {bound}, got {value}"),
+    "not_broadcast": Message("{argument} of shape {value} does not broadcast with {bound}"),
+    "rank_at_most": Message("{argument} must have at most {bound} dimensions, got {value}"),
+    "rank_at_least": Message("{argument} must have at least {bound} dimensions, got shape {value}"),
+    "rank_exactly": Message("{argument} must have {bound} dimensions, got shape {value}"),
+    "rank_unknown": Message(
+        "the rank of {argument} must be known. Give the Placeholder a shape, with -1 for unknown sizes."
+    ),
+    # dtypes, arrays and attributes
+    "dtype_not_allowed": Message("{argument} must be one of {bound}; got {value}"),
+    "dtype_without_kernel": Message(
+        "{argument} must be one of {bound}; got {value}, which has no kernel", (), NotFoundError
+    ),
+    "dtype_expected": Message("{argument} must be {bound}{why}; got {value}"),
+    "number_does_not_fit": Message("{argument} must contain numbers in the range of {bound}; got {value}"),
+    "integer_does_not_fit": Message("{argument} must contain values of {bound}; got {value}"),
+    "not_a_tensor": Message("{argument} must be a tensor; got {value}"),
+    "not_an_array": Message("{argument} must be an array; got {value}"),
+    "list_expected": Message("{argument} must be a list of at least one array; got {value}"),
+    "argument_changed": Message(
+        "an argument changed its shape, dtype or memory layout during the call; arrays must not change while an op "
+        "reads them"
+    ),
+    "attr_not_allowed": Message("attribute {argument} must be one of {bound}; got {value}"),
+    "attr_kind": Message("attribute {argument} must be {bound}; got {value}"),
+    "attr_unknown": Message("there is no attribute {argument}; available: {bound}"),
+    # dense ops
+    "axis_outside": Message(
+        "{argument}[{position}] = {value} is not in [-{bound}, {bound}), the dimensions of the input"
+    ),
+    "axis_twice": Message("{argument} contains dimension {value} twice"),
+    "axis_unknown": Message(
+        "the number of dimensions in {argument} must be known, because it determines the rank of the result. Enter its"
+        " value, or wire a Const."
+    ),
+    "axis_empty": Message(
+        "{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"
+    ),
+    "index_outside": Message("{argument} = {value} is not in [-{bound}, {bound})"),
+    "inner_sizes": Message("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
+    "two_unknown": Message("{argument} may contain -1 only once, got {value}"),
+    "not_one": Message("{argument} can drop only dimensions of size 1, but dimension {position} has size {value}"),
+    "squeeze_unknown": Message(
+        "axis must list the dimensions to drop, because some sizes of {value} are unknown", ("axis",)
+    ),
+    "not_a_permutation": Message("{argument} must contain each number in [0, {bound}) once, got {value}"),
+    "slice_outside": Message(
+        "the slice must be inside dimension {position} of size {bound}, got {argument}[{position}] = {value}"
+    ),
+    "out_type_too_narrow": Message("{argument} has a size of {value}, which out_type {bound} cannot represent"),
+    "range_endless": Message("delta must not be 0", ("delta",), states=("value",)),
+    "range_backwards": Message(
+        "start = {value} never reaches limit = {bound} in steps of delta = {result}", ("delta",)
+    ),
+    # sparse tensors and lookups
+    "string_missing": Message("{argument} must contain only strings, because the values are strings; got {value}"),
+    "string_repeated": Message("indices[{position}] repeats an earlier entry, and strings cannot be summed"),
+    "entry_outside": Message("indices[{position}, {column}] = {value} is not in [0, {bound})"),
+    "shards_disagree": Message("{argument} must have rows of {bound}; got {value}"),
+    "row_outside": Message("{argument} = {value} is not a row of a table of {bound} rows"),
+    # bags and modules
+    "bags_unfit": Message("{argument}: got {value}, expected {bound}"),
+    "ids_of_sample": Message("sample {position}: {argument} must contain integers; got dtype {value}"),
+    "sample_unfit": Message("sample {position}: {argument} must be {bound}; got {value}"),
+    "id_of_sample": Message("sample {position}: {argument} contains {value}, which is not in [0, {bound})"),
+    "feature_unfit": Message("feature {argument}: {value}"),
+    "fused_unfit": Message("a fused table does not support {value}. Use fused=False."),
+    "fused_no_optimizer": Message(
+        "a fused table needs a rowgrad optimizer, but none has its parameters. Create one with them."
+    ),
+    "fused_overwritten": Message(
+        "the ids, weights or bag gradients of a fused table were overwritten in place between backward and step()."
+        " Overwrite them after step(), or use fused=False."
+    ),
+    "fused_changed": Message(
+        "a fused table was changed between forward and backward, so the gradient of per_sample_weights cannot be"
+        " computed"
+    ),
+    # partition and stitch
+    "id_outside": Message("{argument}[{position}] = {value} is not in [0, {bound}), the rows of the table"),
+    "id_negative": Message("{argument}[{position}] must be >= 0, got {value}", states=("bound",)),
+    "fewer_rows_than_parts": Message(
+        '"div" partitioning cannot place {value} rows into {bound} shards, because {value} // {bound} = 0'
+    ),
+    "div_needs_rows": Message('{argument} is required, because it determines where "div" partitioning starts a shard'),
+    "count_unfit": Message("{argument} must be an integer of at least {bound}; got {value}"),
+    "part_outside": Message("{argument}[{position}] = {value} is not in [0, {bound}), the shards"),
+    "row_not_in_part": Message("{argument}[{position}] = {value} is not in [0, {bound}), the rows of its shard"),
+    "stitch_parts": Message("{argument} must contain one array for each of {bound} shards; got {value}"),
+    # optimizer updates
+    "number_unfit": Message("{argument} must be {bound}; got {value}"),
+    "slot_count": Message("slots must be {bound}; got {value}", ("slots",)),
+    "updated_unfit": Message("{argument} is updated in place and must be {bound}; got {value}"),
+    "updated_overlaps": Message("{argument} is updated in place, but shares memory with {value}"),
+    "not_here": Message("{argument} must be {bound}; got {value}", (), UnimplementedError),
+    # out=
+    "out_unfit": Message("out for {argument} must be {bound}; got {value}"),
+    "out_overlaps": Message("out for {argument} shares memory with {value}"),
+    "out_count": Message("out must contain {bound} arrays, got {value}"),
+    # checkpoint files: `file` is a path, followed by the part of the file
+    "checkpoint_not_there": Message("{file}: no such file", (), CheckpointNotFoundError),
+    "checkpoint_state": Message('{file}: there is no line model_checkpoint_path: "…"', (), CheckpointError),
+    "checkpoint_malformed": Message("{file}: malformed at byte {position}: {why}", (), CheckpointError),
+    "checkpoint_value": Message("{file}: {what} is {value}, but must be {bound}", (), CheckpointError),
+    "checkpoint_outside": Message(
+        "{file}: {what} is at bytes [{begin}, {value}), which is not in [0, {bound})", (), CheckpointError
+    ),
+    "checkpoint_checksum": Message(
+        "{file}: the checksum of {what} is {value}, but the stored checksum is {bound}", (), CheckpointError
+    ),
+    "checkpoint_changed": Message("{file}: the file changed while it was read. Read it again.", (), CheckpointError),
+    "checkpoint_slice": Message(
+        "{file}: the slice (start, length) {value} is not in shape {bound}", (), CheckpointError
+    ),
+    "checkpoint_cover": Message(
+        "{file}: slices {why} the tensor of shape {bound}", (), CheckpointError, states=("value",)
+    ),
+    "checkpoint_version": Message(
+        "{file}: the file needs a reader of version {value}, but this reader is of version {bound}",
+        (),
+        UnimplementedError,
+    ),
+    "checkpoint_dtype": Message("{file}: dtype {value} is not supported", (), UnimplementedError),
+    "checkpoint_elsewhere": Message(
+        "{file}: the file refers to {value}, which is outside its directory. Pass that path, or follow_links=True.",
         (),
         CheckpointError,
     ),
-    "checkpoint_memory": Words("{file}: {value} bytes; this machine has {bound}", (), ResourceExhaustedError),
-    "checkpoint_no_tensor": Words("{file}: no {value} among {bound} tensors{why}", (), TensorNotFoundError),
-    "checkpoint_rows": Words("{file}: rows must be a slice of step 1 of shape {bound}; got {value}"),
-    # tables in parts: `file` is a path, with the part of the file that is meant
-    "parts_value": Words("{file}: {what} is {value}; must be {bound}", (), PartsError),
-    "parts_malformed": Words("{file}: {why}", (), PartsError),
-    "parts_missing": Words("{file}: part {value} of {bound} is missing", (), PartsError),
-    "parts_no_tensor": Words("{file}: there is no tensor {value}; there are {bound}", (), TensorNotFoundError),
-    "parts_differ": Words(
-        "{file}: {what} is {value}, elsewhere {bound}; it must be the same in all parts", (), PartsError
+    "checkpoint_memory": Message(
+        "{file}: reading it needs {value} bytes, but this machine has {bound}", (), ResourceExhaustedError
     ),
-    "parts_rows": Words(
-        "{file}: {what} has {value} rows, the table {bound}, and is not the same in all parts; `table` says which"
-        " tensor is the table",
+    "checkpoint_no_tensor": Message("{file}: there is no {value} among {bound} tensors{why}", (), TensorNotFoundError),
+    "checkpoint_rows": Message("{file}: rows must be a slice with step 1 in shape {bound}; got {value}"),
+    # shard files: `file` is a path, followed by the part of the file
+    "parts_value": Message("{file}: {what} is {value}, but must be {bound}", (), ShardError),
+    "parts_malformed": Message("{file}: {why}", (), ShardError),
+    "parts_missing": Message("{file}: shard {value} of {bound} is missing", (), ShardError),
+    "parts_no_tensor": Message("{file}: there is no tensor {value}; available: {bound}", (), TensorNotFoundError),
+    "parts_differ": Message(
+        "{file}: {what} must be the same in all shards; got {value} here and {bound} elsewhere", (), ShardError
+    ),
+    "parts_rows": Message(
+        "{file}: {what} has {value} rows, the table has {bound}, and it is not the same in all shards. Pass table= to"
+        " name the tensor that is the table.",
         (),
-        PartsError,
+        ShardError,
     ),
-    "parts_strategy": Words(
-        '{file}: parts of both rules look alike; from_strategy must be "div" or "mod" (on the command line'
-        " --from-strategy)",
+    "parts_strategy": Message(
+        '{file}: the shards fit both "div" and "mod" partitioning. Pass from_strategy= (on the command line'
+        " --from-strategy).",
         (),
-        PartsError,
+        ShardError,
     ),
-    "parts_dtype": Words("{file}: {what} has dtype {value}, which {bound} files do not hold", (), UnimplementedError),
-    "parts_memory": Words(
-        "{file}: a row of {what} has {value} bytes; with this memory it may have {bound}", (), PartsError
+    "parts_dtype": Message(
+        "{file}: {what} has dtype {value}, which {bound} files cannot store", (), UnimplementedError
     ),
-    "parts_same": Words(
-        "{argument} must lie elsewhere: it would take the place of what is read", ("target",), PartsError
+    "parts_memory": Message(
+        "{file}: a row of {what} has {value} bytes, but the memory limit allows {bound}", (), ShardError
     ),
-    "parts_which": Words("{file}: {argument} must name the tensors to be read; there are {value}", (), PartsError),
+    "parts_same": Message(
+        "{argument} must be outside the source, because writing it would overwrite files that are read",
+        ("target",),
+        ShardError,
+    ),
+    "parts_which": Message("{file}: {argument} must name the tensors to read; available: {value}", (), ShardError),
     # graphs
-    "pin_missing": Words("{argument} is neither wired nor typed in"),
-    "attr_unknown": Words("there is no attribute {argument}; there are {bound}"),
-    "attr_kind": Words("attribute {argument} must be {bound}; got {value}"),
-    "pin_unclear": Words("{argument} is a {value} with several outputs: name one of {bound}"),
-    "pin_kind": Words("{argument} takes {bound}; got {value}"),
-    "pin_of_other_graph": Words("{argument} comes from another graph: {value}"),
-    "not_a_variable": Words("{argument} must be wired to a Variable; got {value}"),
-    "name_unfit": Words("a name is letters, digits and _ . \\ / > -; got {value}"),
-    "value_unfit": Words("{argument} must be {bound}; got {value}"),
-    "initial_value_varies": Words(
-        "{argument} must be typed in, or computed from constants and random numbers; {value} needs a run"
+    "pin_missing": Message("{argument} is missing: wire it, or enter a value"),
+    "pin_unclear": Message("{argument} is a {value} with several outputs. Choose one of {bound}."),
+    "pin_kind": Message("{argument} takes {bound}; got {value}"),
+    "pin_of_other_graph": Message("{argument} comes from another graph: {value}"),
+    "not_a_variable": Message("{argument} must be wired to a Variable; got {value}"),
+    "name_unfit": Message(
+        "a name may contain letters, digits and _ . \\ / > - only, got {value}", states=("argument", "bound")
     ),
-    "fed_not_a_placeholder": Words("only placeholders are fed; {value} is not one"),
-    "fed_varies": Words("{argument} must be a value that is known before the run; {value} is computed in it"),
-    "not_fed": Words("{value} is not fed, and {bound} needs it"),
-    "updated_twice": Words("{value} is updated twice in one run, by {bound}"),
-    "unconnected": Words(
-        'no gradient flows from outputs to {argument} ({value}); unconnected_gradients="zero" gives zeros'
+    "value_unfit": Message("{argument} must be {bound}; got {value}"),
+    "initial_value_varies": Message(
+        "{argument} must be entered, or computed from constants and random numbers, but {value} is known only in a run"
     ),
-    "gradient_of_nothing": Words("{argument} ({value}) is of dtype {bound}, which has no gradient"),
-    "fetch_unknown": Words("there is no {argument} in this graph{why}"),
-    "engine_unfit": Words("engine {value} cannot be used here: {why}"),
-    "engine_unknown": Words("there is no engine {value}; there are {bound}"),
-    "rank_unknown": Words("{argument}: its rank must be known here; give the Placeholder a shape (-1 for open sizes)"),
-    # elsewhere
-    "no_memory": Words("{argument} has no memory: its storage was given away or freed"),
-    "storage_too_small": Words(
-        "{argument} spans {value} bytes of its storage, which holds {bound}: the storage was resized after the tensor"
-        " was made"
+    "fed_not_a_placeholder": Message("only placeholders can be fed, and {value} is not one"),
+    "fed_twice": Message("{value} is fed twice"),
+    "fed_varies": Message("{argument} must be known before the run, but {value} is computed in it"),
+    "not_fed": Message("{value} is not fed, but {bound} needs it", states=("argument",)),
+    "updated_twice": Message("{value} is updated twice in one run, by {bound}"),
+    "unconnected": Message(
+        'no gradient flows from outputs to {argument} ({value}). Pass unconnected_gradients="zero" to get zeros.'
     ),
-    "checkpoint_lacks": Words("the checkpoint has no {argument}{why}"),
-    "checkpoint_slot": Words("the checkpoint has {argument}, which {why} does not have: it is of another optimizer"),
-    "checkpoint_rule": Words(
-        "{argument} of the checkpoint has shape {value}, but {why} needs {bound}: it is of another optimizer"
+    "gradient_of_nothing": Message("{argument} ({value}) has dtype {bound}, which has no gradient"),
+    "fetch_unknown": Message("there is no {argument} in this graph{why}"),
+    "engine_unfit": Message("engine {value} is not available: {why}", states=("argument",)),
+    "engine_unknown": Message("there is no engine {value}; available: {bound}", states=("argument",)),
+    # torch
+    "no_memory": Message("{argument} has no memory: its storage was freed or donated"),
+    "storage_too_small": Message(
+        "{argument} spans {value} bytes, but its storage holds {bound}: the storage was resized after the tensor was"
+        " created"
     ),
-    "checkpoint_unreadable": Words("{file}: cannot be read, so nothing was loaded: {why}", (), CheckpointError),
-    "checkpoint_unwritten": Words("{file}: was not written to the end: {why}", (), CheckpointError),
-    "checkpoint_groups": Words(
-        "the checkpoint has {value} parameter groups of an optimizer, this optimizer has {bound}"
+    "checkpoint_lacks": Message("the checkpoint has no {argument}{why}"),
+    "checkpoint_slot": Message("the checkpoint has {argument}, which {why} does not have: it is for another optimizer"),
+    "checkpoint_rule": Message(
+        "{argument} of the checkpoint has shape {value}, but {why} needs {bound}: it is for another optimizer"
     ),
-    "state_layout_missing": Words(
-        "the state dict has no {argument}, which says what rows it holds; if a module split like this one saved it, set"
-        " that entry to this module's get_extra_state()"
+    "checkpoint_unreadable": Message(
+        "{file}: the checkpoint cannot be read, so nothing was loaded: {why}", (), CheckpointError
     ),
-    "state_layout_unreadable": Words("{argument} must be bytes of JSON in a tensor, got {value}"),
-    "state_layout_differs": Words(
-        "the state dict holds other rows: {value}; this module holds {bound}; use rowgrad.torch.sharded.checkpoint, or"
-        " load_full with the whole table"
+    "checkpoint_unwritten": Message("{file}: the checkpoint was not written completely: {why}", (), CheckpointError),
+    "checkpoint_groups": Message("the checkpoint has {value} parameter groups, but this optimizer has {bound}"),
+    "state_layout_missing": Message(
+        "the state dict has no {argument}, which describes the rows it holds. If a module sharded like this one saved"
+        " it, set that entry to this module's get_extra_state()."
     ),
-    "optimizer_layout_missing": Words(
-        "the state of {argument} has no layout, which says what rows it belongs to; if an optimizer of a module split"
-        " like this one saved it, set state_dict['state'][…]['layout'] to the parameter's rowgrad_layout; otherwise use"
-        " rowgrad.torch.sharded.checkpoint"
+    "state_layout_unreadable": Message("{argument} must be JSON bytes in a tensor, got {value}"),
+    "state_layout_differs": Message(
+        "the state dict holds other rows than this module: {value} instead of {bound}. Use"
+        " rowgrad.torch.sharded.checkpoint, or load_full with the whole table."
     ),
-    "optimizer_layout_unreadable": Words("the layout in the state of {argument} must be JSON text, got {value}"),
-    "optimizer_layout_differs": Words(
-        "the state of {argument} belongs to other rows: {value}; the parameter holds {bound}; use"
-        " rowgrad.torch.sharded.checkpoint, which moves the state with its rows"
+    "optimizer_layout_missing": Message(
+        "the state of {argument} has no layout to compare with {bound}. If an optimizer of a module sharded like this"
+        " one saved it, set state_dict['state'][…]['layout'] to the parameter's rowgrad_layout; otherwise use"
+        " rowgrad.torch.sharded.checkpoint."
     ),
-    "mixed_devices": Words("{argument} is on {value}, but an argument before it is on {bound}"),
-    "fused_changed": Words(
-        "a fused table was changed between forward and backward, so the gradient of per_sample_weights is lost"
+    "optimizer_layout_unreadable": Message("the layout in the state of {argument} must be JSON text, got {value}"),
+    "optimizer_layout_differs": Message(
+        "the state of {argument} belongs to other rows than the parameter: {value} instead of {bound}. Use"
+        " rowgrad.torch.sharded.checkpoint, which moves the state along with its rows."
     ),
-    "plan_unfit": Words("the plan is of {value}, the bags have {bound}", ("plan",)),
-    "no_kernel_for_device": Words("{argument} is on {value}; this op has kernels for {bound}", (), UnimplementedError),
-    "jit_trace": Words(
-        "torch.jit.trace is not supported: it would record sizes as constants; use torch.export or torch.compile",
+    "mixed_devices": Message("{argument} is on {value}, but an argument before it is on {bound}"),
+    "no_kernel_for_device": Message(
+        "{argument} is on {value}, but this op has kernels for {bound} only", (), UnimplementedError
+    ),
+    "jit_trace": Message(
+        "torch.jit.trace is not supported, because it would record sizes as constants. Use torch.export or"
+        " torch.compile.",
         (),
         UnimplementedError,
     ),
-    "functionalize": Words(
-        "torch.func.functionalize is not supported; no op here writes in place, so call it without",
+    "functionalize": Message(
+        "torch.func.functionalize is not supported. No op writes in place, so call it without.",
         (),
         UnimplementedError,
     ),
-    "forward_mode": Words(
-        "forward-mode differentiation is not implemented; use reverse mode (backward, torch.func.vjp, jacrev)",
+    "forward_mode": Message(
+        "forward-mode differentiation is not supported. Use reverse mode: backward, torch.func.vjp or jacrev.",
         (),
         UnimplementedError,
     ),
-    "host_traced": Words(
-        "{argument} decides a shape, so it must be a number when the call is compiled, not a traced array; "
-        "make it an int, or an argument in static_argnums"
+    # tracing and vmap
+    "host_traced": Message(
+        "{argument} determines a shape, so it must be a number when the call is compiled, not a traced array. Pass an"
+        " int, or make it an argument in static_argnums."
     ),
-    "size_traced": Words("how many rows come out depends on data, which a compiler does not see; {bound}"),
-    "shards_traced": Words("ids that are traced are looked up in one table, not in {value} shards; join them first"),
-    "batch_unfit": Words("vmap: {argument} must not differ between the items of a batch here; {bound}"),
-    "batch_too_large": Words(
-        "vmap: the items' {argument} would be numbers up to {value} in one call, but integers end at {bound}; set"
-        " jax_enable_x64, or use jax.lax.map",
+    "size_traced": Message(
+        "the number of output rows depends on data, which a compiler cannot see: {bound}", states=("argument",)
+    ),
+    "shards_traced": Message(
+        "traced ids can be looked up in one table, but not in {value} shards. Concatenate the shards first."
+    ),
+    "batch_unfit": Message("vmap: {argument} must be the same for all items of the batch: {bound}"),
+    "batch_too_large": Message(
+        "vmap: {argument} of all items in one call need integers up to {value}, but the largest is {bound}. Set"
+        " jax_enable_x64, or use jax.lax.map.",
         (),
         UnimplementedError,
     ),
-    "table_unfit": Words("a Table's {argument} must be {bound}; got {value}"),
-    "table_in_parts": Words(
-        "the table is split into parts, whose rows are not numbered like ids; use rowgrad.jax.sharded.embedding_bag"
-        " inside shard_map",
+    # JAX
+    "table_unfit": Message("a Table's {argument} must be {bound}; got {value}"),
+    "table_in_parts": Message(
+        "the table is sharded, so its rows are not in the order of ids. Use rowgrad.jax.sharded.embedding_bag inside"
+        " shard_map.",
         ("table",),
         UnimplementedError,
+        states=("argument",),
     ),
-    "part_without_layout": Words(
-        "{argument} must be a ShardedTable, which knows how its rows are split; got {value}; split the table with"
-        " shard_table, or state the layout of parts once with ShardedTable(parts, Layout(num_rows, devices, axis,"
-        " strategy))"
+    "part_without_layout": Message(
+        "{argument} must be a ShardedTable, which records how its rows are sharded; got {value}. Shard the table with"
+        " shard_table, or describe existing shards with ShardedTable(parts, Layout(num_rows, devices, axis, strategy))."
     ),
-    "layout_differs": Words("{argument}: got {value}, but the table was split with {bound}"),
-    "table_tapped": Words(
-        "inside value_and_rows a table is read by table.bags alone: a gradient by rows is that of lookups, and the"
-        " gradient of anything else would be lost; use jax.value_and_grad, whose gradients are whole tables. Functions"
-        " under jit, vmap, grad, scan, cond or checkpoint take no table there either: pass them what was looked up"
+    "layout_differs": Message("{argument}: got {value}, but the table was sharded with {bound}"),
+    "table_tapped": Message(
+        "inside value_and_rows a table can be read only by table.bags, outside of jit, vmap, grad, scan, cond and"
+        " checkpoint, because other reads would lose their gradient. Pass what was looked up, or use"
+        " jax.value_and_grad for dense gradients."
     ),
-    "table_sharded": Words(
-        "the {value} of a table are sharded over {bound} under jit, so every device would gather the whole table; split"
-        " its rows with rowgrad.jax.sharded.shard_table and look it up with rowgrad.jax.sharded.embedding_bag inside"
-        " shard_map, or replicate it",
+    "table_sharded": Message(
+        "the {value} of a table are sharded over {bound} under jit, so every device would gather the whole table."
+        " Replicate it, or use rowgrad.jax.sharded: shard_table, and embedding_bag inside shard_map.",
         ("data", "params", "table"),
+        states=("argument",),
     ),
-    "mesh_unknown": Words(
-        "{argument}: the mesh of sharded operands is unknown here; call it inside shard_map", (), UnimplementedError
+    "mesh_unknown": Message(
+        "{argument}: the mesh of sharded operands is unknown here. Call it inside shard_map.", (), UnimplementedError
     ),
-    "table_lost": Words(
-        "value_and_rows: a Table was taken apart, so its array is a plain parameter and would get a dense gradient;"
-        " pass a tree that holds the Table itself (in flax.nnx: nnx.Param(Table(…)), or the module for its state), or"
-        " look the array up with rowgrad.jax.embedding_bag for a dense gradient"
+    "table_lost": Message(
+        "value_and_rows: a Table was flattened, so its array is a plain parameter and would get a dense gradient. Pass"
+        " a tree that holds the Table itself (in flax.nnx: nnx.Param(Table(…)), or the module for its state), or look"
+        " up the array with rowgrad.jax.embedding_bag to get a dense gradient."
     ),
-    "rows_unchecked": Words(
-        "value_and_rows: JAX does not track here which arrays differ over {value}, so every device would update a table"
-        " that all of them share by its own rows alone; use shard_map without check_vma=False, jax.value_and_grad with"
-        " jax.lax.psum, or a table split by rowgrad.jax.sharded",
+    "rows_unchecked": Message(
+        "value_and_rows: JAX does not track which arrays differ over {value}, so every device would update the shared"
+        " table with its own rows only. Use shard_map without check_vma=False, jax.value_and_grad with jax.lax.psum, or"
+        " a table sharded by rowgrad.jax.sharded.",
         ("table",),
         UnimplementedError,
+        states=("argument",),
     ),
-    "lookup_unfit": Words(
-        "inside value_and_rows a lookup takes no {argument}: its gradient by rows is that of its ids"
+    "lookup_unfit": Message(
+        "a lookup inside value_and_rows does not support {argument}, because its row-sparse gradient is that of its ids"
     ),
-    "lookups_differ": Words(
-        "value_and_rows: the function looked up other tables, or otherwise, when it was traced again; it must do the"
-        " same every time"
+    "lookups_differ": Message(
+        "value_and_rows: the function did not repeat the same table lookups when it was traced again"
     ),
-    "module_changed": Words(
-        "value_and_rows: the function removed {value} from the module; keep all Variables of a module"
+    "module_changed": Message(
+        "value_and_rows: the function removed {value} from the module. Keep all Variables of a module."
     ),
-    "lookup_inside": Words(
-        "value_and_rows: a table is looked up within jit, vmap, grad, scan, cond or checkpoint inside of the function,"
-        " from where its ids cannot come out; look it up outside of them"
+    "lookup_inside": Message(
+        "value_and_rows: a table is looked up inside jit, vmap, grad, scan, cond or checkpoint, which hides its ids."
+        " Look it up outside of them."
     ),
-    "rows_exported": Words(
-        "jax.export cannot serialize a program that takes or returns row gradients; let it take and return their values"
-        " and indices, and make an IndexedRows of them outside",
+    "rows_exported": Message(
+        "jax.export cannot serialize a program that takes or returns row-sparse gradients. Take and return their values"
+        " and indices instead, and construct IndexedRows outside.",
         (),
         UnimplementedError,
     ),
-    "rows_changed": Words("the ids of a row gradient must be integers; got {value}", ("updates",)),
-    "rows_arithmetic": Words(
-        "a row gradient is not an array: scale, add, clip and sum it with rowgrad.jax.rows, apply optax transformations"
-        " with rowgrad.jax.rows.on_rows, or make it dense with rowgrad.jax.rows.to_dense (NumPy: rowgrad.densify)",
+    "rows_changed": Message("the ids of a row-sparse gradient must be integers; got {value}", ("updates",)),
+    "rows_arithmetic": Message(
+        "a row-sparse gradient is not an array. Scale, add, clip and sum it with rowgrad.jax.rows, apply optax"
+        " transformations with rowgrad.jax.rows.on_rows, or make it dense with rowgrad.jax.rows.to_dense (NumPy:"
+        " rowgrad.densify).",
         (),
         RowArithmeticError,
     ),
-    "row_ids_arithmetic": Words(
-        "{what} is not defined for the row ids of a gradient, which functions of arrays would change together"
-        " with its values; use rowgrad.jax.rows.{function} on the whole gradient, apply optax transformations with"
-        " rowgrad.jax.rows.on_rows, or make the gradient dense with rowgrad.jax.rows.to_dense",
+    "row_ids_arithmetic": Message(
+        "{what} is not defined for the row ids of a gradient, because array functions would change them together with"
+        " its values. Use rowgrad.jax.rows.{function} on the whole gradient, apply optax transformations with"
+        " rowgrad.jax.rows.on_rows, or make the gradient dense with rowgrad.jax.rows.to_dense.",
         (),
         RowArithmeticError,
     ),
-    "rows_shapes": Words("row gradients that are added must have one shape; got {value} and {bound}"),
-    "transformation_unfit": Words(
-        "on_rows cannot apply {value} to row gradients: {why}; use the optimizers of rowgrad.jax.optim for tables, and"
-        " optax.multi_transform to apply it to other parameters",
+    "rows_shapes": Message("row-sparse gradients to add must have the same shape; got {value} and {bound}"),
+    "transformation_unfit": Message(
+        "on_rows cannot apply {value} to row-sparse gradients: {why}. Use the optimizers of rowgrad.jax.optim for"
+        " tables, and optax.multi_transform to apply it to other parameters.",
         ("transformation",),
+        states=("argument",),
     ),
-    "gradient_complex": Words(
-        "optimizers of rowgrad.jax take gradients of real numbers; got {value}; use optax.multi_transform to"
-        " train such parameters in another way",
+    "gradient_complex": Message(
+        "optimizers of rowgrad.jax accept real gradients only; got {value}. Use optax.multi_transform to train such"
+        " parameters in another way.",
         ("updates",),
+        states=("argument",),
     ),
-    "rows_stacked": Words(
-        "the ids of a row gradient must have rank 1; got rank {value}; sum a stack of row gradients with"
-        " rowgrad.jax.rows.accumulate",
+    "rows_stacked": Message(
+        "the ids of a row-sparse gradient must have rank 1; got rank {value}. Sum stacked row-sparse gradients with"
+        " rowgrad.jax.rows.accumulate.",
         ("updates",),
+        states=("argument",),
     ),
-    "rows_not_stacked": Words(
-        "accumulate takes row gradients stacked along a leading axis; got ids of rank {value}",
+    "rows_not_stacked": Message(
+        "accumulate takes row-sparse gradients stacked along a leading axis; got ids of rank {value}",
         ("stacked",),
     ),
-    "update_unfit": Words(
+    "update_unfit": Message(
         "a gradient or an update must have the shape of its parameter, {bound}; got {value}", ("updates",)
     ),
-    "update_dtype": Words(
-        "an update of {value} cannot be added to a parameter of {bound} without losing a part of it", ("updates",)
+    "update_dtype": Message(
+        "an update of {value} cannot be added to a parameter of {bound} without losing precision", ("updates",)
     ),
-    "parameter_unfit": Words(
-        "a gradient of {value} was given for a parameter that is not a floating-point array: its gradient must be None",
-        ("updates",),
+    "parameter_unfit": Message(
+        "the gradient of a parameter that is not a floating-point array must be None; got {value}", ("updates",)
     ),
-    "state_unfit": Words(
-        "the state must be what init of this optimizer ({value}) returned for these parameters, with {why}", ("state",)
+    "state_unfit": Message(
+        "the state must be the one that init of this optimizer ({value}) returned for these parameters, with {why}",
+        ("state",),
     ),
-    "needs_params": Words("{value} decays weights: update must be given params", ("params",)),
-    "no_runner": Words("no runner for {value}; {bound}", (), UnimplementedError),
-    "mixed_runners": Words("arguments of one call must belong together; got {value} and {bound}"),
+    "needs_params": Message("{value} decays weights, so update needs params", ("params",)),
+    # runners
+    "no_runner": Message("{value} are not supported here: {bound}", (), UnimplementedError),
+    "mixed_runners": Message("the arguments of one call must belong to one array library; got {value} and {bound}"),
 }
+
+MESSAGES: dict[str, Message] = TENSORFLOW_MESSAGES | OWN_MESSAGES
 
 
 def shape_text(shape: tuple[int | None, ...]) -> str:
-    """TensorFlow's way to print a shape: [2,3], unknown dimensions as ?."""
+    """TensorFlow's notation for a shape: [2,3], with ? for an unknown dimension."""
     return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
 
 
-def refuse(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:
-    """Word a fault. `has` are the op's argument names; facts fill the text and stay on the error."""
-    words = WORDS[key]
+def make_error(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:
+    """Return the error for a key of `MESSAGES`, ready to raise.
+
+    Args:
+        key: the key of the message.
+        has: the names of the op's arguments, to choose one of `Message.arguments`.
+        **facts: what the message is about. `argument`, `position`, `value` and `bound` become attributes of the error.
+    """
+    found = MESSAGES[key]
     argument = facts.get("argument")
     if argument is None:
-        argument = next((a for a in words.arguments if a in has or not has), None)
+        argument = next((a for a in found.arguments if a in has or not has), None)
     position = facts.get("position")
-    return words.kind(
-        words.text.format_map(facts),
+    error = found.kind(
+        found.text.format_map(facts),
         argument=argument if isinstance(argument, str) else None,
         position=position if isinstance(position, int) and position >= 0 else None,
         value=facts.get("value"),
         bound=facts.get("bound"),
     )
+    error._source, error._shape = found, facts.get("shape")
+    return error

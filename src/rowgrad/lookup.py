@@ -14,7 +14,7 @@ from ._catalog.shapes import check_elements
 from ._catalog.spec import FLOATS
 from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
 from ._runtime.dispatch import describe_value, is_traced, load_runner
-from .errors import OpError, refuse, shape_text
+from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 from .sharding.rule import by_shard, check_strategy, inverse_of, locate
 from .sparse import SparseTensor
@@ -33,7 +33,7 @@ ACCUMULATE = ("T", "float32")
 def kind_of(combiner: str) -> str:
     """The op's name for a combiner."""
     if combiner not in COMBINERS:
-        raise refuse("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
+        raise make_error("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
     return COMBINERS[combiner]
 
 
@@ -72,9 +72,9 @@ def row_number(argument: str, row: int | None, rows: int) -> int | None:
             raise TypeError
         index(row)
     except TypeError:
-        raise refuse("number_unfit", argument=argument, value=repr(row), bound="an int") from None
+        raise make_error("number_unfit", argument=argument, value=repr(row), bound="an int") from None
     if not -rows <= row < rows:
-        raise refuse("row_outside", argument=argument, value=row, bound=rows)
+        raise make_error("row_outside", argument=argument, value=row, bound=rows)
     return row % rows
 
 
@@ -82,33 +82,33 @@ def check_default_id(default_id: int | None, dtype: Any) -> None:
     """Refuse a default that ids of this dtype cannot hold."""
     limits = np.iinfo(dtype)
     if default_id is not None and not limits.min <= default_id <= limits.max:
-        raise refuse("integer_does_not_fit", argument="default_id", value=default_id, bound=dtype)
+        raise make_error("integer_does_not_fit", argument="default_id", value=default_id, bound=dtype)
 
 
 def shards_of(params: Any, argument: str) -> list[Any]:
     """Only a list is a list of shards; everything else is one table."""
     if getattr(params, "is_list", False):  # under vjp; alone it would be a list of shards
-        raise refuse("not_an_array", argument=argument, value="a list of numbers; write numpy.array(…) around it")
+        raise make_error("not_an_array", argument=argument, value="a list of numbers; write numpy.array(…) around it")
     shards = params if isinstance(params, list) else [params]
     if not isinstance(params, list | tuple) and not hasattr(params, "dtype") and hasattr(params, "__iter__"):
         items = () if hasattr(params, "__array__") else tuple(params)
         if items and all(hasattr(item, "dtype") for item in items):  # torch's ParameterList, say
             items_of = f"{type(params).__name__} of {len(items)} arrays; a list of shards is a Python list: list(…)"
-            raise refuse("not_an_array", argument=argument, value=items_of)
+            raise make_error("not_an_array", argument=argument, value=items_of)
     if not shards:
         raise ValueError("Length of params is currently 0. Need at least one param.")
     arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
     for array in arrays:
         if not hasattr(array, "__array__"):  # it has a dtype, as a Table of JAX has, but is none
-            raise refuse("not_an_array", argument=argument, value=type(array).__name__)
+            raise make_error("not_an_array", argument=argument, value=type(array).__name__)
     arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
     first = arrays[0]
     if len(arrays) > 1 and not all(len(a.shape) for a in arrays):
-        raise refuse("data_rank", argument=argument)
+        raise make_error("data_rank", argument=argument)
     for k, shard in enumerate(arrays[1:], 1):
         if shard.dtype != first.dtype or tuple(shard.shape[1:]) != tuple(first.shape[1:]):
             what = [f"{a.dtype}{shape_text(tuple(a.shape[1:]))}" for a in (shard, first)]
-            raise refuse("shards_disagree", argument=f"{argument}[{k}]", value=what[0], bound=what[1])
+            raise make_error("shards_disagree", argument=f"{argument}[{k}]", value=what[0], bound=what[1])
     return arrays
 
 
@@ -116,7 +116,7 @@ def ids_of(sparse: SparseTensor, argument: str) -> Array:
     """The ids of a sparse tensor as an array of NumPy."""
     ids = canonical(np.asarray(sparse.values), argument)
     if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise refuse("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
+        raise make_error("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
     return ids
 
 
@@ -134,26 +134,26 @@ def flat_shape(sparse: SparseTensor) -> Array:
     """[rows, last] for ids of any rank: rows are those of the result before it gets its shape."""
     shape = sparse.dense_shape
     if (shape < 0).any():
-        raise refuse("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
+        raise make_error("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
     check_elements(sparse.shape)  # beyond int64, linear indices would wrap into other rows
     if len(shape) == 2:
         return shape
     if len(shape) == 0:
-        raise refuse("dense_shape_empty")
+        raise make_error("dense_shape_empty")
     flat = np.array([np.prod(shape[:-1], dtype=np.int64), shape[-1]], np.int64)
     if sparse.nnz and 0 in shape.tolist():
-        raise refuse("nothing_to_hold", value=sparse.nnz, shape=shape_text(sparse.shape),
-                     bound=shape_text(tuple(flat.tolist())))  # fmt: skip
+        raise make_error("nothing_to_hold", value=sparse.nnz, shape=shape_text(sparse.shape),
+                         bound=shape_text(tuple(flat.tolist())))  # fmt: skip
     return flat
 
 
 def check_rows_are_vectors(result: Any) -> None:
     """Rows without ids become zeros by TensorFlow's mask, which has the rank of a matrix: the result must too."""
     if len(result.shape) == 1:
-        raise refuse("mask_needs_columns")
+        raise make_error("mask_needs_columns")
     if len(result.shape) != 2:
         mask, shape = shape_text(tuple(result.shape[:2])), shape_text(tuple(result.shape))
-        raise refuse("mask_needs_rank_2", value=mask, bound=shape)
+        raise make_error("mask_needs_rank_2", value=mask, bound=shape)
 
 
 # -- embedding_lookup_sparse and safe_embedding_lookup_sparse, written in ops, so that `vjp` differentiates them ------
@@ -179,8 +179,8 @@ def _named_in_errors(function: F) -> F:
             given = signature.bind_partial(*args, **kwargs).arguments
             outside = (name for name in _OUTSIDE.get(error.argument or "", ()) if name in given)
             error.argument = next(outside, error.argument)
-            error.op, error.name = function.__name__, given.get("name")
-            error.call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
+            call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
+            error.replace_call(function.__name__, given.get("name"), call)
             raise
 
     return wrapper  # type: ignore[return-value]
@@ -223,10 +223,10 @@ def embedding_lookup_sparse(
                 raise ValueError(f"Shapes {tuple(mine.shape)} and {tuple(theirs.shape)} are incompatible")
     check_options(partition_strategy, lookup, accumulate)
     if sp_ids.indices.shape[1] == 0:
-        raise refuse("dense_shape_empty")
+        raise make_error("dense_shape_empty")
     if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
-        raise refuse("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which gives "
-                     "dense_shape[0] rows, or rowgrad.jax.embedding_bag, which is told num_bags")  # fmt: skip
+        raise make_error("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which returns "
+                         "dense_shape[0] rows, or rowgrad.jax.embedding_bag with num_bags")  # fmt: skip
     weights = None if sp_weights is None else _real_weights(sp_weights.values, shards[0])
     ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
@@ -273,7 +273,7 @@ def safe_embedding_lookup_sparse(
     shards = shards_of(embedding_weights, "embedding_weights")
     if sparse_weights is not None:
         if not is_float(sparse_weights.dtype):
-            raise refuse(
+            raise make_error(
                 "dtype_not_allowed", argument="sparse_weights", value=sparse_weights.dtype, bound=", ".join(FLOATS)
             )
         shards = [s if s.dtype == sparse_weights.dtype else OPS["CastLike"](s, sparse_weights.values) for s in shards]
@@ -333,7 +333,7 @@ def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **opti
     if not any(map(is_traced, (rows, *weights))):
         return OPS[op](rows, ids, segments, *weights, **options)
     if (segments[1:] < segments[:-1]).any():
-        raise refuse("segments_not_increasing")
+        raise make_error("segments_not_increasing")
     num_segments = int(segments[-1]) + 1 if len(segments) else 0
     return OPS[f"{op}WithNumSegments"](rows, ids, segments, *weights, num_segments, **options)
 
@@ -386,10 +386,12 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
             raise TypeError  # float() reads text, too
         bound = max(float(max_norm), 0.0)
     except (TypeError, ValueError, OverflowError):
-        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
+        raise make_error("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
     dtype = dtype_name(rows.dtype)
     if dtype != "float64" and _LARGEST < bound < float("inf"):
-        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number float32 holds")
+        raise make_error(
+            "number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number that fits float32"
+        )
     squares = ops["RowDot"](rows, rows)
     length = ops["AtLeast"](ops["Sqrt"](squares), bound=bound)
     narrow = dtype in ("float16", "bfloat16")

@@ -38,7 +38,7 @@ from ._runtime.arrays import (
     plain_array,
 )
 from ._runtime.results import check_size
-from .errors import OpError, ResourceExhaustedError, refuse, shape_text
+from .errors import OpError, ResourceExhaustedError, make_error, shape_text
 
 # -- One call of a kernel that updates --------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class UpdateCall:
         if not listed or len(slots) != len(wanted):
             names = ", ".join(s.name for s in wanted) or "none"
             count = len(slots) if listed else type(slots).__name__
-            raise refuse("slot_count", value=count, bound=f"{len(wanted)}, {names}")
+            raise make_error("slot_count", value=count, bound=f"{len(wanted)}, {names}")
         state = [("table", table, self.table)]
         for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
@@ -110,7 +110,7 @@ class UpdateCall:
     def table_of(self, table: Any) -> tuple[str, tuple[int, ...]]:
         """Dtype and shape of a table that is only looked at."""
         if not (is_ndarray(table) or isinstance(table, Memory)):
-            raise refuse("not_an_array", argument="table", value=type(table).__name__)
+            raise make_error("not_an_array", argument="table", value=type(table).__name__)
         found = describe(table, "table")
         self._check_table(found)
         return found.dtype, found.shape
@@ -118,19 +118,19 @@ class UpdateCall:
     @staticmethod
     def _check_table(table: Memory) -> None:
         if table.dtype not in _FLOATS:
-            raise refuse("dtype_not_allowed", argument="table", value=table.dtype, bound=", ".join(_FLOATS))
+            raise make_error("dtype_not_allowed", argument="table", value=table.dtype, bound=", ".join(_FLOATS))
         if not table.shape:
-            raise refuse("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
+            raise make_error("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
 
     def rows(self, name: str, value: Any) -> Memory:
         """A gradient: of the table's dtype, with rows like the table's."""
         grad = self._take(name, value)
         if grad.dtype != self.table.dtype:
-            raise refuse(
+            raise make_error(
                 "dtype_expected", argument=name, value=grad.dtype, bound=self.table.dtype, why=", as the table"
             )
         if not grad.shape or grad.shape[1:] != self.table.shape[1:]:
-            raise refuse(
+            raise make_error(
                 "rows_match", argument=name, value=shape_text(grad.shape[1:]), bound=shape_text(self.table.shape[1:])
             )
         return grad
@@ -141,9 +141,9 @@ class UpdateCall:
             value = np.zeros(0, np.int64) if len(value) == 0 else plain_array(value, name)
         ids = self._take(name, value)
         if ids.dtype not in _INTEGERS:
-            raise refuse("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
+            raise make_error("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
         if len(ids.shape) != 1:
-            raise refuse("should_be_vector", argument=name)
+            raise make_error("should_be_vector", argument=name)
         return ids
 
     def weights(self, value: Any, ids: int) -> None:
@@ -152,9 +152,9 @@ class UpdateCall:
             return
         weights = self._take("weights", value)
         if weights.dtype not in _FLOATS:
-            raise refuse("dtype_not_allowed", argument="weights", value=weights.dtype, bound=", ".join(_FLOATS))
+            raise make_error("dtype_not_allowed", argument="weights", value=weights.dtype, bound=", ".join(_FLOATS))
         if weights.shape != (ids,):
-            raise refuse("weights_match", value=shape_text(weights.shape), bound=ids)
+            raise make_error("weights_match", value=shape_text(weights.shape), bound=ids)
 
     def plan(self, parts: Mapping[str, Any]) -> None:
         """A plan's arrays; the kernel checks what they hold."""
@@ -163,13 +163,13 @@ class UpdateCall:
             array = self.ids(name, parts[name])
             length[name] = array.shape[0]
             if name in ("starts", "positions", "counts") and array.dtype != "int64":
-                raise refuse("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
+                raise make_error("dtype_expected", argument=name, value=array.dtype, bound="int64", why="")
         for name, other in (("starts", "rows"), ("positions", "segments")):
             if length[name] != length[other]:
-                raise refuse("lengths_match", argument=name, value=length[name], bound=length[other])
+                raise make_error("lengths_match", argument=name, value=length[name], bound=length[other])
         rows = parts["num_rows"]
         if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= (count := int(rows)) < 1 << 63:
-            raise refuse("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
+            raise make_error("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
         self._take("num_rows", np.array(count, np.int64))
 
     def ready(
@@ -177,12 +177,12 @@ class UpdateCall:
     ) -> Callable[[], None]:
         """Check that what is updated stands apart; returns the launch of the kernel, which does the update."""
         if not isinstance(step, Step):
-            raise refuse("number_unfit", argument="step", value=type(step).__name__, bound="an optim.Step")
+            raise make_error("number_unfit", argument="step", value=type(step).__name__, bound="an optim.Step")
         numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
         attrs = [rule_named(rule).number, self.table.shape[0], *numbers, *constants]
         scalars = np.array(step.numbers(), np.float64)
         if scalars.shape != (len(NUMBERS),):
-            raise refuse(
+            raise make_error(
                 "number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{len(NUMBERS)} numbers"
             )
         check_range(rule, scalars.tolist(), slot_dtype(self.table.dtype))
@@ -191,7 +191,7 @@ class UpdateCall:
         for name, _, memory in state:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
-                    raise refuse("updated_overlaps", argument=name, value=other)
+                    raise make_error("updated_overlaps", argument=name, value=other)
         if self.table.device is None:
             self._take("numbers", scalars)
         return partial(self._launch, state, rule, step, constants, attrs)
@@ -209,7 +209,7 @@ class UpdateCall:
             fault = job.fault or job.run(*_raw(state), False, (), b"")
             if fault is not None:
                 key, position, value, bound = fault
-                raise refuse(key, has=self.names, position=position, value=value, bound=bound)
+                raise make_error(key, has=self.names, position=position, value=value, bound=bound)
 
     def _take(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):
@@ -220,7 +220,7 @@ class UpdateCall:
         else:
             memory = describe(value, name)
         if memory.dtype not in _CODE:
-            raise refuse("not_an_array", argument=name, value=f"an array of {memory.dtype}")
+            raise make_error("not_an_array", argument=name, value=f"an array of {memory.dtype}")
         self.inputs.append((name, value, memory))
         return memory
 
@@ -228,16 +228,16 @@ class UpdateCall:
 def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
     """What is updated is taken as it is: nothing could be copied back."""
     if is_masked(value):
-        raise refuse("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
+        raise make_error("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
     if is_ndarray(value):
         value = base_view(value)
         if not (value.flags.carray and is_aligned(value)):
-            raise refuse("updated_unfit", argument=name, value=_array_text(value), bound=_GOOD)
+            raise make_error("updated_unfit", argument=name, value=_array_text(value), bound=_GOOD)
     elif not isinstance(value, Memory):
-        raise refuse("updated_unfit", argument=name, value=type(value).__name__, bound="an array")
+        raise make_error("updated_unfit", argument=name, value=type(value).__name__, bound="an array")
     memory = describe(value, name)
     if wanted is not None and (memory.dtype, memory.shape) != (wanted.dtype, wanted.shape):
-        raise refuse(
+        raise make_error(
             "updated_unfit",
             argument=name,
             value=f"{memory.dtype}{shape_text(memory.shape)}",
@@ -262,17 +262,17 @@ def _check_memory(memory: Memory, name: str) -> None:
     """Reject fields that no memory has: kernels take them as they are."""
     address, dtype, shape = memory[:3]
     if not isinstance(dtype, str):
-        raise refuse("value_unfit", argument=f"dtype of {name}", value=value_text(dtype), bound="a str")
+        raise make_error("value_unfit", argument=f"dtype of {name}", value=value_text(dtype), bound="a str")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise refuse("value_unfit", argument=f"shape of {name}", value=value_text(shape), bound="a tuple of sizes")
+        raise make_error("value_unfit", argument=f"shape of {name}", value=value_text(shape), bound="a tuple of sizes")
     if dtype not in NUMPY_DTYPE:
         return  # which dtypes there may be is checked for each argument
     size, width = math.prod(shape), NUMPY_DTYPE[dtype].itemsize
     if type(address) is not int or address < 0 or address + size * width >= 1 << 64:
-        raise refuse("value_unfit", argument=f"address of {name}", value=value_text(address), bound="an address")
+        raise make_error("value_unfit", argument=f"address of {name}", value=value_text(address), bound="an address")
     if memory.device is None and size and (address == 0 or address % width):
         bound = f"a multiple of {width} above 0"
-        raise refuse("value_unfit", argument=f"address of {name}", value=address, bound=bound)
+        raise make_error("value_unfit", argument=f"address of {name}", value=address, bound=bound)
 
 
 def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
@@ -285,7 +285,7 @@ def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = Fals
         view = base_view(value)
         memory = describe(view)
         if memory[1:] != checked[1:] or not (view.flags.carray if written else view.flags.c_contiguous):
-            raise refuse("argument_changed", argument=name)
+            raise make_error("argument_changed", argument=name)
         taken.append((name, view, memory))
     return taken
 
@@ -343,7 +343,9 @@ def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[A
         with np.errstate(over="ignore"):
             start = slot.type(initial)
         if not np.isfinite(start):
-            raise refuse("number_unfit", argument="initial", value=repr(initial), bound=f"a number {slot} holds")
+            raise make_error(
+                "number_unfit", argument="initial", value=repr(initial), bound=f"a number that fits {slot}"
+            )
         shapes = slot_shapes(rule, shape)
         for aval in (Aval(slot_dtype(dtype), shape) for shape in shapes):
             check_size(aval)
@@ -374,7 +376,7 @@ def ready_rows(
         state = call.state(rule, table, slots)
         grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
         if ids.shape[0] != grads.shape[0]:
-            raise refuse("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
+            raise make_error("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
         return call.ready(state, rule, step)
 
 
@@ -399,7 +401,7 @@ def ready_all(
         state = call.state(rule, table, slots)
         grads = call.rows("grad", grad)
         if grads.shape != call.table.shape:
-            raise refuse(
+            raise make_error(
                 "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
             )
         return call.ready(state, rule, step)
@@ -421,22 +423,22 @@ def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Mem
     if not isinstance(grad, IndexedRows):
         return apply_all(rule, table, slots, grad, step)
     if not isinstance(grad.num_rows, int | np.integer):
-        raise refuse("count_unfit", argument="num_rows", value=value_text(grad.num_rows), bound=0).in_call(
+        raise make_error("count_unfit", argument="num_rows", value=value_text(grad.num_rows), bound=0).in_call(
             "apply_gradient", None, "IndexedRows"
         )
     if not hasattr(grad.values, "shape"):
-        raise refuse("not_an_array", argument="grad", value=f"IndexedRows of {type(grad.values).__name__}").in_call(
+        raise make_error("not_an_array", argument="grad", value=f"IndexedRows of {type(grad.values).__name__}").in_call(
             "apply_gradient", None, "IndexedRows"
         )
     shape = tuple(getattr(table, "shape", ()))  # what is no table at all is refused below
     if shape and shape != grad.shape:
-        raise refuse("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
+        raise make_error("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
             "apply_gradient", None, f"table of shape {shape_text(shape)}, IndexedRows of shape {shape_text(grad.shape)}"
         )
     with UpdateCall("apply_gradient", table=table):
         ids = plain_array(grad.indices, "indices")
     if ids.ndim != 1 or grad.values.shape[:1] != ids.shape:
-        raise refuse(
+        raise make_error(
             "same_shape",
             argument="indices",
             value=shape_text(ids.shape),
@@ -497,7 +499,7 @@ def ready_bags(
         call.rows("grad", grad)
         ids, segments = call.ids("indices", indices), call.ids("segment_ids", segment_ids)
         if segments.shape != ids.shape:
-            raise refuse("segments_match_indices")
+            raise make_error("segments_match_indices")
         call.weights(weights, ids.shape[0])
         return call.ready(state, rule, step, _bag_constants(weights, **how))
 
@@ -547,12 +549,12 @@ def ready_planned(
             name: getattr(plan, name, None) for name in PLAN
         }  # once: a property may differ the next time
         if any(part is None for part in parts.values()):
-            raise refuse("not_a_plan", value=type(plan).__name__)
+            raise make_error("not_a_plan", value=type(plan).__name__)
         for name in PLAN[:-1]:
             if hasattr(parts[name], "__array__"):
                 parts[name] = plain_array(parts[name], name)
             if len(getattr(parts[name], "shape", ())) != 1:
-                raise refuse("should_be_vector", argument=name)
+                raise make_error("should_be_vector", argument=name)
         call.weights(weights, parts["segments"].shape[0])
         call.plan(parts)
         return call.ready(state, rule, step, _bag_constants(weights, **how))
@@ -571,5 +573,5 @@ def _bag_constants(
 
 def _chosen(argument: str, value: Any, choices: tuple[str, ...]) -> int:
     if not isinstance(value, str) or value not in choices:
-        raise refuse("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
+        raise make_error("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
     return choices.index(value)

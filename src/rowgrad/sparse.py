@@ -11,7 +11,7 @@ from ._catalog.spec import QUANTIZED, Aval
 from ._runtime.arrays import as_array, aval_of, canonical, fit, is_inexact, is_masked, plain_array
 from ._runtime.dispatch import describe_value, is_traced
 from ._runtime.results import check_size, too_large
-from .errors import OpError, refuse, shape_text
+from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 
 # -- SparseTensor -----------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ class SparseTensor:
 
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
         if is_traced(dense_shape):
-            raise refuse("host_traced", argument="dense_shape")
+            raise make_error("host_traced", argument="dense_shape")
         try:
             self._take(indices, values, dense_shape)
         except OpError as error:
@@ -62,12 +62,12 @@ class SparseTensor:
         for name, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
             if len(shapes[name]) != rank:
                 wanted = "a matrix" if rank == 2 else "a vector"
-                raise refuse("same_shape", argument=name, value=shape_text(shapes[name]), bound=wanted)
+                raise make_error("same_shape", argument=name, value=shape_text(shapes[name]), bound=wanted)
         if shapes["values"][0] != shapes["indices"][0]:
-            raise refuse("lengths_match", argument="values", value=shapes["values"][0], bound=shapes["indices"][0])
+            raise make_error("lengths_match", argument="values", value=shapes["values"][0], bound=shapes["indices"][0])
         if shapes["dense_shape"][0] != shapes["indices"][1]:
-            raise refuse("lengths_match", argument="dense_shape", value=shapes["dense_shape"][0],
-                         bound=shapes["indices"][1])  # fmt: skip
+            raise make_error("lengths_match", argument="dense_shape", value=shapes["dense_shape"][0],
+                             bound=shapes["indices"][1])  # fmt: skip
 
     @classmethod
     def of(cls, indices: Any, values: Any, shape: tuple[int, ...]) -> SparseTensor:
@@ -110,12 +110,12 @@ class SparseTensor:
         values = canonical(np.asarray(self.values), "values")
         dtype = aval_of(values).dtype
         if dtype in QUANTIZED:
-            raise refuse("dtype_not_allowed", argument="values", value=dtype, bound="numbers that can be added")
+            raise make_error("dtype_not_allowed", argument="values", value=dtype, bound="numbers that can be added")
         for position, size in enumerate(self.shape):
             if size < 0:
-                raise refuse("size_negative", argument="dense_shape", position=position, value=size, bound=0)
+                raise make_error("size_negative", argument="dense_shape", position=position, value=size, bound=0)
         if len(self.shape) > _MOST_AXES:
-            raise refuse("rank_at_most", argument="dense_shape", value=len(self.shape), bound=_MOST_AXES)
+            raise make_error("rank_at_most", argument="dense_shape", value=len(self.shape), bound=_MOST_AXES)
         check_size(Aval(dtype, self.shape))
         default = _default(default_value, values)
         try:
@@ -131,7 +131,7 @@ class SparseTensor:
         if dtype == "string":
             if len(places) < len(values):
                 repeated = np.delete(np.arange(len(values)), first)
-                raise refuse("string_repeated", argument="indices", position=int(repeated[0]))
+                raise make_error("string_repeated", argument="indices", position=int(repeated[0]))
             sums = values[first]
         else:
             wide = np.dtype(np.float32) if dtype in ("float16", "bfloat16") else values.dtype
@@ -147,15 +147,15 @@ class SparseTensor:
         bad = np.argwhere((indices < 0) | (indices >= self.dense_shape))
         if len(bad):
             entry, column = (int(v) for v in bad[0])
-            raise refuse("entry_outside", argument="indices", position=entry, value=int(indices[entry, column]),
-                         bound=int(self.dense_shape[column]), column=column)  # fmt: skip
+            raise make_error("entry_outside", argument="indices", position=entry, value=int(indices[entry, column]),
+                             bound=int(self.dense_shape[column]), column=column)  # fmt: skip
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseTensor:
         """A SciPy sparse matrix or array of any format, sorted by row and column."""
         if not hasattr(matrix, "tocoo"):
             bound = "a sparse matrix or array of SciPy"
-            raise refuse("value_unfit", argument="matrix", value=type(matrix).__name__, bound=bound)
+            raise make_error("value_unfit", argument="matrix", value=type(matrix).__name__, bound=bound)
         coo = matrix.tocoo()
         indices = np.stack(coo.coords, axis=1).astype(np.int64) if coo.nnz else np.zeros((0, coo.ndim), np.int64)
         order = np.lexsort(indices.T[::-1])
@@ -167,7 +167,7 @@ class SparseTensor:
 
         self._check_bounds()
         if not self.shape:
-            raise refuse("rank_at_least", argument="dense_shape", value="[]", bound=1)
+            raise make_error("rank_at_least", argument="dense_shape", value="[]", bound=1)
         return coo_array((np.asarray(self.values), tuple(np.asarray(self.indices).T)), shape=self.shape)
 
 
@@ -179,10 +179,12 @@ def _default(value: Any, values: Array) -> Any:
             return value
         if isinstance(value, int) and value == 0:
             return ""
-        raise refuse("dtype_expected", argument="default_value", value=type(value).__name__, bound="a string", why="")
+        raise make_error(
+            "dtype_expected", argument="default_value", value=type(value).__name__, bound="a string", why=""
+        )
     given = as_array(value, "default_value", dtype)
     if given.ndim:
-        raise refuse("same_shape", argument="default_value", value=shape_text(given.shape), bound="[]")
+        raise make_error("same_shape", argument="default_value", value=shape_text(given.shape), bound="[]")
     kinds = given.dtype.kind, values.dtype.kind
     if kinds[0] in "iu" and kinds[1] in "iu":
         return fit(given, "default_value", values.dtype)
@@ -191,7 +193,7 @@ def _default(value: Any, values: Array) -> Any:
         return given
     if is_number and is_inexact(values.dtype) and (kinds[0] != "c" or kinds[1] == "c"):
         return given
-    raise refuse("dtype_expected", argument="default_value", value=given.dtype, bound=dtype, why=", as the values")
+    raise make_error("dtype_expected", argument="default_value", value=given.dtype, bound=dtype, why=", as the values")
 
 
 def _integers(given: Any, argument: str) -> Any:
@@ -199,7 +201,7 @@ def _integers(given: Any, argument: str) -> Any:
     traced = is_traced(given)
     array = given if traced else plain_array(given, argument)
     if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] is no array of floats
-        raise refuse("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
+        raise make_error("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
     if traced:
         return array
     return fit(array, argument, np.dtype(np.int64)) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)

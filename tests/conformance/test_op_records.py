@@ -12,7 +12,7 @@ import pytest
 import rowgrad as rg
 from rowgrad import _core
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG, Op
-from rowgrad.errors import WORDS
+from rowgrad.errors import MESSAGES
 from rowgrad.raw_ops import OPS
 from samples import sample
 
@@ -85,7 +85,7 @@ def is_narrower(op: Op) -> bool:
 
 def test_every_kernel_and_fault_is_used() -> None:
     assert {op.kernel for op in CATALOG.values() if op.kernel} == {name for name, _ in _core.kernels()}
-    assert {f for f in _core.faults() if f != "none"} <= set(WORDS)
+    assert {f for f in _core.faults() if f != "none"} <= set(MESSAGES)
     assert [d for d in _core.dtypes() if d not in ALL_DTYPES] == []
 
 

@@ -24,7 +24,7 @@ from enuspace_files import SAMPLES
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.cli import main
 from rowgrad.cli.terminal import Progress, clock, show_columns
-from rowgrad.errors import refuse
+from rowgrad.errors import make_error
 from rowgrad.graph import Block, End, Page, Project, load, save
 from signal_defaults import restored
 
@@ -171,7 +171,7 @@ def test_fetches_of_lists_sparse_tensors_and_operations(capsys: Captured) -> Non
     document = answer(["run", "kinds.json", "--fetch", "do", "--fetch", "v", "--steps", "2"], capsys)
     assert values(document) == {"v.ref": 5.0}
     assert "takes a value or an operation; got feed" in refused(["run", "kinds.json", "--fetch", "f"], 1, capsys)
-    assert "only placeholders are fed" in refused(["run", "kinds.json", "--fetch", "v", "--feed", "v=1"], 1, capsys)
+    assert "only placeholders can be fed" in refused(["run", "kinds.json", "--fetch", "v", "--feed", "v=1"], 1, capsys)
 
 
 def test_a_page_without_a_session(capsys: Captured) -> None:
@@ -240,7 +240,7 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ([], 1, "x is not fed, and sum needs it"),
+        ([], 1, "x is not fed, but sum needs it"),
         (["--feed", "x={1,2,3}"], 1, "must have shape [2]"),
         (["--feed", "x={1,two}"], 1, "rowgrad run: x: "),
         (["--feed", "x=missing.npy"], 3, "missing.npy: No such file"),
@@ -260,7 +260,7 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
         (["--feed-batches", "x=beyond_int64.npy"], 1, "beyond_int64.npy: not a .npy file"),
         (["--feed", "x=overflowing.npy"], 1, "overflowing.npy: not a .npy file"),
         (["--feed", "y={1,2}"], 1, "there is no 'y'"),
-        (["--feed", "sum={1,2}"], 1, "only placeholders are fed; sum is not one"),
+        (["--feed", "sum={1,2}"], 1, "only placeholders can be fed, and sum is not one"),
         (["--feed-batches", "x=many.npy", "--steps", "4"], 2, "--steps 4: x has only 3 batches"),
         (["--feed-batches", "x=many.npy", "--feed-batches", "z=two.npy"], 2, "z has 2 batches, x has 3"),
         (["--feed-batches", "x=nothing.npy"], 1, "there is no batch for x"),
@@ -519,7 +519,7 @@ def test_a_second_signal_ends_at_once(capsys: Captured, monkeypatch: pytest.Monk
     def twice(*args: object) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
-        raise refuse("engine_unknown", value="", bound="")
+        raise make_error("engine_unknown", value="", bound="")
 
     monkeypatch.setattr("rowgrad.graph.session.ClientSession.run_block", twice)
     outside = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run behind
@@ -804,13 +804,13 @@ def test_a_fault_ends_a_run_only_where_it_is_needed(capsys: Captured) -> None:
     assert main(["run", "loose.json"]) == 0
     out, err = capsys.readouterr()
     assert "q.y" in out
-    assert "skipped, because nothing that runs needs it: Add (name: z): x is neither wired nor typed in" in err
+    assert "skipped, because nothing that runs needs it: Add (name: z): x is missing: wire it, or enter a value" in err
     assert main(["run", "loose.json", "--fetch", "q"]) == 0
     assert main(["check", "loose.json"]) == 1
     capsys.readouterr()
     for words in (["--fetch", "y.y"], ["--fetch", "z"], ["--session", "none"]):
         assert main(["run", "loose.json", *words]) == 1
-        assert "is neither wired nor typed in" in capsys.readouterr().err
+        assert "is missing: wire it, or enter a value" in capsys.readouterr().err
     page["s"].wires["fetch_outputs"].append(End("y", "y"))
     save(page, "loose.json")
     assert main(["run", "loose.json"]) == 1

@@ -167,7 +167,7 @@ def test_contradictory_and_invalid_feeds(root: Scope) -> None:
     with pytest.raises(InvalidArgumentError, match="x is fed twice"):
         session.run(x, {x: 1.0, "x": 2.0})
     feeds = [ops.FeedType(root, x, 1.0), ops.FeedType(root, x, 2.0)]
-    with pytest.raises(InvalidArgumentError, match=r"x is fed twice \[argument inputs\[1\]"):
+    with pytest.raises(InvalidArgumentError, match=r"x is fed twice \(inputs\[1\]\)"):
         ops.ClientSession(root, feeds, [x])
     for bad, words in (
         ("abc", "got str"),
@@ -306,7 +306,9 @@ def test_sizes_are_known_without_the_arrays(root: Scope) -> None:
     ):  # fmt: skip
         found = block.output.value
         assert (None if found is None else found.tolist()) == value
-    with pytest.raises(InvalidArgumentError, match="input has a size of 3000000000000, more than out_type int32"):
+    with pytest.raises(
+        InvalidArgumentError, match="input has a size of 3000000000000, which out_type int32 cannot represent"
+    ):
         ops.Size(root, known)
 
 

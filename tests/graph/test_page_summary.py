@@ -75,8 +75,10 @@ def test_errors_name_their_pins() -> None:
     }  # fmt: skip
     assert summarized["errors"]["missing"] == {
         "kind": "InvalidArgumentError",
-        "message": "b is neither wired nor typed in",
-        "text": "MatMul (name: missing): b is neither wired nor typed in [argument b]; got a=float32[2] from c.output",
+        "message": "b is missing: wire it, or enter a value",
+        "text": (
+            "MatMul (name: missing): b is missing: wire it, or enter a value\nin MatMul(a=float32[2] from c.output)"
+        ),
         "pin": "b",
     }
     assert summarized["errors"]["both"]["kind"] == "PageError"

@@ -95,7 +95,7 @@ def test_a_checkpoint_may_not_name_files_outside_of_its_directory(tmp_path: Path
     write_tensors(tmp_path / "outside" / "model", {"t": np.ones((2, 2), np.float32)})
     state = tmp_path / "inside" / "checkpoint"
     state.write_text(f'model_checkpoint_path: "{named.format(root=tmp_path)}"')
-    with pytest.raises(CheckpointError, match="which is outside of its directory; pass that path itself, or"):
+    with pytest.raises(CheckpointError, match=r"which is outside its directory\. Pass that path, or"):
         Checkpoint(tmp_path / "inside")
     assert Checkpoint(tmp_path / "inside", follow_links=True)["t"].tolist() == [[1, 1], [1, 1]]
     write_tensors(tmp_path / "inside" / "model", {"t": np.zeros((2, 2), np.float32)})  # as after a move

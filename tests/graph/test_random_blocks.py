@@ -89,7 +89,7 @@ def test_two_blocks_of_one_seed_give_the_same_and_shapes_may_come_from_a_run() -
     assert session.run(a, {size: [0, 3]}).shape == (0, 3)
     with pytest.raises(InvalidArgumentError, match="non-negative, got -1"):
         ops.RandomNormal(root, [-1])
-    with pytest.raises(InvalidArgumentError, match="seed must hold values of int64"):
+    with pytest.raises(InvalidArgumentError, match="seed must contain values of int64"):
         ops.RandomNormal(root, [1], seed=1 << 65)
 
 

@@ -74,7 +74,7 @@ def test_candidates_are_what_check_says() -> None:
                 target, pin = name.rsplit(".", 1)
                 reason = "circle" if why is not None and "lead back" in why else why
                 expected = verdict(page, end, target, pin)
-                if expected is not None and expected.endswith("neither wired nor typed in"):
+                if expected is not None and expected.endswith("wire it, or enter a value"):
                     continue  # a sparse tensor brought those along; others look at blocks that lack inputs
                 assert reason == expected, f"{end} to {name}"
                 seen += 1
@@ -125,12 +125,12 @@ def bare() -> Page:
         ("i.output", "m.indices", None),
         ("i.output", "m.data", "data must be one of float16, bfloat16, float32, float64; got int32"),
         ("d.output", "half.y", "y must be float32, the T of the arguments before it; got float64"),
-        ("f.output", "feed.input", "only placeholders are fed; f.output (float32[3,2]) is not one"),
+        ("f.output", "feed.input", "only placeholders can be fed, and f.output (float32[3,2]) is not one"),
         ("ph.output", "feed.input", None),
         ("ph.output", "feed.initializer",
-         "initializer must be a value that is known before the run; ph.output is computed in it"),
+         "initializer must be known before the run, but ph.output is computed in it"),
         ("f.output", "feed.initializer", None),
-        ("f.output", "s.inputs", "inputs[0] takes a feed, such as a FeedType gives; got f.output (float32[3,2])"),
+        ("f.output", "s.inputs", "inputs[0] takes a feed, such as the output of FeedType; got f.output (float32[3,2])"),
         ("feed.output", "s.inputs", None),
         ("feed.output", "s.fetch_outputs", "fetch_outputs[0] takes a wire; got a feed"),
         ("feed.output", "m.data", "data takes one value; got a feed"),
@@ -144,7 +144,7 @@ def bare() -> Page:
         ("st.tensor", "sa.a_values", "a_values takes one value; got a sparse tensor"),
         ("st.tensor", "el.ids", None),
         ("f.output", "el.ids", "ids takes a sparse tensor; got f.output (float32[3,2])"),
-        ("i.output", "g.inputs", "inputs[0] (i.output) is of dtype int32, which has no gradient"),
+        ("i.output", "g.inputs", "inputs[0] (i.output) has dtype int32, which has no gradient"),
         ("f.output", "g.inputs", None),
         # What half gives is float32 already, though it lacks an input; what m gives may be any float.
         ("half.z", "m.indices", "indices must be one of int32, int64; got float32"),
@@ -185,7 +185,7 @@ def test_circles() -> None:
 
 def test_gradients_flow() -> None:
     page = complete()
-    words = 'no gradient flows from outputs to inputs[1] ({}); unconnected_gradients="zero" gives zeros'
+    words = 'no gradient flows from outputs to inputs[1] ({}). Pass unconnected_gradients="zero" to get zeros.'
     found = candidates_to(page, "g", "inputs")
     assert (found["a.z"], found["v.ref"]) == (None, words.format("v.ref"))
     page["g"].attrs["unconnected_gradients"] = "zero"

@@ -25,6 +25,7 @@ import rowgrad.torch  # noqa: F401  both runners are loaded before anything is t
 from jax_arrays import to_jax, x64
 from rowgrad import errors
 from rowgrad._catalog.spec import CATALOG, Op
+from rowgrad._core import faults
 from rowgrad._runtime.arrays import NUMPY_DTYPE, aval_of, canonical
 from rowgrad.errors import OpError
 from rowgrad.graph import Block, ClientSession, End, Page, check
@@ -214,7 +215,21 @@ def _on_jax(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
         return tuple(map(np.asarray, several(OPS[op.name](**given, **attrs))))
 
 
-_WORDS_OF_XLA = re.compile(r"(\w+Error): (\w+): (.*?)(?: \[([^\[\]]*)\])?; got ", re.DOTALL)
+_XLA_TEXT = re.compile(r"(\w+Error): (\w+): (.*)\nin (\w+)\(")
+_KERNEL_MESSAGES = {
+    fault: re.compile(r"-?\d+".join(map(re.escape, re.split(r"\{\w+\}", errors.MESSAGES[fault].text))))
+    for fault in faults()
+    if fault != "none"
+}
+
+
+def _split(op: Op, text: str) -> tuple[str, str | None]:
+    """The message at the start of the text of a kernel's error, and the argument, which the text must name."""
+    found = {key: match[0] for key, pattern in _KERNEL_MESSAGES.items() if (match := pattern.match(text))}
+    key = max(found, key=lambda k: len(found[k]))
+    argument = next((a for a in errors.MESSAGES[key].arguments if a in op.input_names), None)
+    assert argument is None or re.search(rf"\b{argument}\b", text), text
+    return found[key], argument
 
 
 def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
@@ -227,13 +242,14 @@ def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
         except jax.errors.JaxRuntimeError as error:
             if str(error).startswith("RESOURCE_EXHAUSTED"):  # XLA finds memory for results before a kernel looks
                 return Refusal("ResourceExhaustedError", str(error), op.name)
-            found = _WORDS_OF_XLA.search(str(error))
+            found = _XLA_TEXT.search(str(error))
             if found is None:
                 raise
-            kind, name, message, facts = found.groups()
+            kind, name, text, noted = found.groups()
             assert issubclass(getattr(errors, kind), OpError)
-            argument = re.search(r"argument (\w+)", facts or "")
-            return Refusal(kind, message, name, argument[1] if argument else None)
+            assert noted == name
+            message, argument = _split(op, text)
+            return Refusal(kind, message, name, argument)
 
 
 def _to_trace(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> tuple[Arguments, Arguments]:

@@ -49,9 +49,9 @@ KERNEL_OPS = [op for op in OPS if op.kernel is not None]
 ACROSS = (TORCH, TORCH_RECORDED, TORCH_META, JAX, JAX_TRACED, JAX_32, PAGE, FED)
 TRACED = (TORCH_META, JAX_TRACED)  # these see shapes, and no elements
 # Words about dtypes name what a library has, and one that has no strings refuses them sooner.
-ABOUT_DTYPES = re.compile(r" must be one of | must hold values of | must be (u?int|float|complex|bool|string)")
+ABOUT_DTYPES = re.compile(r" must be one of | must contain values of | must be (u?int|float|complex|bool|string)")
 OTHER_ARRAY = re.compile(r"got (Tensor|ArrayImpl)$")
-FROM_DATA = ("how many rows come out depends on data", "decides a shape, so it must be a number")
+FROM_DATA = ("the number of output rows depends on data", "determines a shape, so it must be a number")
 UNWRITTEN = ("given_half_a_character", "given_enormous_integer")  # a page refuses to be written with these
 LITTLE = 1 << 26  # bytes: results that would only take long are refused as too large ones are
 

@@ -240,7 +240,7 @@ def test_two_axes() -> None:
         same(out, expected_out)
         same(sharded.gather_table(found), expected)
         other = mapped(partial(sharded.embedding_bag, axis_name=axis[::-1]), parts.spec, parts.spec, mesh)
-        assert "but the table was split with" in said(lambda other=other, parts=parts: other(parts, ids))
+        assert "but the table was sharded with" in said(lambda other=other, parts=parts: other(parts, ids))
     print("a table split over two axes")
 
 
@@ -272,10 +272,16 @@ def test_refusals() -> None:
     rows[8:16] = [0, 1, 2, 3, 7, 7, 8, 8]
     named[8:16] = [0, 1, 0, 1, 0, 1, 8, 8]
     for given, words in (
-        ((bad_id, bags), "Index 13 out of range [0, 13). [argument indices, position 21, value 13, bound 13]"),
-        ((ids, bad_bag), "Segment id 2 out of range [0, 2). [argument segment_ids, position 25, value 2, bound 2]"),
-        ((rows, bags), "capacity: got 3; wanted 4 [argument capacity, value 3, bound 4]"),
-        ((named, bags), "id_capacity: got 5; wanted 6 [argument id_capacity, value 5, bound 6]"),
+        ((bad_id, bags), "Index 13 out of range [0, 13). Got indices[21] = 13."),
+        ((ids, bad_bag), "Segment id 2 out of range [0, 2). Got segment_ids[25] = 2."),
+        (
+            (rows, bags),
+            "capacity must be at least 4, the number of distinct rows that a device requests from one owner; got 3",
+        ),
+        (
+            (named, bags),
+            "id_capacity must be at least 6, the number of ids that a device requests from one owner; got 5",
+        ),
     ):
         assert words in said(lambda given=given: gradient(parts, *given)), words
         if jax.__version__.startswith("0.5."):  # there the devices of a call that failed serve no other (docs)

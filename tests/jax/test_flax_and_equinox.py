@@ -106,7 +106,7 @@ def test_nnx_split_and_merge() -> None:
 def test_a_bare_table_that_nnx_takes_apart_is_rejected() -> None:
     graph, params = nnx.split(OfData())
     for compile_ in (lambda f: f, jax.jit):
-        with pytest.raises(rg.errors.InvalidArgumentError, match=r"dense gradient; pass a tree .* nnx\.Param\(Table"):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=r"dense gradient. Pass a tree .* nnx\.Param\(Table"):
             compile_(value_and_rows(lambda p: loss_of(nnx.merge(graph, p)(IDS, BAGS))))(params)
     _, grads = value_and_rows(lambda m: loss_of(m(IDS, BAGS)))(OfData())  # the module itself holds the table
     assert isinstance(grads.table.rows, rg.IndexedRows)
@@ -181,7 +181,7 @@ def test_a_module_that_assigns_a_table_or_drops_state_is_rejected() -> None:
         del model.linear
         return jnp.zeros(())
 
-    with pytest.raises(rg.errors.InvalidArgumentError, match="a table is read by"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a table can be read only by"):
         value_and_rows(assign)(OfParam())
     with pytest.raises(rg.errors.InvalidArgumentError, match="removed linear"):
         value_and_rows(drop)(OfParam())
@@ -189,7 +189,7 @@ def test_a_module_that_assigns_a_table_or_drops_state_is_rejected() -> None:
 
 def test_a_tree_taken_apart_by_hand_is_rejected() -> None:
     leaves, tree = jax.tree.flatten({"table": Table(START)})
-    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was flattened"):
         value_and_rows(lambda x: tree.unflatten(x)["table"].bags(IDS, BAGS, 2).sum())(leaves)
     # This does not concern tables that are not trained, or that were made from an array on purpose.
     frozen = tree.unflatten(leaves)["table"]

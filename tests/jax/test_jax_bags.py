@@ -171,9 +171,9 @@ def test_a_plan_passes_through_jit() -> None:
         return jax.grad(loss)(table)
 
     assert gradient(table, plan, ids).tolist() == [[12.0, 16.0], [0.0, 0.0], [0.0, 0.0], [24.0, 30.0]]
-    with pytest.raises(rg.errors.InvalidArgumentError, match="cannot go with padding_idx or default_id"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="cannot be combined with padding_idx or default_id"):
         rgj.embedding_bag(table, ids, segment_ids=segments, plan=plan, padding_idx=0)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="the plan is of 3 bags, the bags have 4"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="the plan has 3 bags, but the bags have 4"):
         rgj.embedding_bag(table, ids, segment_ids=segments, plan=plan, num_bags=4)
 
 
@@ -197,19 +197,22 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
         ({"ids": [-1], "offsets": [0]}, r"== -1 out of range"),
         ({"ids": [[0.5]]}, "ids must be one of int32, int64; got float64"),
         ({"ids": [0, 1]}, "either offsets or segment_ids"),
-        ({"ids": [[[0]]]}, "got 3 dimensions; wanted 1 or 2"),
+        ({"ids": [[[0]]]}, "got 3 dimensions, expected 1 or 2"),
         (
             {"ids": [[0]], "offsets": [0]},
-            "offsets: got given; wanted absent: a matrix of ids says where its bags begin",
+            "offsets: got a value, expected None, because a matrix of ids defines its own bags",
         ),
-        ({"ids": [[0]], "segment_ids": [0]}, "segment_ids: got given; wanted absent: a matrix of ids says where"),
-        ({"ids": [[0]], "num_bags": 3}, "got 3; wanted 1, the rows of ids"),
-        ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3; wanted 1, as offsets say"),
-        ({"ids": SPARSE, "num_bags": 3}, "got 3; wanted 2, the rows of the SparseTensor"),
+        (
+            {"ids": [[0]], "segment_ids": [0]},
+            "segment_ids: got a value, expected None, because a matrix of ids defines",
+        ),
+        ({"ids": [[0]], "num_bags": 3}, "got 3, expected 1, the rows of ids"),
+        ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3, expected 1, as offsets say"),
+        ({"ids": SPARSE, "num_bags": 3}, "got 3, expected 2, the rows of the SparseTensor"),
         ({"ids": SPARSE, "per_sample_weights": OTHER}, r"indices must have shape \(1, 2\), got \(1, 3\)"),
-        ({"ids": [0], "segment_ids": [0], "num_bags": 2.9}, "got 2.9; wanted an int of at least 0"),
-        ({"ids": [0], "segment_ids": [0], "num_bags": True}, "got True; wanted an int of at least 0"),
-        ({"ids": [0], "segment_ids": [0], "num_bags": 2**31}, "got 2147483648; wanted an int .* at most 2147483647"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": 2.9}, "got 2.9, expected an int of at least 0"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": True}, "got True, expected an int of at least 0"),
+        ({"ids": [0], "segment_ids": [0], "num_bags": 2**31}, "got 2147483648, expected an int .* at most 2147483647"),
         ({"ids": [0], "segment_ids": [0], "num_bags": 2**62}, "num_bags: got .* at most 2147483647"),
         ({"ids": [[0]], "padding_idx": True}, "padding_idx must be an int; got True"),
         ({"ids": [[0]], "default_id": False}, "default_id must be an int; got False"),
@@ -227,9 +230,9 @@ def test_refused(given: dict[str, Any], words: str) -> None:
 
 
 def test_refused_while_traced() -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match="give num_bags beside segment_ids that are traced"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="pass num_bags with traced segment_ids"):
         jax.jit(lambda s: rgj.embedding_bag(TABLE, [0, 1], segment_ids=s))(jnp.array([0, 1]))
-    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags decides a shape"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags determines a shape"):
         jax.jit(lambda n: rgj.embedding_bag(TABLE, [0, 1], segment_ids=[0, 1], num_bags=n))(2)
 
 
@@ -241,8 +244,12 @@ def test_sizes_are_validated_while_tracing() -> None:
 
     ids, none = jnp.array([0, 1, 2]), jnp.zeros(0, jnp.int32)
     bad: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-        ("got -1; wanted an int of at least 0", (ids,), {"segment_ids": [0, 0, 0], "num_bags": -1, "padding_idx": 1}),
-        ("offsets end at 0, but there are 3 ids", (ids, none), {"include_last_offset": True, "padding_idx": 1}),
+        ("got -1, expected an int of at least 0", (ids,), {"segment_ids": [0, 0, 0], "num_bags": -1, "padding_idx": 1}),
+        (
+            "offsets must end with the number of ids, 3, got 0",
+            (ids, none),
+            {"include_last_offset": True, "padding_idx": 1},
+        ),
         ("should have same size", (ids,), {"segment_ids": [0], "num_bags": 1, "padding_idx": 1}),
         (r"weights must have shape \(3,\)", (ids, ids * 0), {"per_sample_weights": [[1.0]] * 3, "default_id": 1}),
         ("to be non-negative, got -1", (rg.SparseTensor(ids[:, None], ids, [-1]),), {"padding_idx": 1}),
@@ -292,7 +299,7 @@ UNFIT: tuple[tuple[Any, Any, dict[str, Any], str], ...] = (
     ),
     (np.ones((4, 2)), [1, 2], {"per_sample_weights": "ab"}, "per_sample_weights must be an array; got <U2"),
     (np.ma.ones((4, 2)), [1, 2], {}, "table must be an array; got a masked array"),
-    (np.float32(1.0), [1, 2], {}, "table: got a scalar; wanted rank 1 or more"),
+    (np.float32(1.0), [1, 2], {}, "table: got a scalar, expected rank 1 or more"),
     (None, [1, 2], {}, "table must be an array; got NoneType"),
     (np.ones((4, 2)), [1, 2], {"max_norm": [1.0]}, "max_norm must be a number"),
 )
@@ -319,7 +326,7 @@ def test_more_bags_than_segment_ids_can_number_are_rejected() -> None:
     look_up = jax.jit(
         lambda i: rgj.embedding_bag(jnp.ones((4, 0)), i, segment_ids=i, num_bags=2**31 - 1, padding_idx=0)
     )
-    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags must hold values of int32; got 2147483647"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags must contain values of int32; got 2147483647"):
         look_up(jnp.array([1], jnp.int32))
 
 

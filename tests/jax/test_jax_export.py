@@ -91,7 +91,7 @@ def test_a_sharded_table_keeps_its_layout(axes: Any) -> None:
 def test_row_gradients_are_refused_by_name() -> None:
     rows = rg.IndexedRows(jnp.ones((2, 4)), jnp.asarray([1, 4]), num_rows=9, is_unique=True)
     for tree in (rows, Table.holding(rows)):
-        with pytest.raises(rg.errors.UnimplementedError, match="take and return their values and indices"):
+        with pytest.raises(rg.errors.UnimplementedError, match="Take and return their values and indices"):
             exported(lambda x: x, tree)
 
 

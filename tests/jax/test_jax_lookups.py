@@ -165,9 +165,9 @@ def test_refused_while_traced() -> None:
     ) as it:
         jax.jit(rg.embedding_lookup_sparse)(table, ids)
     assert (it.value.argument, it.value.op) == ("sp_ids", "embedding_lookup_sparse")
-    with pytest.raises(rg.errors.InvalidArgumentError, match="looked up in one table, not in 2 shards"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="looked up in one table, but not in 2 shards"):
         jax.jit(rg.safe_embedding_lookup_sparse)([table, table], ids)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape decides a shape"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape determines a shape"):
         jax.jit(lambda shape: rg.SparseTensor([[0, 0]], [1], shape))(jnp.array([1, 1]))
     with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be int64; got float64"):
         jax.jit(lambda indices: rg.SparseTensor(indices, [1], [1, 1]))(jnp.ones((1, 2)))

@@ -82,7 +82,7 @@ def test_ops_that_data_size_are_refused_by_a_compiler_with_advice() -> None:
     assert refused.keys() == told | padded | others
     assert all("depends on data" in message for message in refused.values())
     assert all(f"use {name}WithNumSegments" in refused[name] for name in told)
-    assert all("give size=" in refused[name] for name in padded)
+    assert all("pass size=" in refused[name] for name in padded)
     assert all("outside of jit" in refused[name] for name in others)
 
 

@@ -140,7 +140,8 @@ def test_a_compiled_call_raises_the_same_message_for_bad_ids() -> None:
         jax.jit(mean)(table, ids, segments).block_until_ready()
     assert said.value.message in str(compiled.value)
     assert "SparseSegmentMeanWithNumSegments" in str(compiled.value)
-    assert "argument indices, position 7, value 50, bound 50" in str(compiled.value)
+    assert str(said.value) in str(compiled.value)
+    assert f"in SparseSegmentMeanWithNumSegments(data=float32[{ROWS},4], indices=int32[40]" in str(compiled.value)
     assert "INVALID_ARGUMENT" in str(compiled.value)
     ids[7] = 0  # and the program goes on as if nothing had been
     assert same_bits(np.asarray(jax.jit(mean)(table, ids, segments)), mean(table, ids, segments))
@@ -149,13 +150,15 @@ def test_a_compiled_call_raises_the_same_message_for_bad_ids() -> None:
 def test_more_rows_than_fit_are_refused() -> None:
     table, ids, segments = batch()
     few = jax.jit(lambda t: rg.raw_ops.SparseSegmentSumGradV2(t[:BAGS], ids, segments, ROWS, size=3))
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"size is 3, but \d+ rows are named"):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"size must be at least the number of looked-up rows, \d+, got 3"
+    ):
         few(table)[0].block_until_ready()
 
 
 def test_a_traced_size_is_refused() -> None:
     table, ids, segments = batch()
-    with pytest.raises(rg.errors.InvalidArgumentError, match="num_segments decides a shape"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="num_segments determines a shape"):
         jax.jit(rg.raw_ops.SparseSegmentSumWithNumSegments)(table, ids, segments, BAGS)
     static = jax.jit(rg.raw_ops.SparseSegmentSumWithNumSegments, static_argnums=3)
     expected = rg.raw_ops.SparseSegmentSumWithNumSegments(table, ids, segments, BAGS)

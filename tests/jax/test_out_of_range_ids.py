@@ -56,9 +56,9 @@ def test_ids_below_zero_pad_only_if_requested(look_up: Any) -> None:
 @pytest.mark.parametrize("look_up", LOOKUPS)
 def test_an_ignored_id_is_not_a_row(look_up: Any) -> None:
     for ignore_id, message in (
-        (0, "ignore_id must be not a row of a table of 7 rows; padding_idx ignores a row; got 0"),
+        (0, "ignore_id must be not a row of a table of 7 rows; use padding_idx to ignore a row; got 0"),
         (6, "ignore_id must be not a row of a table of 7 rows"),
-        (2**40, f"ignore_id must hold values of int32; got {2**40}"),
+        (2**40, f"ignore_id must contain values of int32; got {2**40}"),
         (True, "ignore_id must be None or an int; got True"),
         (-1.0, "ignore_id must be None or an int; got -1.0"),
     ):
@@ -81,7 +81,7 @@ def test_ignored_ids_have_no_gradient_and_no_plan() -> None:
     import rowgrad as rg
 
     plan = rg.Plan(np.array([1]), np.array([0]), num_rows=7, num_segments=1)
-    with pytest.raises(InvalidArgumentError, match="cannot go with ignore_id"):
+    with pytest.raises(InvalidArgumentError, match="cannot be combined with ignore_id"):
         rgj.embedding_bag(TABLE, [[1]], ignore_id=-1, plan=plan)
 
 
@@ -95,5 +95,5 @@ def test_concrete_ids_that_do_not_fit_are_rejected_under_jit() -> None:
         lambda table, one: rgj.embedding_bag(table, [jnp.stack([one, one]), np.array([1, large])]),
         lambda table, one: Table(table).bags(np.array([1, large]), [0, 0], 1),
     ):
-        with pytest.raises(InvalidArgumentError, match=f"must hold values of int32; got {large}"):
+        with pytest.raises(InvalidArgumentError, match=f"must contain values of int32; got {large}"):
             jax.jit(look_up)(TABLE, 1)

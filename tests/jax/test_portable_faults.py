@@ -67,13 +67,13 @@ def _wide() -> Iterator[None]:
 def refused_as(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of all faults the kernels find."""
     keys: list[str] = []
-    word = numpy_runner.refuse
+    word = numpy_runner.make_error
 
     def noted(key: str, *args: Any, **facts: Any) -> Any:
         keys.append(key)
         return word(key, *args, **facts)
 
-    monkeypatch.setattr(numpy_runner, "refuse", noted)
+    monkeypatch.setattr(numpy_runner, "make_error", noted)
     return keys
 
 

@@ -183,10 +183,10 @@ def outside(table: Table, how: Callable[[Callable[..., Any]], Any]) -> Any:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (lambda t: t.bags(IDS, SEGMENTS, BAGS).sum() + (t.array**2).sum(), "read by table.bags alone"),
-        (lambda t: sum(x.sum() for x in jax.tree.leaves(jax.tree.map(lambda x: 2 * x, t))), "read by table.bags alone"),
-        (lambda t: outside(t, lambda f: jax.jit(f)(IDS)), "within jit"),
-        (lambda t: outside(t, lambda f: jax.vmap(f)(np.stack([IDS, IDS])).sum()), "within jit, vmap"),
+        (lambda t: t.bags(IDS, SEGMENTS, BAGS).sum() + (t.array**2).sum(), "read only by table.bags"),
+        (lambda t: sum(x.sum() for x in jax.tree.leaves(jax.tree.map(lambda x: 2 * x, t))), "read only by table.bags"),
+        (lambda t: outside(t, lambda f: jax.jit(f)(IDS)), "inside jit"),
+        (lambda t: outside(t, lambda f: jax.vmap(f)(np.stack([IDS, IDS])).sum()), "inside jit, vmap"),
         (lambda t: outside(t, lambda f: jax.checkpoint(f)(IDS)), "checkpoint"),
         (lambda t: outside(t, lambda f: jax.lax.cond(IDS[0] > 3, f, lambda _: 0.0, IDS)), "cond"),
         (lambda t: jax.lax.map(lambda _: t.bags(IDS, SEGMENTS, BAGS).sum(), jnp.arange(2)).sum(), "scan"),
@@ -222,7 +222,7 @@ def test_a_table_taken_apart_is_refused_in_inner_functions(how: Callable[..., An
     """Its array is a plain parameter, so its gradient would be dense."""
     leaves, tree = jax.tree.flatten(Table(table_of(1)))
     for transform in (lambda f: f, jax.jit):
-        with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was flattened"):
             transform(value_and_rows(lambda p: how(lambda a: look_up(tree.unflatten([a])), p[0])))(leaves)
 
 
@@ -231,9 +231,9 @@ def test_a_table_taken_apart_is_refused_in_a_function_that_is_compiled_already()
     inner = jax.jit(lambda a: look_up(tree.unflatten([a])))
     inner(array)
     jax.grad(inner)(array)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was flattened"):
         value_and_rows(inner.__call__)(array)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was taken apart"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was flattened"):
         value_and_rows(lambda a: inner(a))(array)
 
 
@@ -258,7 +258,9 @@ def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
     def bags(table: Table) -> Any:
         return table.bags(IDS, SEGMENTS, BAGS).sum()
 
-    with pytest.raises(rg.errors.InvalidArgumentError, match="size is 4, but 5 rows are named"):
+    with pytest.raises(
+        rg.errors.InvalidArgumentError, match="size must be at least the number of looked-up rows, 5, got 4"
+    ):
         value_and_rows(bags, size=4)(Table(table_of(1)))
     with pytest.raises(rg.errors.InvalidArgumentError, match="size"):
         value_and_rows(bags, size=-1)
@@ -267,9 +269,9 @@ def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="rank 1"):
         Table(jnp.float32(3))
     _, grads = value_and_rows(bags)(Table(table_of(1)))
-    with pytest.raises(rg.errors.InvalidArgumentError, match="a gradient by rows"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="a row-sparse gradient"):
         _ = grads.array
-    with pytest.raises(rg.errors.InvalidArgumentError, match="see array"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="use array"):
         _ = Table(table_of(1)).rows
     assert repr(grads) == "Table(rows of float32[12,3])"
     assert repr(Table(table_of(1))) == "Table(float32[12,3])"
@@ -295,7 +297,7 @@ def test_embedding_bag_of_a_table(how: dict[str, Any], weighted: bool) -> None:
         np.testing.assert_allclose(dense_of(rows.rows), whole, rtol=1e-6)
     exact = jax.jit(value_and_rows(loss, size=len(named)))(table, matrix)[1]
     assert exact.rows.indices.tolist() == named
-    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="rows are named"):
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="number of looked-up rows"):
         jax.block_until_ready(jax.jit(value_and_rows(loss, size=len(named) - 1))(table, matrix))
     assert same_bits(np.asarray(loss(table, matrix)), np.asarray(loss(table.array, matrix)))
 
@@ -321,7 +323,7 @@ def test_exactly_as_many_rows_as_there_is_room_for() -> None:
 
     ids, table = jnp.array([[1, 2], [3, 4]]), Table(table_of(1))
     assert jax.jit(value_and_rows(loss, size=4))(table, ids)[1].rows.indices.tolist() == [1, 2, 3, 4]
-    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="rows are named"):
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="number of looked-up rows"):
         jax.block_until_ready(jax.jit(value_and_rows(loss, size=3))(table, ids))
 
 
@@ -359,7 +361,7 @@ def test_a_function_with_varying_lookups_is_rejected() -> None:
     def loss(params: Any) -> Any:
         return params[next(turns)].bags([0], [0], 1).sum() + 2 * params[next(turns)].bags([0], [0], 1).sum()
 
-    with pytest.raises(rg.errors.InvalidArgumentError, match="the same every time"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="the same table lookups when it was traced again"):
         value_and_rows(loss)({"a": Table(table_of(1)), "b": Table(table_of(2))})
 
 
@@ -375,7 +377,7 @@ def test_a_function_with_varying_lookups_is_rejected() -> None:
     ids=["==", "astype", "asarray", "sum", "returned"],
 )
 def test_the_placeholder_of_a_table_is_not_an_array(use: Any) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"read by table\.bags alone"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"read only by table\.bags"):
         value_and_rows(lambda table: use(table.held), has_aux=True)(Table(table_of(1)))
 
 
@@ -427,7 +429,7 @@ def test_checkpoint_recomputes_what_follows_the_lookups() -> None:
 
 @pytest.mark.parametrize("wrap", [jax.vmap, jax.grad, lambda f: lambda t: jax.jit(f)(t)], ids=["vmap", "grad", "jit"])
 def test_other_transformations_of_the_function_are_named(wrap: Any) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match="under jit, vmap, grad, scan, cond or checkpoint"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="outside of jit, vmap, grad, scan, cond and checkpoint"):
         value_and_rows(wrap(lambda table: table.bags([0], [0], 1).sum()))(Table(table_of(1)))
 
 
@@ -476,7 +478,7 @@ def test_functions_that_pick_arrays_of_a_tree_do_not_miss_tables(pick: Callable[
     def penalty(params: Any) -> Any:
         return sum((x**2).sum() for x in jax.tree.leaves(params) if pick(x))
 
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"a table is read by table\.bags alone"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"a table can be read only by table\.bags"):
         value_and_rows(penalty)({"table": Table(table_of(1)), "layer": table_of(2)})
 
 
@@ -510,5 +512,5 @@ def test_size_may_be_an_integer_of_numpy() -> None:
 @pytest.mark.parametrize("compile_", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_numbers_of_bags_are_checked_by_name(num_bags: Any, compile_: Any) -> None:
     ids = jnp.zeros(1, jnp.int32)
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"num_bags: got .*; wanted an int of at least 0"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"num_bags: got .*, expected an int of at least 0"):
         compile_(lambda array: Table(array).bags(ids, ids, num_bags))(jnp.ones((9, 2)))

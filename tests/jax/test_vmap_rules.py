@@ -16,7 +16,7 @@ from jax_arrays import placed, x64
 from rowgrad._catalog.spec import CATALOG, PLAN, Op
 from rowgrad._runtime import numpy_runner
 from rowgrad._runtime.validation import infer
-from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, refuse
+from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError, make_error
 from rowgrad.jax.vmap import Namespace, batched
 from samples import sample
 
@@ -222,7 +222,7 @@ def test_arguments_that_must_not_differ() -> None:
         names = op.input_names if op.name in WITHOUT_RULE else unfit(op).intersection(op.input_names)
         for name in names:
             if name not in {a.name for a in op.inputs if a.host}:
-                with pytest.raises(InvalidArgumentError, match=f"vmap: {name} must not differ"):
+                with pytest.raises(InvalidArgumentError, match=f"vmap: {name} must be the same"):
                     together(op, items, (name,), Runner())
 
 
@@ -258,7 +258,7 @@ def test_more_rows_than_one_call_may_have() -> None:
     def run(op: Op, arguments: dict[str, Any], attrs: Any) -> tuple[Any, ...]:
         sizes.append(size := arguments["output_dim0"])
         if size >= 1 << 31:
-            raise refuse("integer_does_not_fit", argument="output_dim0", value=size, bound="int32")
+            raise make_error("integer_does_not_fit", argument="output_dim0", value=size, bound="int32")
         return zeros(op, arguments, attrs)
 
     def call(grads: Any, ids: Any) -> Any:
@@ -281,7 +281,10 @@ def test_a_padded_gradient_shares_its_ids() -> None:
     same(*together(padded, items, ("grad",), unpadded), one_by_one(gradient, items, ("grad",)))
     assert run.calls == 1
     for name in ("indices", "segment_ids"):
-        with pytest.raises(InvalidArgumentError, match=f"{name} must not differ .*lax.map, or the dense gradient"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=f"{name} must be the same for all items of the batch: .*lax.map, or the dense gradient",
+        ):
             together(padded, items, ("grad", name), unpadded)
 
 

@@ -14,15 +14,15 @@ def bags(offsets: list[int], ids: int, has_end: bool) -> list[range]:
     """The ids of every bag."""
     if not offsets:
         if ids or has_end:
-            raise Refusal(f"offsets end at 0, but there are {ids} ids")
+            raise Refusal(f"offsets must end with the number of ids, {ids}, got 0")
         return []
     if offsets[0] != 0:
         raise Refusal(f"offsets[0] must be 0, got {offsets[0]}")
     for i in range(1, len(offsets)):
         if offsets[i] < offsets[i - 1]:
-            raise Refusal(f"offsets must not fall, but offsets[{i}] = {offsets[i]} follows {offsets[i - 1]}")
+            raise Refusal(f"offsets must not decrease, but offsets[{i}] = {offsets[i]} follows {offsets[i - 1]}")
     if offsets[-1] > ids or (has_end and offsets[-1] != ids):
-        raise Refusal(f"offsets end at {offsets[-1]}, but there are {ids} ids")
+        raise Refusal(f"offsets must end with the number of ids, {ids}, got {offsets[-1]}")
     ends = [*offsets[1:], *([] if has_end else [ids])]
     return [range(a, b) for a, b in zip(offsets, ends, strict=False)]
 
@@ -41,10 +41,10 @@ def stack_bags(x: Inputs) -> Outputs:
     limit = INT32_MAX if x.indices.dtype == np.int32 else INT64_MAX
     for f, (n, start) in enumerate(zip(rows, first, strict=True)):
         if min(n, start) < 0:
-            raise Refusal(f"feature {f}: its rows begin or count at {min(n, start)} < 0")
+            raise Refusal(f"feature_first and feature_rows of feature {f} must be >= 0, got {min(n, start)}")
         if n > limit - start:
-            reach = f"beyond what this dtype of indices reaches ({limit - n})"
-            raise Refusal(f"feature {f}: its rows begin at {start}, {reach}")
+            allowed = f"must be at most {limit - n} for this dtype of indices"
+            raise Refusal(f"feature_first[{f}] {allowed}, got {start}")
     examples = len(found) // len(rows)
     for s, where in enumerate(found):
         bound = rows[s // examples]

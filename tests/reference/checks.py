@@ -78,11 +78,11 @@ GRAD = [("grad.ndim > 0", "Index must be less than 0, got 0")]
 FILL = [
     (
         "fill_id >= dense_output_dim0",
-        "fill_id must be no row of the table: at least {dense_output_dim0}, got {fill_id}",
+        "fill_id must be at least {dense_output_dim0}, the number of rows, got {fill_id}",
     ),
     (
         "indices.dtype == 'int64' or fill_id < 2**31",
-        "fill_id must hold values of int32; got {fill_id}",
+        "fill_id must contain values of int32; got {fill_id}",
     ),
 ]
 IDS = vectors("indices", "segment_ids")
@@ -209,11 +209,11 @@ NUM_ROWS = [*scalar("num_rows"), *non_negative("num_rows")]
 TABLE = [*NUM_ROWS, *GRAD, *no_overflow("num_rows", "*grad.shape[1:]")]
 OFFSETS_OF_FEATURES = (
     "len(offsets) > 0 and len(feature_rows) > 0 and (len(offsets) - 1) % len(feature_rows) == 0",
-    "offsets must hold one more than a multiple of the {len(feature_rows)} features, got {len(offsets)}",
+    "the length of offsets must be a multiple of the {len(feature_rows)} features plus one, got {len(offsets)}",
 )
 PLAN_OF_TABLE = [
     *as_long_as("indices", "segments"), *DATA, *NUM_ROWS,
-    ("len(data) == num_rows", "the plan is of a table of {num_rows} rows, data has {len(data)}"),
+    ("len(data) == num_rows", "the plan is for a table of {num_rows} rows, but data has {len(data)}"),
     *scalar("num_segments"), *non_negative("num_segments"),
 ]  # fmt: skip
 DA_DB = [*must_be(1, "da"), *as_long_as("a_indices", "da"), *must_be(1, "db"), *as_long_as("b_indices", "db")]

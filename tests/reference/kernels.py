@@ -96,7 +96,7 @@ def sparse_segment_grad(kind: str, x: Inputs, size: int | None = None) -> Output
     groups, sizes = grouped(ids), {s: len(where) for s, where in grouped(segments).items()}
     if size is not None:
         if len(groups) > size:
-            raise Refusal(f"size is {size}, but {len(groups)} rows are named")
+            raise Refusal(f"size must be at least the number of looked-up rows, {len(groups)}, got {size}")
         padded_outputs(x, size)  # outputs are allocated before workspace
     if unique:
         output = zeros((len(groups), *inner), x.grad.dtype)

@@ -11,9 +11,12 @@ from .arithmetic import Outputs, Refusal
 from .ids import NOT_IN_GRAD, NOT_IN_OUTPUT, below, grouped, workspace, zeros
 from .kernels import add_gradient, add_weighted, weighted_terms
 
-RISE = "{name}[{i}] = {v}: a plan's {name} {how} and are in [0, {bound})"
-ONCE = "positions[{i}] = {v}: a plan has every position in [0, {bound}) once, ascending inside a row"
-COUNTS = "segments[{i}] = {v} is not in [0, {bound}), the plan's counts"
+RISE = "a plan's {name} must {how} in [0, {bound}), got {name}[{i}] = {v}"
+ONCE = (
+    "a plan's positions must contain each number in [0, {bound}) once, increasing within a row, got"
+    " positions[{i}] = {v}"
+)
+COUNTS = "a plan's segments must be in [0, {bound}), the length of counts, got segments[{i}] = {v}"
 
 
 def plan_of(indices: list[int], segment_ids: list[int], num_segments: int) -> dict[str, list[int]]:
@@ -52,12 +55,12 @@ def entries(x: Inputs, grad_rows: int, uses_positions: bool) -> dict[int, list[i
     rows, starts, segments = x.rows.tolist(), x.starts.tolist(), x.segments.tolist()
     n, counts = len(segments), len(x.counts)
     if counts > grad_rows:
-        raise Refusal(f"the plan has {counts} segments, grad only {grad_rows} rows")
-    rising("rows", rows, int(x.num_rows), "ascend")
+        raise Refusal(f"the plan has {counts} segments, but grad has only {grad_rows} rows")
+    rising("rows", rows, int(x.num_rows), "be increasing and")
     if n and starts[:1] != [0]:
         first = starts[0] if starts else -1
-        raise Refusal(RISE.format(name="starts", i=0, v=first, how="ascend from 0", bound=n))
-    rising("starts", starts, n, "ascend from 0")
+        raise Refusal(RISE.format(name="starts", i=0, v=first, how="increase from 0 and be", bound=n))
+    rising("starts", starts, n, "increase from 0 and be")
     for i, s in enumerate(segments):
         below(counts, COUNTS, s, i)
     if uses_positions:

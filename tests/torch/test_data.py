@@ -57,7 +57,7 @@ def test_kernels_run_in_forked_workers_after_the_parent_has_used_them() -> None:
 
 
 def test_wrong_samples_are_named() -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"sample 1: seen holds 50, which is not in \[0, 50\)"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"sample 1: seen contains 50, which is not in \[0, 50\)"):
         rgt.data.Collate({"seen": 50})([{"seen": [1]}, {"seen": [2, 50]}])
     with pytest.raises(rg.errors.InvalidArgumentError, match="w"):
         rgt.data.Collate({"seen": 50}, weights={"seen": "w"})([{"seen": [1], "w": []}])
@@ -67,10 +67,10 @@ def test_wrong_samples_are_named() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (["a"], r"sample 1: seen must be whole numbers that int64 holds; got \['a'\]"),
-        ([2**70], "sample 1: seen must be whole numbers"),
-        ([[1, 2], [3]], "sample 1: seen must be whole numbers"),
-        (None, "sample 1: seen must be whole numbers"),
+        (["a"], r"sample 1: seen must be integers that fit int64; got \['a'\]"),
+        ([2**70], "sample 1: seen must be integers"),
+        ([[1, 2], [3]], "sample 1: seen must be integers"),
+        (None, "sample 1: seen must be integers"),
         (torch.tensor([2**63 + 5], dtype=torch.uint64), "got 9223372036854775813"),
     ],
 )
@@ -105,9 +105,9 @@ def test_what_is_not_a_mapping() -> None:
 
 
 def test_samples_without_a_key() -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: seen must be a key of every sample"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: seen must be present in every sample"):
         rgt.data.Collate({"seen": 50})([{}])
-    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: w must be a key of every sample"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: w must be present in every sample"):
         rgt.data.Collate({"seen": 50}, weights={"seen": "w"})([{"seen": [1]}])
     with pytest.raises(rg.errors.InvalidArgumentError, match="sample 0: w must be numbers; got 'x'"):
         rgt.data.Collate({"seen": 50}, weights={"seen": "w"})([{"seen": [1], "w": "x"}])

@@ -106,34 +106,36 @@ def test_pairs_need_include_last_offset() -> None:
     given = {"user": (users, torch.tensor([0, 2, 3])), "item": (items, torch.tensor([0, 1, 1]))}
     tables = [Table("user", 10, 4), Table("item", 10, 4)]
     for module in (rgt.nn.Embeddings(tables), torch.compile(rgt.nn.Embeddings(tables), backend="eager")):
-        with pytest.raises(Exception, match="feature user: include_last_offset is missing: make the module with"):
+        with pytest.raises(
+            Exception, match=r"feature user: include_last_offset is missing\. Construct the module with"
+        ):
             module(given)
     closed, opened = (rgt.nn.Embeddings(tables, include_last_offset=option) for option in (True, False))
     assert closed(given)["user"].shape == (2, 4)
     assert opened(given)["user"].shape == (3, 4)
     given["user"] = (users, torch.tensor([0, 2]))
-    with pytest.raises(rg.errors.OpError, match="offsets end at 2, but there are 3 ids"):
+    with pytest.raises(rg.errors.OpError, match="offsets must end with the number of ids, 3, got 2"):
         closed(given)
 
 
-KEYS = "wanted features ['bought', 'seen', 'user'], each once"
-OWN = "wanted absent: the KeyedJaggedTensor has its own"
+KEYS = "expected features ['bought', 'seen', 'user'], each once"
+OWN = "expected None, because the KeyedJaggedTensor has its own"
 THREE = ["user", "seen", "bought"]
 
 
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        (Keyed(["user", "seen"], [1, 1]), {}, f"ids: got keys ['user', 'seen']; {KEYS}"),
-        (Keyed([*THREE, "user"], [1] * 4), {}, f"ids: got keys ['user', 'seen', 'bought', 'user']; {KEYS}"),
-        (Keyed(THREE, [1] * 3), {"offsets": torch.tensor([0])}, f"offsets: got given; {OWN}"),
-        (Keyed(THREE, [1] * 3), {"per_sample_weights": torch.ones(3)}, f"per_sample_weights: got given; {OWN}"),
-        (Keyed(THREE, [1] * 4), {}, "ids: got offsets of 4 bags; wanted 1 for each of 3 keys"),
+        (Keyed(["user", "seen"], [1, 1]), {}, f"ids: got keys ['user', 'seen'], {KEYS}"),
+        (Keyed([*THREE, "user"], [1] * 4), {}, f"ids: got keys ['user', 'seen', 'bought', 'user'], {KEYS}"),
+        (Keyed(THREE, [1] * 3), {"offsets": torch.tensor([0])}, f"offsets: got a value, {OWN}"),
+        (Keyed(THREE, [1] * 3), {"per_sample_weights": torch.ones(3)}, f"per_sample_weights: got a value, {OWN}"),
+        (Keyed(THREE, [1] * 4), {}, "ids: got offsets of 4 bags, expected 1 for each of 3 keys"),
         (
             Keyed(THREE, [1] * 3, strides=[1, 1, 1]),
             {},
-            "ids: got a KeyedJaggedTensor whose keys differ in their number of bags; wanted one number of bags for all"
-            " features",
+            "ids: got a KeyedJaggedTensor whose keys differ in their number of bags, expected the same number of bags"
+            " for all features",
         ),
     ],
 )
@@ -147,16 +149,16 @@ def test_jagged_tensors_that_do_not_fit() -> None:
     bag = rgt.nn.EmbeddingBag(10, 4)
     given = Jagged([1, 2], [0, 2], torch.ones(2))
     for call, words in (
-        (lambda: bag(Keyed(THREE, [1] * 3)), "ids: got a KeyedJaggedTensor; wanted the JaggedTensor of one key"),
+        (lambda: bag(Keyed(THREE, [1] * 3)), "ids: got a KeyedJaggedTensor, expected the JaggedTensor of one key"),
         (
             lambda: bag(given, torch.tensor([0])),
-            "offsets: got given; wanted absent: a JaggedTensor says where its bags begin",
+            "offsets: got a value, expected None, because a JaggedTensor defines its own bags",
         ),
         (
             lambda: bag(given, per_sample_weights=torch.ones(2)),
-            "per_sample_weights: got given; wanted absent: the JaggedTensor has weights",
+            "per_sample_weights: got a value, expected None, because the JaggedTensor has weights",
         ),
-        (lambda: bag(Jagged([1, 2, 3], [0, 2])), "offsets end at 2, but there are 3 ids"),
+        (lambda: bag(Jagged([1, 2, 3], [0, 2])), "offsets must end with the number of ids, 3, got 2"),
         (lambda: bag(Jagged([1.0], [0, 1])), "ids must be one of int32, int64; got torch.float32"),
     ):
         with pytest.raises(rg.errors.OpError) as raised:

@@ -36,31 +36,36 @@ def refusal(call: Callable[[], Any]) -> tuple[type[Exception], str | None, str]:
     return type(error), getattr(error, "argument", None), getattr(error, "message", str(error))
 
 
-ALONE = "wanted absent: {} says where its bags begin"
-EITHER = "wanted either offsets or segment_ids beside ids of one dimension"
+ALONE = "expected None, because {} defines its own bags"
+EITHER = "expected either offsets or segment_ids for ids of one dimension"
 BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
-    ((T(1),), {}, "ids", "ids: got 0 dimensions; wanted 1 or 2"),
-    ((IDS,), {}, "offsets", f"offsets: got none, and no segment_ids; {EITHER}"),
-    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got segment_ids beside them; {EITHER}"),
-    ((IDS, T(0)), {}, "offsets", "offsets: got 0 dimensions; wanted 1"),
+    ((T(1),), {}, "ids", "ids: got 0 dimensions, expected 1 or 2"),
+    ((IDS,), {}, "offsets", f"offsets: got none, and no segment_ids, {EITHER}"),
+    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got segment_ids beside them, {EITHER}"),
+    ((IDS, T(0)), {}, "offsets", "offsets: got 0 dimensions, expected 1"),
     ((IDS, T([0.0])), {}, "offsets", "offsets must be one of int32, int64; got torch.float32"),
-    ((IDS, STARTS), {"num_bags": 5}, "num_bags", "num_bags: got 5; wanted 2, as offsets say"),
-    ((IDS,), {"segment_ids": T(0)}, "segment_ids", "segment_ids: got 0 dimensions; wanted 1"),
-    ((IDS,), {"segment_ids": T([[0, 0, 1]])}, "segment_ids", "segment_ids: got 2 dimensions; wanted 1"),
-    ((IDS[None],), {"num_bags": 3}, "num_bags", "num_bags: got 3; wanted 1, the rows of ids"),
-    ((IDS[None],), {"segment_ids": IDS}, "segment_ids", "segment_ids: got given; " + ALONE.format("a matrix of ids")),
+    ((IDS, STARTS), {"num_bags": 5}, "num_bags", "num_bags: got 5, expected 2, as offsets say"),
+    ((IDS,), {"segment_ids": T(0)}, "segment_ids", "segment_ids: got 0 dimensions, expected 1"),
+    ((IDS,), {"segment_ids": T([[0, 0, 1]])}, "segment_ids", "segment_ids: got 2 dimensions, expected 1"),
+    ((IDS[None],), {"num_bags": 3}, "num_bags", "num_bags: got 3, expected 1, the rows of ids"),
+    ((IDS[None],), {"segment_ids": IDS}, "segment_ids", "segment_ids: got a value, " + ALONE.format("a matrix of ids")),
     (
         (IDS[None],),
         {"per_sample_weights": torch.ones(3)},
         "per_sample_weights",
         "per_sample_weights must have shape (1, 3), got (3,)",
     ),
-    ((jagged([1], [2]), STARTS), {}, "offsets", "offsets: got given; " + ALONE.format("a nested tensor")),
-    ((jagged([1], [2]),), {"num_bags": 7}, "num_bags", "num_bags: got 7; wanted 2, as offsets say"),
+    ((jagged([1], [2]), STARTS), {}, "offsets", "offsets: got a value, " + ALONE.format("a nested tensor")),
+    ((jagged([1], [2]),), {"num_bags": 7}, "num_bags", "num_bags: got 7, expected 2, as offsets say"),
     ((jagged([1.0], [2.0]),), {}, "ids", "ids must be one of int32, int64; got torch.float32"),
-    ((jagged([[1, 2]], [[2, 1]]),), {}, "ids", "ids: got a nested tensor of other form; wanted bags of ids, no holes"),
-    ((sparse(IDS[:2].numpy()), STARTS), {}, "offsets", "offsets: got given; " + ALONE.format("a SparseTensor")),
-    ((sparse(IDS[:2].numpy()),), {"num_bags": 9}, "num_bags", "num_bags: got 9; wanted 3, as dense_shape says"),
+    (
+        (jagged([[1, 2]], [[2, 1]]),),
+        {},
+        "ids",
+        "ids: got another nested tensor, expected a nested tensor of bags without holes",
+    ),
+    ((sparse(IDS[:2].numpy()), STARTS), {}, "offsets", "offsets: got a value, " + ALONE.format("a SparseTensor")),
+    ((sparse(IDS[:2].numpy()),), {"num_bags": 9}, "num_bags", "num_bags: got 9, expected 3, as dense_shape says"),
     ((sparse(np.ones(2)),), {}, "ids", "ids must be one of int32, int64; got torch.float64"),
     ((SparseTensor(np.zeros((1, 0), int), [1], []),), {}, "dense_shape", "Dense shape cannot be empty."),
     (
@@ -81,7 +86,7 @@ def test_bags_that_do_not_fit(args: tuple[Any, ...], options: dict[str, Any], ar
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_of_the_old_layout() -> None:
     old = torch.nested.nested_tensor([T([1, 2]), T([3])])
-    words = "ids: got a nested tensor of layout torch.strided; wanted torch.jagged"
+    words = "ids: got a nested tensor of layout torch.strided, expected torch.jagged"
     assert refusal(lambda: rgt.nn.EmbeddingBag(5, 3)(old))[1:] == ("ids", words)
 
 
@@ -117,7 +122,7 @@ def test_weights_come_in_any_form(options: dict[str, int]) -> None:
 
 
 W = [0.5, 2.0, 3.0]
-CUT = "per_sample_weights: got {}; wanted the bags of ids"
+CUT = "per_sample_weights: got {}, expected the same bags as ids"
 PLACED = SparseTensor([[0, 0], [1, 0], [1, 1]], IDS.numpy(), [2, 2])
 
 
@@ -128,14 +133,14 @@ def placed(rows: Any, shape: Any = (2, 2)) -> SparseTensor:
 @pytest.mark.parametrize(
     ("ids", "weights", "words"),
     [
-        ((jagged([0], [1, 2]),), jagged(W[:2], W[2:]), CUT.format("2 in bag 0, ids have 1")),
-        ((jagged([0], [1, 2]),), jagged(W[:1], W[1:2], W[2:]), CUT.format("3 bags, ids have 2")),
-        ((jagged([0], [1, 2]),), jagged([W[:1]], [W[1:2], W[2:]]), CUT.format("a nested tensor of other form")),
+        ((jagged([0], [1, 2]),), jagged(W[:2], W[2:]), CUT.format("2 weights in bag 0, but ids have 1")),
+        ((jagged([0], [1, 2]),), jagged(W[:1], W[1:2], W[2:]), CUT.format("3 bags, but ids have 2")),
+        ((jagged([0], [1, 2]),), jagged([W[:1]], [W[1:2], W[2:]]), CUT.format("another nested tensor")),
         ((IDS, STARTS), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
         ((IDS, STARTS), placed([[0, 0], [1, 0], [1, 1]], (3, 2)), CUT.format("a SparseTensor of other rows")),
         ((jagged([0], [1, 2]),), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
         *(
-            ((PLACED,), other, "per_sample_weights: got a SparseTensor of other indices; wanted the indices of ids")
+            ((PLACED,), other, "per_sample_weights: got a SparseTensor of other indices, expected the indices of ids")
             for other in (placed([[0, 0], [0, 1], [1, 0]]), placed([[0, 0], [1, 0], [1, 1]], (2, 3)))
         ),
     ],
@@ -152,9 +157,9 @@ def test_weights_cut_otherwise_than_the_ids(ids: Any, weights: Any, words: str, 
 A, B, WIDE = rgt.nn.Table("a", 5, 3), rgt.nn.Table("b", 5, 3), rgt.nn.Table("wide", 5, 4)
 PAIR = (IDS, T([0]))
 FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
-    ([A, WIDE], (IDS, T(0)), "offsets", "offsets: got 0 dimensions; wanted 1"),
-    ([A, WIDE], (T(1), STARTS), "ids", "ids: got 0 dimensions; wanted 1"),
-    ([A, WIDE], (IDS, STARTS), "offsets", "offsets must hold one more than a multiple of the 2 features, got 2"),
+    ([A, WIDE], (IDS, T(0)), "offsets", "offsets: got 0 dimensions, expected 1"),
+    ([A, WIDE], (T(1), STARTS), "ids", "ids: got 0 dimensions, expected 1"),
+    ([A, WIDE], (IDS, STARTS), "offsets", "the length of offsets must be a multiple of the 2 features plus one, got 2"),
     *(
         (
             tables,
@@ -164,18 +169,18 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         )
         for tables in ([A], [A, WIDE])
     ),
-    ([A], ({"a": IDS},), "a", f"feature a: offsets: got none, and no segment_ids; {EITHER}"),
+    ([A], ({"a": IDS},), "a", f"feature a: offsets: got none, and no segment_ids, {EITHER}"),
     *(
-        ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, others have 1")
+        ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, but other features have 1")
         for t in (B, WIDE)
     ),
     (
         [A],
         ({"a": PAIR}, T([0])),
         "offsets",
-        "offsets: got given; wanted absent: every feature says where its bags begin",
+        "offsets: got a value, expected None, because every feature defines its own bags",
     ),
-    ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list; wanted features ['a']"),
+    ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list, expected features ['a']"),
     (
         [A],
         ({"a": PAIR}, None, {"a": torch.ones(2)}),
@@ -186,7 +191,7 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         [A, B],
         ({"a": PAIR, "b": PAIR}, None, {"a": torch.ones(3), "b": None}),
         "b",
-        "feature b: no weights, but others looked up with it have them",
+        "feature b: no weights, but other features of its group have weights",
     ),
 ]
 
@@ -211,13 +216,13 @@ def test_features_in_every_form() -> None:
 
 
 def test_tables_of_embeddings() -> None:
-    assert refusal(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got none; wanted at least one")
+    assert refusal(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got an empty list, expected at least one")
     words = "attribute output must be one of 'features', 'stacked'; got 'rows'"
     assert refusal(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", words)
     for what, table in (("num_embeddings", rgt.nn.Table("a", -5, 3)), ("embedding_dim", rgt.nn.Table("a", 5, -3))):
         size = getattr(table, what)
         argument = f"{what} of table 'a'"
-        words = f"{argument}: got {size}; wanted 0 or more"
+        words = f"{argument}: got {size}, expected 0 or more"
         assert refusal(lambda given=table: rgt.nn.Embeddings([given]))[1:] == (argument, words)
     module = rgt.nn.Embeddings([A, WIDE])
     with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
@@ -238,11 +243,11 @@ def test_embeddings_on_meta_have_shapes() -> None:
 def test_options_that_contradict_each_other() -> None:
     words = "_weight must have shape (2, 3), got (3, 2)"
     assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, _weight=torch.zeros(3, 2)))[1:] == ("_weight", words)
-    words = "combiner: got 'mean', and mode says 'sum'; wanted one of them"
+    words = "combiner: got 'mean', but mode='sum', expected the same value as mode"
     assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, mode="sum", combiner="mean"))[1:] == ("combiner", words)
-    words = "grad: got 'dense', and sparse says 'rows'; wanted one of them"
+    words = "grad: got 'dense', but sparse='rows', expected the same value as sparse"
     assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, sparse=True, grad="dense"))[1:] == ("grad", words)
-    words = "embeddings: got 1 dimensions; wanted 2"
+    words = "embeddings: got 1 dimensions, expected 2"
     assert refusal(lambda: rgt.nn.EmbeddingBag.from_pretrained(torch.ones(3)))[1:] == ("embeddings", words)
 
 
@@ -330,7 +335,7 @@ def test_a_step_without_memory() -> None:
     assert param.tolist() == [[0.0, 0.0]] * 3
     optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2)}
     param.data.untyped_storage().resize_(0)
-    assert refusal(optimizer.step)[1:] == ("param", "param has no memory: its storage was given away or freed")
+    assert refusal(optimizer.step)[1:] == ("param", "param has no memory: its storage was freed or donated")
 
 
 def test_out_is_not_for_tensors() -> None:
@@ -381,7 +386,7 @@ def test_padding_beside_segments_of_another_length() -> None:
         (lambda: rgt.nn.EmbeddingBag(3, 2, padding_idx=1.5), "padding_idx must be an int; got 1.5"),  # type: ignore[arg-type]
         (lambda: rgt.nn.EmbeddingBag.from_pretrained(np.ones((3, 2))), "embeddings must be a tensor, got ndarray"),  # type: ignore[arg-type]
         (lambda: rgt.nn.EmbeddingBag.from_pretrained(IDS[None]), "embeddings must be one of float16"),
-        (lambda: rgt.functional.embedding_bag(T(1.0), IDS, STARTS), "weight: got 0 dimensions; wanted 1 or more"),
+        (lambda: rgt.functional.embedding_bag(T(1.0), IDS, STARTS), "weight: got 0 dimensions, expected 1 or more"),
         (
             lambda: rgt.functional.embedding_bag(np.ones((3, 2)), IDS, STARTS, grad="rows"),  # type: ignore[arg-type]
             "weight must be a tensor, got ndarray",
@@ -447,7 +452,7 @@ def test_tables_that_are_not_described() -> None:
     with pytest.raises(TypeError, match="tables must be Tables, got tuple"):
         rgt.nn.Embeddings([("a", 3, 2)])  # type: ignore[list-item]
     with pytest.raises(
-        rg.errors.InvalidArgumentError, match="features of table 'a': got 'bc'; wanted a tuple of names"
+        rg.errors.InvalidArgumentError, match="features of table 'a': got 'bc', expected a tuple of names"
     ):
         rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2, features="bc")])  # type: ignore[arg-type]
     sized = rgt.nn.Table("a", np.int64(3), np.int32(2))  # type: ignore[arg-type]

@@ -223,10 +223,10 @@ def test_wrong_calls_are_named() -> None:
         ((ids,), {}, "either offsets or segment_ids"),
         ((ids.float(), offsets), {}, "ids"),
         ((ids, offsets + 1), {}, r"offsets\[0\] must be 0, got 1"),
-        ((ids, torch.tensor([0, 70])), {}, "offsets end at 70, but there are 60 ids"),
+        ((ids, torch.tensor([0, 70])), {}, "offsets must end with the number of ids, 60, got 70"),
         ((ids + ROWS, offsets), {}, "out of range"),
         ((ids, offsets, torch.ones(3)), {}, "weights"),
-        ((ids.reshape(6, 10), offsets), {}, "says where its bags begin"),
+        ((ids.reshape(6, 10), offsets), {}, "defines its own bags"),
         ((ids, offsets), {"plan": rg.Plan(ids, ids * 0, ROWS + 1)}, "plan"),
     ]
     for args, options, words in wrong:

@@ -15,7 +15,7 @@ import rowgrad.torch as rgt
 from rowgrad.errors import OpError
 from rowgrad.raw_ops import OPS
 
-SMALL = "bytes of its storage, which holds"
+SMALL = "bytes, but its storage holds"
 
 
 def shrunk(tensor: Tensor, keep: int = 8) -> Tensor:

@@ -203,7 +203,7 @@ def test_numbers_and_lists_beside_tensors() -> None:
         ("Gather", (torch.ones(2), torch.tensor([[0, 7]])), r"indices\[0,1\] = 7 is not in \[0, 2\)"),
         ("Sum", (torch.ones(2), 1), r"axis\[0\] = 1 is not in \[-1, 1\)"),
         ("Reshape", (torch.ones(3), [2, 2]), "as many elements as shape"),
-        ("FullLike", (torch.ones(3).int(), 1.5), "value must be a whole number int32 holds"),
+        ("FullLike", (torch.ones(3).int(), 1.5), "value must be an integer that fits int32"),
         ("OneHot", (torch.tensor([1]), 3, 1.0, 0.0, -2), "axis to be -1 or between"),
         ("Reciprocal", (torch.tensor([1]),), "got int64, which has no kernel"),
     ],

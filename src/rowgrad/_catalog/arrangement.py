@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .elementwise import dense, sizes
 from .shapes import axis_in, check_same, differ, scalar, vector
 from .spec import ALL_DTYPES, EVERYTHING, INDEX, NUMBERS, Call, Known, Shape
@@ -34,30 +34,30 @@ def _reshape(x: Known) -> tuple[Shape, ...]:
     unknown = [i for i, n in enumerate(wanted) if n == -1]
     for i, n in enumerate(wanted):
         if n < -1:
-            raise refuse("size_negative", argument="shape", position=i, value=n, bound=0)
+            raise make_error("size_negative", argument="shape", position=i, value=n, bound=0)
     if len(unknown) > 1:
-        raise refuse("two_unknown", argument="shape", position=unknown[1], value=shape_text(wanted))
+        raise make_error("two_unknown", argument="shape", position=unknown[1], value=shape_text(wanted))
     if None in given:
         return (tuple(None if n == -1 else n for n in wanted),)
     dims = tuple(n for n in given if n is not None)
     made = filled(dims, wanted)
     # A size that is looked for among others that are 0 may be rounded down, as nothing is left out.
     if math.prod(made) != math.prod(dims):
-        raise refuse("elements_match", argument="tensor", value=shape_text(given), bound=shape_text(wanted))
+        raise make_error("elements_match", argument="tensor", value=shape_text(given), bound=shape_text(wanted))
     return (made,)
 
 
 def _reshape_like(x: Known) -> tuple[Shape, ...]:
     given, like = x.shape("x"), x.shape("like")
     if None not in given and None not in like and math.prod(map(int, given)) != math.prod(map(int, like)):  # type: ignore[arg-type]
-        raise refuse("elements_match", argument="x", value=shape_text(given), bound=shape_text(like))
+        raise make_error("elements_match", argument="x", value=shape_text(given), bound=shape_text(like))
     return (like,)
 
 
 def _merge(x: Known) -> tuple[Shape, ...]:
     shape, count = x.shape("x"), x.attrs["count"]
     if not 0 <= count <= len(shape):
-        raise refuse("rank_at_least", argument="x", value=shape_text(shape), bound=count)
+        raise make_error("rank_at_least", argument="x", value=shape_text(shape), bound=count)
     merged = None if None in shape[:count] else math.prod(n for n in shape[:count] if n is not None)
     return ((merged, *shape[count:]),)
 
@@ -74,12 +74,12 @@ def _squeeze(x: Known) -> tuple[Shape, ...]:
     shape, axis = x.shape("input"), x.attrs["axis"]
     if not axis:
         if None in shape:
-            raise refuse("squeeze_unknown", argument="axis", value=shape_text(shape))
+            raise make_error("squeeze_unknown", argument="axis", value=shape_text(shape))
         return (tuple(n for n in shape if n != 1),)
     gone = {axis_in(a, len(shape), "axis", i) for i, a in enumerate(axis)}
     for i in gone:
         if differ(shape[i], 1):
-            raise refuse("not_one", argument="input", position=i, value=shape[i])
+            raise make_error("not_one", argument="input", position=i, value=shape[i])
     return (tuple(n for i, n in enumerate(shape) if i not in gone),)
 
 
@@ -162,12 +162,12 @@ def _concat(x: Known) -> tuple[Shape, ...]:
     axis, shapes = scalar(x, "axis"), x.shapes("values")
     first = shapes[0]
     if not first:
-        raise refuse("rank_at_least", argument="values[0]", value="[]", bound=1)
+        raise make_error("rank_at_least", argument="values[0]", value="[]", bound=1)
     at = None if axis is None else axis_in(axis, len(first), "axis")
     total: int | None = 0
     for k, shape in enumerate(shapes):
         if len(shape) != len(first):
-            raise refuse("rank_exactly", argument=f"values[{k}]", value=shape_text(shape), bound=len(first))
+            raise make_error("rank_exactly", argument=f"values[{k}]", value=shape_text(shape), bound=len(first))
         if at is not None:
             check_same(shape[:at] + shape[at + 1 :], first[:at] + first[at + 1 :], f"values[{k}]")
             n = shape[at]
@@ -185,7 +185,7 @@ def _concat_part(x: Known) -> tuple[Shape, ...]:
     index, shapes = x.attrs["index"], x.shapes("values")
     check_same(x.shape("x"), whole_shape, "x")
     if not 0 <= index < len(shapes):
-        raise refuse("index_outside", argument="index", value=index, bound=len(shapes))
+        raise make_error("index_outside", argument="index", value=index, bound=len(shapes))
     return (shapes[index],)
 
 
@@ -256,11 +256,11 @@ def _at(x: Known, name: str, axis: int, index: int) -> Shape:
     """The shape without one dimension, in which there is such an index."""
     shape = x.shape(name)
     if not shape:
-        raise refuse("rank_at_least", argument=name, value="[]", bound=1)
+        raise make_error("rank_at_least", argument=name, value="[]", bound=1)
     at = axis_in(axis, len(shape), "axis")
     size = shape[at]
     if size is not None and not -size <= index < size:
-        raise refuse("index_outside", argument="index", value=index, bound=size)
+        raise make_error("index_outside", argument="index", value=index, bound=size)
     return shape[:at] + shape[at + 1 :]
 
 
@@ -271,7 +271,7 @@ def _place_rule(x: Known) -> tuple[Shape, ...]:
 
 def _column(x: Known) -> tuple[Shape, ...]:
     if len(x.shape("x")) != 2:
-        raise refuse("rank_exactly", argument="x", value=shape_text(x.shape("x")), bound=2)
+        raise make_error("rank_exactly", argument="x", value=shape_text(x.shape("x")), bound=2)
     return (_at(x, "x", 1, x.attrs["index"]),)
 
 
@@ -322,7 +322,7 @@ def _lengths(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
     values = vector(x, name)
     count = x.shape(name)[0]
     if count is not None and count != dims:
-        raise refuse("lengths_match", argument=name, value=count, bound=dims)
+        raise make_error("lengths_match", argument=name, value=count, bound=dims)
     return values
 
 
@@ -333,11 +333,11 @@ def _slice(x: Known) -> tuple[Shape, ...]:
     for i, n in enumerate(shape):
         start, size = None if begin is None else begin[i], None if sizes is None else sizes[i]
         if start is not None and (start < 0 or (n is not None and start > n)):
-            raise refuse("slice_outside", argument="begin", position=i, value=start, bound="?" if n is None else n)
+            raise make_error("slice_outside", argument="begin", position=i, value=start, bound="?" if n is None else n)
         if size == -1:
             size = None if n is None or start is None else n - start
         elif size is not None and (size < 0 or (n is not None and start is not None and start + size > n)):
-            raise refuse("slice_outside", argument="size", position=i, value=size, bound="?" if n is None else n)
+            raise make_error("slice_outside", argument="size", position=i, value=size, bound="?" if n is None else n)
         made.append(size)
     return (tuple(made),)
 
@@ -345,12 +345,12 @@ def _slice(x: Known) -> tuple[Shape, ...]:
 def _inside(x: Known, small: str, large: str) -> None:
     part, all_of = x.shape(small), x.shape(large)
     if len(part) != len(all_of):
-        raise refuse("rank_exactly", argument=small, value=shape_text(part), bound=len(all_of))
+        raise make_error("rank_exactly", argument=small, value=shape_text(part), bound=len(all_of))
     begin = _lengths(x, "begin", len(all_of))
     for i, (n, total) in enumerate(zip(part, all_of, strict=True)):
         start = None if begin is None else begin[i]
         if start is not None and n is not None and total is not None and not 0 <= start <= total - n:
-            raise refuse("slice_outside", argument="begin", position=i, value=start, bound=total)
+            raise make_error("slice_outside", argument="begin", position=i, value=start, bound=total)
 
 
 def _slice_like(x: Known) -> tuple[Shape, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import refuse
+from ..errors import make_error
 from .kernels import kernel
 from .shapes import size, vectors
 from .spec import INDEX, Known, Shape, declare, no_rows
@@ -22,9 +22,9 @@ def _stack(x: Known) -> tuple[Shape, ...]:
     vectors(x, "indices", "offsets", "feature_rows", "feature_first")
     (ids,), (offsets,), (features,) = (x.shape(name) for name in ("indices", "offsets", "feature_rows"))
     if features is not None and x.shape("feature_first")[0] != features:
-        raise refuse("lengths_match", argument="feature_first", value=x.shape("feature_first")[0], bound=features)
+        raise make_error("lengths_match", argument="feature_first", value=x.shape("feature_first")[0], bound=features)
     if features is not None and offsets is not None and (offsets < 1 or features < 1 or (offsets - 1) % features):
-        raise refuse("offsets_of_features", value=offsets, bound=features)
+        raise make_error("offsets_of_features", value=offsets, bound=features)
     return (ids,), (ids,), (ids if x.attrs["positions"] else 0,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from ..errors import refuse
+from ..errors import make_error
 from .kernels import kernel
 from .shapes import broadcast, check_broadcasts_to, check_same, same, scalar, vector
 from .spec import ALL_DTYPES, EVERYTHING, FLOATS, NUMBERS, REALS, Call, Known, Op, Shape, declare, value_text
@@ -45,7 +45,7 @@ def sizes(x: Known, name: str) -> tuple[tuple[int, ...] | None, int]:
         return None if value is None else (value,), 1
     values, count = vector(x, name), x.shape(name)[0]
     if count is None:
-        raise refuse("axis_unknown", argument=name)
+        raise make_error("axis_unknown", argument=name)
     return values, count
 
 
@@ -63,7 +63,7 @@ def check_number(x: Known, name: str, dtype: str) -> None:
     value = x.attrs[name]
     if isinstance(value, numbers.Complex) and _holds(dtype, value):
         return
-    raise refuse("number_unfit", argument=name, value=value_text(value), bound=_range_text(dtype))
+    raise make_error("number_unfit", argument=name, value=value_text(value), bound=_range_text(dtype))
 
 
 def _holds(dtype: str, value: Any) -> bool:
@@ -86,11 +86,11 @@ def _ends(dtype: str) -> tuple[int, int]:
 
 def _range_text(dtype: str) -> str:
     if dtype in _PARTS:
-        return f"a number whose parts {_PARTS[dtype]} holds"
+        return f"a number whose parts fit {_PARTS[dtype]}"
     if dtype in _LARGEST:
-        return f"a number {dtype} holds, at most {_LARGEST[dtype]:.9g}"
+        return f"a number that fits {dtype}, at most {_LARGEST[dtype]:.9g}"
     low, high = _ends(dtype)
-    return f"a whole number {dtype} holds, in [{low}, {high}]"
+    return f"an integer that fits {dtype}, in [{low}, {high}]"
 
 
 def summed(ops: Any, y: Any, x: Any) -> Any:

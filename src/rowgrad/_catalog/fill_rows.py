@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import refuse
+from ..errors import make_error
 from .kernels import kernel
 from .shapes import differ, rank
 from .spec import EVERYTHING, NUMBERS, Known, Shape, declare
@@ -29,19 +29,19 @@ def _fill(x: Known, ragged: bool) -> tuple[Shape, ...]:
     rank(x, "values", 1, "must_be_vector")
     count, length = x.shape(ids)[0], x.shape("values")[0]
     if differ(count, length):
-        raise refuse("values_match_rows", rows=ids, value=length, bound=count)
+        raise make_error("values_match_rows", rows=ids, value=length, bound=count)
     if not ragged and differ(x.shape(size)[0], x.shape(ids)[1]):
-        raise refuse("shape_matches_columns", value=x.shape(size)[0], bound=x.shape(ids)[1])
+        raise make_error("shape_matches_columns", value=x.shape(size)[0], bound=x.shape(ids)[1])
     rank(x, "default_value", 0, "must_be_scalar")
     if not ragged and x.shape(size)[0] == 0:
-        raise refuse("dense_shape_empty")
+        raise make_error("dense_shape_empty")
     host = x.host[size]
     rows = host if ragged or host is None else host[0]
     if rows is not None:
         if rows < 0:
-            raise refuse("dimension_negative", argument=size, value=rows, bound=0)
+            raise make_error("dimension_negative", argument=size, value=rows, bound=0)
         if rows == 0 and count:
-            raise refuse("no_rows_for_values", argument=ids, value=count, bound=0)
+            raise make_error("no_rows_for_values", argument=ids, value=count, bound=0)
     return (None, *x.shape(ids)[1:]), (None,), (rows,), (count,)
 
 
@@ -56,8 +56,8 @@ def _grad_grad(x: Known) -> tuple[Shape, ...]:
         rank(x, name, 1, "must_be_vector")
     rank(x, "dd_default_value", 0, "must_be_scalar")
     if differ(x.shape("dd_values")[0], x.shape("reverse_index_map")[0]):
-        raise refuse("lengths_match", argument="dd_values", value=x.shape("dd_values")[0],
-                     bound=x.shape("reverse_index_map")[0])  # fmt: skip
+        raise make_error("lengths_match", argument="dd_values", value=x.shape("dd_values")[0],
+                         bound=x.shape("reverse_index_map")[0])  # fmt: skip
     return (x.shape("grad_values"),)
 
 

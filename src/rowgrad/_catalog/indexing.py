@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .elementwise import check_number, dense, sizes, summed
 from .shapes import axis_in, check_elements, differ, rank, scalar, size
 from .spec import ACCUMULATOR_OF, ALL_DTYPES, EVERYTHING, FLOATS, INDEX, NUMBERS, Call, Known, Shape
@@ -18,7 +18,7 @@ CATEGORY = "Picking"
 def _gather(x: Known) -> tuple[Shape, ...]:
     params = x.shape("params")
     if not params:
-        raise refuse("data_rank", argument="params")
+        raise make_error("data_rank", argument="params")
     return ((*x.shape("indices"), *params[1:]),)
 
 
@@ -52,7 +52,7 @@ def _one_hot(x: Known) -> tuple[Shape, ...]:
         rank(x, name, 0, "should_be_scalar")
     axis = x.attrs["axis"]
     if not -1 <= axis <= len(shape):
-        raise refuse("one_hot_axis", argument="axis", value=axis, bound=len(shape) + 1)
+        raise make_error("one_hot_axis", argument="axis", value=axis, bound=len(shape) + 1)
     at = len(shape) if axis == -1 else axis
     return ((*shape[:at], depth, *shape[at:]),)
 
@@ -123,7 +123,7 @@ _OUT: dict[str, Any] = {"attrs": {"out_type": "int32"}, "choices": {"out_type": 
 def _reaches(x: Known, count: int | None) -> None:
     """A number of the result is one of its dtype."""
     if x.attrs["out_type"] == "int32" and isinstance(count, int) and count >= 1 << 31:
-        raise refuse("out_type_too_narrow", argument="input", value=count, bound="int32")
+        raise make_error("out_type_too_narrow", argument="input", value=count, bound="int32")
 
 
 def _sizes(x: Known) -> tuple[Shape, ...]:
@@ -195,7 +195,7 @@ def _fill(x: Known) -> tuple[Shape, ...]:
         return ((None,) * count,)
     for i, n in enumerate(dims):
         if n < 0:
-            raise refuse("size_negative", argument="dims", position=i, value=n, bound=0)
+            raise make_error("size_negative", argument="dims", position=i, value=n, bound=0)
     check_elements(dims)
     return (dims,)
 
@@ -221,11 +221,11 @@ dense(
 def _range(x: Known) -> tuple[Shape, ...]:
     start, limit, delta = (scalar(x, name) for name in ("start", "limit", "delta"))
     if delta == 0:
-        raise refuse("range_endless", argument="delta", value=0)
+        raise make_error("range_endless", argument="delta", value=0)
     if start is None or limit is None or delta is None:
         return ((None,),)
     if (limit - start) * delta < 0:
-        raise refuse("range_backwards", argument="delta", value=start, bound=limit, result=delta)
+        raise make_error("range_backwards", argument="delta", value=start, bound=limit, result=delta)
     return (((limit - start + delta - (1 if delta > 0 else -1)) // delta,),)
 
 
@@ -267,14 +267,14 @@ dense(
 def _mask_rows(x: Known) -> tuple[Shape, ...]:
     rows, mask = x.shape("rows"), x.shape("mask")
     if not rows or len(mask) != 1 or differ(rows[0], mask[0]):
-        raise refuse("same_shape", argument="mask", value=shape_text(mask), bound=shape_text(rows[:1]))
+        raise make_error("same_shape", argument="mask", value=shape_text(mask), bound=shape_text(rows[:1]))
     return (rows,)
 
 
 def _rows_alike(x: Known, first: str, second: str) -> None:
     a, b = x.shape(first), x.shape(second)
     if not a or len(a) != len(b) or any(map(differ, a[1:], b[1:])):
-        raise refuse("rows_match", argument=second, value=shape_text(b[1:]), bound=shape_text(a[1:]))
+        raise make_error("rows_match", argument=second, value=shape_text(b[1:]), bound=shape_text(a[1:]))
 
 
 def _total(a: int | None, b: int | None) -> int | None:
@@ -291,7 +291,7 @@ def _split(x: Known) -> tuple[Shape, ...]:
     _rows_alike(x, "rows", "y")
     total = _total(x.shape("x")[0], x.shape("y")[0])
     if differ(total, x.shape("rows")[0]):
-        raise refuse("lengths_match", argument="rows", value=x.shape("rows")[0], bound=total)
+        raise make_error("lengths_match", argument="rows", value=x.shape("rows")[0], bound=total)
     return x.shape("x"), x.shape("y")
 
 
@@ -367,7 +367,7 @@ dense(
 def _scale_rows(x: Known) -> tuple[Shape, ...]:
     rows, scale = x.shape("rows"), x.shape("scale")
     if not rows or len(scale) != 1 or differ(rows[0], scale[0]):
-        raise refuse("same_shape", argument="scale", value=shape_text(scale), bound=shape_text(rows[:1]))
+        raise make_error("same_shape", argument="scale", value=shape_text(scale), bound=shape_text(rows[:1]))
     return (rows,)
 
 
@@ -394,7 +394,7 @@ def _div_rows_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
 def _div_rows(x: Known) -> tuple[Shape, ...]:
     rows, by = x.shape("rows"), x.shape("by")
     if not rows or len(by) != 1 or differ(rows[0], by[0]):
-        raise refuse("same_shape", argument="by", value=shape_text(by), bound=shape_text(rows[:1]))
+        raise make_error("same_shape", argument="by", value=shape_text(by), bound=shape_text(rows[:1]))
     return (rows,)
 
 

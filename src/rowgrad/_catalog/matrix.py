@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .elementwise import dense, summed
 from .shapes import axis_in, check_same, differ, same, vector
 from .spec import EVERYTHING, FLOATS, INDEX, NUMBERS, Call, Known, Shape
@@ -17,7 +17,7 @@ _SHORT = "16-bit floats are worked on in float32 and rounded once."
 
 def _has_rows(x: Known) -> tuple[Shape, ...]:
     if not x.shape("logits"):
-        raise refuse("rank_at_least", argument="logits", value="[]", bound=1)
+        raise make_error("rank_at_least", argument="logits", value="[]", bound=1)
     return (x.shape("logits"),)
 
 
@@ -56,7 +56,7 @@ for _name, _output, _adjoint, _doc in (
 def _classes(x: Known) -> tuple[Shape, ...]:
     shape = x.shape("features")
     if len(shape) != 2:
-        raise refuse("rank_exactly", argument="features", value=shape_text(shape), bound=2)
+        raise make_error("rank_exactly", argument="features", value=shape_text(shape), bound=2)
     check_same(x.shape("labels"), shape, "labels")
     return (shape[0],), shape
 
@@ -124,9 +124,9 @@ dense(
 def _bias(x: Known) -> tuple[Shape, ...]:
     value, bias = x.shape("value"), x.shape("bias")
     if len(value) < 2:
-        raise refuse("rank_at_least", argument="value", value=shape_text(value), bound=2)
+        raise make_error("rank_at_least", argument="value", value=shape_text(value), bound=2)
     if len(bias) != 1 or differ(bias[0], value[-1]):
-        raise refuse("same_shape", argument="bias", value=shape_text(bias), bound=shape_text(value[-1:]))
+        raise make_error("same_shape", argument="bias", value=shape_text(bias), bound=shape_text(value[-1:]))
     return (value,)
 
 
@@ -152,11 +152,11 @@ MATRIX_CATEGORY = "Matrix"
 def _product(x: Known) -> tuple[Shape, ...]:
     for name in ("a", "b"):
         if len(x.shape(name)) != 2:
-            raise refuse("rank_exactly", argument=name, value=shape_text(x.shape(name)), bound=2)
+            raise make_error("rank_exactly", argument=name, value=shape_text(x.shape(name)), bound=2)
     rows, inner = x.shape("a")[:: -1 if x.attrs["transpose_a"] else 1]
     other, columns = x.shape("b")[:: -1 if x.attrs["transpose_b"] else 1]
     if differ(inner, other):
-        raise refuse("inner_sizes", argument="b", value=other, bound=inner)
+        raise make_error("inner_sizes", argument="b", value=other, bound=inner)
     return ((rows, columns),)
 
 
@@ -197,7 +197,7 @@ def _order(x: Known) -> tuple[int, ...] | None:
         return None
     found = tuple(axis_in(p, dims, "perm", i) for i, p in enumerate(perm))
     if sorted(found) != list(range(dims)):
-        raise refuse("not_a_permutation", argument="perm", value=shape_text(perm), bound=dims)
+        raise make_error("not_a_permutation", argument="perm", value=shape_text(perm), bound=dims)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .elementwise import dense
 from .shapes import axes, axis_in, check_same, scalar
 from .spec import FLOATS, INDEX, NUMBERS, REALS, Aval, Call, Known, Shape
@@ -31,7 +31,7 @@ def _reduced(x: Known, shape: Shape, keep_dims: bool) -> Shape:
         return (None,) * len(shape)
     count = x.shape("axis")[0] if x.shape("axis") else 1
     if count is None:
-        raise refuse("axis_unknown", argument="axis")
+        raise make_error("axis_unknown", argument="axis")
     return (None,) * max(len(shape) - count, 0)
 
 
@@ -135,7 +135,7 @@ def _others_rule(x: Known) -> tuple[Shape, ...]:
     first, *others = x.shapes("inputs")
     if len(others) > _MOST_WEIGHTS:
         bound = f"an array and at most {_MOST_WEIGHTS} weights"
-        raise refuse("value_unfit", argument="inputs", bound=bound, value=f"{len(others)} weights")
+        raise make_error("value_unfit", argument="inputs", bound=bound, value=f"{len(others)} weights")
     for k, shape in enumerate(others, 1):
         check_same(shape, first, f"inputs[{k}]")
     _reduced(x, first, True)  # which looks at `axis`
@@ -171,12 +171,12 @@ the derivatives of this op are calls of it with one weight more. There are at mo
 def _position(x: Known) -> tuple[Shape, ...]:
     shape, axis = x.shape("input"), scalar(x, "dimension")
     if not shape:
-        raise refuse("rank_at_least", argument="input", value=shape_text(shape), bound=1)
+        raise make_error("rank_at_least", argument="input", value=shape_text(shape), bound=1)
     if axis is None:
         return ((None,) * (len(shape) - 1),)
     at = axis_in(axis, len(shape), "dimension")
     if shape[at] == 0:
-        raise refuse("axis_empty", argument="dimension", value=axis, bound=shape_text(shape))
+        raise make_error("axis_empty", argument="dimension", value=axis, bound=shape_text(shape))
     return (shape[:at] + shape[at + 1 :],)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..errors import refuse
+from ..errors import make_error
 from . import sparse_segment, weighted_segment
 from .enums import Reduction
 from .kernels import kernel
@@ -18,7 +18,7 @@ CATEGORY = "Plan"
 _PLAN = "rows: Tidx, starts: int64, segments: Tsegmentids, positions: int64, counts: int64, num_rows: host Tnumrows"
 _IDS = {"Tidx": INDEX, "Tsegmentids": INDEX, "Tnumrows": INDEX}
 
-kernel("row_plan", no_vmap="it decides how many rows a plan has", data_sized=True, fuzz="plan")
+kernel("row_plan", no_vmap="it determines how many rows a plan has", data_sized=True, fuzz="plan")
 kernel("planned_ids", fuzz="plan")
 kernel(
     "planned_segment_grad",
@@ -56,7 +56,7 @@ def _plan(x: Known) -> tuple[int | None, int | None]:
     rows, ids = x.shape("rows")[0], x.shape("segments")[0]
     for name, length in (("starts", rows), ("positions", ids)):
         if differ(x.shape(name)[0], length):
-            raise refuse("lengths_match", argument=name, value=x.shape(name)[0], bound=length)
+            raise make_error("lengths_match", argument=name, value=x.shape(name)[0], bound=length)
     return rows, ids
 
 
@@ -71,7 +71,7 @@ def _planned_grad(x: Known) -> tuple[Shape, ...]:
     if "weights" in x.avals:
         vectors(x, "weights")
         if differ(x.shape("weights")[0], ids):
-            raise refuse("lengths_match", argument="weights", value=x.shape("weights")[0], bound=ids)
+            raise make_error("lengths_match", argument="weights", value=x.shape("weights")[0], bound=ids)
     shape = (size(x, "num_rows"), *rows_shape(x, "grad")[1:])
     check_elements(shape)
     return (shape,)
@@ -156,10 +156,10 @@ def _forward(x: Known) -> tuple[Shape, ...]:
         vectors(x, "weights")
         same_lengths(x, "weights")
     if differ(x.shape("indices")[0], ids):
-        raise refuse("lengths_match", argument="segments", value=ids, bound=x.shape("indices")[0])
+        raise make_error("lengths_match", argument="segments", value=ids, bound=x.shape("indices")[0])
     data, rows = rows_shape(x, "data"), size(x, "num_rows")
     if differ(data[0], rows):
-        raise refuse("plan_of_other_table", value=rows, bound=data[0])
+        raise make_error("plan_of_other_table", value=rows, bound=data[0])
     return ((size(x, "num_segments"), *data[1:]),)
 
 

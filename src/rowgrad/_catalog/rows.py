@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Never
 
-from ..errors import refuse
+from ..errors import make_error
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays compare by element
@@ -50,7 +50,7 @@ class IndexedRows:
         return importlib.import_module("rowgrad.jax.optim").apply_updates(other, self)
 
     def _reject_arithmetic(self, *_: Any) -> Never:
-        raise refuse("rows_arithmetic")
+        raise make_error("rows_arithmetic")
 
     __add__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _reject_arithmetic
     __matmul__ = __rmatmul__ = __pow__ = __neg__ = __abs__ = __getitem__ = _reject_arithmetic

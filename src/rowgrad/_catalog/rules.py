@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from ..errors import refuse
+from ..errors import make_error
 
 _INT64_MAX = 2**63 - 1
 # The numbers of a step in the order in which kernels read them, each with the hyperparameter it comes from.
@@ -163,7 +163,7 @@ def check_number(name: str, value: Any, least: float = -math.inf) -> None:
     except (TypeError, ValueError, OverflowError):  # no number, or an integer no float reaches
         good = False
     if not good:
-        raise refuse("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
+        raise make_error("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
 
 
 def check_hyperparameter(name: str, value: Any) -> None:
@@ -172,11 +172,11 @@ def check_hyperparameter(name: str, value: Any) -> None:
         check_betas(value)
     elif name in ("lazy", "nesterov", "stochastic_rounding"):
         if not isinstance(value, bool):
-            raise refuse("number_unfit", argument=name, value=repr(value), bound="True or False")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound="True or False")
     elif name == "lr_power":
         check_number(name, value)
         if value > 0:
-            raise refuse("number_unfit", argument=name, value=repr(value), bound="a finite number of at most 0")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound="a finite number of at most 0")
     elif name == "seed":
         check_count(name, value)
     else:
@@ -187,14 +187,14 @@ def check_betas(betas: Any) -> None:
     """Two numbers in [0, 1)."""
     good = isinstance(betas, tuple | list) and len(betas) == 2
     if not good or not all(isinstance(b, int | float) and 0.0 <= b < 1.0 for b in betas):
-        raise refuse("number_unfit", argument="betas", value=repr(betas), bound="two numbers in [0, 1)")
+        raise make_error("number_unfit", argument="betas", value=repr(betas), bound="two numbers in [0, 1)")
 
 
 def check_count(name: str, value: Any, least: int = 0) -> None:
     """An int from `least` to what an int64 holds."""
     good = isinstance(value, int) and not isinstance(value, bool)
     if not good or not least <= value <= _INT64_MAX:
-        raise refuse("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
+        raise make_error("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
 
 
 def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
@@ -206,11 +206,11 @@ def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
             continue
         name = number if number == "rate" else NUMBERS[number]
         if name == "betas" and value >= one:
-            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"below 1 in {dtype}")
         if name in spec.positive and not value > 0:
-            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"above 0 for {rule}")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"above 0 for {rule}")
         if not abs(value) < most:
-            raise refuse("number_unfit", argument=name, value=repr(value), bound=f"a number {dtype} holds")
+            raise make_error("number_unfit", argument=name, value=repr(value), bound=f"a number that fits {dtype}")
 
 
 def _range_text(least: float) -> str:
@@ -223,7 +223,7 @@ def _range_text(least: float) -> str:
 def rule_named(name: str) -> RuleSpec:
     """The record of a rule."""
     if not isinstance(name, str) or name not in RULES:
-        raise refuse("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
+        raise make_error("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
     return RULES[name]
 
 

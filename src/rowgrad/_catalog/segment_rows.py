@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .kernels import MeshDims, kernel
 from .rows import IndexedRows
 from .shapes import check_elements, differ, rows_shape, same_lengths, size, vectors
@@ -45,10 +45,10 @@ kernel("row_dot", vmap="rows", layout="x: n, y: n -> n", fuzz="rows")
 def _segment_sum(x: Known) -> tuple[Shape, ...]:
     data = x.shape("data")
     if not data:
-        raise refuse("input_rank")
+        raise make_error("input_rank")
     vectors(x, "segment_ids")
     if differ(data[0], x.shape("segment_ids")[0]):
-        raise refuse("segments_match_data", value=x.shape("segment_ids")[0], bound=data[0])
+        raise make_error("segments_match_data", value=x.shape("segment_ids")[0], bound=data[0])
     return ((None, *data[1:]),)
 
 
@@ -67,14 +67,14 @@ def _dot(x: Known) -> tuple[Shape, ...]:
     same_lengths(x, "indices")
     grad, data = rows_shape(x, "grad"), rows_shape(x, "data")
     if len(grad) != len(data) or any(map(differ, grad[1:], data[1:])):
-        raise refuse("rows_match", argument="data", value=shape_text(data[1:]), bound=shape_text(grad[1:]))
+        raise make_error("rows_match", argument="data", value=shape_text(data[1:]), bound=shape_text(grad[1:]))
     return (x.shape("indices"),)
 
 
 def _row_dot(x: Known) -> tuple[Shape, ...]:
     a, b = rows_shape(x, "x"), rows_shape(x, "y")
     if len(a) != len(b) or any(map(differ, a, b)):
-        raise refuse("same_shape", argument="y", value=shape_text(b), bound=shape_text(a))
+        raise make_error("same_shape", argument="y", value=shape_text(b), bound=shape_text(a))
     return (a[:1],)
 
 
@@ -123,7 +123,7 @@ def _scatter(x: Known) -> tuple[Shape, ...]:
     vectors(x, "indices")
     grad = rows_shape(x, "grad")
     if differ(grad[0], x.shape("indices")[0]):
-        raise refuse("lengths_match", argument="indices", value=x.shape("indices")[0], bound=grad[0])
+        raise make_error("lengths_match", argument="indices", value=x.shape("indices")[0], bound=grad[0])
     shape = (size(x, "num_rows"), *grad[1:])
     check_elements(shape)
     return (shape,)

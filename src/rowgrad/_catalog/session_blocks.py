@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .shapes import differ
 from .spec import ALL_DTYPES, FLOATS, INDEX, NUMBERS, Known, Shape, declare
 
@@ -211,7 +211,7 @@ def _same_as(first: str, *others: str) -> Any:
         for name in others:
             given = x.shape(name)
             if len(given) != len(shape) or any(map(differ, given, shape)):
-                raise refuse("same_shape", argument=name, value=shape_text(given), bound=shape_text(shape))
+                raise make_error("same_shape", argument=name, value=shape_text(given), bound=shape_text(shape))
         return (shape,)
 
     return rule
@@ -226,7 +226,7 @@ def _update(
     def rule(x: Known) -> tuple[Shape, ...]:
         for scalar in scalars:
             if len(x.shape(scalar)) != 0:
-                raise refuse("should_be_scalar", argument=scalar, shape=shape_text(x.shape(scalar)))
+                raise make_error("should_be_scalar", argument=scalar, shape=shape_text(x.shape(scalar)))
         shapes: tuple[Shape, ...] = _same_as(first, *others)(x)
         return shapes
 
@@ -306,13 +306,13 @@ var ← var − lr · √(1 − beta2_power) / (1 − beta1_power) · m / (√v 
 def _random(x: Known) -> tuple[Shape, ...]:
     shape = x.host["shape"]
     if len(x.shape("shape")) != 1:
-        raise refuse("should_be_vector", argument="shape", shape=shape_text(x.shape("shape")))
+        raise make_error("should_be_vector", argument="shape", shape=shape_text(x.shape("shape")))
     if shape is None:
         count = x.shape("shape")[0]
         return ((None,) * (count or 0),)
     for position, d in enumerate(shape):
         if d < 0:
-            raise refuse("dimension_negative", argument="shape", position=position, value=d, bound=0)
+            raise make_error("dimension_negative", argument="shape", position=position, value=d, bound=0)
     return (tuple(shape),)
 
 

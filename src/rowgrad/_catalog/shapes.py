@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import OpError, refuse, shape_text
+from ..errors import OpError, make_error, shape_text
 from .spec import Known, Shape
 
 INT64_LIMIT = 1 << 63
@@ -15,7 +15,7 @@ def rank(x: Known, argument: str, wanted: int, fault: str, **facts: Any) -> None
     """The argument has exactly this rank."""
     shape = x.shape(argument)
     if len(shape) != wanted:
-        raise refuse(fault, argument=argument, shape=shape_text(shape), **facts)
+        raise make_error(fault, argument=argument, shape=shape_text(shape), **facts)
 
 
 def differ(a: int | None, b: int | None) -> bool:
@@ -42,7 +42,7 @@ def multiply(a: int, b: int) -> int:
     product = a * b
     if product >= INT64_LIMIT:
         result = -1 if product >= 1 << 64 else product - (1 << 64)
-        raise refuse("elements_overflow", value=a, bound=b, result=result)
+        raise make_error("elements_overflow", value=a, bound=b, result=result)
     return product
 
 
@@ -53,7 +53,7 @@ def check_dimensions(shape: tuple[int, ...], argument: str) -> None:
     total = 1
     for position, d in enumerate(shape):
         if d < 0:
-            raise refuse(fault, argument=argument, position=position, value=d, bound=0)
+            raise make_error(fault, argument=argument, position=position, value=d, bound=0)
         total = multiply(total, d) if not small else 1
     check_elements(shape)
 
@@ -72,14 +72,14 @@ def check_replaced(shape: tuple[int, ...], new: Sequence[int], argument: str) ->
     dims = list(shape)
     for position, d in enumerate(new):
         if d < 0:
-            raise refuse("size_negative", argument=argument, position=position, value=d, bound=0)
+            raise make_error("size_negative", argument=argument, position=position, value=d, bound=0)
         was_outside = _is_out_of_line(dims)
         dims[position] = d
         try:
             check_elements(tuple(dims))
         except OpError:
             if was_outside or not _is_out_of_line(dims):
-                raise refuse("shape_overflow", argument=argument, shape=shape_text(tuple(dims))) from None
+                raise make_error("shape_overflow", argument=argument, shape=shape_text(tuple(dims))) from None
             raise
 
 
@@ -93,16 +93,16 @@ def same_lengths(x: Known, *others: str) -> None:
     """`indices` and `weights`, where named, are as long as `segment_ids`."""
     n = x.shape("segment_ids")[0]
     if "indices" in others and differ(x.shape("indices")[0], n):
-        raise refuse("segments_match_indices")
+        raise make_error("segments_match_indices")
     if "weights" in others and differ(x.shape("weights")[0], n):
-        raise refuse("segments_match_weights", value=x.shape("weights")[0], bound=n)
+        raise make_error("segments_match_weights", value=x.shape("weights")[0], bound=n)
 
 
 def rows_shape(x: Known, name: str) -> Shape:
     """The shape of an argument that has rows."""
     shape = x.shape(name)
     if not shape:
-        raise refuse("grad_rank" if name == "grad" else "data_rank", argument=name)
+        raise make_error("grad_rank" if name == "grad" else "data_rank", argument=name)
     return shape
 
 
@@ -111,7 +111,7 @@ def size(x: Known, name: str) -> int | None:
     rank(x, name, 0, "should_be_scalar")
     rows: int | None = x.host[name]
     if rows is not None and rows < 0:
-        raise refuse("size_negative", argument=name, value=rows, bound=0)
+        raise make_error("size_negative", argument=name, value=rows, bound=0)
     return rows
 
 
@@ -133,7 +133,7 @@ def same(*names: str) -> Any:
 def check_same(shape: Shape, wanted: Shape, argument: str) -> None:
     """One shape is the other, as far as both are known."""
     if len(shape) != len(wanted) or any(map(differ, shape, wanted)):
-        raise refuse("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(wanted))
+        raise make_error("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(wanted))
 
 
 def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
@@ -150,14 +150,14 @@ def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
         elif b is None:
             made.append(a)
         else:
-            raise refuse("not_broadcast", argument=argument, value=shape_text(second), bound=shape_text(first))
+            raise make_error("not_broadcast", argument=argument, value=shape_text(second), bound=shape_text(first))
     return tuple(made)
 
 
 def check_broadcasts_to(shape: Shape, to: Shape, argument: str) -> None:
     """Broadcasting gives the second shape, as far as both are known."""
     if len(shape) > len(to) or any(map(differ, broadcast(to, shape, argument), to)):
-        raise refuse("not_broadcast", argument=argument, value=shape_text(shape), bound=shape_text(to))
+        raise make_error("not_broadcast", argument=argument, value=shape_text(shape), bound=shape_text(to))
 
 
 def scalar(x: Known, name: str) -> Any:
@@ -175,14 +175,14 @@ def vector(x: Known, name: str) -> tuple[int, ...] | None:
 def axis_in(value: int, dims: int, argument: str, position: int = 0) -> int:
     """A dimension counted from the front; negative ones are counted from the end."""
     if not -dims <= value < dims:
-        raise refuse("axis_outside", argument=argument, position=position, value=value, bound=dims)
+        raise make_error("axis_outside", argument=argument, position=position, value=value, bound=dims)
     return value % dims
 
 
 def axes(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
     """The dimensions a host scalar or vector names, where it is known."""
     if len(x.shape(name)) > 1:
-        raise refuse("should_be_vector", argument=name, shape=shape_text(x.shape(name)))
+        raise make_error("should_be_vector", argument=name, shape=shape_text(x.shape(name)))
     value = x.host.get(name)
     if value is None:
         return None
@@ -190,5 +190,5 @@ def axes(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
     found = tuple(axis_in(a, dims, name, i) for i, a in enumerate(given))
     for i, a in enumerate(found):
         if a in found[:i]:
-            raise refuse("axis_twice", argument=name, position=i, value=a)
+            raise make_error("axis_twice", argument=name, position=i, value=a)
     return found

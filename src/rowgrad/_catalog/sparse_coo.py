@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .kernels import kernel
 from .shapes import check_dimensions, check_replaced, differ, rank, wrap_int64
 from .spec import EVERYTHING, NUMBERS, QUANTIZED, REAL_OF, Known, Shape, declare
@@ -19,7 +19,7 @@ kernel("sparse_slice_grad", vmap="rows", layout=f"backprop_val_grad: k, {_SLICED
 kernel("sparse_slice_grad_grad", vmap="rows", layout=f"grad: n, {_SLICED} -> k", fuzz="slice")
 kernel(
     "sparse_add",
-    no_vmap="which sums reach thresh, and so are kept, depends on the values",
+    no_vmap="the values determine which sums reach thresh",
     data_sized=True,
     fuzz="add",
 )
@@ -32,14 +32,14 @@ def _slice(x: Known) -> tuple[Shape, ...]:
         rank(x, name, wanted, "sparse_rank", part=part, bound=wanted, value=len(x.shape(name)))
     (count, columns), (length,), (dims,) = x.shape("indices"), x.shape("values"), x.shape("shape")
     if differ(count, length):
-        raise refuse("values_match_indices", value=length, bound=count)
+        raise make_error("values_match_indices", value=length, bound=count)
     if differ(columns, dims):
-        raise refuse("shape_matches_indices", value=dims, bound=columns)
+        raise make_error("shape_matches_indices", value=dims, bound=columns)
     for name in ("start", "size"):
         rank(x, name, 1, "input_vector")
     for name in ("start", "size"):
         if differ(x.shape(name)[0], dims):
-            raise refuse("vector_length", argument=name, value=x.shape(name)[0], bound=dims)
+            raise make_error("vector_length", argument=name, value=x.shape(name)[0], bound=dims)
     if all(x.host[name] is not None for name in ("shape", "start", "size")):
         _slice_sizes(x.host["shape"], x.host["start"], x.host["size"])
     return (None, columns), (None,), (dims,)
@@ -58,24 +58,24 @@ def _slice_walk(x: Known, values: str) -> None:
     given, wanted = x.shape("input_indices"), x.shape("output_indices")
     if len(given) != 2 or len(wanted) != 2:
         argument = "input_indices" if len(given) != 2 else "output_indices"
-        raise refuse("slice_matrices", argument=argument, value=shape_text(given), bound=shape_text(wanted))
+        raise make_error("slice_matrices", argument=argument, value=shape_text(given), bound=shape_text(wanted))
     if values == "backprop_val_grad":
         rank(x, values, 1, "backprop_vector")
     else:
         rank(x, values, 1, "must_be_vector")
     if differ(given[1], wanted[1]):
-        raise refuse("slice_ranks", value=given[1], bound=wanted[1])
+        raise make_error("slice_ranks", value=given[1], bound=wanted[1])
     if given[0] is not None and wanted[0] is not None and wanted[0] > given[0]:
-        raise refuse("slice_more_rows", value=wanted[0], bound=given[0])
+        raise make_error("slice_more_rows", value=wanted[0], bound=given[0])
     length = x.shape(values)[0]
     if values == "backprop_val_grad":
         if differ(length, wanted[0]):
-            raise refuse("slice_backprop_length", value=length, bound=wanted[0])
+            raise make_error("slice_backprop_length", value=length, bound=wanted[0])
     elif differ(length, given[0]):
-        raise refuse("lengths_match", argument=values, value=length, bound=given[0])
+        raise make_error("lengths_match", argument=values, value=length, bound=given[0])
     rank(x, "input_start", 1, "start_vector")
     if differ(x.shape("input_start")[0], given[1]):
-        raise refuse("vector_length", argument="input_start", value=x.shape("input_start")[0], bound=given[1])
+        raise make_error("vector_length", argument="input_start", value=x.shape("input_start")[0], bound=given[1])
 
 
 def _slice_grad(x: Known) -> tuple[Shape, ...]:
@@ -95,33 +95,33 @@ def _texts(x: Known, *names: str) -> str:
 def _all_rank(x: Known, wanted: int, fault: str, *names: str) -> None:
     for name in names:
         if len(x.shape(name)) != wanted:
-            raise refuse(fault, argument=name, shapes=_texts(x, *names))
+            raise make_error(fault, argument=name, shapes=_texts(x, *names))
 
 
 def _add(x: Known) -> tuple[Shape, ...]:
     _all_rank(x, 2, "add_matrices", "a_indices", "b_indices")
     (na, columns), (nb, b_columns) = x.shape("a_indices"), x.shape("b_indices")
     if differ(columns, b_columns):
-        raise refuse("add_columns", value=columns, bound=b_columns)
+        raise make_error("add_columns", value=columns, bound=b_columns)
     _all_rank(x, 1, "add_vectors", "a_values", "b_values")
     (a_length,), (b_length,) = x.shape("a_values"), x.shape("b_values")
     if differ(na, a_length) or differ(nb, b_length):
         argument = "a_values" if differ(na, a_length) else "b_values"
-        raise refuse("add_values", argument=argument, value=f"{a_length} and {b_length}", bound=f"{na} and {nb}")
+        raise make_error("add_values", argument=argument, value=f"{a_length} and {b_length}", bound=f"{na} and {nb}")
     _all_rank(x, 1, "add_shapes", "a_shape", "b_shape")
     (dims,) = x.shape("a_shape")
     if differ(columns, dims):
-        raise refuse("add_shape_columns", value=columns, bound=dims)
+        raise make_error("add_shape_columns", value=columns, bound=dims)
     if dims == 0:
-        raise refuse("add_empty")
+        raise make_error("add_empty")
     a, b = x.host["a_shape"], x.host["b_shape"]
     if differ(dims, x.shape("b_shape")[0]):
         words = [" ".join(map(str, s)) if s is not None else "?" for s in (a, b)]
-        raise refuse("add_ranks", value=words[0], bound=words[1])
+        raise make_error("add_ranks", value=words[0], bound=words[1])
     if a is not None and b is not None:
         for position, (p, q) in enumerate(zip(a, b, strict=True)):
             if p != q:
-                raise refuse("add_dimensions", position=position, value=p, bound=q)
+                raise make_error("add_dimensions", position=position, value=p, bound=q)
     rank(x, "thresh", 0, "thresh_scalar")
     return (None, columns), (None,), (dims,)
 
@@ -133,7 +133,7 @@ def _add_walk(x: Known) -> None:
 def _add_ranks(x: Known) -> None:
     ranks = [x.shape(n)[1] for n in ("a_indices", "b_indices", "sum_indices")]
     if differ(ranks[0], ranks[1]) or differ(ranks[1], ranks[2]) or differ(ranks[0], ranks[2]):
-        raise refuse("add_grad_ranks", value="".join(map(str, ranks)))
+        raise make_error("add_grad_ranks", value="".join(map(str, ranks)))
 
 
 def _add_grad(x: Known) -> tuple[Shape, ...]:
@@ -142,7 +142,7 @@ def _add_grad(x: Known) -> tuple[Shape, ...]:
     _add_ranks(x)
     length, wanted = x.shape("backprop_val_grad")[0], x.shape("sum_indices")[0]
     if differ(length, wanted):
-        raise refuse("add_backprop_length", value=length, bound=wanted)
+        raise make_error("add_backprop_length", value=length, bound=wanted)
     return x.shape("a_indices")[:1], x.shape("b_indices")[:1]
 
 
@@ -152,7 +152,7 @@ def _add_grad_grad(x: Known) -> tuple[Shape, ...]:
     for values, indices in (("da", "a_indices"), ("db", "b_indices")):
         rank(x, values, 1, "must_be_vector")
         if differ(x.shape(values)[0], x.shape(indices)[0]):
-            raise refuse("lengths_match", argument=values, value=x.shape(values)[0], bound=x.shape(indices)[0])
+            raise make_error("lengths_match", argument=values, value=x.shape(values)[0], bound=x.shape(indices)[0])
     return (x.shape("sum_indices")[:1],)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..errors import refuse
+from ..errors import make_error
 from .enums import Order, Reduction
 from .kernels import MeshDims, kernel
 from .rows import IndexedRows
@@ -78,7 +78,7 @@ def _ids(x: Known) -> None:
 
 def _same_length(x: Known) -> None:
     if differ(x.shape("indices")[0], x.shape("segment_ids")[0]):
-        raise refuse("segments_match_indices")
+        raise make_error("segments_match_indices")
 
 
 def _forward(x: Known) -> tuple[Shape, ...]:
@@ -87,12 +87,12 @@ def _forward(x: Known) -> tuple[Shape, ...]:
         rank(x, "num_segments", 0, "should_be_scalar_not")
         rows = x.host["num_segments"]
         if rows is not None and rows < 0:
-            raise refuse("num_segments_negative", value=rows, bound=0)
+            raise make_error("num_segments_negative", value=rows, bound=0)
     _ids(x)
     _same_length(x)
     data = x.shape("data")
     if not data:
-        raise refuse("data_rank", has=("data",))
+        raise make_error("data_rank", has=("data",))
     return ((rows, *data[1:]),)
 
 
@@ -103,10 +103,10 @@ def _gradient(size: str) -> Callable[[Known], Shape]:
         _same_length(x)
         grad = x.shape("grad")
         if not grad:
-            raise refuse("grad_rank")
+            raise make_error("grad_rank")
         rows = x.host[size]
         if rows is not None and rows < 0:
-            raise refuse("size_negative", argument=size, value=rows, bound=0)
+            raise make_error("size_negative", argument=size, value=rows, bound=0)
         shape = (rows, *grad[1:])
         check_elements(shape)
         return shape
@@ -132,11 +132,11 @@ def _padded(x: Known) -> tuple[Shape, ...]:
         rank(x, name, 0, "should_be_scalar")
     size, fill = x.host["size"], x.host["fill_id"]
     if size is not None and size < 0:
-        raise refuse("size_negative", argument="size", value=size, bound=0)
+        raise make_error("size_negative", argument="size", value=size, bound=0)
     if fill is not None and table[0] is not None and fill < table[0]:
-        raise refuse("fill_is_a_row", value=fill, bound=table[0])
+        raise make_error("fill_is_a_row", value=fill, bound=table[0])
     if fill is not None and x.avals["indices"].dtype == "int32" and fill > _INT32_MAX:
-        raise refuse("integer_does_not_fit", argument="fill_id", value=fill, bound="int32")
+        raise make_error("integer_does_not_fit", argument="fill_id", value=fill, bound="int32")
     check_elements((size, *table[1:]))
     return (size, *table[1:]), (size,)
 

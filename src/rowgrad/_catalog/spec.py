@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import refuse
+from ..errors import make_error
 from .kernels import KERNELS
 
 Shape = tuple[int | None, ...]  # None: not known yet
@@ -229,7 +229,7 @@ def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str
             continue
         if not isinstance(value, list | tuple) or not value:
             what = "none" if isinstance(value, list | tuple) else type(value).__name__
-            raise refuse("list_expected", argument=arg.name, value=what)
+            raise make_error("list_expected", argument=arg.name, value=what)
         for k, item in enumerate(value):
             args.append(Arg(f"{arg.name}[{k}]", arg.type))
             flat[args[-1].name] = item

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from .._catalog.spec import QUANTIZED, Aval, Derived, Op, regroup, spread
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 
 Array = np.ndarray[Any, Any]
 
@@ -121,7 +121,7 @@ def _take_again(arrays: dict[str, Array], given: Mapping[str, Any]) -> None:
 def _strong(value: Any, argument: str) -> Array:
     """An array keeps its dtype: nothing is converted but byte order and strings."""
     if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
-        raise refuse("not_an_array", argument=argument, value=type(value).__name__)
+        raise make_error("not_an_array", argument=argument, value=type(value).__name__)
     return canonical(plain_array(value, argument), argument)
 
 
@@ -134,7 +134,7 @@ def is_masked(value: Any) -> bool:
 def plain_array(value: Any, argument: str) -> Array:
     """NumPy's array of a value, or the refusal that says it is none."""
     if is_masked(value):
-        raise refuse("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
+        raise make_error("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     try:
         array = np.asarray(value)
         if not isinstance(value, np.ndarray) and hasattr(value, "untyped_storage"):
@@ -143,7 +143,7 @@ def plain_array(value: Any, argument: str) -> Array:
     except OpError:
         raise
     except Exception as error:  # its own code says what it is: whatever that raises, it is no array
-        raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
+        raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
 
 
 def _check_storage(array: Array, storage: Any, argument: str) -> None:
@@ -156,7 +156,7 @@ def _check_storage(array: Array, storage: Any, argument: str) -> None:
         )
         extent = end + array.itemsize
         if extent > storage.nbytes():
-            raise refuse("storage_too_small", argument=argument, value=extent, bound=storage.nbytes())
+            raise make_error("storage_too_small", argument=argument, value=extent, bound=storage.nbytes())
 
 
 def is_aligned(array: Array) -> bool:
@@ -179,12 +179,12 @@ def canonical(array: Array, argument: str) -> Array:
         for position, item in enumerate(array.reshape(-1)):
             if not isinstance(item, str | bytes):
                 what = f"an object array holding {type(item).__name__}"
-                raise refuse("not_an_array", argument=argument, position=position, value=what)
+                raise make_error("not_an_array", argument=argument, position=position, value=what)
         return array
     native = array.dtype.newbyteorder("=")
     if native in _NAME:
         return array.astype(native)
-    raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(NUMPY_DTYPE))
+    raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(NUMPY_DTYPE))
 
 
 def _copied(array: Array, argument: str) -> Array:
@@ -192,7 +192,7 @@ def _copied(array: Array, argument: str) -> Array:
     try:
         return array.copy(order="C")
     except MemoryError:
-        raise refuse("argument_memory", argument=argument, value=array.nbytes) from None
+        raise make_error("argument_memory", argument=argument, value=array.nbytes) from None
 
 
 def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
@@ -210,7 +210,7 @@ def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
     except OpError:
         raise
     except Exception as error:  # of a list's items: they may be anything
-        raise refuse("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
+        raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
     if array.size == 0 and not _holds_arrays(value):
         return np.zeros(array.shape, NUMPY_DTYPE.get(wanted or empty, NUMPY_DTYPE[empty]))
     kind = array.dtype.kind
@@ -246,8 +246,8 @@ def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Arr
     if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.reshape(-1)):
         for position, i in enumerate(items.reshape(-1)):
             if i.bit_length() > 64:
-                raise refuse("integer_does_not_fit", argument=argument, position=position, value=integer_text(i),
-                             bound=wanted or "int64")  # fmt: skip
+                raise make_error("integer_does_not_fit", argument=argument, position=position, value=integer_text(i),
+                                 bound=wanted or "int64")  # fmt: skip
         return items.astype(np.uint64 if max(items.reshape(-1)) > np.iinfo(np.int64).max else np.int64)
     return guess
 
@@ -282,5 +282,7 @@ def fit(array: Array, argument: str, target: np.dtype[Any]) -> Array:
     if array.size and (int(array.min()) < info.min or int(array.max()) > info.max):
         flat = array.ravel().tolist()
         position = next(i for i, v in enumerate(flat) if not info.min <= v <= info.max)
-        raise refuse("integer_does_not_fit", argument=argument, position=position, value=flat[position], bound=target)
+        raise make_error(
+            "integer_does_not_fit", argument=argument, position=position, value=flat[position], bound=target
+        )
     return array.astype(target)

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from .._catalog.spec import CATALOG, PLAN, Op, spread, value_text
-from ..errors import OpError, ResourceExhaustedError, refuse
+from ..errors import OpError, ResourceExhaustedError, make_error
 from .validation import settle_attrs
 
 NUMPY = "rowgrad._runtime.numpy_runner"
@@ -64,7 +64,7 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; give one or the other")
     parts = {n: getattr(plan, n, None) for n in PLAN}
     if any(part is None for part in parts.values()):
-        raise refuse("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
+        raise make_error("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
     kwargs.update(parts)
     return twin
 
@@ -121,7 +121,7 @@ def choose_runner(arguments: Mapping[str, Any]) -> str:
         if runner == NUMPY:
             continue
         if chosen not in (NUMPY, runner):
-            raise refuse("mixed_runners", argument=name, value=because, bound=type(value).__module__)
+            raise make_error("mixed_runners", argument=name, value=because, bound=type(value).__module__)
         chosen, because = runner, type(value).__module__
     return chosen
 
@@ -181,8 +181,11 @@ def _find_runner(kind: type) -> str:
         if point.name == PACKAGES[root]:
             return point.value
     extra = PACKAGES[root]
-    raise refuse("no_runner", value=f"{root} arrays", bound=f"pip install 'rowgrad[{extra}]' where that extra exists, "
-                 "or pass NumPy arrays")  # fmt: skip
+    raise make_error(
+        "no_runner",
+        value=f"{root} arrays",
+        bound=f"pip install 'rowgrad[{extra}]' if that extra exists, or pass NumPy arrays",
+    )
 
 
 def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:

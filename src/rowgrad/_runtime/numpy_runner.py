@@ -13,7 +13,7 @@ from .._catalog.spec import QUANTIZED, Aval, Op
 from .._core import Job, dtypes, kernels
 from .._core import num_threads as _num_threads
 from .._core import set_num_threads as _set_num_threads
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from . import numpy_dense
 from .arrays import NUMPY_DTYPE, Array, admit, aval_of, base_view, host_value, is_ndarray, own_sizes
 from .memory import GradBuffer, new_array
@@ -75,7 +75,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     outputs = infer(op, avals, host, attrs)
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
     if kept is not None and (texts or not KERNELS[op.kernel].writes_named_rows):
-        raise refuse("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
+        raise make_error("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
     if texts:
         return into(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)
     results = _launch(op, arrays, attrs, avals, outputs, out, kept)
@@ -109,7 +109,7 @@ def _launch(
     try:
         job = Job(KERNEL[str(op.kernel)], constants_of(op, attrs), *inputs, tuple(a.shape for a in avals.values()))
     except (BufferError, ValueError):  # none of these arrays is the one that was checked
-        raise refuse("argument_changed") from None
+        raise make_error("argument_changed") from None
     raise_fault(op, job.fault)
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
@@ -128,8 +128,8 @@ def _written(kept: _Kept) -> tuple[tuple[Array, ...], bytes]:
     """The rows a GradBuffer wrote, for the kernel to clear."""
     rows = base_view(kept.written) if is_ndarray(kept.written) else None
     if rows is None or rows.ndim != 1 or rows.dtype not in (np.int32, np.int64) or not rows.flags.c_contiguous:
-        raise refuse(
-            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is no list of rows"
+        raise make_error(
+            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is not a list of rows"
         )
     return (rows,), bytes([CODE[rows.dtype.name]])
 
@@ -154,7 +154,7 @@ def raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
     """Put what a kernel found into words."""
     if fault is not None:
         key, position, value, bound = fault
-        raise refuse(key, has=op.input_names, position=position, value=value, bound=bound)
+        raise make_error(key, has=op.input_names, position=position, value=value, bound=bound)
 
 
 def _allocate(aval: Aval, filled: bool) -> Array:
@@ -193,12 +193,14 @@ def _strings_as(form: np.dtype[Any], strings: Array, argument: str) -> Array:
     if hasattr(strings.dtype, "na_object"):  # a missing one would become a text, or an object that is not a string
         for position, item in enumerate(strings.astype(object)):
             if not isinstance(item, str):
-                raise refuse("string_missing", argument=argument, position=position, value=repr(item))
+                raise make_error("string_missing", argument=argument, position=position, value=repr(item))
     try:
         return strings.astype(form)
     except UnicodeDecodeError:
         value = "bytes that are not UTF-8"
-        raise refuse("dtype_expected", argument=argument, value=value, bound="text", why=", as the values") from None
+        raise make_error(
+            "dtype_expected", argument=argument, value=value, bound="text", why=", as the values"
+        ) from None
 
 
 # -- calls seen before: dtypes, shapes and sizes were judged once, and the judgement holds for all such calls ---------

@@ -11,7 +11,7 @@ import numpy as np
 from .._catalog.shapes import check_elements
 from .._catalog.spec import TENSORFLOW_NAME, Aval, Op, value_text
 from .._core import memory_limit
-from ..errors import OpError, refuse, shape_text
+from ..errors import OpError, make_error, shape_text
 from .arrays import NUMPY_DTYPE, Array, aval_of, base_view, is_aligned, is_masked, is_ndarray
 
 _ADDRESSES = (1 << 63) - 1
@@ -31,16 +31,15 @@ def check_size(aval: Aval, elsewhere: bool = False) -> None:
 
 
 def too_large(aval: Aval) -> OpError:
-    """The refusal of an output that does not fit; beside TensorFlow's words, its bytes and those of the machine."""
-    error = refuse(
+    """The error for an output that does not fit into memory."""
+    elements = math.prod(d for d in aval.shape if d is not None)
+    return make_error(
         "out_of_memory_output",
         shape=shape_text(aval.shape),
-        value=TENSORFLOW_NAME.get(aval.dtype, aval.dtype),
+        dtype=TENSORFLOW_NAME.get(aval.dtype, aval.dtype),
+        value=f"{elements * NUMPY_DTYPE[aval.dtype].itemsize} bytes",
         bound=f"{memory_limit()} bytes",
     )
-    elements = math.prod(d for d in aval.shape if d is not None)
-    error.value = f"{elements * NUMPY_DTYPE[aval.dtype].itemsize} bytes"
-    return error
 
 
 def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
@@ -50,7 +49,7 @@ def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Arr
     """
     buffers = buffers_of(out)
     if len(buffers) != len(avals):
-        raise refuse("out_count", value=len(buffers), bound=len(avals))
+        raise make_error("out_count", value=len(buffers), bound=len(avals))
     views = tuple(base_view(b) if is_ndarray(b) and not is_masked(b) else b for b in buffers)
     for spec, aval, view in zip(op.outputs, avals, views, strict=True):
         good = is_ndarray(view) and not is_masked(view) and view.flags.carray and is_aligned(view)
@@ -58,11 +57,13 @@ def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Arr
             state = f"{view.dtype}[{','.join(map(str, view.shape))}]" if is_ndarray(view) else value_text(view)
             if is_masked(view):
                 state = "a masked array, whose mask would be lost"
-            raise refuse("out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state)
+            raise make_error(
+                "out_unfit", argument=spec.name, bound=f"a writable, contiguous, aligned {aval}", value=state
+            )
         others = (*inputs.items(), *((o.name, b) for o, b in zip(op.outputs, views, strict=True) if o is not spec))
         for name, other in others:
             if is_ndarray(other) and np.may_share_memory(view, other):
-                raise refuse("out_overlaps", argument=spec.name, value=name)
+                raise make_error("out_overlaps", argument=spec.name, value=name)
     return views
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._catalog.spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread, value_text
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 
 
 def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
@@ -38,22 +38,22 @@ def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
         listed = op.types.get(arg.type)
         if listed is None:
             if given != arg.type:
-                raise refuse("dtype_expected", argument=arg.name, value=given, bound=arg.type, why="")
+                raise make_error("dtype_expected", argument=arg.name, value=given, bound=arg.type, why="")
         elif isinstance(listed, Derived):
             wanted = listed[bound[listed.of]]
             if listed.declared and given not in listed.declared:
                 names = [TENSORFLOW_NAME.get(d, d) for d in (given, *listed.declared)]
                 allowed = ", ".join(names[1:])
-                raise refuse("attr_dtype", argument=arg.name, attr=arg.type, value=names[0], bound=allowed)
+                raise make_error("attr_dtype", argument=arg.name, attr=arg.type, value=names[0], bound=allowed)
             if given != wanted:
                 why = f", the type that goes with {listed.of} = {bound[listed.of]}"
-                raise refuse("dtype_expected", argument=arg.name, value=given, bound=wanted, why=why)
+                raise make_error("dtype_expected", argument=arg.name, value=given, bound=wanted, why=why)
         elif given not in listed:
             key = "dtype_without_kernel" if arg.type in op.unlisted else "dtype_not_allowed"
-            raise refuse(key, argument=arg.name, value=given, bound=", ".join(listed))
+            raise make_error(key, argument=arg.name, value=given, bound=", ".join(listed))
         elif bound.setdefault(arg.type, given) != given:
             why = f", the {arg.type} of the arguments before it"
-            raise refuse("dtype_expected", argument=arg.name, value=given, bound=bound[arg.type], why=why)
+            raise make_error("dtype_expected", argument=arg.name, value=given, bound=bound[arg.type], why=why)
     for variable, listed in op.types.items():
         if isinstance(listed, Derived):
             bound[variable] = listed[bound[listed.of]]
@@ -73,7 +73,7 @@ def _settled(op: Op, name: str, value: Any) -> Any:
     if choices is not None:
         if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
             bound = ", ".join(map(repr, choices))
-            raise refuse("attr_not_allowed", argument=name, value=value_text(value), bound=bound)
+            raise make_error("attr_not_allowed", argument=name, value=value_text(value), bound=bound)
         return value
     default = op.attrs[name]
     if isinstance(default, bool | str):
@@ -94,7 +94,7 @@ def _settled(op: Op, name: str, value: Any) -> Any:
     elif isinstance(value, (list, tuple)) and all(map(_is_whole, value)):
         return tuple(_of_64_bits(name, v) for v in value)
     kind = "a list of whole numbers" if default is None else _KINDS[type(default)]
-    raise refuse("attr_kind", argument=name, value=value_text(value), bound=kind)
+    raise make_error("attr_kind", argument=name, value=value_text(value), bound=kind)
 
 
 _KINDS = {bool: "bool", str: "str", int: "a whole number", float: "a number", tuple: "a list of whole numbers"}
@@ -107,7 +107,7 @@ def _is_whole(value: Any) -> bool:
 def _of_64_bits(name: str, value: Any) -> int:
     """No dimension is further away, and words about it can be written."""
     if not -(1 << 63) <= value < 1 << 63:
-        raise refuse("integer_does_not_fit", argument=name, value=value_text(int(value)), bound="int64")
+        raise make_error("integer_does_not_fit", argument=name, value=value_text(int(value)), bound="int64")
     return int(value)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._catalog.kernels import KERNELS, Stacking
 from .._catalog.spec import CATALOG, PLAN, Aval, Op
-from ..errors import OpError, ResourceExhaustedError, UnimplementedError, refuse
+from ..errors import OpError, ResourceExhaustedError, UnimplementedError, make_error
 from .validation import infer
 
 # -- A call whose arguments have a batch dimension, as the rules of vmap see it ---------------------------------------
@@ -69,7 +69,7 @@ class Batch:
         """Refuse more rows in one call than the longest integers count: JAX may have those of 32 bits only."""
         longest = self.xp.highest(self.xp.int64)
         if isinstance(total, int) and total > longest:
-            raise refuse("batch_too_large", argument=name, value=total, bound=longest)
+            raise make_error("batch_too_large", argument=name, value=total, bound=longest)
 
     def call(self, arguments: dict[str, Any]) -> tuple[Any, ...]:
         """The op itself, one level down."""
@@ -361,7 +361,7 @@ def _one_by_one(batch: Batch, refusal: OpError) -> Outputs:
 _FIXED = {
     **dict.fromkeys(PLAN, "use the op that takes ids in place of a plan"),
     "sorted_ids": "it is the list all items share",
-    "input_start": "subtract it from input_indices, and give zeros",
+    "input_start": "subtract it from input_indices, and pass zeros",
 }
 
 
@@ -370,11 +370,11 @@ def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
     kernel = KERNELS[str(op.kernel)]
     general = None if kernel.vmap else kernel.no_vmap
     for arg in op.inputs:
-        reason = "it decides a shape" if arg.host else _FIXED.get(arg.name, general)
+        reason = "it determines a shape" if arg.host else _FIXED.get(arg.name, general)
         if arg.role == "ids":
             reason = reason or kernel.shared_ids or None
         if dims[arg.name] is not None and reason is not None:
-            raise refuse("batch_unfit", argument=arg.name, bound=reason)
+            raise make_error("batch_unfit", argument=arg.name, bound=reason)
 
 
 def _refuse_deciding(batch: Batch) -> None:
@@ -382,14 +382,14 @@ def _refuse_deciding(batch: Batch) -> None:
     if any(d is None for aval in batch.outputs for d in aval.shape):
         for arg in batch.op.inputs:
             if arg.name in batch.batched and arg.role == "ids":
-                raise refuse("batch_unfit", argument=arg.name, bound=_advice(batch.op))
+                raise make_error("batch_unfit", argument=arg.name, bound=_advice(batch.op))
 
 
 def _advice(op: Op) -> str:
     if op.sized:
         return f"use {op.sized}, whose number of output rows is given"
     if op.dense:
-        return f"use {op.dense}, which gives all rows"
+        return f"use {op.dense}, which returns all rows"
     return "it decides how many rows come out"
 
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from .._runtime.plain_file import open_plain
-from ..errors import refuse
+from ..errors import make_error
 from .crc32c import check_checksum, crc32c
 from .encoding import Cursor
 from .index_file import Entry, Header, read_index
@@ -44,14 +44,14 @@ def _opened(path: Path) -> BinaryIO:
     except OSError:
         if os.path.isfile(path):
             raise
-        raise refuse("checkpoint_not_there", file=path) from None
+        raise make_error("checkpoint_not_there", file=path) from None
 
 
 def check_place(path: Path, entry: Entry) -> None:
     """All bytes of a tensor lie in the file."""
     end, bound = entry.offset + entry.size, size_of(path)
     if entry.offset < 0 or entry.size < 0 or end > bound:
-        raise refuse("checkpoint_outside", file=path, what=entry.name, begin=entry.offset, value=end, bound=bound)
+        raise make_error("checkpoint_outside", file=path, what=entry.name, begin=entry.offset, value=end, bound=bound)
 
 
 def read_bytes(path: Path, begin: int, size: int) -> Array:
@@ -81,7 +81,7 @@ def check_memory(size: int, file: object) -> None:
     """Sizes come from files: what no machine like this can hold is refused before it is touched."""
     bound = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > bound:
-        raise refuse("checkpoint_memory", file=file, value=size, bound=bound)
+        raise make_error("checkpoint_memory", file=file, value=size, bound=bound)
 
 
 def _fill(file: BinaryIO, octets: Array, path: Path) -> None:
@@ -89,7 +89,7 @@ def _fill(file: BinaryIO, octets: Array, path: Path) -> None:
     while done < len(octets):
         count = file.readinto(view[done:])  # type: ignore[attr-defined]
         if not count:
-            raise refuse("checkpoint_value", file=path, what="end of the file", value=file.tell(), bound="later")
+            raise make_error("checkpoint_value", file=path, what="the file size", value=file.tell(), bound="larger")
         done += count
 
 
@@ -105,13 +105,13 @@ def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, veri
     cursor = Cursor(data, f"{path}: {entry.name}")
     if entry.elements > len(data):  # each has a length of a byte at least
         what, bound = f"number of strings in {entry.name}", f"at most {len(data)}"
-        raise refuse("checkpoint_value", file=path, what=what, value=entry.elements, bound=bound)
+        raise make_error("checkpoint_value", file=path, what=what, value=entry.elements, bound=bound)
     lengths = [cursor.varint() for _ in range(entry.elements)]
     stored = cursor.take(4)
     begin = cursor.at
     if sum(lengths) != cursor.left:
         what = f"length of all strings in {entry.name}"
-        raise refuse("checkpoint_value", file=path, what=what, value=sum(lengths), bound=cursor.left)
+        raise make_error("checkpoint_value", file=path, what=what, value=sum(lengths), bound=cursor.left)
     if verify:
         order: Literal["big", "little"] = "big" if big_endian else "little"
         of_lengths = crc32c(b"".join(n.to_bytes(4 if n < _SHORT else 8, order) for n in lengths))
@@ -142,7 +142,7 @@ def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Pat
     if not _is_there(given) and os.path.isdir(given):
         given = _latest(given, follow_links)
     if not _is_there(given):
-        raise refuse("checkpoint_not_there", file=index_path(given))
+        raise make_error("checkpoint_not_there", file=index_path(given))
     return given
 
 
@@ -159,11 +159,11 @@ def data_path(prefix: Path, number: int, count: int) -> Path:
 def _latest(directory: Path, follow_links: bool) -> Path:
     state = directory / _STATE_FILE
     if not os.path.isfile(state):
-        raise refuse("checkpoint_not_there", file=state)
+        raise make_error("checkpoint_not_there", file=state)
     with open_plain(state) as file:
         named = _LATEST.search(file.read(_STATE_SIZE))
     if named is None:
-        raise refuse("checkpoint_state", file=state)
+        raise make_error("checkpoint_state", file=state)
     latest = directory / os.fsdecode(_ESCAPE.sub(_unescaped, named[1]))  # an absolute path stands for itself
     beside = directory / latest.name
     inside = follow_links or _is_inside(latest, directory)
@@ -171,7 +171,7 @@ def _latest(directory: Path, follow_links: bool) -> Path:
     if _is_there(beside) and not (inside and _is_there(latest)):
         return beside
     if not inside:
-        raise refuse("checkpoint_elsewhere", file=state, value=repr(str(latest)))
+        raise make_error("checkpoint_elsewhere", file=state, value=repr(str(latest)))
     return latest
 
 
@@ -208,7 +208,7 @@ class Bundle:
         self.values = read_index(index_path(prefix))
         header = self.values.pop(b"", None)
         if header is None:
-            raise refuse("checkpoint_value", file=self.file, what="first key", value="a name", bound="empty")
+            raise make_error("checkpoint_value", file=self.file, what="first key", value="a name", bound="empty")
         self.header = Header.read(header, f"{self.file}: header")
         self._verified: dict[bytes, Stamp] = {}  # tensors read by rows, and their data files when they were compared
 
@@ -221,7 +221,7 @@ class Bundle:
         files = self.header.data_files
         if not 0 <= entry.data_file < files:
             what, bound = "number of the data file", f"in [0, {files})"
-            raise refuse("checkpoint_value", file=entry.where, what=what, value=entry.data_file, bound=bound)
+            raise make_error("checkpoint_value", file=entry.where, what=what, value=entry.data_file, bound=bound)
         path = data_path(self.prefix, entry.data_file, files)
         check_place(path, entry)
         return path
@@ -232,7 +232,7 @@ class Bundle:
             return self._strings(entry, span)
         size = entry.elements * entry.dtype.itemsize
         if entry.size != size:
-            raise refuse("checkpoint_value", file=entry.where, what="number of bytes", value=entry.size, bound=size)
+            raise make_error("checkpoint_value", file=entry.where, what="number of bytes", value=entry.size, bound=size)
         path = self.data_path(entry)
         if span is None:
             octets = read_bytes(path, entry.offset, size)
@@ -247,7 +247,7 @@ class Bundle:
         row = size // max(entry.shape[0], 1)
         octets = read_bytes(path, entry.offset + begin * row, (end - begin) * row)
         if self.verify and stamp_of(path) != stamp:
-            raise refuse("checkpoint_changed", file=path)
+            raise make_error("checkpoint_changed", file=path)
         return self._numbers(octets, entry).reshape(end - begin, *entry.shape[1:])
 
     def _strings(self, entry: Entry, span: Span | None) -> Array:

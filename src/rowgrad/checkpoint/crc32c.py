@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import make_error
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ def check_checksum(checksum: int, stored: int, file: object, what: str) -> None:
     """Refuse bytes whose checksum is not the one stored with them."""
     found = masked(checksum)
     if found != stored:
-        raise refuse("checkpoint_checksum", file=file, what=what, value=hex(found), bound=hex(stored))
+        raise make_error("checkpoint_checksum", file=file, what=what, value=hex(found), bound=hex(stored))
 
 
 def _linear_sum(octets: Array) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 
 # -- Numbers and messages as bytes ------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ class Cursor:
 
     def fault(self, why: str) -> OpError:
         """What is wrong with the bytes, and where."""
-        return refuse("checkpoint_malformed", file=self.where, position=self.at, why=why)
+        return make_error("checkpoint_malformed", file=self.where, position=self.at, why=why)
 
 
 class Message:

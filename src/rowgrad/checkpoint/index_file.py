@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from .._runtime.plain_file import open_plain
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .crc32c import check_checksum, crc32c
 from .encoding import Cursor, Message, decompress
 
@@ -50,12 +50,12 @@ class Header:
         data_files, order = message.integer(1), message.integer(2)
         if data_files < 1:
             what = "number of data files"
-            raise refuse("checkpoint_value", file=where, what=what, value=data_files, bound="positive")
+            raise make_error("checkpoint_value", file=where, what=what, value=data_files, bound="positive")
         if order not in (0, 1):
-            raise refuse("checkpoint_value", file=where, what="byte order", value=order, bound="0 or 1")
+            raise make_error("checkpoint_value", file=where, what="byte order", value=order, bound="0 or 1")
         for version in message.messages(3):
             if version.integer(2) > _VERSION:
-                raise refuse("checkpoint_version", file=where, value=version.integer(2), bound=_VERSION)
+                raise make_error("checkpoint_version", file=where, value=version.integer(2), bound=_VERSION)
         return cls(data_files, order == 1)
 
 
@@ -84,7 +84,7 @@ class Entry:
                 shape += (dimension.integer(1),)
                 _check_rank(shape, where)
             if part.integer(3):
-                raise refuse("checkpoint_value", file=where, what="rank", value="unknown", bound="known")
+                raise make_error("checkpoint_value", file=where, what="rank", value="unknown", bound="known")
         entry = cls(file, name, message.integer(1), shape, message.integer(3), message.integer(4), message.integer(5),
                     message.integer(6), tuple(_extents(part) for part in message.messages(7)))  # fmt: skip
         _check_shape(entry)
@@ -96,7 +96,7 @@ class Entry:
         name = _READ.get(self.dtype_code)
         if name is None:
             given = _REFUSED.get(self.dtype_code, f"number {self.dtype_code}")
-            raise refuse("checkpoint_dtype", file=self.where, value=given)
+            raise make_error("checkpoint_dtype", file=self.where, value=given)
         dtype: np.dtype[Any] = np.dtype(_NUMPY.get(name, name))
         return dtype
 
@@ -119,17 +119,17 @@ def _check_rank(shape: tuple[int, ...], where: str) -> None:
     """Called for every dimension that is read: the file may claim millions."""
     if len(shape) > _MOST_DIMENSIONS:
         bound = f"at most {_MOST_DIMENSIONS}"
-        raise refuse("checkpoint_value", file=where, what="rank", value=f"{len(shape)} or more", bound=bound)
+        raise make_error("checkpoint_value", file=where, what="rank", value=f"{len(shape)} or more", bound=bound)
 
 
 def _check_shape(entry: Entry) -> None:
     """The shape is one that NumPy can have, even where another dimension is 0."""
     where, shape = entry.where, entry.shape
     if min(shape, default=0) < 0:
-        raise refuse("checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="known throughout")
+        raise make_error("checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="fully known")
     if math.prod(max(d, 1) for d in shape) * np.dtype(np.complex128).itemsize >= _MOST_BYTES:
         what = "shape"
-        raise refuse("checkpoint_value", file=where, what=what, value=shape_text(shape), bound="below 2**63 bytes")
+        raise make_error("checkpoint_value", file=where, what=what, value=shape_text(shape), bound="below 2**63 bytes")
 
 
 # -- The `.index` file ------------------------------------------------------------------------------------------------
@@ -159,11 +159,13 @@ def read_index(path: Path) -> dict[bytes, bytes]:
     for _, handle in _entries(_block(data, start, size, left), f"{path}: block at byte {start}", left):
         begin, size = _handle(Cursor(handle, f"{path}: handle of a block"))
         if begin < free:  # blocks that overlap could make a small file long
-            raise refuse("checkpoint_value", file=path, what="start of a block", value=begin, bound=f"at least {free}")
+            raise make_error(
+                "checkpoint_value", file=path, what="start of a block", value=begin, bound=f"at least {free}"
+            )
         free = begin + size + _TRAILER
         for key, value in _entries(_block(data, begin, size, left), f"{path}: block at byte {begin}", left):
             if last is not None and key <= last:
-                raise refuse("checkpoint_value", file=path, what="key", value=key, bound=f"more than {last!r}")
+                raise make_error("checkpoint_value", file=path, what="key", value=key, bound=f"more than {last!r}")
             table[key] = value
             last = key
     return table
@@ -181,7 +183,9 @@ class _Left:
         self.unfolded -= size
         if self.unfolded < 0:
             what, value = "size of all keys and values in memory", f"more than {_MOST_UNFOLDED} bytes"
-            raise refuse("checkpoint_value", file=self.path, what=what, value=value, bound=f"at most {_MOST_UNFOLDED}")
+            raise make_error(
+                "checkpoint_value", file=self.path, what=what, value=value, bound=f"at most {_MOST_UNFOLDED}"
+            )
 
 
 def _contents(path: Path) -> bytes:
@@ -189,13 +193,13 @@ def _contents(path: Path) -> bytes:
     with open_plain(path) as file:
         size = file.seek(0, 2)
         if size < _FOOTER:
-            raise refuse("checkpoint_value", file=path, what="size", value=size, bound=f"at least {_FOOTER} bytes")
+            raise make_error("checkpoint_value", file=path, what="size", value=size, bound=f"at least {_FOOTER} bytes")
         file.seek(size - 8)
         magic = int.from_bytes(file.read(8), "little")
         if magic != _MAGIC:
-            raise refuse("checkpoint_value", file=path, what="magic number", value=hex(magic), bound=hex(_MAGIC))
+            raise make_error("checkpoint_value", file=path, what="magic number", value=hex(magic), bound=hex(_MAGIC))
         if size > _LARGEST_INDEX:
-            raise refuse("checkpoint_value", file=path, what="size", value=size, bound=f"at most {_LARGEST_INDEX}")
+            raise make_error("checkpoint_value", file=path, what="size", value=size, bound=f"at most {_LARGEST_INDEX}")
         file.seek(0)
         return file.read(size)
 
@@ -210,7 +214,7 @@ def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
     path = left.path
     end, bound = begin + size, len(data) - _FOOTER - _TRAILER
     if end > bound:
-        raise refuse("checkpoint_outside", file=path, what="a block", begin=begin, value=end, bound=bound)
+        raise make_error("checkpoint_outside", file=path, what="a block", begin=begin, value=end, bound=bound)
     stored = int.from_bytes(data[end + 1 : end + _TRAILER], "little")
     check_checksum(crc32c(memoryview(data)[begin : end + 1]), stored, path, f"the block at byte {begin}")
     compression = data[end]
@@ -220,7 +224,7 @@ def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
         return plain
     if compression != _PLAIN:
         what = "compression of a block"
-        raise refuse("checkpoint_value", file=path, what=what, value=compression, bound="0 (none) or 1 (Snappy)")
+        raise make_error("checkpoint_value", file=path, what=what, value=compression, bound="0 (none) or 1 (Snappy)")
     return data[begin:end]
 
 

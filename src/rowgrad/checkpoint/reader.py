@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OpError, refuse, shape_text
+from ..errors import OpError, make_error, shape_text
 from .bundle import Array, Bundle, Span, check_memory, find_prefix, size_of
 from .index_file import Entry, Extents
 
@@ -51,12 +51,12 @@ def boxes(entry: Entry) -> list[Box]:
 
 def _box(entry: Entry, extents: Extents) -> Box:
     if not extents or len(extents) != len(entry.shape):
-        raise refuse("checkpoint_slice", file=entry.where, value=extents, bound=shape_text(entry.shape))
+        raise make_error("checkpoint_slice", file=entry.where, value=extents, bound=shape_text(entry.shape))
     box: list[slice] = []
     for (start, length), bound in zip(extents, entry.shape, strict=True):
         stop = bound if length is None else start + length
         if not 0 <= start <= stop <= bound:
-            raise refuse("checkpoint_slice", file=entry.where, value=extents, bound=shape_text(entry.shape))
+            raise make_error("checkpoint_slice", file=entry.where, value=extents, bound=shape_text(entry.shape))
         box.append(slice(start, stop))
     return tuple(box)
 
@@ -70,19 +70,19 @@ def _check_cover(entry: Entry, found: list[Box]) -> None:
     cells = [len(along) - 1 for along in edges]
     if math.prod(cells) > _MOST_CELLS:
         what = "number of cells between slices"
-        raise refuse("checkpoint_value", file=entry.where, what=what, value=cells, bound=f"at most {_MOST_CELLS}")
+        raise make_error("checkpoint_value", file=entry.where, what=what, value=cells, bound=f"at most {_MOST_CELLS}")
     places = [{edge: place for place, edge in enumerate(along)} for along in edges]
     covered = np.zeros(cells, bool)
     for box in found:
         region = tuple(slice(at[part.start], at[part.stop]) for at, part in zip(places, box, strict=True))
         if covered[region].any():  # stops at the first overlap, so the grid is walked once at most
-            raise refuse(
-                "checkpoint_cover", file=entry.where, why="overlap in", value=box, bound=shape_text(entry.shape)
-            )
+            why = f"overlap at [{', '.join(f'{part.start}:{part.stop}' for part in box)}] in"
+            raise make_error("checkpoint_cover", file=entry.where, why=why, value=box, bound=shape_text(entry.shape))
         covered[region] = True
     if not covered.all():
-        why, missing = "leave out parts of", int((~covered).sum())
-        raise refuse("checkpoint_cover", file=entry.where, why=why, value=missing, bound=shape_text(entry.shape))
+        missing = int((~covered).sum())
+        why = f"leave out {missing} {'part' if missing == 1 else 'parts'} of"
+        raise make_error("checkpoint_cover", file=entry.where, why=why, value=missing, bound=shape_text(entry.shape))
 
 
 # -- A tensor saved in slices, read as one ----------------------------------------------------------------------------
@@ -109,13 +109,13 @@ def _slice_entry(bundle: Bundle, key: bytes, box: Box, whole: Entry) -> Entry:
     shape = tuple(along.stop - along.start for along in box)
     name = f"slice [{', '.join(f'{along.start}:{along.stop}' for along in box)}] of {whole.name}"
     if key not in bundle.values:
-        raise refuse("checkpoint_value", file=bundle.file, what=name, value="missing", bound="there")
+        raise make_error("checkpoint_value", file=bundle.file, what=name, value="missing", bound="present")
     entry = bundle.entry(key, name)
     if entry.slices or entry.shape != shape:
         found = "sliced again" if entry.slices else shape_text(entry.shape)
-        raise refuse("checkpoint_value", file=entry.where, what="shape", value=found, bound=shape_text(shape))
+        raise make_error("checkpoint_value", file=entry.where, what="shape", value=found, bound=shape_text(shape))
     if entry.dtype != whole.dtype:
-        raise refuse("checkpoint_value", file=entry.where, what="dtype", value=entry.dtype, bound=whole.dtype)
+        raise make_error("checkpoint_value", file=entry.where, what="dtype", value=entry.dtype, bound=whole.dtype)
     return entry
 
 
@@ -125,7 +125,7 @@ def _check_bytes(bundle: Bundle, whole: Entry, entries: list[Entry]) -> None:
     wanted, there = sum(entry.size for entry in entries), sum(size_of(path) for path in paths)
     if wanted > there:
         what = "number of bytes in all slices"
-        raise refuse("checkpoint_value", file=whole.where, what=what, value=wanted, bound=f"at most {there}")
+        raise make_error("checkpoint_value", file=whole.where, what=what, value=wanted, bound=f"at most {there}")
 
 
 # -- Checkpoint -------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Checkpoint(Mapping[str, Array]):
         short = [other.removesuffix(OBJECT_SUFFIX) for other in self._keys if len(other) <= _LONGEST][:_COMPARED]
         meant = [other for other in short if name in other][:3] or difflib.get_close_matches(name[:_LONGEST], short)
         close = f"; near it: {', '.join(map(repr, meant))}" if meant else ""
-        return refuse("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=close)
+        return make_error("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=close)
 
 
 def _text(key: bytes) -> str:
@@ -223,5 +223,5 @@ def _span(rows: slice, entry: Entry) -> Span:
     possible = isinstance(rows, slice) and entry.shape
     begin, end, step = rows.indices(entry.shape[0]) if possible else (0, 0, 0)
     if step != 1:
-        raise refuse("checkpoint_rows", file=entry.where, value=rows, bound=shape_text(entry.shape))
+        raise make_error("checkpoint_rows", file=entry.where, value=rows, bound=shape_text(entry.shape))
     return begin, max(begin, end)

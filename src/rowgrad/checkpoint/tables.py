@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from ..sharding.rule import check_strategy, shard_sizes
 from .bundle import Array, check_memory
 from .reader import OBJECT_SUFFIX, Checkpoint
@@ -75,14 +75,14 @@ def _check_alike(source: Checkpoint, shards: list[str]) -> int:
     """Shards have rows of one kind, and as many as the rules say. How many rows that is in all."""
     file = source.prefix
     if not shards:
-        raise refuse("checkpoint_value", file=file, what="number of shards", value=0, bound="at least 1")
+        raise make_error("checkpoint_value", file=file, what="number of shards", value=0, bound="at least 1")
     shapes, dtypes = [source.shape(shard) for shard in shards], [source.dtype(shard) for shard in shards]
     for shard, shape, dtype in zip(shards, shapes, dtypes, strict=True):
         if not shape or shape[1:] != shapes[0][1:] or dtype != dtypes[0]:
             given, wanted = f"{dtype}{shape_text(shape)}", f"rows as in {dtypes[0]}{shape_text(shapes[0])}"
-            raise refuse("checkpoint_value", file=file, what=f"shard {shard!r}", value=given, bound=wanted)
+            raise make_error("checkpoint_value", file=file, what=f"shard {shard!r}", value=given, bound=wanted)
     sizes = [shape[0] for shape in shapes]
     wanted_sizes = shard_sizes(sum(sizes), len(shards))
     if sizes != wanted_sizes:
-        raise refuse("checkpoint_value", file=file, what="rows of the shards", value=sizes, bound=wanted_sizes)
+        raise make_error("checkpoint_value", file=file, what="rows of the shards", value=sizes, bound=wanted_sizes)
     return sum(sizes)

@@ -62,7 +62,8 @@ def _faults(checked: Checked) -> Iterator[str]:
 def _sentence(block: str, error: OpError) -> str:
     """The error, with the block's id in front."""
     if error.op is not None:
-        return f"{block} ({error.op}): {' '.join(error.message.split())}; got {error.call}"
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        return f"{block} ({error.op}): {' '.join(f'{error.explanation}{notes}'.split())}"
     text = " ".join(str(error).split())
     return text if text.startswith(block) else f"{block}: {text}"
 

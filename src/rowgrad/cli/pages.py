@@ -20,7 +20,7 @@ import numpy as np
 from .._catalog.spec import find_op
 from .._runtime.arrays import NUMPY_DTYPE, Array
 from .._runtime.plain_file import open_plain
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from ..graph.engine import Engine, open_engine
 from ..graph.enuspace import read_enuspace
 from ..graph.io import load
@@ -182,7 +182,7 @@ def placeholder(session: ClientSession, name: str) -> Output:
     found = session.find(name)
     found = found.only if isinstance(found, Placed) and len(found.pins) == 1 else found
     if not isinstance(found, Output) or found.node.op.name != "Placeholder":
-        raise refuse("fed_not_a_placeholder", argument="feeds", value=name)
+        raise make_error("fed_not_a_placeholder", argument="feeds", value=name)
     return found
 
 
@@ -312,7 +312,9 @@ class Fetches:
             for k, item in enumerate(value):
                 self._add_value(f"{name}[{k}]", item)
         else:
-            raise refuse("pin_kind", argument=name, bound="a value or an operation", value=type(value).__name__.lower())
+            raise make_error(
+                "pin_kind", argument=name, bound="a value or an operation", value=type(value).__name__.lower()
+            )
 
 
 # -- Runs -------------------------------------------------------------------------------------------------------------

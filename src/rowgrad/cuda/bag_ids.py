@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import refuse
+from ..errors import make_error
 from .call import Call, blocks_for, is_wide, runs
 from .kernel import Kernel
 
@@ -25,7 +25,7 @@ def segment_ids_from_offsets(call: Call) -> tuple[Tensor, ...]:
     size, out, most = offsets.numel(), call.output(0), call.device.processors * 8
     if size == 0:  # all there is to know is known here
         if ids or has_end:
-            raise refuse("offsets_end", has=call.op.input_names, position=-1, value=0, bound=ids)
+            raise make_error("offsets_end", has=call.op.input_names, position=-1, value=0, bound=ids)
         return (out,)
     checks = call.checks()
     told = {"offsets": offsets.data_ptr(), "wide": is_wide(offsets), "ids": ids, "checks": checks.data_ptr()}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.enums import Fault
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 
 _SLOTS = 1 << 14  # more than a queue holds: when one comes round again, its call is long over
 _FIELDS = 4
@@ -111,7 +111,7 @@ class Ledger:
         if not facts or _mode == "off":
             return
         slot, op, (code, position, value, bound) = facts[0]
-        error = refuse(Fault(code).name, has=op.input_names, position=position, value=value, bound=bound)
+        error = make_error(Fault(code).name, has=op.input_names, position=position, value=value, bound=bound)
         if self._address(slot) == own:
             raise error
-        raise error.in_call(op.name, None, "an earlier call on a CUDA device")
+        raise error.in_call(op.name, None, "", context="in an earlier call on a CUDA device")

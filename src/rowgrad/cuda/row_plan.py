@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import refuse
+from ..errors import make_error
 from .call import Call, blocks_for, is_wide, runs
 from .chains import Chain, key_of, queue_again, record
 from .device import Device
@@ -84,7 +84,7 @@ class PlanEntries:
         self.size = size = plan.size
         num_segments, grad_rows = plan.counts.shape[0], grad.shape[0]
         if num_segments > grad_rows:
-            raise refuse(
+            raise make_error(
                 "plan_segments_not_in_grad", has=call.op.input_names, position=-1, value=num_segments, bound=grad_rows
             )
         check_limits(size, plan.num_rows, grad_rows)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.spec import Op
-from ..errors import refuse
+from ..errors import make_error
 
 # Importing a family enters its kernels into RUNNERS.
 from . import bag_ids as bag_ids
@@ -40,7 +40,7 @@ def run(
     """Queue an op. `captured`: a CUDA graph is being recorded, so nothing may wait."""
     runner = RUNNERS.get(str(op.kernel))
     if runner is None:
-        raise refuse("no_kernel_for_device", argument=op.inputs[0].name, value="cuda", bound="cpu")
+        raise make_error("no_kernel_for_device", argument=op.inputs[0].name, value="cuda", bound="cpu")
     ledger = device.ledger
     ledger.raise_told()
     slot = ledger.take(op, captured)
@@ -48,7 +48,7 @@ def run(
         results = runner(Call(op, inputs, attrs, outputs, device, slot, captured))
     except torch.OutOfMemoryError as error:
         most = max(value.numel() for value in inputs if isinstance(value, Tensor))
-        raise refuse("out_of_memory", value=most, bound=device.memory) from error
+        raise make_error("out_of_memory", value=most, bound=device.memory) from error
     if mode() == "sync" and not captured:
         device.wait()
         ledger.raise_told(slot)

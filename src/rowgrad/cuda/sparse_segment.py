@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.enums import Order, Reduction
-from ..errors import ResourceExhaustedError, refuse
+from ..errors import ResourceExhaustedError, make_error
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .chains import Chain, key_of, queue_again, record
 from .device import Device
@@ -349,19 +349,19 @@ def forward_rows(call: Call, segments: Tensor, wide_indices: bool, num_segments:
     last = call.number(segments[-1]) if size else 0
     limit = _INT64 if wide_indices else _INT32
     if last >= limit:
-        raise refuse("last_segment_too_big", call.op.input_names, position=size - 1, value=last, bound=limit)
+        raise make_error("last_segment_too_big", call.op.input_names, position=size - 1, value=last, bound=limit)
     needed = last + 1 if size else 0
     if segments.dtype == torch.int32:
         needed = _low_half(needed)
     if num_segments is not None:
         if _low_half(num_segments) < needed:
-            raise refuse(
+            raise make_error(
                 "num_segments_too_small", call.op.input_names, position=size - 1, value=last, bound=num_segments
             )
-        raise refuse("num_segments_too_big", call.op.input_names, position=-1, value=num_segments, bound=_INT32)
+        raise make_error("num_segments_too_big", call.op.input_names, position=-1, value=num_segments, bound=_INT32)
     rows = needed if wide_indices else _low_half(needed)
     if rows < 0 or (size and rows == 0):
-        raise refuse("segment_negative", call.op.input_names, position=size - 1, value=last, bound=0)
+        raise make_error("segment_negative", call.op.input_names, position=size - 1, value=last, bound=0)
     return rows
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._catalog.enums import Fault
 from .._catalog.rules import NUMBERS, RULES, RuleSpec, Step
 from .._catalog.spec import PLAN, Op
-from ..errors import refuse
+from ..errors import make_error
 from .call import TYPE, Call, blocks_for, is_wide, row_size
 from .faults import mode
 from .kernel import FLOATS, Kernel
@@ -263,11 +263,11 @@ def run_update(
     device = given.table.device
     runner = UPDATES.get(given.kernel)
     if runner is None:
-        raise refuse("no_kernel_for_device", argument="table", value="cuda", bound="cpu")
+        raise make_error("no_kernel_for_device", argument="table", value="cuda", bound="cpu")
     inputs = {name: int(value) if name in _HOST else memory.tensor for name, value, memory in given.inputs}
     for name, _, memory in (*state, *given.inputs):
         if memory.device is not device and name not in _HOST:
-            raise refuse("not_here", argument=name, value="memory elsewhere", bound="on the table's device")
+            raise make_error("not_here", argument=name, value="memory on another device", bound="on the table's device")
     named = Named(given.kernel, given.names)
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     device.ledger.raise_told()
@@ -316,7 +316,7 @@ def apply_planned(update: Update) -> None:
     reduce, _, rounding, order = update.constants
     plan, grad, call = PlanArrays(*(update.inputs[name] for name in PLAN)), update.inputs["grad"], update.call
     if plan.num_rows != update.rows:
-        raise refuse("plan_num_rows", has=call.op.input_names, position=-1, value=plan.num_rows, bound=update.rows)
+        raise make_error("plan_num_rows", has=call.op.input_names, position=-1, value=plan.num_rows, bound=update.rows)
     how = Weighting(reduce, rounding, order)
     joins = Joins(plan.size, Shape(grad), accumulator(grad.dtype), run_shift_of(order))
     entries, mode = plan_entries(call, plan, grad, update.inputs.get("weights"), how, joins, unique=True)

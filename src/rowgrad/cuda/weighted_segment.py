@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.enums import Reduction, Rounding
-from ..errors import refuse
+from ..errors import make_error
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import COMPLEX, FLOATS, Kernel
 from .sorting import SortedIds, padded
@@ -124,9 +124,9 @@ def segment_sum(call: Call) -> tuple[Tensor, ...]:
     last = call.number(segments[-1])
     facts = {"has": call.op.input_names, "position": size - 1, "value": last}
     if last == _MAX:
-        raise refuse("last_segment_overflows", bound=-_MAX - 1, **facts)
+        raise make_error("last_segment_overflows", bound=-_MAX - 1, **facts)
     if last < 0:
-        raise refuse("segment_negative", bound=0, **facts)
+        raise make_error("segment_negative", bound=0, **facts)
     rows, cols = last + 1, row_size(data)
     out = call.output(0, rows)
     state, bounds = check_bounds(call, segments, rows, cols > 0)
@@ -300,9 +300,9 @@ def _rows_needed(call: Call, segments: Tensor) -> int:
     size, last = segments.numel(), call.number(segments[-1])
     facts = {"has": call.op.input_names, "position": size - 1, "value": last}
     if last == _MAX:
-        raise refuse("last_segment_too_big", bound=_MAX, **facts)
+        raise make_error("last_segment_too_big", bound=_MAX, **facts)
     if last < 0 or (last == (1 << 31) - 1 and not is_wide(segments)):
-        raise refuse("segment_negative", bound=0, **facts)
+        raise make_error("segment_negative", bound=0, **facts)
     return last + 1
 
 

@@ -14,7 +14,7 @@ from .._catalog.shapes import check_elements, differ
 from .._catalog.spec import ALL_DTYPES, CATALOG, Aval
 from .._runtime.arrays import Array, aval_of
 from .._runtime.results import check_size
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from ..lookup import COMBINERS, clip_rows, smallest_positive
 from .inputs import admit_inputs, as_sparse, frozen, in_dtype, infer_outputs, is_sparse, kind_of, many_values, one_value
 from .node_builder import BlockExpansion, expands
@@ -31,7 +31,7 @@ def checked_dtype(p: BlockExpansion) -> str | None:
     """Return the attribute `dtype`, or None if it is empty."""
     dtype: str = p.attrs["dtype"]
     if dtype and dtype not in ALL_DTYPES:
-        raise refuse("attr_not_allowed", argument="dtype", value=repr(dtype), bound=", ".join(ALL_DTYPES))
+        raise make_error("attr_not_allowed", argument="dtype", value=repr(dtype), bound=", ".join(ALL_DTYPES))
     return dtype or None
 
 
@@ -42,9 +42,9 @@ def checked_shape(p: BlockExpansion, is_open: bool = False) -> tuple[int | None,
         return None
     for position, d in enumerate(shape):
         if d < (-1 if is_open else 0):
-            raise refuse("dimension_negative", argument="shape", position=position, value=d, bound=0)
+            raise make_error("dimension_negative", argument="shape", position=position, value=d, bound=0)
     if len(shape) > MOST_DIMENSIONS:
-        raise refuse(
+        raise make_error(
             "value_unfit", argument="shape", bound=f"of at most {MOST_DIMENSIONS} dimensions", value=len(shape)
         )
     found = tuple(None if d == -1 else d for d in shape)
@@ -57,7 +57,9 @@ def typed_value(p: BlockExpansion, pin: str) -> Array:
     value = one_value(p.given[pin], pin)
     if isinstance(value, Output):
         if value.value is None:
-            raise refuse("value_unfit", argument=pin, bound="a value that is known before any run", value=value.name)
+            raise make_error(
+                "value_unfit", argument=pin, bound="a value that is known before the run", value=value.name
+            )
         value = value.value
     array = in_dtype(value, pin, checked_dtype(p))
     return in_shape(array, pin, checked_shape(p), value)
@@ -71,7 +73,7 @@ def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
         check_size(Aval(aval_of(array).dtype, shape))
         return np.broadcast_to(frozen(array, given), shape)
     if array.size != np.prod(shape, dtype=object):
-        raise refuse("elements_match", argument=pin, value=shape_text(array.shape), bound=shape_text(shape))
+        raise make_error("elements_match", argument=pin, value=shape_text(array.shape), bound=shape_text(shape))
     return frozen(array.reshape(shape))
 
 
@@ -118,11 +120,11 @@ def check_sparse(shapes: Mapping[str, Any]) -> None:
     """Raise if known shapes of the parts do not form a sparse tensor."""
     for pin, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
         if (shape := shapes.get(pin)) is not None and len(shape) != rank:
-            raise refuse("must_be_matrix" if rank == 2 else "must_be_vector", argument=pin, shape=shape_text(shape))
+            raise make_error("must_be_matrix" if rank == 2 else "must_be_vector", argument=pin, shape=shape_text(shape))
     if (indices := shapes["indices"]) is not None:
         for pin, wanted in (("values", indices[0]), ("dense_shape", indices[1])):
             if (shape := shapes.get(pin)) is not None and differ(shape[0], wanted):
-                raise refuse("lengths_match", argument=pin, value=shape[0], bound=wanted)
+                raise make_error("lengths_match", argument=pin, value=shape[0], bound=wanted)
 
 
 @expands("SparseTensor")
@@ -132,7 +134,7 @@ def _sparse(p: BlockExpansion) -> Pins:
     )
     for pin, given in (("indices", indices), ("dense_shape", shape)):
         if given.dtype != "int64":
-            raise refuse("dtype_expected", argument=pin, value=given.dtype, bound="int64", why="")
+            raise make_error("dtype_expected", argument=pin, value=given.dtype, bound="int64", why="")
     check_sparse({"indices": indices.shape, "values": values.shape, "dense_shape": shape.shape})
     return {"indices": indices, "values": values, "dense_shape": shape, "tensor": Sparse(indices, values, shape)}
 
@@ -144,7 +146,7 @@ def _sparse(p: BlockExpansion) -> Pins:
 def _placeholder(p: BlockExpansion) -> Pins:
     dtype = checked_dtype(p)
     if dtype is None:
-        raise refuse("attr_not_allowed", argument="dtype", value="''", bound=", ".join(ALL_DTYPES))
+        raise make_error("attr_not_allowed", argument="dtype", value="''", bound=", ".join(ALL_DTYPES))
     return {"output": p.node((), [(dtype, checked_shape(p, is_open=True))], steady=False).outputs[0]}
 
 
@@ -155,12 +157,12 @@ def _variable(p: BlockExpansion) -> Pins:
         _check_initial_value(value)
         dtype, shape = checked_dtype(p) or value.dtype, checked_shape(p)
         if dtype != value.dtype:
-            raise refuse("dtype_expected", argument="initvalues", value=value.dtype, bound=dtype, why="")
+            raise make_error("dtype_expected", argument="initvalues", value=value.dtype, bound=dtype, why="")
         if value.shape is None or None in value.shape:
             if shape is None:
-                raise refuse("rank_unknown", argument="initvalues")
+                raise make_error("rank_unknown", argument="initvalues")
         elif shape not in (None, value.shape):
-            raise refuse(
+            raise make_error(
                 "same_shape", argument="initvalues", value=shape_text(value.shape), bound=shape_text(shape or ())
             )
         shape = value.shape if shape is None else shape
@@ -177,7 +179,7 @@ def _check_initial_value(value: Output) -> None:
     while waiting:
         node = waiting.pop().node
         if node.op.name in ("Placeholder", "Variable", "Assign"):
-            raise refuse("initial_value_varies", argument="initvalues", value=node.name)
+            raise make_error("initial_value_varies", argument="initvalues", value=node.name)
         if node not in seen:
             seen.add(node)
             waiting += node.sources()
@@ -189,9 +191,9 @@ def _random(p: BlockExpansion) -> Pins:
     known = admit_inputs(p.op, p.given)
     for name in ("seed", "seed2"):
         if not -(1 << 63) <= p.attrs[name] < 1 << 64:
-            raise refuse("integer_does_not_fit", argument=name, value=p.attrs[name], bound="64 bits")
+            raise make_error("integer_does_not_fit", argument=name, value=p.attrs[name], bound="64 bits")
     if known.avals["shape"].shape is None:
-        raise refuse("rank_unknown", argument="shape")
+        raise make_error("rank_unknown", argument="shape")
     ((_, shape),) = infer_outputs(p.op, known, p.attrs)
     check_size(Aval(p.attrs["dtype"], shape))
     if known.host["shape"] is None and known.avals["shape"].shape == (None,):
@@ -221,8 +223,12 @@ def _output(p: BlockExpansion) -> Pins:
     value = wire(p, value, "output_op")
     index, outputs = p.attrs["index"], value.node.outputs
     if not 0 <= index < len(outputs):
-        raise refuse("value_unfit", argument="index", bound=f"in [0, {len(outputs)}), the outputs of {value.node.name}",
-                     value=index)  # fmt: skip
+        raise make_error(
+            "value_unfit",
+            argument="index",
+            bound=f"in [0, {len(outputs)}), the outputs of {value.node.name}",
+            value=index,
+        )
     return {"output": outputs[index] if index else value}
 
 
@@ -235,7 +241,7 @@ def as_operation(value: Any, argument: str) -> Operation:
         return Operation(value.node)
     if isinstance(value, Operation):
         return value
-    raise refuse("pin_kind", argument=argument, bound="an operation", value=kind_of(value))
+    raise make_error("pin_kind", argument=argument, bound="an operation", value=kind_of(value))
 
 
 @expands("Operation")
@@ -247,10 +253,10 @@ def _operation(p: BlockExpansion) -> Pins:
 def _feed(p: BlockExpansion) -> Pins:
     target, value = one_value(p.given["input"], "input"), one_value(p.given["initializer"], "initializer")
     if not isinstance(target, Output) or target.node.op.name != "Placeholder":
-        raise refuse("fed_not_a_placeholder", argument="input", value=kind_of(target))
+        raise make_error("fed_not_a_placeholder", argument="input", value=kind_of(target))
     if isinstance(value, Output):
         if value.value is None:
-            raise refuse("fed_varies", argument="initializer", value=value.name)
+            raise make_error("fed_varies", argument="initializer", value=value.name)
         value = value.value
     return {"output": Feed(target, fed_value(target, value, "initializer"))}
 
@@ -261,7 +267,7 @@ def fed_value(target: Output, value: Any, argument: str) -> Array:
     shape = target.shape
     if shape is not None and (len(shape) != array.ndim or any(map(differ, array.shape, shape))):
         wanted = shape_text(tuple(-1 if d is None else d for d in shape))
-        raise refuse("same_shape", argument=argument, value=shape_text(array.shape), bound=wanted)
+        raise make_error("same_shape", argument=argument, value=shape_text(array.shape), bound=wanted)
     return array
 
 
@@ -270,7 +276,7 @@ def _session(p: BlockExpansion) -> Pins:
     feeds = [_as_feed(v, k) for k, v in enumerate(_items(p.given.get("inputs", ())))]
     for k, feed in enumerate(feeds):
         if any(feed.placeholder is other.placeholder for other in feeds[:k]):
-            raise refuse("fed_twice", argument=f"inputs[{k}]", value=feed.placeholder.node.name)
+            raise make_error("fed_twice", argument=f"inputs[{k}]", value=feed.placeholder.node.name)
     fetches: list[Output] = []
     runs = [as_operation(v, f"run_outputs[{k}]") for k, v in enumerate(_items(p.given.get("run_outputs", ())))]
     for k, value in enumerate(_items(p.given["fetch_outputs"])):
@@ -286,7 +292,7 @@ def _session(p: BlockExpansion) -> Pins:
                 elif isinstance(item, Output):
                     fetches.append(item)
                 else:
-                    raise refuse("pin_kind", argument=f"fetch_outputs[{k}]", bound="a wire", value=kind_of(item))
+                    raise make_error("pin_kind", argument=f"fetch_outputs[{k}]", bound="a wire", value=kind_of(item))
     p.graph.sessions[p.name] = SessionBlock(p.name, feeds, fetches, runs, p.attrs)
     return {}
 
@@ -298,8 +304,8 @@ def _items(value: Any) -> list[Any]:
 def _as_feed(value: Any, k: int) -> Feed:
     found = value.only if isinstance(value, Placed) and len(value.pins) == 1 else value
     if not isinstance(found, Feed):
-        raise refuse(
-            "pin_kind", argument=f"inputs[{k}]", bound="a feed, such as a FeedType gives", value=kind_of(found)
+        raise make_error(
+            "pin_kind", argument=f"inputs[{k}]", bound="a feed, such as the output of FeedType", value=kind_of(found)
         )
     return found
 
@@ -353,24 +359,24 @@ def _check_lookup_in_run(p: BlockExpansion, result: Output, **parts: Output | No
 def _check_lookup_shapes(shapes: Mapping[str, tuple[int, ...]]) -> None:
     check_sparse(shapes)
     if shapes["indices"][1] != 2:
-        raise refuse("same_shape", argument="ids", value=shape_text(shapes["indices"]), bound="[?,2] of indices")
+        raise make_error("same_shape", argument="ids", value=shape_text(shapes["indices"]), bound="[?,2] of indices")
     if "weights" in shapes and shapes["weights"] != shapes["values"]:
         bound = shape_text(shapes["values"])
-        raise refuse("same_shape", argument="weights", value=shape_text(shapes["weights"]), bound=bound)
+        raise make_error("same_shape", argument="weights", value=shape_text(shapes["weights"]), bound=bound)
 
 
 def _lookup_inputs(p: BlockExpansion) -> tuple[Output, Output, Output, Output]:
     """Return table, indices, ids and dense shape of a lookup block."""
     given = p.given["ids"]
     if not is_sparse(given):
-        raise refuse("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
+        raise make_error("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
     parts = as_sparse(given)
     indices, shape = (wire(p, v, "ids", "int64") for v in (parts.indices, parts.dense_shape))
     ids = wire(p, parts.values, "ids")
     if indices.shape is not None and (len(indices.shape) != 2 or indices.shape[1] not in (2, None)):
-        raise refuse("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
+        raise make_error("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
     if ids.dtype not in ("int32", "int64"):
-        raise refuse("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
+        raise make_error("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
     return wire(p, p.given["params"], "params"), indices, ids, shape
 
 

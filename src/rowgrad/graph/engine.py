@@ -16,7 +16,7 @@ import numpy as np
 from .._catalog.spec import Op
 from .._runtime.arrays import Array, canonical
 from .._runtime.dispatch import import_module, load_runner
-from ..errors import refuse
+from ..errors import make_error
 
 Bound = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -105,7 +105,7 @@ def open_engine(name: str | Engine) -> Engine:
     if not isinstance(name, str):
         if all(hasattr(name, part) for part in ("put", "get", "keep", "bind")):
             return name
-        raise refuse("engine_unknown", argument="engine", value=repr(name), bound=", ".join(engine_names()))
+        raise make_error("engine_unknown", argument="engine", value=repr(name), bound=", ".join(engine_names()))
     kind, _, device = name.partition(":")
     if kind == "numpy" and not device:
         return NumpyEngine()
@@ -114,8 +114,8 @@ def open_engine(name: str | Engine) -> Engine:
             try:
                 module = import_module(point.value)
             except ImportError as error:
-                why = f"{error}; pip install 'rowgrad[{kind}]' brings what it needs"
-                raise refuse("engine_unfit", argument="engine", value=repr(name), why=why) from error
+                why = f"{error}; run pip install 'rowgrad[{kind}]'"
+                raise make_error("engine_unfit", argument="engine", value=repr(name), why=why) from error
             engine: Engine = module.open_engine(device)
             return engine
-    raise refuse("engine_unknown", argument="engine", value=repr(name), bound=", ".join(engine_names()))
+    raise make_error("engine_unknown", argument="engine", value=repr(name), bound=", ".join(engine_names()))

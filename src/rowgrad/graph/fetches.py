@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from .._runtime.arrays import Array
-from ..errors import refuse
+from ..errors import make_error
 from .blocks import as_operation
 from .nodes import Graph, Operation, Output, Placed, Sparse
 from .page import End, PageError
@@ -36,7 +36,7 @@ def find(graph: Graph, name: str) -> Any:
         if isinstance(value, list) and end.index < len(value):
             return value[end.index]
     near = get_close_matches(name, [*blocks, *(f"{b}.{p}" for b, placed in blocks.items() for p in placed.pins)], 1)
-    raise refuse("fetch_unknown", argument=repr(name), why=f"; did you mean {near[0]!r}?" if near else "")
+    raise make_error("fetch_unknown", argument=repr(name), why=f"; did you mean {near[0]!r}?" if near else "")
 
 
 def output_of(graph: Graph, value: Any, argument: str) -> Output:
@@ -44,9 +44,9 @@ def output_of(graph: Graph, value: Any, argument: str) -> Output:
     value = find(graph, value) if isinstance(value, str) else value
     value = value.only if isinstance(value, Placed) else value
     if not isinstance(value, Output):
-        raise refuse("pin_kind", argument=argument, bound="an output or its name", value=type(value).__name__)
+        raise make_error("pin_kind", argument=argument, bound="an output or its name", value=type(value).__name__)
     if not graph.owns(value.node):
-        raise refuse("pin_of_other_graph", argument=argument, value=value.name)
+        raise make_error("pin_of_other_graph", argument=argument, value=value.name)
     return value
 
 
@@ -54,7 +54,7 @@ def operation_of(graph: Graph, value: Any, k: int) -> Operation:
     """Return the operation of entry k of `run_outputs`."""
     found = as_operation(find(graph, value) if isinstance(value, str) else value, f"run_outputs[{k}]")
     if found.node is not None and not graph.owns(found.node):
-        raise refuse("pin_of_other_graph", argument=f"run_outputs[{k}]", value=found.node.name)
+        raise make_error("pin_of_other_graph", argument=f"run_outputs[{k}]", value=found.node.name)
     return found
 
 

@@ -13,7 +13,7 @@ from .._catalog.rows import IndexedRows
 from .._catalog.shapes import differ
 from .._catalog.spec import Call
 from .._runtime.arrays import as_array
-from ..errors import OpError, refuse, shape_text
+from ..errors import OpError, make_error, shape_text
 from .blocks import wire
 from .inputs import check_reach, kind_of, many_values, one_value
 from .node_builder import BlockExpansion, InnerOps, expands
@@ -55,7 +55,7 @@ class NoDims:
         raise self._unknown()
 
     def _unknown(self) -> OpError:
-        return refuse("rank_unknown", argument=self.wire.output.name)
+        return make_error("rank_unknown", argument=self.wire.output.name)
 
 
 class TracedWire:
@@ -137,7 +137,7 @@ def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
     if "grad_inputs" in p.given:
         typed = many_values(p.given["grad_inputs"], "grad_inputs")
         if len(typed) != len(outputs):
-            raise refuse("lengths_match", argument="grad_inputs", value=len(typed), bound=len(outputs))
+            raise make_error("lengths_match", argument="grad_inputs", value=len(typed), bound=len(outputs))
         seeds = [
             _seed(p, v, output, f"grad_inputs[{k}]") for k, (v, output) in enumerate(zip(typed, outputs, strict=True))
         ]
@@ -146,7 +146,7 @@ def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
     for k, (target, gradient) in enumerate(zip(inputs, found, strict=True)):
         if gradient is None:
             if p.attrs["unconnected_gradients"] == "none":
-                raise refuse("unconnected", argument=f"inputs[{k}]", value=target.name)
+                raise make_error("unconnected", argument=f"inputs[{k}]", value=target.name)
             gradient = p.ops["FullLike"](target, value=0.0)
         # Two inputs may be the same wire, but every gradient is a separate output.
         gradients.append(p.ops["Identity"](gradient) if gradient in gradients or gradient in seeds else gradient)
@@ -156,12 +156,12 @@ def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
 def _wires(p: BlockExpansion, pin: str) -> list[Output]:
     found = many_values(p.given[pin], pin)
     if not found:
-        raise refuse("pin_missing", argument=pin)
+        raise make_error("pin_missing", argument=pin)
     for k, value in enumerate(found):
         if not isinstance(value, Output):
-            raise refuse("pin_kind", argument=f"{pin}[{k}]", bound="a wire", value=kind_of(value))
+            raise make_error("pin_kind", argument=f"{pin}[{k}]", bound="a wire", value=kind_of(value))
         if value.dtype not in _FLOATING:
-            raise refuse("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
+            raise make_error("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
     return found
 
 
@@ -174,10 +174,14 @@ def _seed(p: BlockExpansion, value: Any, output: Output, argument: str) -> Outpu
         value = array
     seed = wire(p, value, argument)
     if seed.dtype != output.dtype:
-        raise refuse("dtype_expected", argument=argument, value=seed.dtype, bound=output.dtype, why=", as its output")
+        raise make_error(
+            "dtype_expected", argument=argument, value=seed.dtype, bound=output.dtype, why=", as its output"
+        )
     if seed.shape is not None and output.shape is not None:
         if len(seed.shape) != len(output.shape) or any(map(differ, seed.shape, output.shape)):
-            raise refuse("same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape))
+            raise make_error(
+                "same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape)
+            )
         if None not in (*seed.shape, *output.shape):
             return seed
     # Pack makes the run compare both shapes: adjoints broadcast, so another shape would give a wrong gradient.

@@ -16,7 +16,7 @@ from .._catalog.spec import QUANTIZED, Arg, Aval, Op
 from .._runtime.arrays import NUMPY_DTYPE, Array, admit, as_array, aval_of, fit, is_inexact
 from .._runtime.dispatch import describe_value
 from .._runtime.validation import infer, output_dtypes, settle_attrs
-from ..errors import refuse
+from ..errors import make_error
 from ..sparse import SparseTensor
 from .nodes import Feed, Operation, Output, Placed, Sparse, describe
 
@@ -79,7 +79,9 @@ def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             parts = as_sparse(value)
             for pin, part in zip(three, (parts.indices, parts.values, parts.dense_shape), strict=True):
                 if pin != name and pin in given:
-                    raise refuse("pin_kind", argument=pin, bound=f"nothing, as {name} is a sparse tensor", value="more")
+                    raise make_error(
+                        "pin_kind", argument=pin, bound=f"nothing, because {name} is a sparse tensor", value="a value"
+                    )
                 spread[pin] = part
     return spread
 
@@ -91,7 +93,7 @@ def one_value(value: Any, argument: str) -> Any:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Output):
         return value[0]  # a list of one wire
     if isinstance(value, Operation | Sparse | Feed) or is_list(value):
-        raise refuse("pin_kind", argument=argument, bound="one value", value=kind_of(value))
+        raise make_error("pin_kind", argument=argument, bound="one value", value=kind_of(value))
     return list(value) if isinstance(value, tuple) else value  # nodes store lists of inputs as tuples
 
 
@@ -105,7 +107,7 @@ def many_values(value: Any, argument: str) -> list[Any]:
         if isinstance(item, Placed):
             item.only  # noqa: B018  raises an error that names the block's outputs
         if isinstance(item, Sparse):
-            raise refuse("pin_kind", argument=f"{argument}[{k}]", bound="one value", value=kind_of(item))
+            raise make_error("pin_kind", argument=f"{argument}[{k}]", bound="one value", value=kind_of(item))
     return items
 
 
@@ -162,7 +164,7 @@ def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
     typed: set[str] = set()
     for arg in op.inputs:
         if arg.name not in given:
-            raise refuse("pin_missing", argument=arg.name)
+            raise make_error("pin_missing", argument=arg.name)
         value = given[arg.name]
         if arg.many:
             inputs[arg.name] = tuple(many_values(value, arg.name))
@@ -260,7 +262,7 @@ def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return all attributes, defaults included, each converted to the type of its default."""
     for name in attrs:
         if name not in op.attrs:
-            raise refuse("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
+            raise make_error("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
     return settle_attrs(op, {**op.attrs, **attrs})
 
 
@@ -289,7 +291,7 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     if target.kind in "iub" and kind in "iubf" and array.dtype.names is None:
         whole = _as_integers(array, argument, dtype)
         return _as_bool(whole, argument) if dtype == "bool" else fit(whole, argument, target)
-    raise refuse("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
+    raise make_error("dtype_expected", argument=argument, value=aval_of(array).dtype, bound=dtype, why="")
 
 
 def _check_text(array: Array, argument: str) -> None:
@@ -300,7 +302,7 @@ def _check_text(array: Array, argument: str) -> None:
                 item.encode()
             except UnicodeEncodeError:
                 bound = "text without lone surrogates"
-                raise refuse(
+                raise make_error(
                     "value_unfit", argument=argument, position=position, bound=bound, value=ascii(item)
                 ) from None
 
@@ -318,7 +320,7 @@ def _check_finite(before: Array, after: Array, argument: str) -> None:
     if len(lost):
         at, dtype = int(lost[0]), aval_of(after).dtype
         value = before.reshape(-1)[at].item()
-        raise refuse("number_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
+        raise make_error("number_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
 
 
 def _as_integers(array: Array, argument: str, dtype: str) -> Array:
@@ -331,7 +333,7 @@ def _as_integers(array: Array, argument: str, dtype: str) -> Array:
     if len(uneven):
         at = int(uneven[0])
         value = array.reshape(-1)[at].item()
-        raise refuse("integer_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
+        raise make_error("integer_does_not_fit", argument=argument, position=at, value=value, bound=dtype)
     return whole
 
 
@@ -339,7 +341,7 @@ def _as_bool(whole: Array, argument: str) -> Array:
     strange = np.flatnonzero((whole != 0).reshape(-1) & (whole != 1).reshape(-1))
     if len(strange):
         at = int(strange[0])
-        raise refuse(
+        raise make_error(
             "integer_does_not_fit", argument=argument, position=at, value=whole.reshape(-1)[at].item(), bound="bool"
         )
     return whole.astype(bool)

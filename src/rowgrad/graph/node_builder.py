@@ -17,7 +17,7 @@ import numpy as np
 
 from .._catalog.spec import CATALOG, Op
 from .._runtime.arrays import NUMPY_DTYPE
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from .inputs import (
@@ -49,7 +49,9 @@ def _check_same_graph(graph: Graph, op: Op, name: str, given: Mapping[str, Any])
         for item in _flat(value):
             node = item.placeholder.node if isinstance(item, Feed) else getattr(item, "node", None)
             if is_wire(item) and node is not None and not graph.owns(node):
-                raise refuse("pin_of_other_graph", argument=pin, value=node.name).in_call(op.name, name, kind_of(item))
+                raise make_error("pin_of_other_graph", argument=pin, value=node.name).in_call(
+                    op.name, name, kind_of(item)
+                )
 
 
 def _record_inputs(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> None:
@@ -245,7 +247,7 @@ def _expand(graph: Graph, op: Op, name: str, given: dict[str, Any], attrs: dict[
     try:
         for arg in op.inputs:
             if arg.name not in given and not arg.optional:
-                raise refuse("pin_missing", argument=arg.name)
+                raise make_error("pin_missing", argument=arg.name)
         return EXPANSIONS[op.name](BlockExpansion(graph, op, name, given, full_attrs(op, attrs)))
     except OpError as error:
         raise error.in_call(op.name, name, describe_given(given)) from None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._catalog.spec import Op
-from ..errors import refuse
+from ..errors import make_error
 from .page import NAME, Block, End
 
 Array = np.ndarray[Any, Any]
@@ -175,7 +175,7 @@ class Placed:
     def only(self) -> Any:
         """Return the block's only output; raise if it has several or none."""
         if len(self.pins) != 1:
-            raise refuse("pin_unclear", argument=self.name, value=self.op.name, bound=_names(self) or "none")
+            raise make_error("pin_unclear", argument=self.name, value=self.op.name, bound=_names(self) or "none")
         return next(iter(self.pins.values()))
 
 
@@ -255,7 +255,7 @@ class Graph:
         """Append a node; `avals` are (dtype, shape) of its outputs."""
         self._added += 1
         if self.most is not None and self._added > self.most:
-            raise refuse("page_nodes", bound=self.most)
+            raise make_error("page_nodes", bound=self.most)
         node.order = len(self.nodes)
         node.outputs = tuple(Output(node, i, dtype, shape) for i, (dtype, shape) in enumerate(avals))
         self.nodes.append(node)
@@ -305,7 +305,7 @@ class Scope:
     @staticmethod
     def _check(name: str) -> str:
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise refuse("name_unfit", argument="name", value=repr(name), bound=NAME.pattern)
+            raise make_error("name_unfit", argument="name", value=repr(name), bound=NAME.pattern)
         return name
 
     def __repr__(self) -> str:

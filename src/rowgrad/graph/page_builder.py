@@ -189,9 +189,9 @@ def _place(scope: Scope, block: Block, suggests: bool) -> None:
     except OpError:
         raise
     except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
-        raise InvalidArgumentError(f"{error}").in_call(op.name, block.id, "what is typed in") from error
+        raise InvalidArgumentError(f"{error}").in_call(op.name, block.id, "the entered value") from error
     except MemoryError as error:
-        raise ResourceExhaustedError(f"{error}").in_call(op.name, block.id, "what is typed in") from error
+        raise ResourceExhaustedError(f"{error}").in_call(op.name, block.id, "the entered value") from error
     placed.block.op, placed.block.at, placed.block.hidden = block.op, block.at, block.hidden
     if op.runs:
         scope.graph.sessions[block.id].names = _fetch_names(scope, block)

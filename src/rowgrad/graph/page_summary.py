@@ -14,7 +14,7 @@ import numpy as np
 
 from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
-from ..errors import OpError
+from ..errors import OpError, with_notes
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .page import Block, Page
 from .page_builder import Checked, arriving, check, pin_of
@@ -127,7 +127,7 @@ def _typed(value: Any) -> Any:
 
 def _error(block: Block, error: OpError) -> dict[str, Any]:
     return {
-        "kind": type(error).__name__, "message": error.message, "text": str(error), "pin": pin_of(block, error),
+        "kind": type(error).__name__, "message": error.message, "text": with_notes(error), "pin": pin_of(block, error),
     }  # fmt: skip
 
 

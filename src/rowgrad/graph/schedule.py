@@ -20,7 +20,7 @@ from .._core import memory_limit
 from .._runtime.arrays import NUMPY_DTYPE
 from .._runtime.dispatch import describe
 from .._runtime.validation import infer
-from ..errors import OpError, ResourceExhaustedError, refuse, shape_text
+from ..errors import OpError, ResourceExhaustedError, make_error, shape_text
 from .engine import Engine
 from .inputs import admitted_aval, each, host_value
 from .nodes import Check, Graph, Node, Output, is_open
@@ -164,7 +164,7 @@ def _check_single_updates(updates: list[Update]) -> None:
     for variable, _, by in updates:
         other = seen.setdefault(variable, by)
         if other is not by:
-            raise refuse("updated_twice", value=variable.name, bound=f"{other.block} and {by.block}")
+            raise make_error("updated_twice", value=variable.name, bound=f"{other.block} and {by.block}")
 
 
 def run_steps(steps: list[Step], values: list[Any]) -> None:
@@ -209,7 +209,7 @@ def _bytes_in(dtype: str, shape: tuple[int | None, ...] | None) -> int:
 
 def over_budget(node: Node, size: int, left: int, most: int) -> OpError:
     """Return the error of a block whose values exceed the memory of a session."""
-    error = refuse("session_memory", value=size, why=max(left, 0), bound=most)
+    error = make_error("session_memory", value=size, why=max(left, 0), bound=most)
     return error.in_call(node.op.name, node.block, ", ".join(map(repr, node.outputs)))
 
 

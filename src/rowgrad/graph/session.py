@@ -16,7 +16,7 @@ from .._core import memory_limit
 from .._runtime.arrays import Array, aval_of
 from .._runtime.results import check_size
 from .._runtime.validation import infer
-from ..errors import OpError, ResourceExhaustedError, refuse
+from ..errors import OpError, ResourceExhaustedError, make_error
 from .blocks import fed_value
 from .engine import Engine, open_engine
 from .fetches import collect, find, operation_of, output_of, pin_name, unflatten
@@ -247,15 +247,15 @@ class ClientSession:
         for key, value in feeds.items():
             target = output_of(self.graph, key, "feeds")
             if target.node.op.name != "Placeholder":
-                raise refuse("fed_not_a_placeholder", argument="feeds", value=target.name)
+                raise make_error("fed_not_a_placeholder", argument="feeds", value=target.name)
             if target in given:
-                raise refuse("fed_twice", argument="feeds", value=target.node.name)
+                raise make_error("fed_twice", argument="feeds", value=target.node.name)
             given[target] = value
         for node, slot in program.placeholders:
             target = node.outputs[0]
             if target not in given:
                 needing = next((n for n in program.nodes if target in n.sources()), node)
-                raise refuse("not_fed", argument="feeds", value=node.name, bound=needing.name)
+                raise make_error("not_fed", argument="feeds", value=node.name, bound=needing.name)
             try:
                 values[slot] = self.engine.put(fed_value(target, given[target], node.name))
             except OpError as error:

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from .._runtime.arrays import Array, aval_of
-from ..errors import refuse, shape_text
+from ..errors import make_error, shape_text
 from .engine import Engine
 from .inputs import each
 from .io.state_file import Identity, load_state, save_state
@@ -214,7 +214,7 @@ class State:
         """Raise if a new value does not have the Variable's shape, which the graph may not know before a run."""
         shape = tuple(value.shape)
         if shape != variable.outputs[0].shape:
-            raise refuse(
+            raise make_error(
                 "same_shape",
                 argument="value",
                 value=shape_text(shape),

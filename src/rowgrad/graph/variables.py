@@ -11,7 +11,7 @@ import numpy as np
 from .._catalog.spec import CATALOG, Aval
 from .._runtime.arrays import NUMPY_DTYPE, Array, aval_of
 from .._runtime.validation import infer
-from ..errors import refuse
+from ..errors import make_error
 from .inputs import admit_inputs, infer_outputs, kind_of, one_value
 from .node_builder import BlockExpansion, expands
 from .nodes import Check, Node, Output, is_open
@@ -52,7 +52,7 @@ def _arguments(p: BlockExpansion) -> dict[str, Any]:
     """Return validated inputs; raise if an input to be updated is not a Variable."""
     for arg in p.op.inputs:
         if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
-            raise refuse("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
+            raise make_error("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
     known = admit_inputs(p.op, p.given)
     infer_outputs(p.op, known, p.attrs)
     return known.inputs

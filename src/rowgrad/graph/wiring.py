@@ -18,7 +18,7 @@ from .._catalog.shapes import differ
 from .._catalog.spec import ALL_DTYPES, CATALOG, COMPLEX, FLOATS, Arg, Derived, Op, find_op
 from .._runtime.arrays import aval_of
 from .._runtime.validation import bind_types
-from ..errors import OpError, refuse, shape_text
+from ..errors import OpError, make_error, shape_text
 from . import ops
 from .export.picture import positions, within
 from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_values, sparse_triple, spread_sparse
@@ -60,14 +60,16 @@ def check_seeds(seeds: list[Any], outputs: list[Output]) -> None:
     if not outputs:
         return
     if k >= len(outputs):
-        raise refuse("lengths_match", argument="grad_inputs", value=len(seeds), bound=len(outputs))
+        raise make_error("lengths_match", argument="grad_inputs", value=len(seeds), bound=len(outputs))
     seed, output, argument = seeds[k], outputs[k], f"grad_inputs[{k}]"
     if seed.dtype != output.dtype:
-        raise refuse("dtype_expected", argument=argument, value=seed.dtype, bound=output.dtype, why=", as its output")
+        raise make_error(
+            "dtype_expected", argument=argument, value=seed.dtype, bound=output.dtype, why=", as its output"
+        )
     if seed.shape is None or output.shape is None:
         return
     if len(seed.shape) != len(output.shape) or any(map(differ, seed.shape, output.shape)):
-        raise refuse("same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape))
+        raise make_error("same_shape", argument=argument, value=shape_text(seed.shape), bound=shape_text(output.shape))
 
 
 def _differentiable(node: Node) -> Iterator[Output]:
@@ -118,7 +120,7 @@ def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
     kind = _kind(value)
     takes, words = {"tensor"}, "one value"
     if arg.type == "feed":
-        takes, words = {"feed"}, "a feed, such as a FeedType gives"
+        takes, words = {"feed"}, "a feed, such as the output of FeedType"
     elif arg.type == "operation":
         takes, words = {"operation", "tensor"}, "an operation"
     elif arg.type == "sparse":
@@ -130,10 +132,10 @@ def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
     if kind not in takes:
         names = {"feed": "a feed", "operation": "an operation", "sparse": "a sparse tensor", "tensor": "one value"}
         named = names[value.kind] if isinstance(value, Unknown) else kind_of(value)
-        raise refuse("pin_kind", argument=argument, bound=words, value=named)
+        raise make_error("pin_kind", argument=argument, bound=words, value=named)
     if arg.ref and not (value.is_ref if isinstance(value, Unknown) else variable_of(value) is not None):
         named = "one value" if isinstance(value, Unknown) else kind_of(value)
-        raise refuse("not_a_variable", argument=argument, value=named)
+        raise make_error("not_a_variable", argument=argument, value=named)
 
 
 def check_dtypes(op: Op, pin: str, given: dict[str, Any]) -> None:
@@ -457,9 +459,9 @@ class _Drawing:
         for k, value in enumerate(wires[pin]):
             if not isinstance(value, Output):
                 bound = "one value" if pin == "grad_inputs" else "a wire"
-                raise refuse("pin_kind", argument=f"{pin}[{k}]", bound=bound, value=kind_of(value))
+                raise make_error("pin_kind", argument=f"{pin}[{k}]", bound=bound, value=kind_of(value))
             if pin != "grad_inputs" and value.dtype not in (*FLOATS, *COMPLEX):
-                raise refuse("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
+                raise make_error("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
         outputs, inputs, seeds = (wires[a.name] for a in op.inputs)
         if not all(isinstance(v, Output) for v in (*outputs, *inputs)):
             return
@@ -478,7 +480,7 @@ class _Drawing:
             leading = partial(nodes_leading_to, self.graph, target)
             if pin == "outputs" and outputs[-1] in self._remembered(target, leading):
                 continue
-            raise refuse("unconnected", argument=f"inputs[{k}]", value=target.name)
+            raise make_error("unconnected", argument=f"inputs[{k}]", value=target.name)
 
     def _remembered(self, key: Any, work: Callable[[], set[Output]]) -> set[Output]:
         if key not in self._gradients:

@@ -20,7 +20,7 @@ from .._catalog.shapes import check_elements
 from .._catalog.spec import QUANTIZED, Arg, Aval, Op, regroup, spread
 from .._runtime.arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_value, is_masked, plain_array
 from .._runtime.results import too_large
-from ..errors import refuse
+from ..errors import make_error
 
 _ELEMENTS = 1 << 59  # as many of 16 bytes as addresses count: XLA ends the process where there are more
 NAMES = tuple(n for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string"))
@@ -111,7 +111,7 @@ def as_jax(value: Any, argument: str) -> Any:
         return jax.numpy.asarray(array)
     except (TypeError, ValueError):
         kind = type(value).__name__ if array.dtype == object else array.dtype
-        raise refuse("not_an_array", argument=argument, value=kind) from None
+        raise make_error("not_an_array", argument=argument, value=kind) from None
 
 
 def canonical_dtype(name: str) -> np.dtype[Any]:
@@ -128,7 +128,7 @@ def canonical_aval(aval: Aval) -> Aval:
 def check_sizes(outputs: Sequence[Aval], advice: str) -> None:
     """Sizes that are known when a call is traced, and that XLA can count."""
     if any(d is None for o in outputs for d in o.shape):
-        raise refuse("size_traced", bound=advice)
+        raise make_error("size_traced", bound=advice)
     for aval in outputs:
         check_elements(aval.shape)
         if prod(max(d, 1) for d in aval.shape if d is not None) >= _ELEMENTS:
@@ -157,7 +157,7 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
         array = taken[arg.name]
         aval = aval_of(array)
         if aval.dtype not in NAMES:
-            raise refuse("dtype_not_allowed", argument=arg.name, value=aval.dtype, bound=", ".join(NAMES))
+            raise make_error("dtype_not_allowed", argument=arg.name, value=aval.dtype, bound=", ".join(NAMES))
         if arg.host:
             host[arg.name] = Host(host_value(array), aval.dtype, array.shape)
             avals[arg.name] = aval
@@ -182,14 +182,14 @@ def _dtype(value: Any, argument: str) -> np.dtype[Any]:
     check_present(value, argument)
     dtype = np.dtype(value.dtype) if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended) else None
     if dtype not in _NAME:
-        raise refuse("dtype_not_allowed", argument=argument, value=value.dtype, bound=", ".join(NAMES))
+        raise make_error("dtype_not_allowed", argument=argument, value=value.dtype, bound=", ".join(NAMES))
     return dtype
 
 
 def check_present(value: Any, argument: str) -> None:
     """Arrays that were given away to a compiled call, or deleted, are refused."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.is_deleted():
-        raise refuse("no_memory", argument=argument)
+        raise make_error("no_memory", argument=argument)
 
 
 def _filled(value: Any) -> Any:
@@ -200,7 +200,7 @@ def _filled(value: Any) -> Any:
 def _known(arg: Arg, value: Any) -> Any:
     """A host input by value, which a tracer has not."""
     if is_traced(value):
-        raise refuse("host_traced", argument=arg.name)
+        raise make_error("host_traced", argument=arg.name)
     check_present(value, arg.name)
     return np.asarray(value) if isinstance(value, jax.Array) else value
 

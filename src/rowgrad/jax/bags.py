@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._runtime.arrays import fit, plain_array
-from ..errors import refuse
+from ..errors import make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from .arrays import as_jax, check_present, is_jax, is_traced
@@ -46,18 +46,18 @@ def read_bags(
         _check_count(num_bags, ids.shape[0], "the rows of ids")
         return of_matrix(ids, offsets, segment_ids, weights)
     if ids.ndim != 1:
-        raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
+        raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
     if (offsets is None) == (segment_ids is None):
-        raise refuse("bags_unfit", argument="offsets", value="both or neither",
-                     bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
+        raise make_error("bags_unfit", argument="offsets", value="both or neither",
+                         bound="either offsets or segment_ids for ids of one dimension")  # fmt: skip
     if segment_ids is None:
         return _of_offsets(ids, integers(offsets, "offsets"), include_last_offset, num_bags, weights)
     segment_ids = integers(segment_ids, "segment_ids")
     if segment_ids.shape != ids.shape:
-        raise refuse("segments_match_indices")
+        raise make_error("segments_match_indices")
     if num_bags is None:
         if is_traced(segment_ids):
-            raise refuse("size_traced", argument="num_bags", bound="give num_bags beside segment_ids that are traced")
+            raise make_error("size_traced", argument="num_bags", bound="pass num_bags with traced segment_ids")
         num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
     return Bags(ids, segment_ids, num_bags, weights)
 
@@ -68,7 +68,7 @@ def integers(given: Any, argument: str) -> Any:
     if isinstance(given, list | tuple) and not array.size:
         array = array.astype(np.int64)  # an empty list says nothing of its dtype
     if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
+        raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
     return array
 
 
@@ -101,10 +101,10 @@ def read_count(num_bags: Any) -> int | None:
     if num_bags is None:
         return None
     if is_traced(num_bags):
-        raise refuse("host_traced", argument="num_bags")
+        raise make_error("host_traced", argument="num_bags")
     number, most = np.asarray(num_bags), np.iinfo(np.int32).max
     if number.ndim or number.dtype.kind not in "iu" or not 0 <= number <= most:
-        raise refuse(
+        raise make_error(
             "bags_unfit", argument="num_bags", value=repr(num_bags), bound=f"an int of at least 0 and at most {most}"
         )
     return operator.index(num_bags)
@@ -112,14 +112,14 @@ def read_count(num_bags: Any) -> int | None:
 
 def _check_count(num_bags: int | None, bags: int, why: str) -> None:
     if num_bags is not None and num_bags != bags:
-        raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
+        raise make_error("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
 
 
 def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
     for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
         if given is not None:
-            bound = f"absent: {what} says where its bags begin"
-            raise refuse("bags_unfit", argument=argument, value="given", bound=bound)
+            bound = f"None, because {what} defines its own bags"
+            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
 
 
 def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weights: Any) -> Bags:
@@ -127,7 +127,7 @@ def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weig
     _check_count(num_bags, bags, "as offsets say")
     segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=closed)
     if bags < 0:  # the op cannot know it before its data
-        raise refuse("offsets_end", value=0, bound=ids.shape[0])
+        raise make_error("offsets_end", value=0, bound=ids.shape[0])
     return Bags(ids, segments, bags, weights)
 
 
@@ -136,7 +136,7 @@ def of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a matrix of ids")
     bags, length = ids.shape
     if weights is not None and tuple(weights.shape) != (bags, length):
-        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
+        raise make_error("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
     xp: Any = jnp if is_traced(ids) else np
     segments = xp.broadcast_to(xp.arange(bags, dtype=ids.dtype)[:, None], (bags, length)).reshape(-1)
     return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
@@ -145,14 +145,14 @@ def of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
 def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a SparseTensor")
     if len(ids.dense_shape) < 1:
-        raise refuse("dense_shape_empty")
+        raise make_error("dense_shape_empty")
     bags = int(ids.dense_shape[0])
     if bags < 0:
-        raise refuse("dimension_negative", argument="dense_shape", value=bags, bound=0)
+        raise make_error("dimension_negative", argument="dense_shape", value=bags, bound=0)
     _check_count(num_bags, bags, "the rows of the SparseTensor")
     if isinstance(weights, SparseTensor) and weights.indices.shape != ids.indices.shape:
-        raise refuse("same_shape", argument="per_sample_weights.indices", value=tuple(weights.indices.shape),
-                     bound=tuple(ids.indices.shape))  # fmt: skip
+        raise make_error("same_shape", argument="per_sample_weights.indices", value=tuple(weights.indices.shape),
+                         bound=tuple(ids.indices.shape))  # fmt: skip
     rows = integers(ids.indices, "ids")[:, 0]
     return Bags(integers(ids.values, "ids"), rows, bags, _numbers(weights))
 
@@ -162,13 +162,13 @@ def read_ignore_id(ignore_id: Any, rows: int, dtype: Any) -> int | None:
     if ignore_id is None:
         return None
     if isinstance(ignore_id, bool) or not isinstance(ignore_id, int | np.integer):
-        raise refuse("number_unfit", argument="ignore_id", value=repr(ignore_id), bound="None or an int")
+        raise make_error("number_unfit", argument="ignore_id", value=repr(ignore_id), bound="None or an int")
     if 0 <= ignore_id < rows:
-        bound = f"not a row of a table of {rows} rows; padding_idx ignores a row"
-        raise refuse("number_unfit", argument="ignore_id", value=ignore_id, bound=bound)
+        bound = f"not a row of a table of {rows} rows; use padding_idx to ignore a row"
+        raise make_error("number_unfit", argument="ignore_id", value=ignore_id, bound=bound)
     limits = np.iinfo(dtype)
     if not limits.min <= ignore_id <= limits.max:
-        raise refuse("integer_does_not_fit", argument="ignore_id", value=ignore_id, bound=dtype)
+        raise make_error("integer_does_not_fit", argument="ignore_id", value=ignore_id, bound=dtype)
     return int(ignore_id)
 
 

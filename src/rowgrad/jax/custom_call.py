@@ -14,7 +14,7 @@ from .._catalog.spec import CATALOG, Aval, Op
 from .._core import faults, kernels, set_xla_checker, set_xla_words, xla_handler
 from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
 from .._runtime.validation import infer
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error, with_notes
 from .arrays import Host
 
 _TARGET = "rowgrad_kernel"
@@ -61,8 +61,8 @@ def _words(op: str, fault: int, position: int, value: int, bound: int, got: str)
     if call in _SPEAKERS:
         return _SPEAKERS[call](rest, value)
     inputs = CATALOG[op].input_names
-    error: OpError = refuse(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
-    return f"{type(error).__name__}: {error.in_call(op, None, got)}"
+    error: OpError = make_error(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
+    return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got))}"
 
 
 def _check(script: list[int], given: list[list[int]], results: list[list[int]]) -> str:

@@ -10,7 +10,7 @@ import jax
 from .._catalog.spec import Op
 from .._runtime import numpy_runner
 from .._runtime.arrays import aval_of
-from ..errors import refuse
+from ..errors import make_error
 from .arrays import NAMES, from_numpy, to_numpy
 
 
@@ -22,7 +22,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
         dtype = aval_of(output).dtype
         if dtype not in NAMES:
             source = next((a.name for a in op.inputs if a.type == spec.type), spec.name)
-            raise refuse("dtype_not_allowed", argument=source, value=dtype, bound=", ".join(NAMES))
+            raise make_error("dtype_not_allowed", argument=source, value=dtype, bound=", ".join(NAMES))
     device = device_of(arguments.values())
     return tuple(from_numpy(o, spec.name, device) for o, spec in zip(outputs, op.outputs, strict=True))
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from ..errors import refuse
+from ..errors import make_error
 from ..lookup import (
     check_default_id,
     check_rows_are_vectors,
@@ -180,18 +180,18 @@ def embedding_bag(
     padding_idx = row_number("padding_idx", padding_idx, table.shape[0])
     default_id = row_number("default_id", default_id, table.shape[0])
     if plan is not None and not (padding_idx is None and default_id is None):
-        raise refuse("plan_of_other_ids", bound="padding_idx or default_id")
+        raise make_error("plan_of_other_ids", bound="padding_idx or default_id")
     if plan is not None and ignore_id is not None:
-        raise refuse("plan_of_other_ids", bound="ignore_id")
+        raise make_error("plan_of_other_ids", bound="ignore_id")
     if plan is not None and max_norm is not None:
-        raise refuse("plan_of_other_ids", bound="max_norm")
+        raise make_error("plan_of_other_ids", bound="max_norm")
     bags = read_bags(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset)
     ignore_id = read_ignore_id(ignore_id, table.shape[0], bags.indices.dtype)
     kept = ids_kept(bags.indices, (padding_idx, ignore_id))
     weights, whole = bags.weights, kept is None and default_id is None
     if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
-        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
-                     bound=tuple(bags.indices.shape))  # fmt: skip
+        raise make_error("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
+                         bound=tuple(bags.indices.shape))  # fmt: skip
     # Inside value_and_rows ids may be traced in one of its two runs alone: both must make the same lookup.
     if (bags.traced or isinstance(table, Tap)) and plan is None:
         if is_usable(ids):
@@ -214,21 +214,21 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
     if not isinstance(table, Table):
         array = as_jax(table, "table")
         if not array.ndim:
-            raise refuse("bags_unfit", argument="table", value="a scalar", bound="rank 1 or more, rows first")
+            raise make_error("bags_unfit", argument="table", value="a scalar", bound="rank 1 or more, rows first")
         return array
     if table.is_split:
-        raise refuse("table_in_parts")
+        raise make_error("table_in_parts")
     if not table.is_tapped:
         return table.array
     if max_norm is not None or plan is not None:
-        raise refuse("lookup_unfit", argument="max_norm" if plan is None else "plan")
+        raise make_error("lookup_unfit", argument="max_norm" if plan is None else "plan")
     return table.held
 
 
 def _read_norm(max_norm: Any) -> Any:
     """An option of a compiled call: a number, not an array of one."""
     if is_traced(max_norm) or np.ndim(max_norm):
-        raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number")
+        raise make_error("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number")
     return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
@@ -249,7 +249,7 @@ def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: Call) -> Any:
 def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
     """One op on bags all of whose ids count."""
     if plan is not None and plan.num_segments != bags.num_bags:
-        raise refuse("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
+        raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     if plan is None:
         return bags_of(table, kind, bags.indices, bags.segment_ids, bags.num_bags, bags.weights)
     weights = () if bags.weights is None else (bags.weights,)
@@ -273,7 +273,7 @@ def lookup_traced(
 ) -> Any:
     """The lookup as `rowgrad.lookup` asks for it. `kind` is the ops' name for the combiner."""
     if len(shards) != 1:
-        raise refuse("shards_traced", value=len(shards))
+        raise make_error("shards_traced", value=len(shards))
     num_rows = int(flat_shape(sparse_ids)[0])
     ids = to_jax(integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
     check_default_id(default_id, ids.dtype)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..errors import refuse
+from ..errors import make_error
 from ..lookup import clip_rows
 from ..raw_ops import OPS
 from .bags import Bags, to_jax
@@ -23,7 +23,7 @@ def leave_out(bags: Bags, kept: Any) -> Bags:
     ids, segments, extra, weights = bags
     segments = to_jax(segments, "segment_ids")
     if extra >= jnp.iinfo(segments.dtype).max:
-        raise refuse("integer_does_not_fit", argument="num_bags", value=extra, bound=segments.dtype)
+        raise make_error("integer_does_not_fit", argument="num_bags", value=extra, bound=segments.dtype)
     outside = jnp.maximum(segments, extra + 1)  # a segment id that is too large must not be taken for the one more
     segments = jnp.where(kept, jnp.where(segments < extra, segments, outside), extra)
     ids = jnp.where(kept, to_jax(ids, "ids"), 0)

@@ -24,7 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .._catalog.kernels import KERNELS
 from .._catalog.spec import Op
-from ..errors import refuse
+from ..errors import make_error
 
 _x64: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64
 _no_mesh: Any = nullcontext
@@ -103,7 +103,7 @@ def split_of(rule: Rule, specs: Sequence[Any], shapes: Sequence[Any], mesh: Any,
     for i, dim, _, axes in given:
         if strict and i in rule.tables and found.get(dim) != axes:
             what = "rows" if dim == ROWS else "columns"
-            raise refuse("table_sharded", value=what, bound=", ".join(map(str, axes)))
+            raise make_error("table_sharded", value=what, bound=", ".join(map(str, axes)))
     return found
 
 
@@ -169,7 +169,7 @@ def lower(
         arrays = [*arguments, *results]
         shardings = [x.sharding for x in arrays]
         if any(not isinstance(s, NamedSharding) and not s.is_fully_replicated for s in shardings):
-            raise refuse("mesh_unknown", argument=rule.name)
+            raise make_error("mesh_unknown", argument=rule.name)
         split = split_of(rule, [getattr(s, "spec", None) for s in shardings], [x.shape for x in arrays], mesh)
         if rule.warns:
             _warn_of_gathered_ids(rule, shardings)

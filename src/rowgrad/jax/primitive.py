@@ -59,7 +59,7 @@ def _advice(op: Op) -> str:
     if op.sized:
         return f"use {op.sized}, which takes num_segments"
     if op.padded:
-        return f"pass size=, the most rows there can be, or use {op.dense}, which returns all rows"
+        return f"pass size=, the maximum number of rows, or use {op.dense}, which returns all rows"
     return "call it outside of jit, and pass its results in"
 
 

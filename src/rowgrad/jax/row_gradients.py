@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._catalog.rows import IndexedRows
-from ..errors import refuse
+from ..errors import make_error
 from ..raw_ops import OPS
 from .table import Looked, LookupLog, Table, Tap, is_label
 from .varying import widen
@@ -58,7 +58,7 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
     ([2, 7, 9], [3.0, 6.0, 0.0], 3.0)
     """
     if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0):
-        raise refuse("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
+        raise make_error("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
 
     size = None if size is None else int(size)
     f, recompute = _peel(f)
@@ -82,9 +82,9 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
             log = LookupLog(taps)
             result, assigned = run(trained, parts.arrays, log)
             if [s._replace(axes=None) for s in log.lookups] != [s._replace(axes=None) for s in seen]:
-                raise refuse("lookups_differ")
+                raise make_error("lookups_differ")
             if any(isinstance(leaf, Tap) for leaf in jax.tree_util.tree_leaves(result)):
-                raise refuse("table_tapped")
+                raise make_error("table_tapped")
             value, aux = result if has_aux else (result, None)
             return value, (aux, log.ids, assigned)
 
@@ -149,7 +149,7 @@ class Parts:
         self.leaves, self.tree = jax.tree_util.tree_flatten(params, is_leaf=lambda x: isinstance(x, Table))
         self.arrays = [x.held for x in self.leaves if _is_table(x)]
         if any(isinstance(a, Tap | IndexedRows) for a in self.arrays):
-            raise refuse("table_tapped")
+            raise make_error("table_tapped")
         self.trained = [x for x in self.leaves if _is_trained(x)]
 
     def joined(self, trained: Sequence[Any], held: Sequence[Any], other: Callable[[Any], Any] = lambda x: x) -> Any:
@@ -207,7 +207,7 @@ class Modules:
         bare = [path for path, is_bare in zip(self._paths, self._is_bare, strict=True) if is_bare]
         taps = [(_at(merged, path), *before.pop(path)) for path in bare]
         if any(not isinstance(x, Table) or x.held is not table.held for x, table in taps):
-            raise refuse("table_tapped")
+            raise make_error("table_tapped")
         for x, _ in taps:
             x._held = None  # of which nnx does not ask whether it is an array
         flat = list(self._nnx.to_flat_state(self._nnx.split(merged)[1]))
@@ -220,11 +220,11 @@ class Modules:
             if len(leaves) == len(old) and all(x is y for x, y in zip(leaves, old, strict=True)):
                 continue
             if any(isinstance(x, Table) for x in (*leaves, *old)):
-                raise refuse("table_tapped")
+                raise make_error("table_tapped")
             self._written.append((path, tree))
             found.append(leaves)
         if before:
-            raise refuse("module_changed", value=".".join(map(str, next(iter(before)))))
+            raise make_error("module_changed", value=".".join(map(str, next(iter(before)))))
         return found
 
     def assign(self, assigned: list[list[Any]]) -> None:
@@ -294,7 +294,7 @@ def _check_tables(program: Any, is_trained: Sequence[bool]) -> list[bool]:
         if not any(given):
             continue
         if is_label(equation):
-            raise refuse("table_lost")
+            raise make_error("table_lost")
         results = [given] if equation.primitive.name in _UNCHANGED else []
         for inner in _programs_in(equation.params):
             count = len(inner.invars)  # operands come last: cond has its index before them, while its other constants

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._catalog.rows import IndexedRows
 from .._catalog.rules import RULES, RuleSpec, Slot, check_hyperparameter, check_number
-from ..errors import refuse
+from ..errors import make_error
 from ..raw_ops import OPS
 from .bags import to_jax
 from .table import Table
@@ -76,7 +76,7 @@ def make_optimizer(rule: str, lr: Rate, **options: Any) -> RowTransformation:
 
     def update(updates: Any, state: RowState, params: Any = None) -> tuple[Any, RowState]:
         if reads_weights and params is None:
-            raise refuse("needs_params", value=rule)
+            raise make_error("needs_params", value=rule)
         grads, tree = jax.tree_util.tree_flatten(updates, is_leaf=_is_update)
         grads = [None if getattr(g, "dtype", None) == jax.dtypes.float0 else g for g in grads]
         weights = tree.flatten_up_to(params) if reads_weights else [None] * len(grads)
@@ -84,7 +84,7 @@ def make_optimizer(rule: str, lr: Rate, **options: Any) -> RowTransformation:
             _check_shapes(grads, tree.flatten_up_to(params))
         kept = getattr(state, "slots", None)
         if not isinstance(kept, dict) or set(kept) != {s.name for s in slots}:
-            raise refuse("state_unfit", value=rule, why=f"slots {', '.join(s.name for s in slots) or 'none'}")
+            raise make_error("state_unfit", value=rule, why=f"slots {', '.join(s.name for s in slots) or 'none'}")
         before = [_slot_leaves(rule, updates, kept[s.name]) for s in slots]
         rate = lr(state.step) if callable(lr) else lr
         if callable(lr):
@@ -109,7 +109,7 @@ def _check_option(spec: RuleSpec, name: str, value: Any) -> None:
     plain = value.item() if isinstance(value, np.generic) else value
     check_hyperparameter(name, plain)
     if name in spec.positive and not plain > 0:
-        raise refuse("number_unfit", argument=name, value=repr(plain), bound=f"above 0 for {spec.name}")
+        raise make_error("number_unfit", argument=name, value=repr(plain), bound=f"above 0 for {spec.name}")
 
 
 def _check_scalar(name: str, value: Any) -> None:
@@ -118,7 +118,7 @@ def _check_scalar(name: str, value: Any) -> None:
         check_number(name, value.item() if isinstance(value, np.generic) else value, least=0.0)
     elif value.ndim or (not jnp.issubdtype(value.dtype, jnp.floating) and not jnp.issubdtype(value.dtype, jnp.integer)):
         what = f"{value.dtype}[{','.join(map(str, value.shape))}]"
-        raise refuse("number_unfit", argument=name, value=what, bound="a real number")
+        raise make_error("number_unfit", argument=name, value=what, bound="a real number")
 
 
 def _slot_leaves(rule: str, updates: Any, slots: Any) -> list[Any]:
@@ -128,11 +128,13 @@ def _slot_leaves(rule: str, updates: Any, slots: Any) -> list[Any]:
     try:
         places = tree.flatten_up_to(slots)
     except ValueError as error:
-        raise refuse("state_unfit", value=rule, why=f"a tree like the gradients ({error})") from None
+        raise make_error("state_unfit", value=rule, why=f"a tree like the gradients ({error})") from None
     for held in places:
         leaves = jax.tree_util.tree_leaves(held)
         if len(leaves) > 1:
-            raise refuse("update_unfit", value=f"state of {len(leaves)} arrays", bound="one array for each parameter")
+            raise make_error(
+                "update_unfit", value=f"state of {len(leaves)} arrays", bound="one array for each parameter"
+            )
         found.append(leaves[0] if leaves else None)
     return found
 
@@ -154,9 +156,9 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
         return (None, *slots)
     dtype = grad.dtype if is_rows(grad) else jnp.asarray(grad).dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        raise refuse("gradient_complex", value=dtype)
+        raise make_error("gradient_complex", value=dtype)
     if any(s is None for s in slots):
-        raise refuse("parameter_unfit", value=dtype)
+        raise make_error("parameter_unfit", value=dtype)
     _check_state(rule, grad, slots)
     if not isinstance(grad, IndexedRows):
         grad = jnp.asarray(grad)
@@ -176,12 +178,12 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
 def unique_rows(rows: IndexedRows) -> IndexedRows:
     """The same gradient with each row once. Equal rows add up in their order; the id `num_rows` is no row."""
     if not jnp.issubdtype(rows.indices.dtype, jnp.integer):
-        raise refuse("rows_changed", value=str(rows.indices.dtype))
+        raise make_error("rows_changed", value=str(rows.indices.dtype))
     if rows.indices.ndim != 1:
-        raise refuse("rows_stacked", value=rows.indices.ndim)
+        raise make_error("rows_stacked", value=rows.indices.ndim)
     count, none = rows.indices.shape[0], rows.num_rows
     if rows.values.shape[:1] != (count,):
-        raise refuse("lengths_match", argument="indices", value=count, bound=rows.values.shape[0])
+        raise make_error("lengths_match", argument="indices", value=count, bound=rows.values.shape[0])
     values, ids = jnp.asarray(rows.values), to_jax(rows.indices, "indices")
     if not rows.is_unique:
         ids = jnp.where((ids < 0) | (ids > none), none, ids)
@@ -202,7 +204,7 @@ def _add(update: Any, param: Any) -> Any:
     wide = wider(param.dtype, update.dtype)
     for kind in (jnp.complexfloating, jnp.inexact):
         if jnp.issubdtype(update.dtype, kind) and not jnp.issubdtype(param.dtype, kind):
-            raise refuse("update_dtype", value=update.dtype, bound=param.dtype)
+            raise make_error("update_dtype", value=update.dtype, bound=param.dtype)
     if rows is None:
         return (param.astype(wide) + update.astype(wide)).astype(param.dtype)
     own = _rows_at(param, rows.indices).astype(wide)
@@ -234,7 +236,7 @@ def _check_shape(update: Any, shape: tuple[int, ...]) -> None:
     """Refuse a gradient or an update that is not of its parameter's shape: it would be added to other elements."""
     if tuple(update.shape) != tuple(shape):
         what = "rows of " if isinstance(update, IndexedRows) else ""
-        raise refuse("update_unfit", value=f"{what}{tuple(update.shape)}", bound=tuple(shape))
+        raise make_error("update_unfit", value=f"{what}{tuple(update.shape)}", bound=tuple(shape))
 
 
 def _check_shapes(grads: list[Any], weights: list[Any]) -> None:
@@ -249,7 +251,7 @@ def _check_state(rule: str, grad: Any, slots: tuple[Any, ...]) -> None:
         if state is not None and not slot.per_row:
             _check_shape(grad, state.shape)
         elif state is not None and (tuple(grad.shape) or (1,))[0] != state.shape[0]:
-            raise refuse("update_unfit", value=tuple(grad.shape), bound=f"({state.shape[0]}, …)")
+            raise make_error("update_unfit", value=tuple(grad.shape), bound=f"({state.shape[0]}, …)")
 
 
 def _is_update(leaf: Any) -> bool:

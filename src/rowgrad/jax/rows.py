@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._catalog.rows import IndexedRows
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from .arrays import as_jax
 from .row_optimizer import RowTransformation, apply_updates, unique_rows, wider
 from .trees import is_rows
@@ -69,7 +69,7 @@ def accumulate(stacked: Any, *, mean: bool = False) -> Any:
 
     def of_rows(rows: IndexedRows) -> IndexedRows:
         if rows.indices.ndim != 2:
-            raise refuse("rows_not_stacked", value=rows.indices.ndim)
+            raise make_error("rows_not_stacked", value=rows.indices.ndim)
         count = rows.values.shape[0]
         if not count:
             values = jnp.zeros((0, *rows.values.shape[2:]), rows.dtype)
@@ -167,8 +167,8 @@ def on_rows(transformation: Any) -> RowTransformation:
     >>> optimizer = optax.chain(rows.on_rows(optax.clip_by_global_norm(1.0)), optim.adagrad(0.1))
     """
     if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
-        raise refuse("number_unfit", argument="transformation", value=repr(transformation)[:80],
-                     bound="an optax transformation, with init and update")  # fmt: skip
+        raise make_error("number_unfit", argument="transformation", value=repr(transformation)[:80],
+                         bound="an optax transformation, with init and update")  # fmt: skip
     small = {"table": IndexedRows(np.zeros((3, 3)), np.zeros(3, int), _ROWS), "layer": np.zeros(4)}
     chooses = _chooses(transformation, small)
     if not chooses:
@@ -211,7 +211,7 @@ def _scalar(number: Any, argument: str) -> Any:
     """A number for all gradients alike: an array would be taken for columns."""
     found = as_jax(number, argument)
     if found.ndim:
-        raise refuse("number_unfit", argument=argument, value=f"shape {tuple(found.shape)}", bound="a number")
+        raise make_error("number_unfit", argument=argument, value=f"shape {tuple(found.shape)}", bound="a number")
     return found
 
 
@@ -219,7 +219,7 @@ def _bound(number: Any, argument: str) -> Any:
     """A number of at least 0. The value of an array of JAX is not read: it may be traced, or still be computed."""
     found = _scalar(number, argument)
     if not isinstance(number, jax.Array) and not number >= 0:
-        raise refuse("number_unfit", argument=argument, value=repr(number), bound="a number of at least 0")
+        raise make_error("number_unfit", argument=argument, value=repr(number), bound="a number of at least 0")
     return found
 
 
@@ -256,7 +256,7 @@ def _sum(*gradients: Any) -> Any:
     shapes = [tuple(g.shape) if is_rows(g) else jnp.shape(g) for g in given]
     for shape in shapes[1:]:
         if shape != shapes[0]:
-            raise refuse("rows_shapes", value=shapes[0], bound=shape)
+            raise make_error("rows_shapes", value=shapes[0], bound=shape)
     by_rows = [g for g in given if is_rows(g)]
     total = None
     for g in given:
@@ -301,7 +301,7 @@ def _check(transformation: Any, gradients: Any) -> None:
         return
     for member in _members(transformation):  # of a chain, name the one at fault
         _check(member, gradients)
-    raise refuse("transformation_unfit", value=_name(transformation), why=why)
+    raise make_error("transformation_unfit", value=_name(transformation), why=why)
 
 
 def _name(transformation: Any) -> str:
@@ -335,7 +335,7 @@ def _misfit(transformation: Any, gradients: Any) -> str | None:
             states = [jax.tree_util.tree_flatten(jax.eval_shape(transformation.init, tree)) for tree in trees]
         except Exception as error:
             why = f"its init raised {type(error).__name__} for a tree like the gradients"
-            raise refuse("transformation_unfit", value=_name(transformation), why=why) from error
+            raise make_error("transformation_unfit", value=_name(transformation), why=why) from error
         if states[0] != states[1]:
             return "it keeps state for every element of a parameter"
         try:

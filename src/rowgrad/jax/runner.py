@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._catalog.spec import Op
-from ..errors import refuse
+from ..errors import make_error
 from . import dense, eager, primitive
 from .arrays import is_traced
 
@@ -14,7 +14,7 @@ from .arrays import is_traced
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
     """Run an op on JAX arrays and tracers."""
     if out is not None:
-        raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent for JAX arrays", value="an array")
+        raise make_error("out_unfit", argument=op.outputs[0].name, bound="absent for JAX arrays", value="an array")
     if not any(map(is_traced, arguments.values())):
         return eager.call(op, arguments, attrs)
     return (dense.call if op.kernel is None else primitive.bind)(op, arguments, attrs)

@@ -10,7 +10,7 @@ import jax.extend.core
 import jax.numpy as jnp
 
 from .._catalog.rows import IndexedRows
-from ..errors import refuse
+from ..errors import make_error
 from ..lookup import COMBINERS
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
@@ -36,13 +36,13 @@ class Table:
 
     def __init__(self, array: Any) -> None:
         if isinstance(array, Table):
-            raise refuse("table_unfit", argument="array", value=type(array).__name__, bound="an array, not a Table")
+            raise make_error("table_unfit", argument="array", value=type(array).__name__, bound="an array, not a Table")
         self._held = as_jax(array, "array")
         self._is_new = True  # not rebuilt from the leaves of a tree
         if not jnp.issubdtype(self.dtype, jnp.floating):
-            raise refuse("table_unfit", argument="array", value=str(self.dtype), bound="of floating-point numbers")
+            raise make_error("table_unfit", argument="array", value=str(self.dtype), bound="of floating-point numbers")
         if not self.shape:
-            raise refuse("table_unfit", argument="array", value="a scalar", bound="of rank 1 or more, rows first")
+            raise make_error("table_unfit", argument="array", value="a scalar", bound="of rank 1 or more, rows first")
         _register_with_flax()
 
     @classmethod
@@ -75,9 +75,9 @@ class Table:
     def array(self) -> Any:
         """The table itself. Inside `value_and_rows` this is refused: a gradient by rows knows lookups only."""
         if self.is_tapped:
-            raise refuse("table_tapped")
+            raise make_error("table_tapped")
         if isinstance(self._held, IndexedRows):
-            raise refuse("table_unfit", argument="array", value="a gradient by rows", bound="an array; see rows")
+            raise make_error("table_unfit", argument="array", value="a row-sparse gradient", bound="an array; use rows")
         if isinstance(self._held, jax.core.Tracer) and not getattr(self, "_is_new", False):
             return _labelled(self._held)
         return self._held
@@ -87,7 +87,9 @@ class Table:
         """The gradient or update by rows that a Table in a tree of such holds."""
         if not isinstance(self._held, IndexedRows):
             kind = type(self._held).__name__
-            raise refuse("table_unfit", argument="rows", value=kind, bound="of a gradient by rows; see array")
+            raise make_error(
+                "table_unfit", argument="rows", value=kind, bound="those of a row-sparse gradient; use array"
+            )
         return self._held
 
     @property
@@ -110,7 +112,7 @@ class Table:
         """
         kind = COMBINERS.get(combiner or "mean") if isinstance(combiner, str | None) else None
         if kind is None:
-            raise refuse("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
+            raise make_error("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
         count: Any = read_count(num_bags)
         return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, count, weights)
 
@@ -189,10 +191,10 @@ def _register_with_flax() -> None:
 
     def from_state(table: Table, state: Any) -> Table:
         if not isinstance(state, dict) or set(state) != {"array"}:
-            raise refuse("table_unfit", argument="state", value=type(state).__name__, bound="a dict with array")
+            raise make_error("table_unfit", argument="state", value=type(state).__name__, bound="a dict with array")
         held = flax.from_state_dict(table.held, state["array"], name="array")
         if tuple(held.shape) != table.shape:
-            raise refuse("table_unfit", argument="array", value=tuple(held.shape), bound=f"of shape {table.shape}")
+            raise make_error("table_unfit", argument="array", value=tuple(held.shape), bound=f"of shape {table.shape}")
         return table.with_held(jnp.asarray(held))
 
     flax.register_serialization_state(Table, to_state, from_state)
@@ -223,7 +225,7 @@ class LookupLog:
     def check(self) -> None:
         """Refuse a lookup in an inner trace, from where its ids could not come out."""
         if _trace_state() != self.trace:
-            raise refuse("lookup_inside")
+            raise make_error("lookup_inside")
 
     def enter(self, looked: Looked, ids: tuple[Any, Any, Any], output: Any) -> Any:
         """Note a lookup; gives its output, tapped."""
@@ -256,7 +258,7 @@ class Tap:
         """
         self._log.check()
         if axes := unchecked_axes():
-            raise refuse("rows_unchecked", value=", ".join(sorted(map(str, axes))))
+            raise make_error("rows_unchecked", value=", ".join(sorted(map(str, axes))))
         known = output
         if known is None:
             output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
@@ -288,10 +290,10 @@ class Tap:
         return jax.Array
 
     def __getattr__(self, name: str) -> Any:
-        raise refuse("table_tapped")
+        raise make_error("table_tapped")
 
     def _refused(self, *_: Any) -> Any:
-        raise refuse("table_tapped")
+        raise make_error("table_tapped")
 
     __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __array__ = _refused
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused  # type: ignore[assignment]

@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import PLAN
-from ..errors import refuse
+from ..errors import make_error
 from ..plan import Plan
 from ..sparse import SparseTensor
 from .arrays import register_for_export
@@ -131,7 +131,7 @@ _PROPERTIES = {"global_norm": "real imag"}
 
 def _rejecting(operation: str, function: str) -> Callable[..., Never]:
     def reject(*_: Any, **__: Any) -> Never:
-        raise refuse("row_ids_arithmetic", what=operation, function=function)
+        raise make_error("row_ids_arithmetic", what=operation, function=function)
 
     return reject
 
@@ -302,7 +302,7 @@ tree_util.register_pytree_with_keys(IndexedRows, _flatten_rows_with_keys, _unfla
 
 
 def _not_exported(_: _Known) -> Never:
-    raise refuse("rows_exported")  # JAX has no name for the dtype of their ids in a serialized program
+    raise make_error("rows_exported")  # JAX has no name for the dtype of their ids in a serialized program
 
 
 register_for_export(IndexedRows, to_json=_not_exported)

@@ -25,7 +25,7 @@ import numpy as np
 from .._catalog.spec import QUANTIZED
 from .._runtime.arrays import NUMPY_DTYPE
 from .._runtime.plain_file import open_plain
-from ..errors import refuse
+from ..errors import make_error
 
 # -- Folders that are there whole or not at all -----------------------------------------------------------------------
 
@@ -198,15 +198,15 @@ class InFile:
             while done < len(view):
                 count = file.readinto(view[done:])
                 if not count:
-                    raise refuse(
-                        "parts_value", file=self.path, what="end of the file", value=file.tell(), bound="later"
+                    raise make_error(
+                        "parts_value", file=self.path, what="the file size", value=file.tell(), bound="larger"
                     )
                 done += count
 
     def check_unchanged(self) -> None:
         """Compare with what was there at first."""
         if stamp_of(self.path) != self.stamp:
-            raise refuse("parts_malformed", file=self.path, why="somebody changed it while it was read")
+            raise make_error("parts_malformed", file=self.path, why="the file changed while it was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +258,17 @@ def read_npy_header(path: Path) -> InFile:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
             shape, fortran, dtype = read(stream)
     except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
-        raise refuse("parts_malformed", file=path, why="it is no .npy file of version 1 or 2") from None
+        raise make_error("parts_malformed", file=path, why="not a .npy file of version 1 or 2") from None
     if dtype.str not in _NAMES or dtype.names is not None:
-        raise refuse("parts_dtype", file=path, what="the array", value=dtype.str, bound="parts in .npy")
+        raise make_error("parts_dtype", file=path, what="the array", value=dtype.str, bound=".npy")
     if not is_shape(shape):
-        raise refuse("parts_value", file=path, what="shape", value=short(shape), bound=SHAPE)
+        raise make_error("parts_value", file=path, what="shape", value=short(shape), bound=SHAPE)
     if fortran and sum(d > 1 for d in shape) > 1:
-        raise refuse("parts_value", file=path, what="order of the array", value="Fortran's", bound="C's")
+        raise make_error("parts_value", file=path, what="the memory order", value="Fortran order", bound="C order")
     name, offset = _NAMES[dtype.str], stream.tell()
     wanted = offset + size_of(name, shape)
     if size != wanted:
-        raise refuse("parts_value", file=path, what="number of bytes", value=size, bound=wanted)
+        raise make_error("parts_value", file=path, what="number of bytes", value=size, bound=wanted)
     return InFile(path, offset, name, shape, stamp)
 
 
@@ -303,11 +303,11 @@ def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, st
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_LONGEST_JSON, size - 8):
             bound = f"at most {max(0, min(_LONGEST_JSON, size - 8))}"
-            raise refuse("parts_value", file=path, what="length of the header", value=length, bound=bound)
+            raise make_error("parts_value", file=path, what="length of the header", value=length, bound=bound)
         told = _parsed(path, file.read(length))
     metadata = told.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise refuse("parts_value", file=path, what=METADATA, value=short(metadata), bound="strings by name")
+        raise make_error("parts_value", file=path, what=METADATA, value=short(metadata), bound="a mapping of strings")
     begin = 8 + length
     found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in told.items()}
     found = dict(sorted(found.items(), key=lambda item: (item[1].offset, size_of(item[1].dtype, item[1].shape))))
@@ -315,10 +315,10 @@ def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, st
     for name, tensor in found.items():
         if tensor.offset != end:
             what, given = f"beginning of {name!r}", tensor.offset - begin
-            raise refuse("parts_value", file=path, what=what, value=given, bound=end - begin)
+            raise make_error("parts_value", file=path, what=what, value=given, bound=end - begin)
         end += size_of(tensor.dtype, tensor.shape)
     if end != size:
-        raise refuse("parts_value", file=path, what="number of bytes", value=size, bound=end)
+        raise make_error("parts_value", file=path, what="number of bytes", value=size, bound=end)
     return found, metadata
 
 
@@ -332,27 +332,27 @@ def _parsed(path: Path, text: bytes) -> dict[str, Any]:
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=unlike)
     except (ValueError, RecursionError) as error:
-        raise refuse("parts_malformed", file=path, why=f"the header is no JSON: {error}") from None
+        raise make_error("parts_malformed", file=path, why=f"the header is not JSON: {error}") from None
     if not isinstance(told, dict):
-        raise refuse("parts_malformed", file=path, why="the header is no JSON object")
+        raise make_error("parts_malformed", file=path, why="the header is not a JSON object")
     return told
 
 
 def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int, int]) -> InFile:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise refuse("parts_value", file=path, what=repr(name), value=short(entry),
-                     bound="dtype, shape and data_offsets")  # fmt: skip
+        raise make_error("parts_value", file=path, what=repr(name), value=short(entry),
+                         bound="dtype, shape and data_offsets")  # fmt: skip
     code, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in _SAFETENSORS_DTYPES:
-        raise refuse("parts_dtype", file=path, what=repr(name), value=short(code), bound="parts in .safetensors")
+        raise make_error("parts_dtype", file=path, what=repr(name), value=short(code), bound=".safetensors")
     for what, numbers in (("shape", shape), ("data_offsets", span)):
         if not isinstance(numbers, list) or not is_shape(numbers):
-            raise refuse("parts_value", file=path, what=f"{what} of {name!r}", value=short(numbers),
-                         bound=SHAPE)  # fmt: skip
+            raise make_error("parts_value", file=path, what=f"{what} of {name!r}", value=short(numbers),
+                             bound=SHAPE)  # fmt: skip
     size = size_of(_SAFETENSORS_DTYPES[code], tuple(shape))
     if len(span) != 2 or span[1] - span[0] != size:
         bound = f"two that are {size} apart"
-        raise refuse("parts_value", file=path, what=f"data_offsets of {name!r}", value=short(span), bound=bound)
+        raise make_error("parts_value", file=path, what=f"data_offsets of {name!r}", value=short(span), bound=bound)
     return InFile(path, begin + span[0], _SAFETENSORS_DTYPES[code], tuple(shape), stamp)
 
 

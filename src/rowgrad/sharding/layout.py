@@ -10,7 +10,7 @@ from reprlib import repr as short
 from typing import Any
 
 from .._runtime.plain_file import open_plain
-from ..errors import refuse
+from ..errors import make_error
 from .files import DTYPES, SHAPE, is_shape
 from .rule import STRATEGIES
 
@@ -70,8 +70,13 @@ def parse_name(name: str) -> tuple[int, int, str, str] | None:
 def check_name(name: str, folder: Path) -> None:
     """Refuse a tensor after which no file can be named."""
     if not _NAME.fullmatch(name):
-        raise refuse("parts_value", file=folder, what="name of a tensor", value=repr(name),
-                     bound="letters, digits, _, . and - where files are .npy; `tensors` gives it another")  # fmt: skip
+        raise make_error(
+            "parts_value",
+            file=folder,
+            what="name of a tensor",
+            value=repr(name),
+            bound="letters, digits, _, . and - where files are .npy; `tensors` gives it another",
+        )
 
 
 def read_manifest(folder: Path) -> Layout | None:
@@ -84,10 +89,10 @@ def read_manifest(folder: Path) -> Layout | None:
     try:
         told = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None
     except (ValueError, RecursionError) as error:
-        raise refuse("parts_malformed", file=path, why=f"it is no JSON: {error}") from None
+        raise make_error("parts_malformed", file=path, why=f"not JSON: {error}") from None
     wanted = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
     if not isinstance(told, dict) or told.get("format") != _FORMAT or not wanted <= set(told):
-        raise refuse("parts_malformed", file=path, why=f"it is no manifest: {', '.join(sorted(wanted))} in JSON")
+        raise make_error("parts_malformed", file=path, why=f"not a manifest: {', '.join(sorted(wanted))} in JSON")
     _demand(path, "version", told["version"], told["version"] == _VERSION, _VERSION)
     _demand(path, "files", told["files"], told["files"] in FORMATS, " or ".join(FORMATS))
     _demand(path, "strategy", told["strategy"], told["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
@@ -116,4 +121,4 @@ def _is_count(value: object) -> bool:
 
 def _demand(path: Path, what: str, value: object, holds: bool, bound: object) -> None:
     if not holds:
-        raise refuse("parts_value", file=path, what=what, value=short(value), bound=bound)
+        raise make_error("parts_value", file=path, what=what, value=short(value), bound=bound)

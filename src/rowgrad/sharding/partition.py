@@ -13,7 +13,7 @@ import numpy as np
 from .._core import memory_limit
 from .._runtime.arrays import as_array, fit, is_masked, plain_array
 from .._runtime.dispatch import describe_value, is_traced
-from ..errors import OpError, ResourceExhaustedError, refuse
+from ..errors import OpError, ResourceExhaustedError, make_error
 from .rule import Array, by_shard, check_strategy, inverse_of, locate
 
 # -- Ids by the part of a table that holds them, and back -------------------------------------------------------------
@@ -49,14 +49,14 @@ def partition(ids: Any, num_parts: int, strategy: str = "div", *, num_rows: int 
     with _named("partition", ids=ids, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
         num_parts, rows = _checked(num_parts, strategy, num_rows)
         if num_parts > memory_limit() // _PART_BYTES:
-            raise refuse("out_of_memory", argument="num_parts", value=num_parts, bound=memory_limit())
+            raise make_error("out_of_memory", argument="num_parts", value=num_parts, bound=memory_limit())
         flat = _integers(ids, "ids").reshape(-1)
         bad = np.flatnonzero((flat < 0) | (flat >= rows) if rows is not None else flat < 0)
         if len(bad):
             key, bound = ("id_negative", 0) if rows is None else ("id_outside", rows)
-            raise refuse(key, argument="ids", position=int(bad[0]), value=int(flat[bad[0]]), bound=bound)
+            raise make_error(key, argument="ids", position=int(bad[0]), value=int(flat[bad[0]]), bound=bound)
         if strategy == "div" and len(flat) and rows is not None and rows < num_parts:
-            raise refuse("fewer_rows_than_parts", argument="num_rows", value=rows, bound=num_parts)
+            raise make_error("fewer_rows_than_parts", argument="num_rows", value=rows, bound=num_parts)
         part, row = locate(flat, rows or 0, num_parts, strategy)
         row = row.astype(flat.dtype)
         _, positions = by_shard(part, num_parts)
@@ -73,12 +73,12 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
     with _named("stitch", values=values):
         if not isinstance(partitioned, Partitioned):
             bound = "what partition returns"
-            raise refuse("value_unfit", argument="partitioned", value=type(partitioned).__name__, bound=bound)
+            raise make_error("value_unfit", argument="partitioned", value=type(partitioned).__name__, bound=bound)
         if not isinstance(values, Sequence):
-            raise refuse("value_unfit", argument="values", value=type(values).__name__, bound="a list of arrays")
+            raise make_error("value_unfit", argument="values", value=type(values).__name__, bound="a list of arrays")
         counts = [p.shape[0] for p in partitioned.positions]
         if len(values) != len(counts):
-            raise refuse("stitch_parts", argument="values", value=len(values), bound=len(counts))
+            raise make_error("stitch_parts", argument="values", value=len(values), bound=len(counts))
         arrays = [
             v if hasattr(v, "dtype") and not is_masked(v) else plain_array(v, f"values[{k}]")
             for k, v in enumerate(values)
@@ -87,7 +87,7 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
             wanted = (count, *arrays[0].shape[1:])
             if tuple(array.shape) != wanted or array.dtype != arrays[0].dtype:
                 expected, found = (f"{d}{list(s)}" for d, s in ((arrays[0].dtype, wanted), (array.dtype, array.shape)))
-                raise refuse("value_unfit", argument=f"values[{k}]", value=found, bound=expected)
+                raise make_error("value_unfit", argument=f"values[{k}]", value=found, bound=expected)
         order = np.concatenate([_host(p) for p in partitioned.positions])
         together = _library(arrays[0]).concat(arrays)
         return together[_like(together, [inverse_of(order)])[0]]
@@ -106,11 +106,11 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
         try:
             parts = np.broadcast_to(given, local.shape).astype(np.int64)
         except ValueError:
-            raise refuse("same_shape", argument="part", value=given.shape, bound=local.shape) from None
+            raise make_error("same_shape", argument="part", value=given.shape, bound=local.shape) from None
         bad = np.flatnonzero((parts < 0) | (parts >= num_parts))
         if len(bad):
             value = int(parts.reshape(-1)[bad[0]])
-            raise refuse("part_outside", argument="part", position=int(bad[0]), value=value, bound=num_parts)
+            raise make_error("part_outside", argument="part", position=int(bad[0]), value=value, bound=num_parts)
         if strategy == "mod":
             last = int(np.iinfo(local.dtype).max) if total is None else total - 1
             ends, first, step = (last - parts) // num_parts, parts, num_parts
@@ -121,7 +121,7 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
         bad = np.flatnonzero((local < 0) | (local > ends))
         if len(bad):
             value, bound = (int(a.reshape(-1)[bad[0]]) for a in (local, ends))
-            raise refuse("row_not_in_part", argument="rows", position=int(bad[0]), value=value, bound=bound + 1)
+            raise make_error("row_not_in_part", argument="rows", position=int(bad[0]), value=value, bound=bound + 1)
         ids = fit(local.astype(np.int64) * step + first, "rows", local.dtype)
         return _like(rows, [ids])[0]
 
@@ -133,19 +133,19 @@ def _checked(num_parts: int, strategy: str, num_rows: int | None) -> tuple[int, 
         is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if value is None and argument == "num_rows":
             if strategy == "div":
-                raise refuse("div_needs_rows", argument="num_rows")
+                raise make_error("div_needs_rows", argument="num_rows")
         elif not is_number or not least <= int(value) < 2**63:  # type: ignore[arg-type]
-            raise refuse("count_unfit", argument=argument, value=repr(value), bound=least)
+            raise make_error("count_unfit", argument=argument, value=repr(value), bound=least)
     return int(num_parts), None if num_rows is None else int(num_rows)
 
 
 def _integers(value: Any, argument: str) -> Array:
     """An argument as an array of NumPy, of one of the two dtypes that ids have."""
     if is_traced(value):
-        raise refuse("size_traced", argument=argument, bound=f"{argument} must be an array that has its values")
+        raise make_error("size_traced", argument=argument, bound=f"{argument} must be a concrete array")
     array = as_array(_host(value), argument, empty="int32")
     if array.dtype not in _IDS:
-        raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
+        raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
     return array
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import OpError, refuse, shape_text
+from ..errors import OpError, make_error, shape_text
 from .files import Array, InFile, row_bytes, rows_of, size_of
 from .layout import FORMATS, MOST_PARTS, Layout, TensorLayout
 from .rule import check_strategy, shard_sizes
@@ -55,7 +55,7 @@ def _check_names(source: Source, manifest: Layout) -> None:
 
 def _against(source: Source, name: str, value: str, bound: str) -> OpError:
     bound = f"{bound}, as the manifest says"
-    return refuse("parts_value", file=source.path, what=repr(name), value=value, bound=bound)
+    return make_error("parts_value", file=source.path, what=repr(name), value=value, bound=bound)
 
 
 def _check_alike(source: Source, first: Part, part: Part) -> None:
@@ -63,7 +63,7 @@ def _check_alike(source: Source, first: Part, part: Part) -> None:
     if part.keys() != first.keys():
         name = min(part.keys() ^ first.keys())
         there = next(iter((part if name not in part else first).values())).where if part and first else source.path
-        raise refuse("parts_malformed", file=there, why=f"tensor {name!r} is not in all parts")
+        raise make_error("parts_malformed", file=there, why=f"tensor {name!r} is not in all shards")
     for name, tensor in part.items():
         for what, value, bound in (
             ("dtype", tensor.dtype, first[name].dtype),
@@ -71,7 +71,9 @@ def _check_alike(source: Source, first: Part, part: Part) -> None:
             ("columns", shape_text(tensor.shape[1:]), shape_text(first[name].shape[1:])),
         ):
             if value != bound:
-                raise refuse("parts_differ", file=tensor.where, what=f"{what} of {name!r}", value=value, bound=bound)
+                raise make_error(
+                    "parts_differ", file=tensor.where, what=f"{what} of {name!r}", value=value, bound=bound
+                )
 
 
 def _dealt(source: Source, table: str | None) -> tuple[set[str], list[int]]:
@@ -89,10 +91,10 @@ def _table(source: Source, name: str | None) -> str:
     first = source.parts[0] if source.parts else {}
     with_rows = {n: sum(size_of(p[n].dtype, p[n].shape) for p in source.parts) for n, t in first.items() if t.shape}
     if name is not None and name not in with_rows:
-        raise refuse("parts_no_tensor", file=source.path, value=f"{name!r} that has rows",
-                     bound=", ".join(map(repr, with_rows)) or "none")  # fmt: skip
+        raise make_error("parts_no_tensor", file=source.path, value=f"{name!r} with rows",
+                         bound=", ".join(map(repr, with_rows)) or "none")  # fmt: skip
     if not with_rows:
-        raise refuse("parts_malformed", file=source.path, why="there is no tensor that has rows")
+        raise make_error("parts_malformed", file=source.path, why="there is no tensor with rows")
     return name if name is not None else max(with_rows, key=lambda name: with_rows[name])
 
 
@@ -102,11 +104,11 @@ def _check_sizes(source: Source, by_rows: set[str], sizes: list[int]) -> None:
     for number, part in enumerate(source.parts):
         for name, tensor in part.items():
             if name in by_rows and tensor.shape[:1] != (wanted[number],):
-                what = f"rows of {name!r} in part {number}"
+                what = f"rows of {name!r} in shard {number}"
                 value = tensor.shape[0] if tensor.shape else "none"
-                raise refuse("parts_value", file=tensor.where, what=what, value=value, bound=wanted[number])
+                raise make_error("parts_value", file=tensor.where, what=what, value=value, bound=wanted[number])
             if name not in by_rows and tensor.shape != source.parts[0][name].shape:
-                raise refuse(
+                raise make_error(
                     "parts_rows", file=tensor.where, what=repr(name), value=tensor.shape[0], bound=sizes[number]
                 )
 
@@ -116,7 +118,7 @@ def _strategy(source: Source, given: str | None) -> str:
         check_strategy(given)
     if source.manifest is None:
         if given is None and len(source.parts) > 1:
-            raise refuse("parts_strategy", file=source.path)
+            raise make_error("parts_strategy", file=source.path)
         return given or "div"
     if given not in (None, source.manifest.strategy):
         raise _against(source, "from_strategy", str(given), source.manifest.strategy)
@@ -166,7 +168,7 @@ def check_memory(layout: Layout, memory: int, where: object) -> None:
     for name, tensor in layout.tensors.items():
         size = row_bytes(tensor.dtype, tensor.shape)
         if size > bound:
-            raise refuse("parts_memory", file=where, what=repr(name), value=size, bound=bound)
+            raise make_error("parts_memory", file=where, what=repr(name), value=size, bound=bound)
 
 
 def move(parts: Sequence[Part], found: Layout, target: Target, memory: int, progress: Progress) -> None:
@@ -222,8 +224,8 @@ def _copied(
         for part in parts[1:]:
             part[name].fill(begin, again)
             if not np.array_equal(rows.view(np.uint8), again.view(np.uint8)):
-                raise refuse("parts_differ", file=part[name].where, what=repr(name), value="not the same",
-                             bound=parts[0][name].where)  # fmt: skip
+                raise make_error("parts_differ", file=part[name].where, what=repr(name), value="another value",
+                                 bound=parts[0][name].where)  # fmt: skip
         for number in range(target.layout.parts):
             target.write(number, name, begin, rows)
         yield len(rows)
@@ -288,11 +290,11 @@ def reshard(
 def _check_options(parts: int, strategy: str, format: str | None, memory: int) -> None:
     check_strategy(strategy)
     if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or not 1 <= parts <= MOST_PARTS:
-        raise refuse("value_unfit", argument="parts", value=repr(parts), bound=f"1 to {MOST_PARTS}")
+        raise make_error("value_unfit", argument="parts", value=repr(parts), bound=f"1 to {MOST_PARTS}")
     if format is not None and format not in FORMATS:
-        raise refuse("value_unfit", argument="format", value=repr(format), bound=" or ".join(FORMATS))
+        raise make_error("value_unfit", argument="format", value=repr(format), bound=" or ".join(FORMATS))
     if not isinstance(memory, int | np.integer) or isinstance(memory, bool) or memory < 1:
-        raise refuse("value_unfit", argument="memory", value=repr(memory), bound="a positive number of bytes")
+        raise make_error("value_unfit", argument="memory", value=repr(memory), bound="a positive number of bytes")
 
 
 def _names(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] | None:
@@ -302,13 +304,13 @@ def _names(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] 
         tensors = [tensors]
     chosen = dict(tensors) if isinstance(tensors, Mapping) else {name: name for name in tensors}
     if not chosen:
-        raise refuse("value_unfit", argument="tensors", value="nothing", bound="one name or more")
+        raise make_error("value_unfit", argument="tensors", value="nothing", bound="one name or more")
     return chosen
 
 
 def _check_elsewhere(target: Path, read: Path) -> None:
     if target == read or target in read.parents:
-        raise refuse("parts_same", argument="target")
+        raise make_error("parts_same", argument="target")
 
 
 def _check_unchanged(source: Source) -> None:

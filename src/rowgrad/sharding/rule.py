@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import make_error
 
 Array = np.ndarray[Any, Any]
 STRATEGIES = ("div", "mod")
@@ -37,7 +37,7 @@ def locate(ids: Array, rows: int, shards: int, strategy: str) -> tuple[Array, Ar
         return wide % shards, wide // shards
     quotient, longer = divmod(rows, shards)
     if quotient == 0 and len(ids):
-        raise refuse("fewer_rows_than_shards", value=rows, bound=shards)
+        raise make_error("fewer_rows_than_shards", value=rows, bound=shards)
     quotient = max(quotient, 1)
     more = min(quotient + 1, _MOST)  # no id reaches a row beyond it
     shard = np.maximum(wide // more, (wide - longer) // quotient)
@@ -45,7 +45,7 @@ def locate(ids: Array, rows: int, shards: int, strategy: str) -> tuple[Array, Ar
     bad = np.flatnonzero((shard < 0) | (shard >= shards))
     if len(bad):
         position = int(bad[0])
-        raise refuse("shard_not_there", position=position, value=int(shard[position]), bound=shards)
+        raise make_error("shard_not_there", position=position, value=int(shard[position]), bound=shards)
     return shard, row
 
 

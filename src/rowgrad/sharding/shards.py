@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import make_error
 from . import files as npy_file
 from . import files as safetensors_file
 from .files import DTYPES, Array, InCheckpoint, Stored, put_in_place, size_of, sync, temporary_folder
@@ -50,8 +50,8 @@ def open_source(path: Path, tensors: Chosen | None) -> Source:
     if path.is_file() and path.suffix[1:] in FORMATS:
         told = parse_name(path.name)
         if told is not None and told[1] != 1:
-            why = f"this is part {told[0]} of {told[1]}; the source of all is their folder"
-            raise refuse("parts_malformed", file=path, why=why)
+            why = f"this is shard {told[0]} of {told[1]}; pass the folder of all shards"
+            raise make_error("parts_malformed", file=path, why=why)
         found = _from_files(path, [[path]], path.suffix[1:], None)
     elif path.is_dir() and (grouped := _part_files(path)):
         manifest = read_manifest(path)
@@ -59,7 +59,7 @@ def open_source(path: Path, tensors: Chosen | None) -> Source:
     elif (path.is_dir() and (path / "checkpoint").is_file()) or path.suffix == ".index" or _beside(path).is_file():
         return _from_checkpoint(path, tensors)
     elif path.exists():
-        raise refuse("parts_malformed", file=path, why=_no_part(path))
+        raise make_error("parts_malformed", file=path, why=_no_part(path))
     else:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return found if tensors is None else _chosen(found, tensors)
@@ -69,11 +69,11 @@ def _no_part(path: Path) -> str:
     """What is wanted, in the user's own numbers where the files that are there suggest them."""
     arrays = sorted(f for f in path.iterdir() if f.suffix[1:] in FORMATS) if path.is_dir() else []
     if not arrays:
-        return f"there is no part, {part_name(0, 1, 'npy')} or the like"
+        return f"there is no shard file such as {part_name(0, 1, 'npy')}"
     wanted = [part_name(k, len(arrays), arrays[0].suffix[1:]) for k in (0, len(arrays) - 1)]
     return (
-        f"there is no part: {arrays[0].name} is not a part's name; parts are named by their numbers, {wanted[0]} to"
-        f" {wanted[1]} if these are {len(arrays)}"
+        f"there is no shard file: {arrays[0].name} is not a valid name; shards are numbered, {wanted[0]} to"
+        f" {wanted[1]} for {len(arrays)} files"
     )
 
 
@@ -101,21 +101,27 @@ def _whole_set(
         parts, format = next(iter(grouped))
     else:
         sets = ", ".join(f"{parts} parts in .{format}" for parts, format in sorted(grouped))
-        raise refuse("parts_value", file=folder, what="sets of parts", value=sets, bound="one, or named by a manifest")
+        raise make_error(
+            "parts_value",
+            file=folder,
+            what="its content",
+            value=sets,
+            bound="one set of shards, unless a manifest selects one",
+        )
     numbers = grouped.get((parts, format), {})
     beyond = [n for n in numbers if n >= parts]
     if beyond:
-        raise refuse("parts_value", file=folder, what="number of a part", value=beyond[0], bound=f"below {parts}")
+        raise make_error("parts_value", file=folder, what="the shard number", value=beyond[0], bound=f"below {parts}")
     missing = next((n for n in range(parts) if n not in numbers), None)
     if missing is not None or parts == 0:
-        raise refuse("parts_missing", file=folder, value=missing or 0, bound=parts)
+        raise make_error("parts_missing", file=folder, value=missing or 0, bound=parts)
     return [[folder / name for name in numbers[n]] for n in range(parts)], format
 
 
 def _from_files(path: Path, files: list[list[Path]], format: str, manifest: Layout | None) -> Source:
     for file in (f for part in files for f in part):
         if not file.is_file():  # a pipe of that name would wait for a writer
-            raise refuse("parts_malformed", file=file, why="it is no plain file")
+            raise make_error("parts_malformed", file=file, why="not a regular file")
     if format == "npy":
         return Source(path, [_npy_part(part) for part in files], format, manifest)
     read = [read_safetensors(part[0]) for part in files]
@@ -133,7 +139,9 @@ def _chosen(found: Source, tensors: Chosen) -> Source:
     for part in found.parts:
         missing = [old for old in tensors.values() if old not in part]
         if missing:
-            raise refuse("parts_no_tensor", file=found.path, value=repr(missing[0]), bound=", ".join(map(repr, part)))
+            raise make_error(
+                "parts_no_tensor", file=found.path, value=repr(missing[0]), bound=", ".join(map(repr, part))
+            )
     parts = [{new: part[old] for new, old in tensors.items()} for part in found.parts]
     manifest = found.manifest
     if manifest is not None:
@@ -151,7 +159,7 @@ def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
     if tensors is None:
         names = checkpoint.names()
         told = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise refuse("parts_which", file=checkpoint.prefix, argument="tensors", value=told)
+        raise make_error("parts_which", file=checkpoint.prefix, argument="tensors", value=told)
     found: dict[str, list[Stored]] = {}
     for new, old in tensors.items():
         shards = [old] if old in checkpoint else shard_names(checkpoint, old)
@@ -160,7 +168,7 @@ def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
     for new, shards_ in found.items():
         if len(shards_) != count and shards_[0].shape:
             what = f"number of shards of {tensors[new]!r}"
-            raise refuse("parts_value", file=checkpoint.prefix, what=what, value=len(shards_), bound=count)
+            raise make_error("parts_value", file=checkpoint.prefix, what=what, value=len(shards_), bound=count)
     # A scalar that was saved once belongs to every part.
     parts = [{new: shards[k] if len(shards) > 1 else shards[0] for new, shards in found.items()} for k in range(count)]
     return Source(checkpoint.prefix, parts, "safetensors")
@@ -169,7 +177,7 @@ def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
 def _in_checkpoint(checkpoint: Checkpoint, name: str) -> Stored:
     dtype = next((known for known, numpys in DTYPES.items() if numpys == checkpoint.dtype(name)), "string")
     if dtype == "string":
-        raise refuse("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="parts in any")
+        raise make_error("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="shard")
     return InCheckpoint(checkpoint, name, dtype, checkpoint.shape(name))
 
 
@@ -270,7 +278,7 @@ def check_layout(path: Path, layout: Layout) -> None:
         if layout.format == "npy":
             check_name(name, path)
         elif tensor.dtype not in safetensors_file.CODES or name == safetensors_file.METADATA:
-            raise refuse("parts_dtype", file=path, what=repr(name), value=tensor.dtype, bound=".safetensors")
+            raise make_error("parts_dtype", file=path, what=repr(name), value=tensor.dtype, bound=".safetensors")
 
 
 def _check_free(path: Path, overwrite: bool) -> None:

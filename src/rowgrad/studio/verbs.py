@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InvalidArgumentError, OpError
+from ..errors import InvalidArgumentError, OpError, with_notes
 from ..graph import Page
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def answer(studio: Studio, name: str, fields: Mapping[str, Any], body: bytes = b
 
 def error_json(error: BaseException) -> dict[str, Any]:
     """Return an error as a browser shows it: its class, its text, and the block and pin it belongs to."""
-    facts: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": str(error)}
+    facts: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": with_notes(error)}
     facts |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
     if isinstance(error, OpError):
         facts |= {"message": error.message, "block": error.name, "pin": error.argument}

@@ -22,7 +22,7 @@ from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from .._catalog.spec import CATALOG, Op
-from ..errors import refuse
+from ..errors import make_error
 from . import dense, devices, library
 from .launch import launch
 from .saved_call import Kept, Like, is_float, refuse_tangents, wanted
@@ -101,12 +101,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
     if is_compiling():
         return library.call(op, arguments, attrs)
     if _get_tracing_state() is not None:  # the tracer would record the memory of results, not who wrote it
-        raise refuse("jit_trace")
+        raise make_error("jit_trace")
     if forward_ad._current_level >= 0:
         refuse_tangents(arguments.values())
     if _are_functorch_transforms_active():
         if any(level.key() == TransformType.Functionalize for level in get_interpreter_stack() or ()):
-            raise refuse("functionalize")
+            raise make_error("functionalize")
         result = _Transformed.apply(op, attrs, *settled(op, arguments).values())
         return result if isinstance(result, tuple) else (result,)
     recorded = loose = False

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._catalog.spec import Aval
 from .._runtime.arrays import as_array
 from .._runtime.results import check_size
-from ..errors import refuse
+from ..errors import make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from .tensors import NAME, check_storage, from_numpy, is_batched
@@ -58,11 +58,11 @@ def read_bags(
         _check_count(num_bags, ids.shape[0], "the rows of ids")
         return _of_matrix(ids, offsets, segment_ids, weights)
     if ids.ndim != 1:
-        raise refuse("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
+        raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
     if (offsets is None) == (segment_ids is None):
         value = "none, and no segment_ids" if offsets is None else "segment_ids beside them"
-        raise refuse("bags_unfit", argument="offsets", value=value,
-                     bound="either offsets or segment_ids beside ids of one dimension")  # fmt: skip
+        raise make_error("bags_unfit", argument="offsets", value=value,
+                         bound="either offsets or segment_ids for ids of one dimension")  # fmt: skip
     if segment_ids is None:
         return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
     check_vector(segment_ids, "segment_ids")
@@ -78,31 +78,31 @@ def _check_integers(tensor: Any, argument: str) -> None:
         raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
     _check_dense(tensor, argument)
     if tensor.dtype not in _INTEGERS:
-        raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound="int32, int64")
+        raise make_error("dtype_not_allowed", argument=argument, value=tensor.dtype, bound="int32, int64")
 
 
 def _check_dense(tensor: Tensor, argument: str) -> None:
     if tensor.layout != torch.strided and not tensor.is_nested:
-        raise refuse("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
+        raise make_error("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
 
 
 def check_vector(tensor: Any, argument: str) -> None:
     """Refuse all but integers in one dimension."""
     _check_integers(tensor, argument)
     if tensor.ndim != 1:
-        raise refuse("bags_unfit", argument=argument, value=f"{tensor.ndim} dimensions", bound="1")
+        raise make_error("bags_unfit", argument=argument, value=f"{tensor.ndim} dimensions", bound="1")
 
 
 def _check_count(num_bags: Any, bags: Any, why: str) -> None:
     if num_bags is not None and num_bags != bags:
-        raise refuse("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
+        raise make_error("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
 
 
 def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
     for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
         if given is not None:
-            bound = f"absent: {what} says where its bags begin"
-            raise refuse("bags_unfit", argument=argument, value="given", bound=bound)
+            bound = f"None, because {what} defines its own bags"
+            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
 
 
 def numbers(weights: Any, device: torch.device) -> Tensor | None:
@@ -134,7 +134,7 @@ def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bag
     if not torch.compiler.is_compiling() and bags * length >= _MANY:  # an expanded matrix has no memory for its ids
         check_size(Aval(NAME[ids.dtype], (bags, length)))
     if weights is not None and tuple(weights.shape) != (bags, length):
-        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
+        raise make_error("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
     if weights is not None:
         check_storage(weights, "per_sample_weights")
     segments = torch.arange(bags, dtype=ids.dtype, device=ids.device).repeat_interleave(
@@ -146,11 +146,13 @@ def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bag
 def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a nested tensor")
     if ids.layout != torch.jagged:
-        raise refuse(
+        raise make_error(
             "bags_unfit", argument="ids", value=f"a nested tensor of layout {ids.layout}", bound="torch.jagged"
         )
     if ids.ndim != 2 or ids._lengths is not None:
-        raise refuse("bags_unfit", argument="ids", value="a nested tensor of other form", bound="bags of ids, no holes")
+        raise make_error(
+            "bags_unfit", argument="ids", value="another nested tensor", bound="a nested tensor of bags without holes"
+        )
     values, starts = ids.values(), ids.offsets()
     if weights is not None and weights.is_nested:
         weights = _values_alike(weights, starts)
@@ -162,11 +164,11 @@ def _of_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights:
     """TorchRec's JaggedTensor: values, offsets with the end, perhaps weights."""
     _alone(offsets, segment_ids, "a JaggedTensor")
     if hasattr(ids, "keys"):
-        raise refuse("bags_unfit", argument="ids", value="a KeyedJaggedTensor", bound="the JaggedTensor of one key")
+        raise make_error("bags_unfit", argument="ids", value="a KeyedJaggedTensor", bound="the JaggedTensor of one key")
     own = ids.weights_or_none()
     if own is not None and weights is not None:
-        bound = "absent: the JaggedTensor has weights"
-        raise refuse("bags_unfit", argument="per_sample_weights", value="given", bound=bound)
+        bound = "None, because the JaggedTensor has weights"
+        raise make_error("bags_unfit", argument="per_sample_weights", value="a value", bound=bound)
     values = ids.values()
     _check_integers(values, "ids")
     return _of_offsets(values, ids.offsets(), True, num_bags, numbers(weights if own is None else own, values.device))
@@ -174,14 +176,14 @@ def _of_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights:
 
 def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
     """The values of nested weights whose bags begin where those of the ids do."""
-    facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the bags of ids"}
+    facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the same bags as ids"}
     if weights.layout != torch.jagged or weights.ndim != 2 or weights._lengths is not None:
-        raise refuse("bags_unfit", value="a nested tensor of other form", **facts)
+        raise make_error("bags_unfit", value="another nested tensor", **facts)
     own = weights.offsets()
     if own is starts:
         return weights.values()
     if own.shape != starts.shape:
-        raise refuse("bags_unfit", value=f"{own.shape[0] - 1} bags, ids have {starts.shape[0] - 1}", **facts)
+        raise make_error("bags_unfit", value=f"{own.shape[0] - 1} bags, but ids have {starts.shape[0] - 1}", **facts)
     if torch.compiler.is_compiling():
         torch._assert_async((own == starts).all(), "per_sample_weights: its bags have other lengths than those of ids")
         return weights.values()
@@ -191,14 +193,14 @@ def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
     if len(differ):
         bag = int(differ[0]) - 1
         lengths = [int(o[bag + 1] - o[bag]) for o in (own, starts)]
-        raise refuse("bags_unfit", value=f"{lengths[0]} in bag {bag}, ids have {lengths[1]}", **facts)
+        raise make_error("bags_unfit", value=f"{lengths[0]} weights in bag {bag}, but ids have {lengths[1]}", **facts)
     return weights.values()
 
 
 def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
     _alone(offsets, segment_ids, "a SparseTensor")
     if len(ids.dense_shape) < 1:
-        raise refuse("dense_shape_empty")
+        raise make_error("dense_shape_empty")
     bags = int(ids.dense_shape[0])
     _check_count(num_bags, bags, "as dense_shape says")
     values = _as_tensor(ids.values, "ids", None)
@@ -210,7 +212,7 @@ def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any,
 def refuse_batched(argument: str, tensor: Tensor, bound: str) -> None:
     """Reject ids that torch.func.vmap batches where sizes depend on them."""
     if not torch.compiler.is_compiling() and is_batched(tensor):
-        raise refuse("batch_unfit", argument=argument, bound=bound)
+        raise make_error("batch_unfit", argument=argument, bound=bound)
 
 
 def check_storages(bags: Bags) -> None:
@@ -226,7 +228,7 @@ def _check_alike(weights: SparseTensor, ids: Any, bags: Bags) -> None:
     facts: dict[str, Any] = {
         "argument": "per_sample_weights",
         "value": "a SparseTensor of other rows",
-        "bound": "the bags of ids",
+        "bound": "the same bags as ids",
     }
     if isinstance(ids, SparseTensor):
         alike = np.array_equal(weights.dense_shape, ids.dense_shape) and np.array_equal(weights.indices, ids.indices)
@@ -235,17 +237,17 @@ def _check_alike(weights: SparseTensor, ids: Any, bags: Bags) -> None:
         rows = bags.segment_ids.cpu().numpy()
         alike = weights.shape[:1] == (bags.num_bags,) and np.array_equal(weights.indices[:, 0], rows)
     if not alike:
-        raise refuse("bags_unfit", **facts)
+        raise make_error("bags_unfit", **facts)
 
 
 def without_padding(bags: Bags, padding_idx: int) -> Bags:
     """The bags without the ids that only fill space."""
     if bags.weights is not None and bags.weights.shape != bags.indices.shape:
-        raise refuse("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
-                     bound=tuple(bags.indices.shape))  # fmt: skip
+        raise make_error("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
+                         bound=tuple(bags.indices.shape))  # fmt: skip
     if bags.segment_ids.shape != bags.indices.shape:
-        raise refuse("segments_match_indices")
-    refuse_batched("ids", bags.indices, "padding_idx decides how many are looked up")
+        raise make_error("segments_match_indices")
+    refuse_batched("ids", bags.indices, "padding_idx determines how many are looked up")
     check_storages(bags)
     kept = bags.indices != padding_idx
     weights = None if bags.weights is None else bags.weights[kept]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import refuse
+from ..errors import make_error
 from .tensors import check_storage
 
 
@@ -65,7 +65,7 @@ def _number(argument: str, value: Any, least: float) -> float:
         found = math.nan
     if not found >= least:
         bound = "a number" if least < 0 else "a number of at least 0"
-        raise refuse("number_unfit", argument=argument, value=repr(value), bound=bound)
+        raise make_error("number_unfit", argument=argument, value=repr(value), bound=bound)
     return found
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree
 from torch.utils.data import default_collate
 
-from ..errors import refuse
+from ..errors import make_error
 from ..optim import check_count
 from ..plan import Plan
 from .tensors import check_storage
@@ -60,20 +60,20 @@ class Collate:
         dtype: torch.dtype = torch.int64,
     ) -> None:  # fmt: skip
         if dtype not in (torch.int32, torch.int64):
-            raise refuse("dtype_not_allowed", argument="dtype", value=dtype, bound="int32, int64")
+            raise make_error("dtype_not_allowed", argument="dtype", value=dtype, bound="int32, int64")
         if not isinstance(num_rows, Mapping):
             raise TypeError(f"num_rows must be a mapping from keys to numbers of rows, got {type(num_rows).__name__}")
         num_rows = {key: int(rows) if isinstance(rows, np.integer) else rows for key, rows in num_rows.items()}
         for key, rows in num_rows.items():
             check_count(f"num_rows[{key!r}]", rows)
             if rows > torch.iinfo(dtype).max + 1:
-                raise refuse(
+                raise make_error(
                     "number_unfit", argument="dtype", value=dtype, bound=f"int64 for the {rows} rows of {key!r}"
                 )
         for key in weights or ():
             if key not in num_rows:
                 bound = f"keys of num_rows: {', '.join(map(repr, num_rows))}"
-                raise refuse("number_unfit", argument="weights", value=repr(key), bound=bound)
+                raise make_error("number_unfit", argument="weights", value=repr(key), bound=bound)
         self.num_rows = num_rows
         self.weights = dict(weights or {})
         self.plan = plan
@@ -85,7 +85,7 @@ class Collate:
         for k, sample in enumerate(samples):
             if not isinstance(sample, Mapping):
                 found = type(sample).__name__
-                raise refuse("sample_unfit", argument="a sample", position=k, value=found, bound="a mapping")
+                raise make_error("sample_unfit", argument="a sample", position=k, value=found, bound="a mapping")
         apart = set(self.num_rows) | set(self.weights.values())
         rest = [{k: v for k, v in sample.items() if k not in apart} for sample in samples]
         if rest and rest[0]:
@@ -102,7 +102,7 @@ class Collate:
         bad = torch.nonzero((wide < 0) | (wide >= rows))
         if len(bad):
             at = int(bad[0])
-            raise refuse("id_of_sample", argument=key, position=int(segments[at]), value=int(wide[at]), bound=rows)
+            raise make_error("id_of_sample", argument=key, position=int(segments[at]), value=int(wide[at]), bound=rows)
         indices = wide.to(self.dtype)
         offsets = torch.cumsum(lengths, 0) - lengths
         return BagBatch(
@@ -117,13 +117,15 @@ class Collate:
         numbers = [_floats(name, k, _found(sample, name, k)) for k, sample in enumerate(samples)]
         for k, (found, wanted) in enumerate(zip(numbers, lengths.tolist(), strict=True)):
             if found.shape[0] != wanted:
-                raise refuse("lengths_match", argument=name, position=k, value=found.shape[0], bound=wanted)
+                raise make_error("lengths_match", argument=name, position=k, value=found.shape[0], bound=wanted)
         return torch.cat(numbers) if numbers else torch.zeros(0, device="cpu")
 
 
 def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
     if key not in sample:
-        raise refuse("sample_unfit", argument=key, position=number, value="no such key", bound="a key of every sample")
+        raise make_error(
+            "sample_unfit", argument=key, position=number, value="no such key", bound="present in every sample"
+        )
     return sample[key]
 
 
@@ -136,25 +138,25 @@ def _tensor(key: str, sample: int, value: Any, bound: str) -> Tensor:
     try:
         return torch.as_tensor(value, device="cpu").reshape(-1)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise refuse("sample_unfit", argument=key, position=sample, value=repr(value)[:80], bound=bound) from None
+        raise make_error("sample_unfit", argument=key, position=sample, value=repr(value)[:80], bound=bound) from None
 
 
 def _floats(key: str, sample: int, value: Any) -> Tensor:
     """A sample's weights as a vector of floats."""
     found = _tensor(key, sample, value, "numbers")
     if found.dtype.is_complex:
-        raise refuse("sample_unfit", argument=key, position=sample, value=found.dtype, bound="real numbers")
+        raise make_error("sample_unfit", argument=key, position=sample, value=found.dtype, bound="real numbers")
     return found if found.dtype.is_floating_point else found.to(torch.get_default_dtype())
 
 
 def _ids(key: str, sample: int, value: Any) -> Tensor:
     """A sample's ids as a vector of int64; what is no whole number is refused."""
-    ids = _tensor(key, sample, value, "whole numbers that int64 holds")
+    ids = _tensor(key, sample, value, "integers that fit int64")
     if ids.numel() == 0:
         return torch.zeros(0, dtype=torch.int64, device="cpu")
     if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
-        raise refuse("ids_of_sample", argument=key, position=sample, value=ids.dtype)
+        raise make_error("ids_of_sample", argument=key, position=sample, value=ids.dtype)
     if ids.dtype == torch.uint64 and bool((ids.view(torch.int64) < 0).any()):
         value = int(ids.tolist()[int((ids.view(torch.int64) < 0).nonzero()[0])])
-        raise refuse("sample_unfit", argument=key, position=sample, value=value, bound="whole numbers that int64 holds")
+        raise make_error("sample_unfit", argument=key, position=sample, value=value, bound="integers that fit int64")
     return ids.to(torch.int64)

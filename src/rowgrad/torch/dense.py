@@ -17,7 +17,7 @@ from torch import Tensor
 from .._catalog.spec import COMPLEX, FLOATS, REALS, Op
 from .._runtime.dense import FUNCTIONS
 from .._runtime.numpy_dense import Namespace as NumPy
-from ..errors import refuse
+from ..errors import make_error
 from .tensors import DTYPE, from_numpy, is_batched
 
 Axes = tuple[int, ...]
@@ -207,7 +207,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
     if torch.jit.is_tracing():
-        raise refuse("jit_trace")
+        raise make_error("jit_trace")
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
     device = flat[0].device
     arrays = [tuple(map(_array, v)) if isinstance(v, tuple) else _array(v) for v in values]

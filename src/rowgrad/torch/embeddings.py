@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._catalog.spec import Aval
 from .._runtime.results import check_size
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import functional
@@ -114,17 +114,17 @@ class Embeddings(TableModule):
         super().__init__()
         check_tables(tables)
         if output not in ("features", "stacked"):
-            raise refuse("attr_not_allowed", argument="output", value=repr(output), bound="'features', 'stacked'")
+            raise make_error("attr_not_allowed", argument="output", value=repr(output), bound="'features', 'stacked'")
         self.tables = tuple(tables)
         self.grad, self.fused, self.output = grad, fused, output
         self.include_last_offset = include_last_offset
         functional.checked("sum", grad)
         if fused and grad == "dense":
-            raise refuse("fused_unfit", value="grad='dense'")
+            raise make_error("fused_unfit", value="grad='dense'")
         self._groups = grouped(tables)
         if output == "stacked" and len(self._groups) > 1:
-            raise refuse("bags_unfit", argument="output", value="tables of several widths or combiners",
-                         bound="tables of one width and combiner for 'stacked'")  # fmt: skip
+            raise make_error("bags_unfit", argument="output", value="tables of several widths or combiners",
+                             bound="tables of one width and combiner for 'stacked'")  # fmt: skip
         for group in self._groups:
             data = new_table(group.rows, group.columns, device, dtype)
             self.register_parameter(group.key, FusedWeight(data) if fused else torch.nn.Parameter(data))
@@ -257,8 +257,8 @@ def read_groups(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, c
     elif offsets is None:
         parts = _joined(groups, ids, weights, closed)
     else:
-        bound = "absent: every feature says where its bags begin"
-        raise refuse("bags_unfit", argument="offsets", value="given", bound=bound)
+        bound = "None, because every feature defines its own bags"
+        raise make_error("bags_unfit", argument="offsets", value="a value", bound=bound)
     return [_stacked(group, *part) for group, part in zip(groups, parts, strict=True)]
 
 
@@ -273,7 +273,7 @@ def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[
         return [(ids, offsets, weights)]
     total = len(features_of(groups))
     if (offsets.shape[0] - 1) % total:
-        raise refuse("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
+        raise make_error("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
     OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # checks all of them
     bags, start = (offsets.shape[0] - 1) // total, 0
     parts = []
@@ -288,22 +288,22 @@ def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[
 def check_tables(tables: Sequence[Table]) -> None:
     """Reject names that are not unique, and sizes that are not 0 or more."""
     if not tables:
-        raise refuse("bags_unfit", argument="tables", value="none", bound="at least one")
+        raise make_error("bags_unfit", argument="tables", value="an empty list", bound="at least one")
     for table in tables:
         if not isinstance(table, Table):
             raise TypeError(f"tables must be Tables, got {type(table).__name__}")
         if isinstance(table.features, str):
             argument = f"features of table {table.name!r}"
-            raise refuse("bags_unfit", argument=argument, value=repr(table.features), bound="a tuple of names")
+            raise make_error("bags_unfit", argument=argument, value=repr(table.features), bound="a tuple of names")
     for what, names in (("tables", [t.name for t in tables]), ("features", [f for t in tables for f in t.read_by])):
         double = next((n for n in names if names.count(n) > 1), None)
         if double is not None:
-            raise refuse("bags_unfit", argument=what, value=f"{double!r} twice", bound="names that differ")
+            raise make_error("bags_unfit", argument=what, value=f"{double!r} twice", bound="unique names")
     for table in tables:
         for what in ("num_embeddings", "embedding_dim"):
             size = getattr(table, what)
             if type(size) is not int or size < 0:
-                raise refuse(
+                raise make_error(
                     "bags_unfit", argument=f"{what} of table {table.name!r}", value=repr(size), bound="0 or more"
                 )
 
@@ -313,10 +313,10 @@ def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
     found = numbers(weights, ids.device)
     if found is not None and not found.dtype.is_floating_point:
         bound = "float16, bfloat16, float32, float64"
-        raise refuse("dtype_not_allowed", argument="per_sample_weights", value=found.dtype, bound=bound)
+        raise make_error("dtype_not_allowed", argument="per_sample_weights", value=found.dtype, bound=bound)
     if found is not None and found.shape != ids.shape:
         shapes = tuple(found.shape), tuple(ids.shape)
-        raise refuse("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
+        raise make_error("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1])
     return found
 
 
@@ -324,22 +324,24 @@ def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[A
     """Ids, offsets and weights out of TorchRec's KeyedJaggedTensor; keys that are not features are left out."""
     for argument, given in (("offsets", offsets), ("per_sample_weights", weights)):
         if given is not None:
-            bound = "absent: the KeyedJaggedTensor has its own"
-            raise refuse("bags_unfit", argument=argument, value="given", bound=bound)
+            bound = "None, because the KeyedJaggedTensor has its own"
+            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
     keys = list(ids.keys())
     if not set(features) <= set(keys) or len(set(keys)) < len(keys):
-        raise refuse(
+        raise make_error(
             "bags_unfit", argument="ids", value=f"keys {keys}", bound=f"features {sorted(features)}, each once"
         )
     if ids.variable_stride_per_key() or ids.inverse_indices_or_none() is not None:
         value = "a KeyedJaggedTensor whose keys differ in their number of bags"
-        raise refuse("bags_unfit", argument="ids", value=value, bound="one number of bags for all features")
+        raise make_error("bags_unfit", argument="ids", value=value, bound="the same number of bags for all features")
     if keys != features:
         return {f: ids[f] for f in features}, None, None
     bags = ids.offsets().shape[0] - 1
     if bags != ids.stride() * len(keys):
         value = f"offsets of {bags} bags"
-        raise refuse("bags_unfit", argument="ids", value=value, bound=f"{ids.stride()} for each of {len(keys)} keys")
+        raise make_error(
+            "bags_unfit", argument="ids", value=value, bound=f"{ids.stride()} for each of {len(keys)} keys"
+        )
     return ids.values(), ids.offsets(), ids.weights_or_none()
 
 
@@ -351,16 +353,20 @@ def _joined(
     for argument, given in (("ids", ids), ("per_sample_weights", weights)):
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
             found = f"features {sorted(given)}" if isinstance(given, Mapping) else type(given).__name__
-            raise refuse("bags_unfit", argument=argument, value=found, bound=f"features {sorted(features)}")
+            raise make_error("bags_unfit", argument=argument, value=found, bound=f"features {sorted(features)}")
     read = {f: _vector(f, ids[f], None if weights is None else weights[f], closed) for f in features}
     bags = read[features[0]][1].shape[0]
     for feature, (_, begin) in read.items():
         if begin.shape[0] != bags:
-            raise refuse("feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, others have {bags}")
+            raise make_error(
+                "feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, but other features have {bags}"
+            )
     for group in groups:
         bare = [f for f in group.features if read[f][0].weights is None]
         if 0 < len(bare) < len(group.features):
-            raise refuse("feature_unfit", argument=bare[0], value="no weights, but others looked up with it have them")
+            raise make_error(
+                "feature_unfit", argument=bare[0], value="no weights, but other features of its group have weights"
+            )
     return [_in_a_row([read[f] for f in group.features]) for group in groups]
 
 
@@ -391,10 +397,10 @@ def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
     falls = np.flatnonzero(rows[1:] < rows[:-1])
     if falls.size:
         at = int(falls[0]) + 1
-        raise refuse("segments_not_increasing", position=at, value=int(rows[at]), bound=int(rows[at - 1]))
+        raise make_error("segments_not_increasing", position=at, value=int(rows[at]), bound=int(rows[at - 1]))
     for at in (0, -1) if rows.size else ():
         if not 0 <= rows[at] < bags:
-            raise refuse("segment_not_in_output", position=at % rows.size, value=int(rows[at]), bound=bags)
+            raise make_error("segment_not_in_output", position=at % rows.size, value=int(rows[at]), bound=bags)
 
 
 def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tuple[Bags, Tensor]:
@@ -402,14 +408,14 @@ def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tupl
     ids, offsets = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     try:
         if offsets is not None and closed is None:
-            raise refuse("offsets_with_end")
+            raise make_error("offsets_with_end")
         bags = read_bags(ids, offsets, weights=weights, include_last_offset=bool(closed))
         if isinstance(ids, SparseTensor):
             _check_rows(ids.indices[:, 0], bags.num_bags)
         bags = bags._replace(weights=_fitting(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
-        raise refuse("feature_unfit", argument=feature, value=error.message) from error
+        raise make_error("feature_unfit", argument=feature, value=error.message) from error
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:

@@ -11,7 +11,7 @@ import torch
 from .._catalog.spec import Op
 from .._runtime.arrays import Array, canonical
 from .._runtime.dispatch import load_runner
-from ..errors import refuse
+from ..errors import make_error
 from . import runner
 from .tensors import DTYPE, from_numpy
 
@@ -26,7 +26,7 @@ class TorchEngine:
             torch.empty(0, device=self.device).cpu()  # meta tensors have no data to copy
         except (RuntimeError, AssertionError) as error:
             text = str(error).splitlines()[0]
-            raise refuse("engine_unfit", argument="engine", value=self.name, why=text) from None
+            raise make_error("engine_unfit", argument="engine", value=self.name, why=text) from None
         self._numpy = load_runner(np.ndarray).call
 
     def put(self, array: Array) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from ..lookup import clip_rows, kind_of
 from ..lookup import row_number as row_number
 from ..plan import Plan
@@ -51,12 +51,12 @@ def embedding_bag(
     if not isinstance(weight, Tensor):
         raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
     if weight.ndim == 0:
-        raise refuse("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
+        raise make_error("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
     if padding_idx is not None or default_id is not None:
         padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
         default_id = row_number("default_id", default_id, weight.shape[0])
     if plan is not None and max_norm is not None:
-        raise refuse("plan_of_other_ids", bound="max_norm")
+        raise make_error("plan_of_other_ids", bound="max_norm")
     given = ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
     if padding_idx is None and default_id is None and max_norm is None:
         return lookup(weight, prepare(*given, None, None, plan), kind, rows, plan)
@@ -110,7 +110,7 @@ def prepare(
 ) -> Bags:
     """The bags as they are looked up: read, without padding, empty ones filled."""
     if plan is not None and not (padding_idx is None and default_id is None):
-        raise refuse("plan_of_other_ids", bound="padding_idx or default_id")
+        raise make_error("plan_of_other_ids", bound="padding_idx or default_id")
     bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
                      include_last_offset=include_last_offset)  # fmt: skip
     if padding_idx is not None:
@@ -122,7 +122,7 @@ def checked(combiner: str, grad: str) -> tuple[str, bool]:
     """The op's name for a combiner, and whether gradients are to be rows."""
     kind = kind_of(combiner)
     if grad not in GRADIENTS:
-        raise refuse("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
+        raise make_error("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
     return kind, grad == "rows"
 
 
@@ -157,7 +157,7 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None)
     if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
         stay_coalesced(weight)
     if plan is not None and plan.num_segments != bags.num_bags:
-        raise refuse("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
+        raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     prefix = "" if bags.weights is None else "Weighted"
     op = OPS[f"{prefix}SparseSegment{kind}WithNumSegments"]
     weights = () if bags.weights is None else (bags.weights,)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.spec import CATALOG
-from ..errors import refuse
+from ..errors import make_error
 from ..lookup import COMBINERS
 from ..plan import Plan
 from .autograd import TABLE, table_for
@@ -45,7 +45,7 @@ class Pending(NamedTuple):
     def check(self) -> None:
         """Reject a gradient whose tensors were overwritten after backward; let a GPU finish writing them."""
         if any(t._version != v for t, v in zip(self.tensors, self.versions, strict=True)):
-            raise refuse("fused_overwritten")
+            raise make_error("fused_overwritten")
         if self.stream is not None:
             current = torch.cuda.current_stream(self.stream.device)
             if current != self.stream:
@@ -173,7 +173,7 @@ def defer(
 ) -> None:
     """Leave a gradient for the next step of the optimizer that holds `weight`."""
     if not weight.rowgrad_optimizers:
-        raise refuse("fused_no_optimizer")
+        raise make_error("fused_no_optimizer")
     stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
     pending = Pending(update, rows, tensors, [t._version for t in tensors], stream)
     with _LOCK:
@@ -222,7 +222,7 @@ class _Fused(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             wanted.add("weights")
         if "weights" in wanted and weight._version != ctx.version:
-            raise refuse("fused_changed")
+            raise make_error("fused_changed")
         y, (indices, segment_ids, weights) = ys[0].contiguous(), ctx.saved_tensors
         bags = Bags(indices, segment_ids, ctx.num_bags, weights)
         gradients: Mapping[str, Any] = {}
@@ -262,7 +262,7 @@ def destination(ctx: Any, weight: FusedWeight) -> str:
 def refuse_compiled_backward(ctx: Any) -> None:
     """Reject compiled autograd: it runs the backward pass outside of autograd's engine, on a copy of `ctx`."""
     if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
-        raise refuse("fused_unfit", value="compiled autograd")
+        raise make_error("fused_unfit", value="compiled autograd")
 
 
 def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
@@ -303,7 +303,7 @@ def is_trained_fused(module: Any, weight: Tensor) -> bool:
     if not module.fused or not weight.requires_grad or not torch.is_grad_enabled():
         return False
     if type(weight) is torch.nn.Parameter:
-        raise refuse("fused_unfit", value="parameters that FSDP or another wrapper has replaced")
+        raise make_error("fused_unfit", value="parameters that FSDP or another wrapper has replaced")
     return isinstance(weight, FusedWeight)
 
 
@@ -317,14 +317,14 @@ def fused_bags(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
             ("rows", plan.num_rows, weight.shape[0]),
         ):
             if value != bound:
-                raise refuse("plan_unfit", value=f"{value} {what}", bound=bound)
+                raise make_error("plan_unfit", value=f"{value} {what}", bound=bound)
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
 def _refuse_surroundings() -> None:
     if torch.compiler.is_compiling():
-        raise refuse("fused_unfit", value="torch.compile")
+        raise make_error("fused_unfit", value="torch.compile")
     if torch._C._are_functorch_transforms_active():
-        raise refuse("fused_unfit", value="torch.func")
+        raise make_error("fused_unfit", value="torch.func")
     if is_in_ddp():
-        raise refuse("fused_unfit", value="DistributedDataParallel")
+        raise make_error("fused_unfit", value="DistributedDataParallel")

@@ -19,7 +19,7 @@ from .._core import Job, run_kernel
 from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of, raise_fault
 from .._runtime.results import check_size, too_large
 from .._runtime.validation import infer
-from ..errors import refuse
+from ..errors import make_error
 from . import devices
 from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 
@@ -127,11 +127,11 @@ def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
             continue
         own = devices.device_for(value)
         if own is None and not value.is_cpu:
-            raise refuse("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu and cuda")
+            raise make_error("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu and cuda")
         if first is None:
             first, device = value, own
         elif own is not device:
-            raise refuse("mixed_devices", argument=arg.name, value=value.device, bound=first.device)
+            raise make_error("mixed_devices", argument=arg.name, value=value.device, bound=first.device)
     return admitted, device
 
 
@@ -292,7 +292,7 @@ def _held(tensor: Tensor, argument: str) -> Tensor:
         if not tensor.is_cpu:
             raise
         size = tensor.numel() * tensor.element_size()
-        raise refuse("argument_memory", argument=argument, value=size) from None
+        raise make_error("argument_memory", argument=argument, value=size) from None
 
 
 def readable(tensor: Tensor) -> Tensor:

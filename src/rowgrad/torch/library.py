@@ -16,7 +16,7 @@ from torch._functorch.utils import enable_single_level_autograd_function, unwrap
 from .._catalog.spec import CATALOG, Arg, Aval, Derived, Op
 from .._runtime.results import check_size
 from .._runtime.validation import infer, settle_attrs
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from .launch import launch
 from .saved_call import Kept, is_float, refuse_tangents, wanted
 from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
@@ -56,10 +56,10 @@ def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any])
         if isinstance(value, Tensor):
             device = device or value.device
             if value.device != device:
-                raise refuse("mixed_devices", argument=name, value=value.device, bound=device)
+                raise make_error("mixed_devices", argument=name, value=value.device, bound=device)
     for aval in infer(op, avals_of(admitted), host, attrs):
         if None in aval.shape:
-            raise refuse("size_traced", bound="call it on tensors that have elements")
+            raise make_error("size_traced", bound="call it on concrete tensors")
         if all(type(n) is int for n in aval.shape):
             check_size(aval, elsewhere=True)
     return call(op, {**admitted, **host}, attrs)
@@ -205,7 +205,7 @@ def _fake(op: Op) -> Callable[..., Any]:
             if isinstance(value, Tensor):
                 avals[arg.name] = Aval(NAME[value.dtype], wrap_sizes(tuple(value.shape)))
                 if device is not None and device != value.device:
-                    raise refuse("mixed_devices", argument=arg.name, value=value.device, bound=device)
+                    raise make_error("mixed_devices", argument=arg.name, value=value.device, bound=device)
                 device = value.device
             else:
                 dtype = arg.type if arg.type not in op.types else "int64"

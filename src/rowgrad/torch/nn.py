@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoint import read_table
-from ..errors import refuse
+from ..errors import make_error
 from ..plan import Plan
 from . import functional
 from .embeddings import Embeddings as Embeddings
@@ -68,12 +68,12 @@ class EmbeddingBag(TableModule):
         self.include_last_offset = include_last_offset
         self.fused = fused
         if fused and max_norm is not None:
-            raise refuse("fused_unfit", value="max_norm")
+            raise make_error("fused_unfit", value="max_norm")
         if fused and self.grad == "dense":
-            raise refuse("fused_unfit", value="grad='dense'")
+            raise make_error("fused_unfit", value="grad='dense'")
         data = new_table(num_embeddings, embedding_dim, device, dtype) if _weight is None else _weight.detach()
         if tuple(data.shape) != (num_embeddings, embedding_dim):
-            raise refuse(
+            raise make_error(
                 "same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim)
             )
         self.weight = FusedWeight(data) if fused else torch.nn.Parameter(data)
@@ -123,9 +123,9 @@ class EmbeddingBag(TableModule):
             raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
         if not embeddings.dtype.is_floating_point:
             bound = "float16, bfloat16, float32, float64"
-            raise refuse("dtype_not_allowed", argument="embeddings", value=embeddings.dtype, bound=bound)
+            raise make_error("dtype_not_allowed", argument="embeddings", value=embeddings.dtype, bound=bound)
         if embeddings.ndim != 2:
-            raise refuse("bags_unfit", argument="embeddings", value=f"{embeddings.ndim} dimensions", bound="2")
+            raise make_error("bags_unfit", argument="embeddings", value=f"{embeddings.ndim} dimensions", bound="2")
         module = cls(embeddings.shape[0], embeddings.shape[1], _weight=embeddings, **options)
         module.weight.requires_grad = not freeze
         return module
@@ -148,5 +148,7 @@ class EmbeddingBag(TableModule):
 def _one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
     """An option that has two names."""
     if value is not None and other is not None and value != other:
-        raise refuse("bags_unfit", argument=name, value=f"{value!r}, and {alias} says {other!r}", bound="one of them")
+        raise make_error(
+            "bags_unfit", argument=name, value=f"{value!r}, but {alias}={other!r}", bound=f"the same value as {alias}"
+        )
     return value if value is not None else other if other is not None else default

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
-from ..errors import OpError, refuse
+from ..errors import OpError, make_error
 from .devices import default_order
 from .fused import LAYOUT, FusedWeight, hold, is_only_optimizer, updated_from_pending
 from .row_state import adopted, check_param, check_row_ids, new_slots, step_with_bags, step_with_grad
@@ -215,7 +215,7 @@ class RowOptimizer(torch.optim.Optimizer):
         """
         if plan is not None and (indices is not None or segment_ids is not None):
             with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
-                raise refuse("plan_beside_ids")
+                raise make_error("plan_beside_ids")
         update = self._updated_from_bags(
             param, grad, indices, segment_ids, combiner, weights, plan, accumulate=accumulate, order=order
         )
@@ -242,9 +242,9 @@ class RowOptimizer(torch.optim.Optimizer):
                 ("grad", grad), ("indices", indices), ("segment_ids", segment_ids), ("weights", weights)
             ):  # fmt: skip
                 if not isinstance(given, torch.Tensor) and (given is not None or name == "grad"):
-                    raise refuse("not_a_tensor", argument=name, value=type(given).__name__)
+                    raise make_error("not_a_tensor", argument=name, value=type(given).__name__)
             if plan is None and (indices is None or segment_ids is None):
-                raise refuse("not_an_array", argument="indices", value="None, and no plan")
+                raise make_error("not_an_array", argument="indices", value="None, and no plan")
             step = self._next(group, param, index)
             ids = (indices, segment_ids) if plan is None else plan
             slots, order = self.state[param], order or default_order(param)
@@ -262,7 +262,9 @@ class RowOptimizer(torch.optim.Optimizer):
         for index, (group, own) in enumerate(self._places()):
             if own is param:
                 return group, index
-        raise refuse("number_unfit", argument="param", value="another tensor", bound="a parameter of this optimizer")
+        raise make_error(
+            "number_unfit", argument="param", value="another tensor", bound="a parameter of this optimizer"
+        )
 
     def _claim(self) -> None:
         for param in self._params():
@@ -311,14 +313,14 @@ def _check_layout(index: Any, saved: Any, own: str | None) -> None:
         given, held = (None if text is None else json.loads(text) for text in (saved, own))
         whole = [layout is None or layout["ranks"] == 1 for layout in (given, held)]
     except (KeyError, TypeError, ValueError):
-        raise refuse("optimizer_layout_unreadable", argument=f"parameter {index}", value=repr(saved)) from None
+        raise make_error("optimizer_layout_unreadable", argument=f"parameter {index}", value=repr(saved)) from None
     if given is None or held is None:
         if whole == [True, True]:
             return
         if given is None:
-            raise refuse("optimizer_layout_missing", argument=f"parameter {index}", bound=own)
+            raise make_error("optimizer_layout_missing", argument=f"parameter {index}", bound=own)
     if given != held:
-        raise refuse(
+        raise make_error(
             "optimizer_layout_differs", argument=f"parameter {index}", value=saved, bound=own or "a whole table"
         )
 
@@ -349,7 +351,7 @@ def _float(name: str, value: Any) -> float:
             raise TypeError
         return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise refuse("number_unfit", argument=name, value=repr(value), bound="a finite number") from None
+        raise make_error("number_unfit", argument=name, value=repr(value), bound="a finite number") from None
 
 
 def options_of(spec: RuleSpec) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .._catalog.spec import FLOATS, INDEX, PLAN
-from ..errors import refuse
+from ..errors import make_error
 from ..optim import RULES, Memory, Step, ready_all, ready_bags, ready_planned, ready_rows, slot_dtype, slot_shapes
 from ..plan import Plan
 from . import devices
@@ -28,21 +28,19 @@ _NAME = {dtype: name for name, dtype in _DTYPE.items()}
 def check_param(param: Tensor) -> None:
     """Only dense float tables, in this machine's memory or on a GPU, can be updated in place."""
     if not is_plain(type(param)):  # FSDP's DTensor and the like keep their numbers elsewhere
-        raise refuse("not_here", argument="param", value=f"a {type(param).__name__}", bound="a plain tensor")
+        raise make_error("not_here", argument="param", value=f"a {type(param).__name__}", bound="a plain tensor")
     if is_lazy(param):
-        raise refuse("not_here", argument="param", value="a parameter that is not initialized yet", bound="initialized")
+        raise make_error("not_here", argument="param", value="an uninitialized parameter", bound="initialized")
     if not (param.is_cpu or param.is_cuda):
-        raise refuse("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
+        raise make_error("not_here", argument="param", value=f"a tensor on {param.device}", bound="on the CPU")
     if param.layout != torch.strided:
-        raise refuse("not_here", argument="param", value=f"a tensor of layout {param.layout}", bound="dense")
+        raise make_error("not_here", argument="param", value=f"a tensor of layout {param.layout}", bound="dense")
     if not param.dtype.is_floating_point or param.dtype not in _NAME:
         bound = "float16, bfloat16, float32, float64"
-        raise refuse("dtype_not_allowed", argument="param", value=param.dtype, bound=bound)
+        raise make_error("dtype_not_allowed", argument="param", value=param.dtype, bound=bound)
     if not param.is_contiguous() and _may_overlap(param):
         value = f"a view of strides {param.stride()}, some of whose elements share memory"
-        raise refuse(
-            "not_here", argument="param", value=value, bound="a tensor whose elements have memory of their own"
-        )
+        raise make_error("not_here", argument="param", value=value, bound="a tensor without overlapping elements")
 
 
 def _may_overlap(tensor: Tensor) -> bool:
@@ -58,7 +56,7 @@ def _may_overlap(tensor: Tensor) -> bool:
 def _read(tensor: Tensor, argument: str) -> Tensor:
     """The tensor as kernels read it; a copy where it has to be."""
     if tensor.layout != torch.strided:
-        raise refuse("not_here", argument=argument, value=f"a tensor of layout {tensor.layout}", bound="dense")
+        raise make_error("not_here", argument=argument, value=f"a tensor of layout {tensor.layout}", bound="dense")
     check_storage(tensor, argument)
     return readable(tensor.detach())
 
@@ -67,9 +65,9 @@ def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
     """Where a contiguous tensor inside its storage lies, on the parameter's device; a scalar is a table of one row."""
     if tensor.device != device:
         bound = "on the CPU" if device.type == "cpu" else f"on {device}"
-        raise refuse("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound=bound)
+        raise make_error("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound=bound)
     if tensor.dtype not in _NAME:
-        raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
+        raise make_error("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(_DTYPE))
     shaped = tensor if tensor.dim() else tensor.reshape(1)
     return Memory(tensor.data_ptr(), _NAME[tensor.dtype], tuple(shaped.shape), devices.device_for(tensor), shaped)
 
@@ -110,7 +108,7 @@ def _step_with_sparse(
 ) -> Iterator[None]:
     if grad.sparse_dim() != 1:
         value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
-        raise refuse("not_here", argument="grad", value=value, bound="sparse in its rows alone")
+        raise make_error("not_here", argument="grad", value=value, bound="sparse in dimension 0 only")
     ids, values = _read(grad._indices(), "grad")[0], _read(grad._values(), "grad")
     table, state = _lent(rule, param, slots)
     memory = _memory(table, param)
@@ -135,13 +133,15 @@ def check_row_ids(grad: Tensor) -> None:
         falls = ids[0, 1:] <= ids[0, :-1]
         if bool(falls.any()):
             at = int(torch.nonzero(falls)[0]) + 1
-            raise refuse("row_ids", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0])
+            raise make_error("row_ids", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0])
         low, high = ids[0, 0], ids[0, -1]
     else:
         low, high = torch.aminmax(ids)
     if low.item() < 0 or high.item() >= grad.shape[0]:
         at = int(torch.nonzero((ids[0] < 0) | (ids[0] >= grad.shape[0]))[0])
-        raise refuse("index_not_in_output", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0])
+        raise make_error(
+            "index_not_in_output", argument="grad", position=at, value=int(ids[0, at]), bound=grad.shape[0]
+        )
 
 
 def step_with_bags(
@@ -192,7 +192,7 @@ def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> tuple[Tensor
         tensor = slots[slot.name]
         if not tensor.is_contiguous() or tensor.is_neg():
             value = f"a view of strides {tensor.stride()}"
-            raise refuse("not_here", argument=slot.name, value=value, bound="contiguous")
+            raise make_error("not_here", argument=slot.name, value=value, bound="contiguous")
         check_storage(tensor, slot.name)
         lent.append(memory_of(tensor, slot.name, param.device))
     return table, lent

@@ -11,7 +11,7 @@ from .._catalog.spec import Op
 from .._runtime.dense import handed_types
 from .._runtime.results import check_size
 from .._runtime.validation import infer
-from ..errors import refuse
+from ..errors import make_error
 from . import autograd, dense
 from .tensors import DTYPE, Host, admit_tensors, avals_of
 
@@ -19,7 +19,7 @@ from .tensors import DTYPE, Host, admit_tensors, avals_of
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
     """Run an op on torch tensors."""
     if out is not None:
-        raise refuse("out_unfit", argument=op.outputs[0].name, bound="absent for torch tensors", value="an array")
+        raise make_error("out_unfit", argument=op.outputs[0].name, bound="absent for torch tensors", value="an array")
     if op.kernel is not None:
         return autograd.call(op, arguments, attrs)
     if torch.compiler.is_compiling():
@@ -33,19 +33,19 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
             check_size(aval, elsewhere)
         elif None in aval.shape and elsewhere and any(t.is_meta for _, t in tensors):
-            raise refuse("size_traced", bound="call it on tensors that have elements")
+            raise make_error("size_traced", bound="call it on concrete tensors")
     if elsewhere and any(t.is_meta for _, t in tensors) and any(t.dtype in dense.BY_NUMPY for _, t in tensors):
         return tuple(torch.empty(o.shape, dtype=DTYPE[o.dtype], device="meta") for o in outputs)  # NumPy needs elements
     try:
         return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
     except RuntimeError as error:
         if "can't allocate memory" in str(error):
-            raise refuse("out_of_memory_between") from None
+            raise make_error("out_of_memory_between") from None
         # Torch takes some tensors of another device beside its own, such as scalars; where it does not, we say which.
         for name, tensor in tensors:
             first = tensors[0][1].device
             if tensor.device != first:
-                raise refuse("mixed_devices", argument=name, value=tensor.device, bound=first) from error
+                raise make_error("mixed_devices", argument=name, value=tensor.device, bound=first) from error
         raise
 
 

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import CATALOG, Call, Op
-from ..errors import refuse
+from ..errors import make_error
 from .tensors import check_storage, is_plain
 
 
@@ -139,7 +139,7 @@ def refuse_tangents(values: Iterable[Any]) -> None:
     if forward_ad._current_level >= 0:
         seen = (v for v in values if isinstance(v, Tensor) and not is_batchedtensor(v))
         if any(forward_ad.unpack_dual(v).tangent is not None for v in seen):
-            raise refuse("forward_mode")
+            raise make_error("forward_mode")
 
 
 def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:

@@ -19,7 +19,7 @@ from .._runtime.arrays import NUMPY_DTYPE, admit, fit
 from .._runtime.arrays import aval_of as array_aval
 from .._runtime.memory import new_array
 from .._runtime.results import check_size
-from ..errors import refuse
+from ..errors import make_error
 
 # torch's quantized tensors are another thing than TensorFlow's quantized numbers.
 DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string")}
@@ -100,13 +100,13 @@ def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
 def checked(tensor: Tensor, argument: str) -> Tensor:
     """A tensor that has elements side by side, of a dtype the catalogue names, in memory."""
     if is_lazy(tensor):
-        raise refuse("not_an_array", argument=argument, value="a parameter that is not initialized yet")
+        raise make_error("not_an_array", argument=argument, value="an uninitialized parameter")
     if tensor.is_nested:
-        raise refuse("not_an_array", argument=argument, value="a nested tensor; pass its values and offsets")
+        raise make_error("not_an_array", argument=argument, value="a nested tensor; pass its values and offsets")
     if tensor.layout != torch.strided:
-        raise refuse("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
+        raise make_error("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
     if tensor.dtype not in NAME:
-        raise refuse("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(DTYPE))
+        raise make_error("dtype_not_allowed", argument=argument, value=tensor.dtype, bound=", ".join(DTYPE))
     check_storage(tensor, argument)
     # Torch's zeros without memory are zeros whatever they meet: NaN and signs would be lost.
     return tensor.clone() if tensor._is_zerotensor() else tensor
@@ -133,8 +133,8 @@ def check_storage(tensor: Tensor, argument: str) -> None:
         if torch._is_functional_tensor(tensor):  # a wrapper without memory
             return
         if held == 0 or address == 0:
-            raise refuse("no_memory", argument=argument)
-        raise refuse("storage_too_small", argument=argument, value=extent, bound=held)
+            raise make_error("no_memory", argument=argument)
+        raise make_error("storage_too_small", argument=argument, value=extent, bound=held)
 
 
 def is_batched(tensor: Tensor) -> bool:
@@ -170,7 +170,7 @@ def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
     if name == "bfloat16":
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     if name not in DTYPE:
-        raise refuse("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(DTYPE))
+        raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound=", ".join(DTYPE))
     own = not array.flags.writeable or any(step < 0 for step in array.strides)  # even of one element
     return torch.from_numpy(array.copy() if own else array)
 
@@ -194,14 +194,16 @@ def _host(arg: Arg, value: Any, kind: str) -> Host:
         if name not in _INTEGERS:
             return Host(None, aval)  # refused for its dtype
         if isinstance(value, Tensor) and value.is_meta:
-            raise refuse("host_traced", argument=arg.name)
+            raise make_error("host_traced", argument=arg.name)
         value = tuple(value.reshape(-1).tolist()) if len(aval.shape) else value.item()
     else:
         aval = Aval(fixed or kind, () if is_size(value) else (len(value),))
     if fixed == "int32":
         for position, size in enumerate(value if isinstance(value, tuple) else (value,)):
             if isinstance(size, int) and not _INT32.min <= size <= _INT32.max:
-                raise refuse("integer_does_not_fit", argument=arg.name, position=position, value=size, bound="int32")
+                raise make_error(
+                    "integer_does_not_fit", argument=arg.name, position=position, value=size, bound="int32"
+                )
     return Host(value, aval)
 
 
@@ -234,7 +236,7 @@ def new_table(rows: int, columns: int, device: Any, dtype: torch.dtype | None) -
     dtype = dtype or torch.get_default_dtype()
     if dtype not in _TABLES:
         bound = ", ".join(map(str, _TABLES))
-        raise refuse("dtype_not_allowed", argument="dtype", value=dtype, bound=bound)
+        raise make_error("dtype_not_allowed", argument="dtype", value=dtype, bound=bound)
     place = torch.device(device) if device is not None else torch.get_default_device()
     if place.type != "cpu":
         return torch.empty((rows, columns), device=place, dtype=dtype)
@@ -253,7 +255,7 @@ def check_table_size(rows: Any, columns: Any) -> None:
         except TypeError:
             good = False
         if not good:
-            raise refuse("number_unfit", argument=argument, value=repr(size), bound="an int of 0 or more")
+            raise make_error("number_unfit", argument=argument, value=repr(size), bound="an int of 0 or more")
 
 
 def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:

@@ -143,14 +143,14 @@ def test_a_missing_pin_is_named_on_the_block(desk: Desk) -> None:
     )
     desk.open("work")
     message = desk.block("sum").locator(".block-message")
-    expect(message).to_have_text("indices is neither wired nor typed in")
+    expect(message).to_have_text("indices is missing: wire it, or enter a value")
     pins = desk.block("sum").locator("[data-pin]")
     colours = {str(p.get_attribute("data-pin")): desk.style(p.locator(".pin-name"), "color") for p in pins.all()}
     assert colours["indices"] != colours["data"] == colours["segment_ids"]
     expect(desk.block("sum")).to_have_class(re.compile("faulty"))
     expect(desk.tab("has errors work")).to_be_visible()
     desk.type_value("sum", "indices", "{0}")
-    expect(message).to_have_text("segment_ids is neither wired nor typed in")
+    expect(message).to_have_text("segment_ids is missing: wire it, or enter a value")
     desk.type_value("sum", "segment_ids", "{0}")
     expect(message).to_have_count(0)
     expect(desk.block("sum")).not_to_have_class(re.compile("faulty"))

@@ -121,7 +121,7 @@ def test_wires_of_another_kind_are_refused(desk: Desk) -> None:
     desk.drag_wire("noop.output", "sum.data")
     desk.wait_message("data takes one value; got an operation")
     desk.drag_wire("floats.output", "session.inputs")
-    desk.wait_message(re.compile(r"takes a feed, such as a FeedType gives; got floats.output"))
+    desk.wait_message(re.compile(r"takes a feed, such as the output of FeedType; got floats.output"))
     expect(desk.window.locator(".react-flow__edge")).to_have_count(0)
     assert not [b for b in desk.page_json()["blocks"] if "in" in b]
     desk.wire("noop.output", "session.run_outputs")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._catalog.arrangement import filled
-from ...errors import refuse
+from ...errors import make_error
 from .shared import place, product
 
 # -- The same elements in other shapes, put together and taken apart --------------------------------------------------
@@ -106,7 +106,7 @@ def _gather(xp: Any, params: Any, indices: Any) -> Any:
     if at >= 0:
         value = int(xp.reshape(indices, (-1,))[at])
         where = place(at, indices.shape)
-        raise refuse("index_not_in_params", argument="indices", position=where, value=value, bound=rows)
+        raise make_error("index_not_in_params", argument="indices", position=where, value=value, bound=rows)
     flat = xp.take(params, xp.reshape(indices, (-1,)))
     return xp.reshape(flat, (*indices.shape, *params.shape[1:]))
 

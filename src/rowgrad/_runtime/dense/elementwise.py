@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import refuse
+from ...errors import make_error
 from .shared import narrow, place, wide
 
 # -- Sums, products and quotients of two arrays that broadcast, and the sums that undo a broadcast --------------------
@@ -22,7 +22,7 @@ def _no_zero(xp: Any, y: Any) -> None:
     """Integers have no quotient by 0."""
     at = xp.first_true(y == 0)
     if at >= 0:
-        raise refuse("division_by_zero", argument="y", position=place(at, y.shape), value=0)
+        raise make_error("division_by_zero", argument="y", position=place(at, y.shape), value=0)
 
 
 def _is_integer(xp: Any, x: Any) -> bool:
@@ -55,7 +55,7 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
     if _is_integer(xp, y):
         at = xp.first_true(y < 0)
         if at >= 0:
-            raise refuse("negative_power", argument="y", position=place(at, y.shape), value="a negative number")
+            raise make_error("negative_power", argument="y", position=place(at, y.shape), value="a negative number")
         return xp.pow(x, y)
     base, exponent = wide(xp, x), wide(xp, y)
     # The gradient for y is 0 where x is not positive: its logarithm would be none.

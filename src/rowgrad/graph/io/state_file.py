@@ -22,7 +22,7 @@ import numpy as np
 from ..._catalog.spec import QUANTIZED
 from ..._runtime.arrays import Array, aval_of
 from ..._runtime.plain_file import open_plain
-from ...errors import refuse
+from ...errors import make_error
 from ..page import PageError
 from . import arrays, fields, plain
 from .files import write_atomically
@@ -241,7 +241,7 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
         for member, array in _result_members(name, np.asarray(value)).items():
             if member in members or "\0" in member:
                 bound = "of names that no other member has, without NUL"
-                raise refuse("value_unfit", argument="arrays", bound=bound, value=repr(member))
+                raise make_error("value_unfit", argument="arrays", bound=bound, value=repr(member))
             members[member] = array
 
     def write(file: BinaryIO) -> None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import refuse
+from ...errors import make_error
 from ...lookup import row_number
 from ...sharding.rule import check_strategy, shard_sizes
 from ..arrays import register_for_export
@@ -61,8 +61,8 @@ class ShardedTable(Table):
         self._layout = layout = layout._replace(axis=as_axis(layout.axis))
         each = layout.part_rows
         if self.shape[:1] not in ((each,), (each * layout.devices,)):
-            bound = f"({each}, …) for one part or ({each * layout.devices}, …) for all of {layout.num_rows} rows"
-            raise refuse("bags_unfit", argument="array", value=self.shape, bound=bound)
+            bound = f"({each}, …) for one shard or ({each * layout.devices}, …) for all {layout.num_rows} rows"
+            raise make_error("bags_unfit", argument="array", value=self.shape, bound=bound)
 
     @property
     def layout(self) -> Layout:
@@ -85,7 +85,7 @@ class ShardedTable(Table):
 
     def bags(self, *args: Any, **kwargs: Any) -> Any:
         """Raise: ids of the whole table are not rows of a part; see `rowgrad.jax.sharded.embedding_bag`."""
-        raise refuse("table_in_parts")
+        raise make_error("table_in_parts")
 
     def __repr__(self) -> str:
         parts = f"{self._layout.devices} parts over {self._layout.axis!r} by {self._layout.strategy!r}"
@@ -110,7 +110,9 @@ def as_axis(axis: Any) -> Axis:
     """A mesh axis: a name, or a tuple of two or more."""
     names = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     if not names or len(set(names)) != len(names):
-        raise refuse("bags_unfit", argument="axis", value=repr(axis), bound="a mesh axis, or several different ones")
+        raise make_error(
+            "bags_unfit", argument="axis", value=repr(axis), bound="one mesh axis, or several distinct ones"
+        )
     return names[0] if len(names) == 1 else names
 
 
@@ -125,7 +127,7 @@ def part_rows(num_rows: int, devices: int) -> int:
     """How many rows every device holds: those of a table of `num_rows` rows, and where they do not go even, zeros."""
     for argument, value in (("num_rows", num_rows), ("devices", devices)):
         if not isinstance(value, int | np.integer) or value < 1:
-            raise refuse("count_unfit", argument=argument, value=repr(value), bound=1)
+            raise make_error("count_unfit", argument=argument, value=repr(value), bound=1)
     return -(-int(num_rows) // int(devices))
 
 
@@ -165,10 +167,12 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
     axis = as_axis(axis)
     devices = _devices(mesh, axis)
     if isinstance(table, Table):
-        raise refuse("table_unfit", argument="table", value=type(table).__name__, bound="an array; pass table.array")
+        raise make_error(
+            "table_unfit", argument="table", value=type(table).__name__, bound="an array; pass table.array"
+        )
     whole = np.asarray(table)
     if not whole.ndim:
-        raise refuse("table_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
+        raise make_error("table_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
     rows = whole.shape[0]
     layout = Layout(rows, devices, axis, strategy)
     each, firsts = layout.part_rows, np.cumsum([0, *shard_sizes(rows, devices)])
@@ -186,12 +190,12 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
 def gather_table(table: ShardedTable) -> Array:
     """Join what `shard_table` split into one NumPy array in the order of ids: a table, a gradient, a slot."""
     if not isinstance(table, ShardedTable):
-        raise refuse("part_without_layout", argument="table", value=type(table).__name__)
+        raise make_error("part_without_layout", argument="table", value=type(table).__name__)
     num_rows, devices, _, strategy = layout = table.layout
     wanted = devices * layout.part_rows
     parts = table.array
     if parts.shape[:1] != (wanted,):
-        raise refuse("lengths_match", argument="table", value=tuple(parts.shape), bound=wanted)
+        raise make_error("lengths_match", argument="table", value=tuple(parts.shape), bound=wanted)
     found: Array = np.asarray(parts)[places_of(num_rows, devices, strategy)]
     return found
 
@@ -215,7 +219,9 @@ def needed_capacity(
     given = integers(ids, "ids")
     part_rows(num_rows, devices)
     if not given.ndim or given.shape[0] % devices:
-        raise refuse("bags_unfit", argument="ids", value=given.shape, bound=f"a multiple of {devices} in front")
+        raise make_error(
+            "bags_unfit", argument="ids", value=given.shape, bound=f"a first dimension that is a multiple of {devices}"
+        )
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
     kept = ids_kept(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
@@ -223,7 +229,7 @@ def needed_capacity(
     bad = np.flatnonzero(kept & ((given < 0) | (given >= num_rows)))
     if len(bad):
         at = int(bad[0])
-        raise refuse("id_outside", argument="ids", position=at, value=given.reshape(-1)[at], bound=num_rows)
+        raise make_error("id_outside", argument="ids", position=at, value=given.reshape(-1)[at], bound=num_rows)
     empty = [0] * devices if default_id is None else _empty_bags(kept, devices, segment_ids, num_bags)
     most = Capacity(1, 1)
     for own, own_kept, more in zip(np.split(given, devices), np.split(kept, devices), empty, strict=True):
@@ -239,8 +245,8 @@ def _empty_bags(kept: Array, devices: int, segment_ids: Any, num_bags: int | Non
     if kept.ndim > 1:
         return [int((~own.any(1)).sum()) for own in np.split(kept, devices)]
     if segment_ids is None or num_bags is None or np.shape(segment_ids) != kept.shape:
-        bound = "segment_ids and num_bags beside ids of one dimension and default_id"
-        raise refuse("bags_unfit", argument="segment_ids", value=np.shape(segment_ids), bound=bound)
+        bound = "segment_ids and num_bags for ids of one dimension with default_id"
+        raise make_error("bags_unfit", argument="segment_ids", value=np.shape(segment_ids), bound=bound)
     segments = np.split(integers(segment_ids, "segment_ids"), devices)
     return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(kept, devices), strict=True)]
 
@@ -249,5 +255,5 @@ def _devices(mesh: jax.sharding.Mesh, axis: Axis) -> int:
     names = axis if isinstance(axis, tuple) else (axis,)
     for name in names:
         if name not in mesh.shape:
-            raise refuse("bags_unfit", argument="axis", value=repr(name), bound=f"one of {tuple(mesh.shape)}")
+            raise make_error("bags_unfit", argument="axis", value=repr(name), bound=f"one of {tuple(mesh.shape)}")
     return math.prod(int(mesh.shape[name]) for name in names)

@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from ..._catalog.spec import CATALOG, Aval
-from ...errors import refuse
+from ...errors import make_error
 from ...lookup import kind_of, row_number
 from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, plain_scales, weighted_scales
@@ -53,9 +53,9 @@ def _lower(context: Any, row: Any, excess: Any, argument: str, capacity: int) ->
 def _words(room: str, excess: int) -> str:
     argument, capacity = room.split()
     needed = int(capacity) + excess
-    error = refuse("bags_unfit", argument=argument, value=capacity, bound=needed)
-    given = f"{argument}={capacity}, but a device asks {needed} {_WHAT[argument]} of one owner"
-    return f"{type(error).__name__}: {error.in_call(_CALL, None, given)}"
+    bound = f"at least {needed}, the number of {_WHAT[argument]} that a device requests from one owner"
+    error = make_error("number_unfit", argument=argument, value=capacity, bound=bound)
+    return f"{type(error).__name__}: {error.in_call(_CALL, None, '')}"
 
 
 _PRIMITIVE = Primitive("rowgrad_refuse_more")
@@ -272,8 +272,8 @@ def _refuse_further_axes(axes: frozenset[Any]) -> None:
     """A gradient by rows is no sum over axes of a mesh; that of a part with copies along them would have to be."""
     if axes:
         names = ", ".join(sorted(map(str, axes)))
-        bound = f"different over {names} as well (jax.lax.pcast), because gradients by rows are not added up there"
-        raise refuse("not_here", argument="part", value=f"bags that may differ over {names}", bound=bound)
+        bound = f"varying over {names} as well (jax.lax.pcast), because row-sparse gradients are not summed over it"
+        raise make_error("not_here", argument="part", value=f"bags that may differ over {names}", bound=bound)
 
 
 # -- what travels -----------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def _once(result: Any, *made_of: Any) -> Any:
 
 @_once.defjvp
 def _(primals: Any, tangents: Any) -> Any:
-    raise refuse("not_here", argument="part", value="a derivative of its gradient", bound="differentiated once")
+    raise make_error("not_here", argument="part", value="a derivative of its gradient", bound="differentiated once")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -426,7 +426,7 @@ def embedding_bag(
         bags = masked_bags.in_order(masked_bags.fill(bags, default_id))
     count = bags.indices.shape[0]
     if (split.devices + 1) * count > jnp.iinfo(jnp.int32).max:
-        raise refuse("bags_unfit", argument="ids", value=f"{count} ids", bound="less than 2**31 on all devices")
+        raise make_error("bags_unfit", argument="ids", value=f"{count} ids", bound="less than 2**31 on all devices")
     split = split._replace(
         num_bags=bags.num_bags,
         capacity=_room("capacity", capacity, min(count, split.each)),
@@ -454,7 +454,7 @@ def _layout_of(part: Any, axis: Any, num_rows: Any, strategy: Any) -> Layout:
     if strategy is not None:
         check_strategy(strategy)
     if not isinstance(part, ShardedTable):
-        raise refuse("part_without_layout", argument="part", value=type(part).__name__)
+        raise make_error("part_without_layout", argument="part", value=type(part).__name__)
     layout = part.layout
     axis = None if axis is None else as_axis(axis)
     for argument, value, bound in (
@@ -463,7 +463,7 @@ def _layout_of(part: Any, axis: Any, num_rows: Any, strategy: Any) -> Layout:
         ("axis_name", axis, layout.axis),
     ):
         if value is not None and value != bound:
-            raise refuse("layout_differs", argument=argument, value=repr(value), bound=repr(bound))
+            raise make_error("layout_differs", argument=argument, value=repr(value), bound=repr(bound))
     return layout
 
 
@@ -471,7 +471,7 @@ def _array_of(part: ShardedTable) -> Any:
     """The rows of a part, or what stands in for them where lookups are watched."""
     array = part.held if part.is_tapped else part.array
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise refuse("table_unfit", argument="part", value=str(array.dtype), bound="of floating-point numbers")
+        raise make_error("table_unfit", argument="part", value=str(array.dtype), bound="of floating-point numbers")
     return array if part.is_tapped or is_jax(array) else jnp.asarray(array)
 
 
@@ -480,16 +480,16 @@ def _split(part: Any, layout: Layout) -> Split:
     try:
         found = int(jax.lax.psum(1, axis))
     except NameError:
-        raise refuse("bags_unfit", argument="axis_name", value=repr(axis),
-                     bound="an axis of the mesh, inside of shard_map") from None  # fmt: skip
+        raise make_error("bags_unfit", argument="axis_name", value=repr(axis),
+                         bound="an axis of the mesh, inside shard_map") from None  # fmt: skip
     if found != devices:
-        raise refuse("layout_differs", argument="devices", value=found, bound=devices)
+        raise make_error("layout_differs", argument="devices", value=found, bound=devices)
     each = layout.part_rows
     if part.shape[:1] != (each,):
         wanted = f"({each}, …): {num_rows} rows on {devices} devices"
-        raise refuse("bags_unfit", argument="part", value=tuple(part.shape), bound=wanted)
+        raise make_error("bags_unfit", argument="part", value=tuple(part.shape), bound=wanted)
     if devices * (each + 1) > jnp.iinfo(jnp.int32).max:
-        raise refuse("bags_unfit", argument="num_rows", value=num_rows, bound="less than 2**31 with what fills up")
+        raise make_error("bags_unfit", argument="num_rows", value=num_rows, bound="less than 2**31 including padding")
     return Split(axis, devices, int(num_rows), each, strategy, 0, 0, 0)
 
 
@@ -497,7 +497,7 @@ def _room(argument: str, given: int | None, most: int) -> int:
     if given is None:
         return most
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-        raise refuse("count_unfit", argument=argument, value=repr(given), bound=1)
+        raise make_error("count_unfit", argument=argument, value=repr(given), bound=1)
     return min(int(given), most)
 
 
@@ -506,7 +506,9 @@ def _counted(bags: Bags, split: Split, ignored: tuple[int | None, ...]) -> tuple
     ids, segments, num_bags, weights = bags
     ids, segments = to_jax(ids, "ids"), to_jax(segments, "segment_ids")
     if weights is not None and tuple(weights.shape) != tuple(ids.shape):
-        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=tuple(ids.shape))
+        raise make_error(
+            "same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=tuple(ids.shape)
+        )
     kept = ids_kept(ids, ignored)
     if not ids.shape[0]:
         ids, segments, kept = jnp.zeros(1, ids.dtype), jnp.zeros(1, segments.dtype), jnp.zeros(1, bool)

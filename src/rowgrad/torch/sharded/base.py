@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import OpError, refuse
+from ...errors import OpError, make_error
 from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
@@ -46,15 +46,17 @@ class ShardedModule(TableModule):
             ("grad", grad, ("dense", "rows")),
         ):
             if value not in allowed:
-                raise refuse("attr_not_allowed", argument=name, value=repr(value), bound=", ".join(map(repr, allowed)))
+                raise make_error(
+                    "attr_not_allowed", argument=name, value=repr(value), bound=", ".join(map(repr, allowed))
+                )
         self.ranks = Ranks(process_group, device_mesh, timeout)
         self.strategy, self.mode, self.wire_dtype = strategy, mode, wire_dtype
         self.grad, self.fused, self.order = grad, fused, order
         self._calls = 0
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise refuse(
-            "not_here", argument="a copy", value="copy or pickle", bound="made by its constructor, on every rank"
+        raise make_error(
+            "not_here", argument="a sharded module", value="copy or pickle", bound="constructed on every rank"
         )
 
     def _facts(self) -> tuple[object, ...]:
@@ -87,9 +89,9 @@ class ShardedModule(TableModule):
         try:
             saved = json.loads(bytes(state.tolist()))
         except (AttributeError, TypeError, ValueError):
-            raise refuse("state_layout_unreadable", argument="_extra_state", value=type(state).__name__) from None
+            raise make_error("state_layout_unreadable", argument="_extra_state", value=type(state).__name__) from None
         if saved != self._layout():
-            raise refuse("state_layout_differs", value=json.dumps(saved), bound=json.dumps(self._layout()))
+            raise make_error("state_layout_differs", value=json.dumps(saved), bound=json.dumps(self._layout()))
 
     def _load_from_state_dict(
         self,
@@ -105,7 +107,7 @@ class ShardedModule(TableModule):
         if any(prefix + name in state_dict for name in self._parameters):
             try:
                 if key not in state_dict:
-                    raise refuse("state_layout_missing", argument=key)
+                    raise make_error("state_layout_missing", argument=key)
                 self.set_extra_state(state_dict[key])
             except OpError as error:  # no row is taken
                 error_msgs.append(f"{prefix or type(self).__name__}: {error.message}")
@@ -157,7 +159,7 @@ class ShardedModule(TableModule):
         `read` reads them as they are given, with padding and empty bags: errors name positions in these.
         """
         if torch.jit.is_tracing():
-            raise refuse("jit_trace")  # the ranks cannot meet then: the tracer takes no process groups
+            raise make_error("jit_trace")  # the ranks cannot meet then: the tracer takes no process groups
         if self.fused:
             _refuse_surroundings()
         enabled = torch.is_grad_enabled()
@@ -165,7 +167,7 @@ class ShardedModule(TableModule):
         refusal: Exception | None = None
         try:
             if torch._C._are_functorch_transforms_active():
-                raise refuse(
+                raise make_error(
                     "not_here", argument="a sharded table", value="torch.func", bound="used without transforms"
                 )
             try:

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from ...errors import refuse
+from ...errors import make_error
 from ...optim import RULES, slot_shapes
 from ..optim import RowOptimizer
 from .bag import RowShardedEmbeddingBag
@@ -98,7 +98,7 @@ def _translated(path: Any, key: str) -> Iterator[None]:
         yield
     except CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
-        raise refuse(key, file=path, why=f"rank {rank}: {type(cause).__name__}: {cause}") from error
+        raise make_error(key, file=path, why=f"rank {rank}: {type(cause).__name__}: {cause}") from error
 
 
 def _entries_of(path: Any) -> Mapping[str, Any]:
@@ -109,7 +109,7 @@ def _entries_of(path: Any) -> Mapping[str, Any]:
         raise
     except Exception as error:  # whatever unpickling raises
         why = f"{_WHOLE} is damaged: {type(error).__name__}: {error}"
-        raise refuse("checkpoint_unreadable", file=path, why=why) from error
+        raise make_error("checkpoint_unreadable", file=path, why=why) from error
 
 
 def _check_model(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -117,16 +117,16 @@ def _check_model(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for key, value in wanted.items():
         what = known.get(key)
         if what is None:
-            raise refuse("checkpoint_lacks", argument=key, why="")
+            raise make_error("checkpoint_lacks", argument=key, why="")
         if isinstance(value, Tensor) and isinstance(what, TensorStorageMetadata) and value.shape != what.size:
-            raise refuse("same_shape", argument=key, value=tuple(what.size), bound=tuple(value.shape))
+            raise make_error("same_shape", argument=key, value=tuple(what.size), bound=tuple(value.shape))
 
 
 def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str, Any]) -> None:
     """Reject the state of another optimizer: other groups, or entries of a parameter that lack a slot of this rule."""
     groups = {key.removeprefix(_GROUP).partition(":")[0] for key in known if key.startswith(_GROUP)}
     if len(groups) != len(optimizer.param_groups):
-        raise refuse("checkpoint_groups", value=len(groups), bound=len(optimizer.param_groups))
+        raise make_error("checkpoint_groups", value=len(groups), bound=len(optimizer.param_groups))
     if not isinstance(optimizer, RowOptimizer):
         return
     held, rule = _held(model), type(optimizer).__name__
@@ -143,13 +143,15 @@ def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str,
             wanted |= {f"optimizer.{table}:{slot}": size for slot, size in zip(slots, sized, strict=True)}
         for key, size in wanted.items() if found else ():
             if key not in known:
-                raise refuse("checkpoint_lacks", argument=key, why=f", which {rule} needs")
+                raise make_error("checkpoint_lacks", argument=key, why=f", which {rule} needs")
             saved = getattr(known[key], "size", None)
             if size is not None and (saved is None or tuple(saved) != tuple(size)):
-                raise refuse("checkpoint_rule", argument=key, value=saved and tuple(saved), bound=tuple(size), why=rule)
+                raise make_error(
+                    "checkpoint_rule", argument=key, value=saved and tuple(saved), bound=tuple(size), why=rule
+                )
         other = min(found - set(wanted), default=None)
         if other is not None:
-            raise refuse("checkpoint_slot", argument=other, why=rule)
+            raise make_error("checkpoint_slot", argument=other, why=rule)
 
 
 @contextmanager

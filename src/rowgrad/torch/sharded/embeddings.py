@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import refuse
+from ...errors import make_error
 from ..bags import Bags
 from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
 from .base import ShardedModule
@@ -49,7 +49,7 @@ class RowShardedEmbeddings(ShardedModule):
         self._groups = grouped(tables)
         if output not in ("features", "stacked") or (output == "stacked" and len(self._groups) > 1):
             bound = "'features', or 'stacked' where all tables have one width and combiner"
-            raise refuse("bags_unfit", argument="output", value=repr(output), bound=bound)
+            raise make_error("bags_unfit", argument="output", value=repr(output), bound=bound)
         self._stacks = [Stack([t.num_embeddings for t in g.tables], self.ranks.size, strategy) for g in self._groups]
         for group, stack in zip(self._groups, self._stacks, strict=True):
             self.register_parameter(group.key, self._new_part(stack, group.columns, device, dtype))
@@ -88,7 +88,9 @@ class RowShardedEmbeddings(ShardedModule):
             for number, t in enumerate(group.tables):
                 if t.name == table:
                     return group.key, stack, number
-        raise refuse("bags_unfit", argument="table", value=repr(table), bound=", ".join(t.name for t in self.tables))
+        raise make_error(
+            "bags_unfit", argument="table", value=repr(table), bound=", ".join(t.name for t in self.tables)
+        )
 
     def weight(self, table: str) -> Tensor:
         """This rank's rows of one table: a view."""

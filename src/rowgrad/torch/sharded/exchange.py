@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...errors import OpError, refuse
+from ...errors import OpError, make_error
 from ...raw_ops import OPS
 from ...sharding.partition import weighted_scales
 from ..bags import Bags
@@ -140,19 +140,26 @@ class Ranks:
             raise RuntimeError("call torch.distributed.init_process_group before a sharded module is made")
         if device_mesh is not None:
             if process_group is not None:
-                raise refuse(
-                    "bags_unfit", argument="device_mesh", value="given beside process_group", bound="one of them"
+                raise make_error(
+                    "bags_unfit", argument="device_mesh", value="both", bound="either device_mesh or process_group"
                 )
             if device_mesh.ndim != 1:
-                raise refuse("bags_unfit", argument="device_mesh", value=f"{device_mesh.ndim} dimensions", bound="1")
+                raise make_error(
+                    "bags_unfit", argument="device_mesh", value=f"{device_mesh.ndim} dimensions", bound="1"
+                )
             process_group = device_mesh.get_group()
         if not 0.001 <= timeout <= 1e9:  # torch counts in milliseconds, and waits forever for none of them
-            raise refuse("value_unfit", argument="timeout", value=timeout, bound="0.001 to 1e9 seconds")
+            raise make_error("value_unfit", argument="timeout", value=timeout, bound="0.001 to 1e9 seconds")
         self.group = process_group if process_group is not None else dist.group.WORLD
         self.mesh, self.timeout = device_mesh, float(timeout)
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         if self.rank < 0:
-            raise refuse("bags_unfit", argument="process_group", value="a group without this process", bound="its own")
+            raise make_error(
+                "bags_unfit",
+                argument="process_group",
+                value="a group without it",
+                bound="a group that contains this process",
+            )
         self.traffic = Traffic()
         self.number = _MADE[self.group.group_name] = _MADE.get(self.group.group_name, 0) + 1
         forget(self.group)
@@ -222,9 +229,9 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
     """Refuse what an owner would have to refuse, before anything is sent."""
     ids, segments = bags.indices, bags.segment_ids
     if ids.device != device:
-        raise refuse("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
+        raise make_error("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
     if ids.shape != segments.shape:
-        raise refuse("segments_match_indices")
+        raise make_error("segments_match_indices")
     if bags.weights is not None:
         _check_weights(bags.weights, ids)
     if ids.numel() == 0:
@@ -235,12 +242,12 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
     found = torch.stack([bad.any(), loose.any(), outside.any()]).tolist()
     if found[0]:
         at = int(torch.nonzero(bad)[0])
-        raise refuse("index_not_in_data", argument="ids", position=at, value=int(ids[at]), bound=rows)
+        raise make_error("index_not_in_data", argument="ids", position=at, value=int(ids[at]), bound=rows)
     if found[1]:
-        raise refuse("segments_not_increasing", argument="segment_ids", position=int(torch.nonzero(loose)[0]) + 1)
+        raise make_error("segments_not_increasing", argument="segment_ids", position=int(torch.nonzero(loose)[0]) + 1)
     if found[2]:
         at = int(torch.nonzero(outside)[0])
-        raise refuse(
+        raise make_error(
             "segment_not_in_output", argument="segment_ids", position=at, value=int(segments[at]), bound=bags.num_bags
         )
 
@@ -248,11 +255,11 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
 def _check_weights(weights: Tensor, ids: Tensor) -> None:
     facts: dict[str, Any] = {"argument": "per_sample_weights"}
     if weights.dtype not in _FLOATS:
-        raise refuse("dtype_not_allowed", **facts, value=weights.dtype, bound=", ".join(map(str, _FLOATS)))
+        raise make_error("dtype_not_allowed", **facts, value=weights.dtype, bound=", ".join(map(str, _FLOATS)))
     if weights.device != ids.device:
-        raise refuse("not_here", **facts, value=f"a tensor on {weights.device}", bound=f"on {ids.device}")
+        raise make_error("not_here", **facts, value=f"a tensor on {weights.device}", bound=f"on {ids.device}")
     if weights.shape != ids.shape:
-        raise refuse("same_shape", **facts, value=tuple(weights.shape), bound=tuple(ids.shape))
+        raise make_error("same_shape", **facts, value=tuple(weights.shape), bound=tuple(ids.shape))
 
 
 def route(bags: Bags, stack: Stack, kind: str, dtype: torch.dtype) -> Route:
@@ -556,7 +563,7 @@ def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
     """Copy rows out of a whole table, which has to be that: copy_ would repeat what is too small."""
     wanted = (num_rows, *mine.shape[1:])
     if tuple(table.shape) != wanted:
-        raise refuse("same_shape", argument="table", value=tuple(table.shape), bound=wanted)
+        raise make_error("same_shape", argument="table", value=tuple(table.shape), bound=wanted)
     check_storage(table, "table")
     check_storage(mine, "weight")
     mine.copy_(table[ids.to(table.device)])

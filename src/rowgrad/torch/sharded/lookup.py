@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..._catalog.spec import Call
 from ..._catalog.weighted_segment import weights_gradient
-from ...errors import refuse
+from ...errors import make_error
 from ...plan import Plan
 from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, terms, unique_gradient
@@ -344,13 +344,13 @@ class _Sharded(torch.autograd.Function):
 def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
     """Reject what no rank can do; returns for each table whether its gradient waits for the optimizer's step."""
     if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
-        raise refuse("not_here", argument="backward", value="compiled autograd", bound="run by autograd's engine")
+        raise make_error("not_here", argument="backward", value="compiled autograd", bound="run by autograd's engine")
     _ = ctx.saved_tensors  # torch refuses what was freed, or changed since
     if torch.is_grad_enabled():
-        raise refuse("not_here", argument="create_graph", value="True", bound="False for a sharded table")
+        raise make_error("not_here", argument="create_graph", value="True", bound="False for a sharded table")
     to_step = [isinstance(t, FusedWeight) and destination(ctx, t) == "step" for t in tables]
     if any(waits and not t.rowgrad_optimizers for t, waits in zip(tables, to_step, strict=True)):
-        raise refuse("fused_no_optimizer")
+        raise make_error("fused_no_optimizer")
     return to_step
 
 
