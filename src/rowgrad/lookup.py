@@ -16,7 +16,7 @@ from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
 from ._runtime.dispatch import describe_value, is_traced, load_runner
 from .errors import OpError, refuse, shape_text
 from .raw_ops import OPS
-from .sharding.rule import by_shard, check_strategy, inverse_of, locate
+from .sharding.rule import check_strategy, group_by_shard, inverse_permutation, locate
 from .sparse import SparseTensor
 
 # -- What lookups are told and given, judged --------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def embedding_lookup_sparse(
         return _bags(f"WeightedSparseSegment{kind}", shards[0], ids, segments, weights, sparse_gradient=True)
     unique, place = _unique_in_order(ids)
     rows, order = _gather(shards, unique, partition_strategy)
-    place = place if order is None else inverse_of(order)[place]
+    place = place if order is None else inverse_permutation(order)[place]
     if max_norm is not None:
         rows = clip_rows(rows, max_norm)
     if weights is None:
@@ -358,9 +358,7 @@ def _unique_in_order(ids: Array) -> tuple[Array, Array]:
     """Distinct ids in order of appearance, and for every id its place among them."""
     unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return unique[order], place[inverse.reshape(-1)]
+    return unique[order], inverse_permutation(order)[inverse.reshape(-1)]
 
 
 def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | None]:
@@ -371,7 +369,7 @@ def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | 
     if len(shards) == 1:
         return OPS["GatherRows"](shards[0], ids), None
     shard, row = locate(ids, sum(s.shape[0] for s in shards), len(shards), strategy)
-    order, parts = by_shard(shard, len(shards))
+    order, parts = group_by_shard(shard, len(shards))
     rows = [OPS["GatherRows"](s, row[part].astype(ids.dtype)) for s, part in zip(shards, parts, strict=True)]
     return functools.reduce(OPS["ConcatRows"], rows), order
 

@@ -97,7 +97,7 @@ def parts() -> Iterator[bytes]:
     two = [npy(np.ones((2, 3), np.float32)), npy(np.zeros((1, 3), np.float32))]
     yield PARTING.join([b"", *two])
     tensor = {"dtype": "float32", "shape": [3, 3], "by_rows": True}
-    told = {"format": "rowgrad.sharding.rule", "version": 1, "files": "npy", "strategy": "div", "parts": 2, "rows": 3}
+    told = {"format": "rowgrad.parts", "version": 1, "files": "npy", "strategy": "div", "parts": 2, "rows": 3}
     yield PARTING.join([json.dumps(told | {"tensors": {"table": tensor}}).encode(), *two])
     yield PARTING.join([b"", b"\n-\n".join(_tensors())])
 

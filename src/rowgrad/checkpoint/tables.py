@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import refuse, shape_text
-from ..sharding.rule import check_strategy, shard_sizes
+from ..sharding.rule import check_strategy, shard_sizes, shard_slice
 from .bundle import Array, check_memory
 from .reader import OBJECT_SUFFIX, Checkpoint
 
@@ -61,13 +61,9 @@ def _joined(source: Checkpoint, shards: list[str], strategy: str) -> Array:
     first = source.read(shards[0])  # before there is memory for all: the index may claim any size
     check_memory(total * math.prod(first.shape[1:]) * first.itemsize, source.prefix)
     table = np.empty((total, *first.shape[1:]), first.dtype)
-    begin = 0
     for number, shard in enumerate(shards):
         rows = source.read(shard) if number else first
-        end = begin + len(rows)
-        place = slice(begin, end) if strategy == "div" else slice(number, None, len(shards))
-        table[place] = rows
-        begin = end
+        table[shard_slice(number, total, len(shards), strategy)] = rows
     return table
 
 

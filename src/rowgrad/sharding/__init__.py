@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .layout import Layout as Layout
-from .layout import TensorLayout as TensorLayout
+from .manifest import Layout as Layout
+from .manifest import TensorLayout as TensorLayout
 from .reshard import reshard as reshard

@@ -14,7 +14,7 @@ from .._core import memory_limit
 from .._runtime.arrays import as_array, fit, is_masked, plain_array
 from .._runtime.dispatch import describe_value, is_traced
 from ..errors import OpError, ResourceExhaustedError, refuse
-from .rule import Array, by_shard, check_strategy, inverse_of, locate
+from .rule import Array, check_strategy, first_id, group_by_shard, id_step, inverse_permutation, locate, shard_size
 
 # -- Ids by the part of a table that holds them, and back -------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def partition(ids: Any, num_parts: int, strategy: str = "div", *, num_rows: int 
             raise refuse("fewer_rows_than_parts", argument="num_rows", value=rows, bound=num_parts)
         part, row = locate(flat, rows or 0, num_parts, strategy)
         row = row.astype(flat.dtype)
-        _, positions = by_shard(part, num_parts)
+        _, positions = group_by_shard(part, num_parts)
         told = [_like(ids, array) for array in ([row[p] for p in positions], positions, [part, row])]
         return Partitioned(told[0], told[1], *told[2])
 
@@ -90,7 +90,7 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
                 raise refuse("value_unfit", argument=f"values[{k}]", value=found, bound=expected)
         order = np.concatenate([_host(p) for p in partitioned.positions])
         together = _library(arrays[0]).concat(arrays)
-        return together[_like(together, [inverse_of(order)])[0]]
+        return together[_like(together, [inverse_permutation(order)])[0]]
 
 
 def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, num_rows: int | None = None) -> Any:
@@ -111,18 +111,16 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
         if len(bad):
             value = int(parts.reshape(-1)[bad[0]])
             raise refuse("part_outside", argument="part", position=int(bad[0]), value=value, bound=num_parts)
-        if strategy == "mod":
-            last = int(np.iinfo(local.dtype).max) if total is None else total - 1
-            ends, first, step = (last - parts) // num_parts, parts, num_parts
+        if total is None:  # under "mod" then only the dtype limits the ids
+            last = (int(np.iinfo(local.dtype).max) - parts) // num_parts
         else:
-            quotient, longer = divmod(total or 0, num_parts)
-            ends = quotient - 1 + (parts < longer)
-            first, step = parts * quotient + np.minimum(parts, longer), 1
-        bad = np.flatnonzero((local < 0) | (local > ends))
+            last = shard_size(parts, total, num_parts) - 1
+        bad = np.flatnonzero((local < 0) | (local > last))
         if len(bad):
-            value, bound = (int(a.reshape(-1)[bad[0]]) for a in (local, ends))
+            value, bound = (int(a.reshape(-1)[bad[0]]) for a in (local, last))
             raise refuse("row_not_in_part", argument="rows", position=int(bad[0]), value=value, bound=bound + 1)
-        ids = fit(local.astype(np.int64) * step + first, "rows", local.dtype)
+        first = first_id(parts, total or 0, num_parts, strategy)
+        ids = fit(local.astype(np.int64) * id_step(num_parts, strategy) + first, "rows", local.dtype)
         return _like(rows, [ids])[0]
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import OpError, refuse, shape_text
 from .files import Array, InFile, row_bytes, rows_of, size_of
-from .layout import FORMATS, MOST_PARTS, Layout, TensorLayout
-from .rule import check_strategy, shard_sizes
+from .manifest import FORMATS, MOST_PARTS, Layout, TensorLayout
+from .rule import check_strategy, id_step, locate_valid, shard_sizes, shard_slice
 from .shards import Part, Source, Target, new_target, open_source
 
 # -- What parts hold together -----------------------------------------------------------------------------------------
@@ -133,26 +131,25 @@ _SHARES = 4  # of the memory: a window, rows on their way to it or from it, and 
 _LONGEST_ROW = 2**31 - 1  # NumPy's for elements of plain bytes
 
 
-class Cut:
-    """How a rule cuts a table: which rows of which parts a run of the table is made of."""
+def runs(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, int, slice]]:
+    """Yield where rows [begin, end) of the table are stored, one contiguous run of a part's rows at a time.
 
-    def __init__(self, layout: Layout) -> None:
-        self.parts, self._is_mod = layout.parts, layout.strategy == "mod"
-        self._begins = [0, *accumulate(shard_sizes(layout.rows, layout.parts))]
-
-    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, slice]]:
-        """Part, its first row, and where in rows [begin, end) of the table these rows are."""
-        if self._is_mod:
-            for first in range(begin, min(begin + self.parts, end)):
-                yield first % self.parts, first // self.parts, slice(first - begin, end - begin, self.parts)
-            return
-        part = bisect_right(self._begins, begin) - 1  # of parts that begin here only the last is not empty
-        first = begin
-        while first < end:
-            stop = min(end, self._begins[part + 1])
-            if first < stop:
-                yield part, first - self._begins[part], slice(first - begin, stop - begin)
-            part, first = part + 1, stop
+    Yields:
+        The part, the first row of the run in that part, and the positions of the run's rows in [begin, end).
+    """
+    rule = layout.rows, layout.parts, layout.strategy
+    step = id_step(layout.parts, layout.strategy)
+    if step > 1:
+        for first in range(begin, min(begin + step, end)):
+            part, row = locate_valid(first, *rule)
+            yield part, row, slice(first - begin, end - begin, step)
+        return
+    first = begin
+    while first < end:
+        part, row = map(int, locate_valid(first, *rule))
+        stop = min(end, shard_slice(part, *rule).stop)
+        yield part, row, slice(first - begin, stop - begin)
+        first = stop
 
 
 def total_bytes(layout: Layout) -> int:
@@ -189,18 +186,17 @@ def _dealt_rows(
     """Move a tensor by rows; how many, after each window."""
     most = min(most, max(found.rows, 1))
     window, spare = _bytes(tensor, most), _bytes(tensor, (most + 1) // 2)
-    before, after = Cut(found), Cut(target.layout)
     for begin in range(0, found.rows, most):
         end = min(begin + most, found.rows)
         rows = window[: end - begin]
-        for part, row, place in before.runs(begin, end):
+        for part, row, place in runs(found, begin, end):
             into = rows[place]
             if into.flags.c_contiguous:
                 parts[part][name].fill(row, into)
             else:
                 parts[part][name].fill(row, spare[: len(into)])
                 into[:] = spare[: len(into)]
-        for part, row, place in after.runs(begin, end):
+        for part, row, place in runs(target.layout, begin, end):
             out = rows[place]
             if not out.flags.c_contiguous:
                 spare[: len(out)] = out

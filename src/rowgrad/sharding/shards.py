@@ -20,7 +20,7 @@ from . import files as safetensors_file
 from .files import DTYPES, Array, InCheckpoint, Stored, put_in_place, size_of, sync, temporary_folder
 from .files import read_npy_header as read_npy
 from .files import read_safetensors_header as read_safetensors
-from .layout import FORMATS, MANIFEST, TABLE, Layout, check_name, parse_name, part_name, read_manifest
+from .manifest import FORMATS, MANIFEST, TABLE, Layout, check_name, parse_name, part_name, read_manifest
 from .rule import shard_sizes
 
 # -- Parts as they are found ------------------------------------------------------------------------------------------

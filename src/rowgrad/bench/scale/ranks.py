@@ -24,7 +24,7 @@ import rowgrad as rg
 from ...torch import optim, sharded
 from ...torch.bags import Bags
 from ...torch.sharded.exchange import route
-from ...torch.sharded.layout import Stack
+from ...torch.sharded.placement import Stack
 from .laws import draw
 from .model import PHASES
 from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, GATHERED, ROUTED, WAYS, Workload, routed

@@ -24,7 +24,7 @@ from ..bags import Bags, ids_kept, read_bags, read_ignore_id, to_jax
 from ..optim import wider
 from ..table import Tap
 from ..varying import axes_of, shared_by, together, typed, unchecked_axes, widen
-from .layout import Layout, ShardedTable, as_axis, locate
+from .table import Layout, ShardedTable, as_axis, locate
 
 # -- Room that is too small -------------------------------------------------------------------------------------------
 

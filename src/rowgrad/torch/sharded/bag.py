@@ -11,7 +11,7 @@ from .. import functional
 from ..tensors import check_table_size
 from .base import ShardedModule
 from .exchange import TIMEOUT, gathered, take_rows
-from .layout import Stack
+from .placement import Stack
 
 
 class RowShardedEmbeddingBag(ShardedModule):

@@ -14,7 +14,7 @@ from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
 from .exchange import EITHER, PLAIN, WEIGHTED, Asked, Ranks, Traffic, agree, call_number, check_bags, meet, route
-from .layout import Stack
+from .placement import Stack
 from .lookup import Exchange, Options, Wanted, sharded_lookup
 
 MODES = ("exact", "pooled")

@@ -27,7 +27,7 @@ from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
 from .exchange import Ranks, call_number, meet, moved
-from .layout import Part
+from .placement import Part
 
 _GROUP = "optimizer group "
 _WHOLE = ".metadata"  # what torch.distributed.checkpoint writes last

@@ -13,7 +13,7 @@ from ..bags import Bags
 from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
 from .base import ShardedModule
 from .exchange import TIMEOUT, gathered, take_rows
-from .layout import Stack
+from .placement import Stack
 
 
 class RowShardedEmbeddings(ShardedModule):

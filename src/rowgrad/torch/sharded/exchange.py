@@ -24,7 +24,7 @@ from ...raw_ops import OPS
 from ...sharding.partition import weighted_scales
 from ..bags import Bags
 from ..tensors import check_storage
-from .layout import Part, Stack
+from .placement import Part, Stack
 
 # -- Several tensors in one exchange ----------------------------------------------------------------------------------
 

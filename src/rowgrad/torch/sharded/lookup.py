@@ -20,7 +20,7 @@ from ..functional import lookup, stay_coalesced
 from ..fused import FusedWeight, defer, destination
 from ..saved_call import sparse_rows
 from .exchange import Parcel, Ranks, Route, Section, Told, call_number, meet, spread, starts_of, wide_dtype
-from .layout import Stack
+from .placement import Stack
 
 # -- What the owner of rows does with what others ask of it -----------------------------------------------------------
 

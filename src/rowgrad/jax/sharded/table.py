@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import refuse
 from ...lookup import row_number
-from ...sharding.rule import check_strategy, shard_sizes
+from ...sharding.rule import check_strategy, locate_valid, shard_slice
 from ..arrays import register_for_export
 from ..bags import ids_kept, integers, read_ignore_id
 from ..table import Table
@@ -130,14 +130,9 @@ def part_rows(num_rows: int, devices: int) -> int:
 
 
 def locate(ids: Any, num_rows: int, devices: int, strategy: str) -> tuple[Any, Any]:
-    """The owner of every id, and its row there. Ids are in range; NumPy's arrays or JAX's."""
+    """Return the owner of each id and its row there. Ids must be in range; NumPy or JAX arrays, traced or not."""
     check_strategy(strategy)
-    if strategy == "mod":
-        return ids % devices, ids // devices
-    xp: Any = np if isinstance(ids, np.ndarray) else jnp
-    quotient, longer = divmod(num_rows, devices)
-    owners = xp.maximum(ids // (quotient + 1), (ids - longer) // max(quotient, 1))
-    return owners, ids - owners * quotient - xp.minimum(owners, longer)
+    return locate_valid(ids, num_rows, devices, strategy, np if isinstance(ids, np.ndarray) else jnp)
 
 
 def places_of(num_rows: int, devices: int, strategy: str) -> Array:
@@ -171,11 +166,11 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
         raise refuse("table_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
     rows = whole.shape[0]
     layout = Layout(rows, devices, axis, strategy)
-    each, firsts = layout.part_rows, np.cumsum([0, *shard_sizes(rows, devices)])
+    each = layout.part_rows
 
     def part(index: tuple[slice, ...]) -> Array:
         device = (index[0].start or 0) // each
-        own = whole[device::devices] if strategy == "mod" else whole[firsts[device] : firsts[device + 1]]
+        own = whole[shard_slice(device, rows, devices, strategy)]
         return np.concatenate([own, np.zeros((each - len(own), *own.shape[1:]), own.dtype)])
 
     sharding = jax.sharding.NamedSharding(mesh, layout.spec)

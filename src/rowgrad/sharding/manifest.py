@@ -19,7 +19,7 @@ MANIFEST = "parts.json"
 MOST_PARTS = 99_999  # names have five digits
 TABLE = "table"  # what the array is called that a .npy file without another name holds
 _LONGEST = 1 << 24  # of a manifest
-_FORMAT, _VERSION = "rowgrad.sharding.rule", 1
+_FORMAT, _VERSION = "rowgrad.parts", 1  # in files that exist: not the name of a module
 _PART = re.compile(r"part-(\d{5})-of-(\d{5})(?:\.([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?\.(npy|safetensors)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
