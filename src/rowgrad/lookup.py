@@ -30,14 +30,14 @@ LOOKUPS = ("auto", "unique")
 ACCUMULATE = ("T", "float32")
 
 
-def kind_of(combiner: str) -> str:
+def combiner_suffix(combiner: str) -> str:
     """The op's name for a combiner."""
-    if combiner not in COMBINERS:
+    if not isinstance(combiner, str) or combiner not in COMBINERS:
         raise refuse("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
     return COMBINERS[combiner]
 
 
-def read_combiner(combiner: str | None) -> str:
+def tensorflow_combiner_suffix(combiner: str | None) -> str:
     """The same for TensorFlow's lookups: None is the mean, and the words are TensorFlow's."""
     kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
     if kind is None:
@@ -211,7 +211,7 @@ def embedding_lookup_sparse(
     (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable). In the last
     form 16-bit gradients of weighted lookups round at every add as TensorFlow's do; `accumulate="float32"` rounds once.
     """
-    kind = read_combiner(combiner)
+    kind = tensorflow_combiner_suffix(combiner)
     shards = shards_of(params, "params")
     if not isinstance(sp_ids, SparseTensor):
         raise TypeError(f"sp_ids must be SparseTensor, got {type(sp_ids)}")
@@ -282,7 +282,7 @@ def safe_embedding_lookup_sparse(
     compiler = _compiler(sparse_ids, sparse_weights)
     if compiler is not None:
         check_options(partition_strategy, lookup, accumulate)
-        kind, once = read_combiner(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
+        kind, once = tensorflow_combiner_suffix(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
         rounding = "float32" if once else accumulate
         return compiler.lookup_traced(shards, sparse_ids, sparse_weights, kind, default_id, max_norm, rounding)
     indices, dense_shape = _as_matrix(sparse_ids)

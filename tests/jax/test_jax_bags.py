@@ -205,7 +205,7 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
         ({"ids": [[0]], "segment_ids": [0]}, "segment_ids: got given; wanted absent: a matrix of ids says where"),
         ({"ids": [[0]], "num_bags": 3}, "got 3; wanted 1, the rows of ids"),
         ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3; wanted 1, as offsets say"),
-        ({"ids": SPARSE, "num_bags": 3}, "got 3; wanted 2, the rows of the SparseTensor"),
+        ({"ids": SPARSE, "num_bags": 3}, "got 3; wanted 2, as dense_shape says"),
         ({"ids": SPARSE, "per_sample_weights": OTHER}, r"indices must have shape \(1, 2\), got \(1, 3\)"),
         ({"ids": [0], "segment_ids": [0], "num_bags": 2.9}, "got 2.9; wanted an int of at least 0"),
         ({"ids": [0], "segment_ids": [0], "num_bags": True}, "got True; wanted an int of at least 0"),

@@ -11,13 +11,14 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from .._runtime.bags import check_lengths
 from ..errors import refuse
 from ..lookup import (
     check_default_id,
     check_rows_are_vectors,
     clip_rows,
+    combiner_suffix,
     flat_shape,
-    kind_of,
     row_number,
     smallest_positive,
 )
@@ -26,7 +27,18 @@ from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import masked_bags, partition
 from .arrays import as_jax, is_jax, is_traced
-from .bags import Bags, filled, ids_kept, integers, of_matrix, read_bags, read_ignore_id, to_jax, without_padding
+from .bags import (
+    Bags,
+    active_mask,
+    are_traced,
+    as_integers,
+    fill_empty_bags,
+    read_bags,
+    read_ignore_id,
+    read_matrix,
+    select_ids,
+    to_jax,
+)
 from .partition import Rule, gathered
 from .table import Table, Tap, bags_of
 from .varying import manual_axes
@@ -49,14 +61,16 @@ class Call(NamedTuple):
 
     def run(self, table: Any, ids: Any, *weights: Any) -> tuple[Any]:
         """The lookup: [bags, …]."""
-        bags = of_matrix(ids, None, None, weights[0] if weights else None)
-        return (look_up(table, bags, self.kind, ids_kept(bags.indices, self.ignored), self.default_id, self.max_norm),)
+        bags = read_matrix(ids, weights[0] if weights else None)
+        return (
+            look_up(table, bags, self.kind, active_mask(bags.indices, self.ignored), self.default_id, self.max_norm),
+        )
 
     def is_bad(self, table: Any, ids: Any, *_: Any) -> Any:
         """Whether an id that counts is not a row of the table."""
         wrong = (ids < 0) | (ids >= table.shape[0])
-        kept = ids_kept(ids, self.ignored)
-        return (wrong if kept is None else wrong & kept).any()
+        mask = active_mask(ids, self.ignored)
+        return (wrong if mask is None else wrong & mask).any()
 
 
 def is_usable(ids: Any) -> bool:
@@ -69,13 +83,13 @@ def bind(call: Call, table: Any, ids: Any, weights: Any) -> Any:
     return BAGS.bind(table, ids, *(() if weights is None else (weights,)), call=call)[0]
 
 
-def look_up(table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None, max_norm: float | None) -> Any:
-    """Bags of traced ids: all of them or, if `kept` is given, those it names; with `default_id` in empty bags."""
-    if kept is None and default_id is None:
+def look_up(table: Any, bags: Bags, kind: str, mask: Any, default_id: int | None, max_norm: float | None) -> Any:
+    """Bags of traced ids: all of them or, if `mask` is given, those it names; with `default_id` in empty bags."""
+    if mask is None and default_id is None:
         if max_norm is not None:
-            table, bags = masked_bags.shortened(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
+            table, bags = masked_bags.clip_to_norm(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
         return bags_of(table, kind, bags.indices, bags.segment_ids, bags.num_bags, bags.weights)
-    return masked_bags.look_up(table, masked_bags.left_out(bags, kept, default_id), kind, max_norm)
+    return masked_bags.look_up(table, masked_bags.mask_and_fill(bags, mask, default_id), kind, max_norm)
 
 
 # -- the primitive ----------------------------------------------------------------------------------------------------
@@ -84,8 +98,8 @@ def look_up(table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None
 def _rule(call: Call, operands: Sequence[Any]) -> Rule:
     inner = partition.columns(len(operands[0].shape))
     dims = ((partition.ROWS, *inner), *((("bags", "places"),) * (len(operands) - 1)))
-    kept = inner if call.max_norm is None else ()  # the length of a row is that of all its columns
-    return Rule("embedding_bag", dims, (("bags", *inner),), (*kept, "bags"))
+    columns = inner if call.max_norm is None else ()  # the length of a row is that of all its columns
+    return Rule("embedding_bag", dims, (("bags", *inner),), (*columns, "bags"))
 
 
 def _abstract(*operands: Any, call: Call) -> list[Any]:
@@ -174,7 +188,7 @@ def embedding_bag(
 
     Under `jit` only sizes have to be known: `num_bags` beside `segment_ids`, whatever else is traced.
     """
-    kind = kind_of(combiner)
+    kind = combiner_suffix(combiner)
     max_norm = _read_norm(max_norm)
     table = _array_of(table, max_norm, plan)
     padding_idx = row_number("padding_idx", padding_idx, table.shape[0])
@@ -187,21 +201,19 @@ def embedding_bag(
         raise refuse("plan_of_other_ids", bound="max_norm")
     bags = read_bags(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset)
     ignore_id = read_ignore_id(ignore_id, table.shape[0], bags.indices.dtype)
-    kept = ids_kept(bags.indices, (padding_idx, ignore_id))
-    weights, whole = bags.weights, kept is None and default_id is None
-    if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
-        raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
-                     bound=tuple(bags.indices.shape))  # fmt: skip
+    mask = active_mask(bags.indices, (padding_idx, ignore_id))
+    if mask is not None or default_id is not None:
+        check_lengths(bags)
     # Inside value_and_rows ids may be traced in one of its two runs alone: both must make the same lookup.
-    if (bags.traced or isinstance(table, Tap)) and plan is None:
+    if (are_traced(bags) or isinstance(table, Tap)) and plan is None:
         if is_usable(ids):
             call = Call(kind, (padding_idx, ignore_id), default_id, max_norm)
-            return _of_matrix(table, ids, bags, kept, call)
-        return look_up(table, bags, kind, kept, default_id, max_norm)
-    if kept is not None:
-        bags = without_padding(bags, kept)
+            return _of_matrix(table, ids, bags, mask, call)
+        return look_up(table, bags, kind, mask, default_id, max_norm)
+    if mask is not None:
+        bags = select_ids(bags, mask)
     if default_id is not None:
-        bags = filled(bags, default_id)
+        bags = fill_empty_bags(bags, default_id)
     if max_norm is not None:
         unique, place = np.unique(bags.indices, return_inverse=True)
         table = clip_rows(OPS["GatherRows"](table, unique, gradient="dense"), max_norm)
@@ -232,17 +244,17 @@ def _read_norm(max_norm: Any) -> Any:
     return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
-def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: Call) -> Any:
+def _of_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
     """Bags that are the rows of a matrix of traced ids."""
     weights = None if bags.weights is None else bags.weights.reshape(ids.shape)
     if not isinstance(table, Tap):
         return bind(call, table, ids, weights)
     output = bind(call, table.table, ids, weights)
     bags = bags._replace(indices=gathered(bags.indices), weights=None if weights is None else gathered(bags.weights))
-    kept = None if kept is None else gathered(kept)
-    if kept is None and call.default_id is None:
+    mask = None if mask is None else gathered(mask)
+    if mask is None and call.default_id is None:
         return table.bags(call.kind, *bags[:3], bags.weights, True, output)
-    indices, segments, count, numbers = masked_bags.left_out(bags, kept, call.default_id)
+    indices, segments, count, numbers = masked_bags.mask_and_fill(bags, mask, call.default_id)
     return table.bags(call.kind, indices, segments, count + 1, numbers, False, output)
 
 
@@ -275,22 +287,22 @@ def lookup_traced(
     if len(shards) != 1:
         raise refuse("shards_traced", value=len(shards))
     num_rows = int(flat_shape(sparse_ids)[0])
-    ids = to_jax(integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
+    ids = to_jax(as_integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
     check_default_id(default_id, ids.dtype)
-    kept, weights = ids >= 0, None
+    mask, weights = ids >= 0, None
     if sparse_weights is not None:
         weights = jnp.asarray(sparse_weights.values)
         if weights.shape != ids.shape:
             raise ValueError(f"Dimensions {ids.shape[0]} and {weights.shape[0]} are not compatible")
         if kind != "Sum":
-            kept &= weights >= smallest_positive(weights.dtype.name)
+            mask &= weights >= smallest_positive(weights.dtype.name)
     if default_id is None:
         check_rows_are_vectors(shards[0])
-    bags = masked_bags.leave_out(Bags(ids, _rows(sparse_ids), num_rows, weights), kept)
+    bags = masked_bags.mask_ids(Bags(ids, _rows(sparse_ids), num_rows, weights), mask)
     if default_id is not None:
-        bags = masked_bags.fill(bags, default_id)
+        bags = masked_bags.add_defaults(bags, default_id)
     table = jnp.asarray(shards[0])
-    result = masked_bags.look_up(table, masked_bags.in_order(bags), kind, max_norm, accumulate)
+    result = masked_bags.look_up(table, masked_bags.sort_by_bag(bags), kind, max_norm, accumulate)
     return result.reshape(*sparse_ids.shape[:-1], *table.shape[1:])
 
 
@@ -300,7 +312,7 @@ def _rows(sparse: SparseTensor) -> Any:
     A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes. An id whose
     row is no number of the indices' type has the row -1, which is refused: a number that wrapped could be some row.
     """
-    indices = to_jax(integers(sparse.indices, "indices"), "indices")
+    indices = to_jax(as_integers(sparse.indices, "indices"), "indices")
     if len(sparse.shape) == 2:
         return indices[:, 0]
     largest = int(jnp.iinfo(indices.dtype).max)

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from .._catalog.rows import IndexedRows
 from ..errors import refuse
-from ..lookup import COMBINERS
+from ..lookup import combiner_suffix
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
-from .bags import read_count
+from .bags import read_num_bags
 from .partition import sharding_of, zero_after
 from .varying import axes_of, unchecked_axes
 
@@ -108,10 +108,8 @@ class Table:
         Segment ids ascend; bags without ids are zeros. `weights` has a number for each id. These are the ops
         `SparseSegment{Mean,Sum,SqrtN}WithNumSegments` and `WeightedSparseSegment…WithNumSegments`.
         """
-        kind = COMBINERS.get(combiner or "mean") if isinstance(combiner, str | None) else None
-        if kind is None:
-            raise refuse("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
-        count: Any = read_count(num_bags)
+        kind = combiner_suffix("mean" if combiner is None else combiner)
+        count: Any = read_num_bags(num_bags)
         return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, count, weights)
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from ..errors import OpError, refuse
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import functional
-from .bags import Bags, check_storages, check_vector, numbers, read_bags
+from .bags import Bags, as_weights, check_storages, check_vector, read_bags
 from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused, layout_of
 from .saved_call import is_traced
 from .tensors import new_table
@@ -310,7 +310,7 @@ def check_tables(tables: Sequence[Table]) -> None:
 
 def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
     """Weights as a tensor, one for every id."""
-    found = numbers(weights, ids.device)
+    found = as_weights(weights, ids.device)
     if found is not None and not found.dtype.is_floating_point:
         bound = "float16, bfloat16, float32, float64"
         raise refuse("dtype_not_allowed", argument="per_sample_weights", value=found.dtype, bound=bound)

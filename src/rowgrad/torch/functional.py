@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import OpError, refuse
-from ..lookup import clip_rows, kind_of
+from ..lookup import clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from .bags import Bags, check_storages, filled, read_bags, refuse_batched, without_padding
+from .bags import Bags, check_storages, drop_padding, fill_empty_bags, read_bags, refuse_batched
 from .devices import is_captured
 
 GRADIENTS = ("dense", "rows")
@@ -114,13 +114,13 @@ def prepare(
     bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
                      include_last_offset=include_last_offset)  # fmt: skip
     if padding_idx is not None:
-        bags = without_padding(bags, padding_idx)
-    return bags if default_id is None else filled(bags, default_id)
+        bags = drop_padding(bags, padding_idx)
+    return bags if default_id is None else fill_empty_bags(bags, default_id)
 
 
 def checked(combiner: str, grad: str) -> tuple[str, bool]:
     """The op's name for a combiner, and whether gradients are to be rows."""
-    kind = kind_of(combiner)
+    kind = combiner_suffix(combiner)
     if grad not in GRADIENTS:
         raise refuse("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
     return kind, grad == "rows"

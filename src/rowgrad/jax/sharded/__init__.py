@@ -6,10 +6,10 @@ gradients are added up by the owners, with the bits of one device that has the w
 
 from __future__ import annotations
 
+from .lookup import embedding_bag as embedding_bag
 from .table import Layout as Layout
 from .table import ShardedTable as ShardedTable
 from .table import gather_table as gather_table
 from .table import needed_capacity as needed_capacity
 from .table import part_rows as part_rows
 from .table import shard_table as shard_table
-from .lookup import embedding_bag as embedding_bag

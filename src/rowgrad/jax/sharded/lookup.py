@@ -14,13 +14,13 @@ from jax.interpreters import mlir
 
 from ..._catalog.spec import CATALOG, Aval
 from ...errors import refuse
-from ...lookup import kind_of, row_number
+from ...lookup import combiner_suffix, row_number
 from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, plain_scales, weighted_scales
 from ...sharding.rule import check_strategy
 from .. import custom_call, masked_bags
 from ..arrays import is_jax
-from ..bags import Bags, ids_kept, read_bags, read_ignore_id, to_jax
+from ..bags import Bags, active_mask, read_bags, read_ignore_id, to_jax
 from ..optim import wider
 from ..table import Tap
 from ..varying import axes_of, shared_by, together, typed, unchecked_axes, widen
@@ -74,14 +74,14 @@ custom_call.speak_for(_CALL, _words)
 # NaN.
 
 
-def first_faults(bags: Bags, kept: Any, num_rows: int) -> Any:
+def first_faults(bags: Bags, mask: Any, num_rows: int) -> Any:
     """[2, 3]: whether an id that counts, and whether its bag, is out of range, where, and what it is."""
     ids, segments = bags.indices, bags.segment_ids
     dtype = jnp.promote_types(ids.dtype, segments.dtype)  # so that a value of 64 bits is told as it is
     bad = (ids < 0) | (ids >= num_rows), (segments < 0) | (segments >= bags.num_bags)
     found = []
     for wrong, values in zip(bad, (ids, segments), strict=True):
-        wrong &= kept
+        wrong &= mask
         at = jnp.argmax(wrong)
         found.append(jnp.stack([number.astype(dtype) for number in (wrong[at], at, values[at])]))
     return jnp.stack(found)
@@ -410,7 +410,7 @@ def embedding_bag(
     Raises:
         InvalidArgumentError: `part` has no layout, or one that differs from the arguments or from the mesh.
     """
-    kind = kind_of(combiner)
+    kind = combiner_suffix(combiner)
     layout = _layout_of(part, axis_name, num_rows, strategy)
     part = _array_of(part)
     split = _split(part, layout)
@@ -419,11 +419,11 @@ def embedding_bag(
     default_id = row_number("default_id", default_id, num_rows)
     bags = read_bags(ids, None, segment_ids, num_bags, per_sample_weights, False)
     ignore_id = read_ignore_id(ignore_id, num_rows, bags.indices.dtype)
-    bags, kept = _counted(bags, split, (padding_idx, ignore_id))
-    given, faults = bags.indices.shape[0], first_faults(bags, kept, num_rows)
-    bags = masked_bags.leave_out(_narrowed(bags), kept)
+    bags, mask = _counted(bags, split, (padding_idx, ignore_id))
+    given, faults = bags.indices.shape[0], first_faults(bags, mask, num_rows)
+    bags = masked_bags.mask_ids(_narrowed(bags), mask)
     if default_id is not None:
-        bags = masked_bags.in_order(masked_bags.fill(bags, default_id))
+        bags = masked_bags.sort_by_bag(masked_bags.add_defaults(bags, default_id))
     count = bags.indices.shape[0]
     if (split.devices + 1) * count > jnp.iinfo(jnp.int32).max:
         raise refuse("bags_unfit", argument="ids", value=f"{count} ids", bound="less than 2**31 on all devices")
@@ -507,14 +507,14 @@ def _counted(bags: Bags, split: Split, ignored: tuple[int | None, ...]) -> tuple
     ids, segments = to_jax(ids, "ids"), to_jax(segments, "segment_ids")
     if weights is not None and tuple(weights.shape) != tuple(ids.shape):
         raise refuse("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=tuple(ids.shape))
-    kept = ids_kept(ids, ignored)
+    mask = active_mask(ids, ignored)
     if not ids.shape[0]:
-        ids, segments, kept = jnp.zeros(1, ids.dtype), jnp.zeros(1, segments.dtype), jnp.zeros(1, bool)
+        ids, segments, mask = jnp.zeros(1, ids.dtype), jnp.zeros(1, segments.dtype), jnp.zeros(1, bool)
         weights = None if weights is None else jnp.ones(1, weights.dtype)
-    kept = jnp.ones(ids.shape, bool) if kept is None else kept
+    mask = jnp.ones(ids.shape, bool) if mask is None else mask
     axes = shared_by([ids, segments, *(() if weights is None else (weights,))]) | _names(split.axis)
     weights = None if weights is None else widen(weights, axes)
-    return Bags(widen(ids, axes), widen(segments, axes), num_bags, weights), widen(kept, axes)
+    return Bags(widen(ids, axes), widen(segments, axes), num_bags, weights), widen(mask, axes)
 
 
 def _narrowed(bags: Bags) -> Bags:

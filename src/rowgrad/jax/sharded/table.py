@@ -16,7 +16,7 @@ from ...errors import refuse
 from ...lookup import row_number
 from ...sharding.rule import check_strategy, locate_valid, shard_slice
 from ..arrays import register_for_export
-from ..bags import ids_kept, integers, read_ignore_id
+from ..bags import active_mask, as_integers, read_ignore_id
 from ..table import Table
 
 Array = np.ndarray[Any, Any]
@@ -207,37 +207,37 @@ def needed_capacity(
     `ids` are those of all devices, as `P(axis)` splits them: along the first dimension, evenly. `default_id` counts in
     empty bags; those of a vector of ids are known by `segment_ids` and `num_bags`, each device's own.
     """
-    given = integers(ids, "ids")
+    given = as_integers(ids, "ids")
     part_rows(num_rows, devices)
     if not given.ndim or given.shape[0] % devices:
         raise refuse("bags_unfit", argument="ids", value=given.shape, bound=f"a multiple of {devices} in front")
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
-    kept = ids_kept(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
-    kept = np.ones(given.shape, bool) if kept is None else kept
-    bad = np.flatnonzero(kept & ((given < 0) | (given >= num_rows)))
+    mask = active_mask(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
+    mask = np.ones(given.shape, bool) if mask is None else mask
+    bad = np.flatnonzero(mask & ((given < 0) | (given >= num_rows)))
     if len(bad):
         at = int(bad[0])
         raise refuse("id_outside", argument="ids", position=at, value=given.reshape(-1)[at], bound=num_rows)
-    empty = [0] * devices if default_id is None else _empty_bags(kept, devices, segment_ids, num_bags)
+    empty = [0] * devices if default_id is None else _empty_bags(mask, devices, segment_ids, num_bags)
     most = Capacity(1, 1)
-    for own, own_kept, more in zip(np.split(given, devices), np.split(kept, devices), empty, strict=True):
-        named = np.concatenate([own[own_kept], np.full(more, default_id or 0, own.dtype)])
+    for own, own_mask, more in zip(np.split(given, devices), np.split(mask, devices), empty, strict=True):
+        named = np.concatenate([own[own_mask], np.full(more, default_id or 0, own.dtype)])
         owners = [locate(ids, num_rows, devices, strategy)[0] for ids in (np.unique(named), named)]
         asked = [int(np.bincount(o, minlength=1).max()) for o in owners]
         most = Capacity(max(most.rows, asked[0]), max(most.ids, asked[1]))
     return most
 
 
-def _empty_bags(kept: Array, devices: int, segment_ids: Any, num_bags: int | None) -> list[int]:
+def _empty_bags(mask: Array, devices: int, segment_ids: Any, num_bags: int | None) -> list[int]:
     """How many bags of each device have no id that counts."""
-    if kept.ndim > 1:
-        return [int((~own.any(1)).sum()) for own in np.split(kept, devices)]
-    if segment_ids is None or num_bags is None or np.shape(segment_ids) != kept.shape:
+    if mask.ndim > 1:
+        return [int((~own.any(1)).sum()) for own in np.split(mask, devices)]
+    if segment_ids is None or num_bags is None or np.shape(segment_ids) != mask.shape:
         bound = "segment_ids and num_bags beside ids of one dimension and default_id"
         raise refuse("bags_unfit", argument="segment_ids", value=np.shape(segment_ids), bound=bound)
-    segments = np.split(integers(segment_ids, "segment_ids"), devices)
-    return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(kept, devices), strict=True)]
+    segments = np.split(as_integers(segment_ids, "segment_ids"), devices)
+    return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(mask, devices), strict=True)]
 
 
 def _devices(mesh: jax.sharding.Mesh, axis: Axis) -> int:

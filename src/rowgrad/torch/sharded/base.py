@@ -14,8 +14,8 @@ from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
 from .exchange import EITHER, PLAIN, WEIGHTED, Asked, Ranks, Traffic, agree, call_number, check_bags, meet, route
-from .placement import Stack
 from .lookup import Exchange, Options, Wanted, sharded_lookup
+from .placement import Stack
 
 MODES = ("exact", "pooled")
 ORDERS = (None, "sequential", "blocked")

@@ -79,7 +79,8 @@ class Stack:
             owners, rows = locate_valid(within, 0, self.ranks, "mod", torch)
         else:
             lengths = torch.tensor([run_lengths(p.rows, self.ranks) for p in self.parts], device=device)
-            owners = div_shard(within, *lengths[tables].unbind(1), torch)
+            longer, long_run, short_run = lengths[tables].unbind(1)
+            owners = div_shard(within, longer, long_run, short_run, torch)
             rows = within - torch.tensor([p.firsts for p in self.parts], device=device)[tables, owners]
         return rows + torch.tensor(self._place_of_first, device=device)[tables, owners]
 
