@@ -283,10 +283,10 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
         wanted = [_is_wanted(tape, arguments[n]) for n in op.differentiable]
         if not any(wanted):
             continue
-        made.wanted = frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked)
+        made.wanted = frozenset(n for n, is_wanted in zip(op.differentiable, wanted, strict=True) if is_wanted)
         contributions = op.adjoint(OPS, made, *ys)
-        for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
-            if not asked or gradient is None:
+        for name, is_wanted, gradient in zip(op.differentiable, wanted, contributions, strict=True):
+            if not is_wanted or gradient is None:
                 continue
             target = arguments[name]
             pairs = zip(target, gradient, strict=True) if isinstance(target, list | tuple) else ((target, gradient),)

@@ -289,23 +289,23 @@ def safe_embedding_lookup_sparse(
     ids = ids_of(sparse_ids, "sparse_ids")
     check_default_id(default_id, ids.dtype)
     weights = None
-    kept = np.flatnonzero(ids >= 0)
+    selected = np.flatnonzero(ids >= 0)
     if sparse_weights is not None:
         if sparse_weights.values.shape[0] != len(ids):
             raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
-        weights = OPS["GatherRows"](sparse_weights.values, kept)
+        weights = OPS["GatherRows"](sparse_weights.values, selected)
         if not (isinstance(combiner, str) and combiner == "sum"):  # whether it is one at all is asked later
             positive = np.flatnonzero(_is_positive(weights))
             weights = OPS["GatherRows"](weights, positive, gradient="dense")
-            kept = kept[positive]
+            selected = selected[positive]
     filled = OPS["SparseFillEmptyRows"](
-        indices[kept], ids[kept], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
+        indices[selected], ids[selected], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
     )
     new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
     new_weights = None
     if weights is not None:
         one = np.ones((), NUMPY_DTYPE[dtype_name(weights.dtype)])
-        values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
+        values = OPS["SparseFillEmptyRows"](indices[selected], weights, dense_shape, one).output_values
         new_weights = SparseTensor(filled.output_indices, values, dense_shape)
     result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
         shards, new_ids, new_weights, combiner, max_norm, name, allow_fast_lookup,

@@ -31,7 +31,7 @@ TANGENT.multiple_results = True
 class Recalled(NamedTuple):
     """A call as its tangents' primitive remembers it: hashable, and apart from arrays.
 
-    Operands are the tangents of the arguments `live`, then the arguments `kept`, then the outputs that are integers.
+    Operands are the tangents of the arguments `live`, then the arguments `saved`, then the outputs that are integers.
     Of the other arguments and outputs there is only the shape.
     """
 
@@ -39,8 +39,8 @@ class Recalled(NamedTuple):
     host: tuple[Any, ...]
     attrs: tuple[Any, ...]
     live: tuple[str, ...]
-    kept: tuple[str, ...]
-    shapes: tuple[tuple[str, Any], ...]  # of arguments that are not kept, by name
+    saved: tuple[str, ...]
+    shapes: tuple[tuple[str, Any], ...]  # of arguments that are not saved, by name
     outputs: tuple[Any, ...]
 
     @property
@@ -50,8 +50,8 @@ class Recalled(NamedTuple):
 
     def part(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any], list[Any]]:
         """Tangents, arguments by name, outputs: shapes where there is no array."""
-        first, end = len(self.live), len(self.live) + len(self.kept)
-        arguments = {**dict(self.shapes), **dict(zip(self.kept, operands[first:end], strict=True))}
+        first, end = len(self.live), len(self.live) + len(self.saved)
+        arguments = {**dict(self.shapes), **dict(zip(self.saved, operands[first:end], strict=True))}
         arguments |= {name: h.value for name, h in self.host}
         rest = iter(operands[end:])
         outputs = [o if is_inexact(o) else next(rest) for o in self.outputs]
@@ -86,10 +86,10 @@ def _like(x: Any) -> Any:
 def recall(op: Op, arrays: Mapping[str, Any], params: Params, live: Sequence[str], outputs: Sequence[Any]) -> Recalled:
     """What a call's tangents have to remember. The adjoint of linear arguments looks at their shapes alone."""
     unseen = set(op.linear) if set(live) <= set(op.linear) else set()
-    kept = tuple(name for name in arrays if name not in unseen)
+    saved = tuple(name for name in arrays if name not in unseen)
     shapes = tuple((name, _like(x)) for name, x in arrays.items() if name in unseen)
     return Recalled(
-        op.name, params["host"], params["attrs"], tuple(live), kept, shapes, tuple(map(_like, outputs))
+        op.name, params["host"], params["attrs"], tuple(live), saved, shapes, tuple(map(_like, outputs))
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _jvp(op: Op) -> Any:
         if moving:
             arrays = dict(zip(names, primals, strict=True))
             recalled = recall(op, arrays, params, tuple(moving), outputs)
-            operands = [*moving.values(), *(arrays[n] for n in recalled.kept)]
+            operands = [*moving.values(), *(arrays[n] for n in recalled.saved)]
             operands += [o for o in outputs if not is_inexact(o)]
             found = TANGENT.bind(*varying.together(operands), call=recalled)
             for i, tangent in zip(recalled.floating, found, strict=True):

@@ -275,8 +275,8 @@ def read_npy_header(path: Path) -> InFile:
 def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """The bytes before the rows."""
     stream = io.BytesIO()
-    told = {"descr": _DESCR[dtype], "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, told)
+    header = {"descr": _DESCR[dtype], "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
     return stream.getvalue()
 
 
@@ -304,12 +304,12 @@ def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, st
         if size < 8 or length > min(_LONGEST_JSON, size - 8):
             bound = f"at most {max(0, min(_LONGEST_JSON, size - 8))}"
             raise refuse("parts_value", file=path, what="length of the header", value=length, bound=bound)
-        told = _parsed(path, file.read(length))
-    metadata = told.pop(METADATA, {})
+        header = _parsed(path, file.read(length))
+    metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise refuse("parts_value", file=path, what=METADATA, value=short(metadata), bound="strings by name")
     begin = 8 + length
-    found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in told.items()}
+    found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in header.items()}
     found = dict(sorted(found.items(), key=lambda item: (item[1].offset, size_of(item[1].dtype, item[1].shape))))
     end = begin
     for name, tensor in found.items():
@@ -330,12 +330,12 @@ def _parsed(path: Path, text: bytes) -> dict[str, Any]:
         return made
 
     try:
-        told = json.loads(text.decode("utf-8"), object_pairs_hook=unlike)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=unlike)
     except (ValueError, RecursionError) as error:
         raise refuse("parts_malformed", file=path, why=f"the header is no JSON: {error}") from None
-    if not isinstance(told, dict):
+    if not isinstance(header, dict):
         raise refuse("parts_malformed", file=path, why="the header is no JSON object")
-    return told
+    return header
 
 
 def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int, int]) -> InFile:
@@ -360,12 +360,12 @@ def safetensors_header(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
     """The bytes before the rows, and where in the file each tensor begins: wide dtypes first, so all are aligned."""
-    told: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     offsets, end = {}, 0
     for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: (-DTYPES[item[1][0]].itemsize, item[0])):
         begin, end = end, end + size_of(dtype, shape)
         offsets[name] = begin
-        told[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
-    text = json.dumps(told, separators=(",", ":")).encode()
+        header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
     return len(text).to_bytes(8, "little") + text, {name: 8 + len(text) + begin for name, begin in offsets.items()}

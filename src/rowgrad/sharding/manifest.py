@@ -82,21 +82,21 @@ def read_manifest(folder: Path) -> Layout | None:
     with open_plain(path) as file:
         text = file.read(_LONGEST + 1)
     try:
-        told = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None
+        fields = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None
     except (ValueError, RecursionError) as error:
         raise refuse("parts_malformed", file=path, why=f"it is no JSON: {error}") from None
     wanted = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
-    if not isinstance(told, dict) or told.get("format") != _FORMAT or not wanted <= set(told):
+    if not isinstance(fields, dict) or fields.get("format") != _FORMAT or not wanted <= set(fields):
         raise refuse("parts_malformed", file=path, why=f"it is no manifest: {', '.join(sorted(wanted))} in JSON")
-    _demand(path, "version", told["version"], told["version"] == _VERSION, _VERSION)
-    _demand(path, "files", told["files"], told["files"] in FORMATS, " or ".join(FORMATS))
-    _demand(path, "strategy", told["strategy"], told["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
-    _demand(path, "parts", told["parts"], _is_count(told["parts"]) and 1 <= told["parts"] <= MOST_PARTS,
+    _demand(path, "version", fields["version"], fields["version"] == _VERSION, _VERSION)
+    _demand(path, "files", fields["files"], fields["files"] in FORMATS, " or ".join(FORMATS))
+    _demand(path, "strategy", fields["strategy"], fields["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
+    _demand(path, "parts", fields["parts"], _is_count(fields["parts"]) and 1 <= fields["parts"] <= MOST_PARTS,
             f"in [1, {MOST_PARTS}]")  # fmt: skip
-    _demand(path, "rows", told["rows"], _is_count(told["rows"]), "a whole number")
-    _demand(path, "tensors", told["tensors"], isinstance(told["tensors"], dict), "tensors by name")
-    tensors = {name: _tensor(path, name, entry, told["rows"]) for name, entry in told["tensors"].items()}
-    return Layout(told["files"], told["strategy"], told["parts"], told["rows"], tensors)
+    _demand(path, "rows", fields["rows"], _is_count(fields["rows"]), "a whole number")
+    _demand(path, "tensors", fields["tensors"], isinstance(fields["tensors"], dict), "tensors by name")
+    tensors = {name: _tensor(path, name, entry, fields["rows"]) for name, entry in fields["tensors"].items()}
+    return Layout(fields["files"], fields["strategy"], fields["parts"], fields["rows"], tensors)
 
 
 def _tensor(path: Path, name: str, entry: Any, rows: int) -> TensorLayout:

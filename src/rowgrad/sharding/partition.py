@@ -60,8 +60,8 @@ def partition(ids: Any, num_parts: int, strategy: str = "div", *, num_rows: int 
         part, row = locate(flat, rows or 0, num_parts, strategy)
         row = row.astype(flat.dtype)
         _, positions = group_by_shard(part, num_parts)
-        told = [_like(ids, array) for array in ([row[p] for p in positions], positions, [part, row])]
-        return Partitioned(told[0], told[1], *told[2])
+        results = [_like(ids, array) for array in ([row[p] for p in positions], positions, [part, row])]
+        return Partitioned(results[0], results[1], *results[2])
 
 
 def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
@@ -173,14 +173,14 @@ def _named(op: str, **given: Any) -> Iterator[None]:
     try:
         yield
     except OpError as error:
-        error.in_call(op, None, ", ".join(f"{k}={_told(v)}" for k, v in given.items()))
+        error.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in given.items()))
         raise
     except MemoryError as error:
         exhausted = ResourceExhaustedError(f"OOM: {error}")
-        raise exhausted.in_call(op, None, ", ".join(f"{k}={_told(v)}" for k, v in given.items())) from error
+        raise exhausted.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in given.items())) from error
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     return repr(value) if isinstance(value, str) else describe_value(value)
 
 

@@ -19,7 +19,7 @@ from .shards import Part, Source, Target, new_target, open_source
 # What parts hold together: which tensors are dealt out by rows, whether all parts fit, by which rule they were cut.
 
 
-def judge(source: Source, from_strategy: str | None, table: str | None) -> Layout:
+def source_layout(source: Source, from_strategy: str | None, table: str | None) -> Layout:
     """The layout of parts, all of which have been looked at; nothing of their rows has been read."""
     first = source.parts[0] if source.parts else {}
     for part in source.parts:
@@ -272,7 +272,7 @@ def reshard(
     opened = open_source(path, _names(tensors))
     for tensor in (t for part in opened.parts for t in part.values() if isinstance(t, InFile)):
         _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # of a folder of links too
-    found = judge(opened, from_strategy, table)
+    found = source_layout(opened, from_strategy, table)
     wanted = Layout(format or opened.format, strategy, int(parts), found.rows, found.tensors)
     check_memory(found, memory, path)
     with new_target(place, wanted, opened.metadata, overwrite) as made:

@@ -48,9 +48,9 @@ class Source:
 def open_source(path: Path, tensors: Chosen | None) -> Source:
     """What a path means."""
     if path.is_file() and path.suffix[1:] in FORMATS:
-        told = parse_name(path.name)
-        if told is not None and told[1] != 1:
-            why = f"this is part {told[0]} of {told[1]}; the source of all is their folder"
+        parsed = parse_name(path.name)
+        if parsed is not None and parsed[1] != 1:
+            why = f"this is part {parsed[0]} of {parsed[1]}; the source of all is their folder"
             raise refuse("parts_malformed", file=path, why=why)
         found = _from_files(path, [[path]], path.suffix[1:], None)
     elif path.is_dir() and (grouped := _part_files(path)):
@@ -85,9 +85,9 @@ def _part_files(folder: Path) -> dict[tuple[int, str], dict[int, list[str]]]:
     """Names of files, by number of parts and format, then by the part's number."""
     found: dict[tuple[int, str], dict[int, list[str]]] = {}
     for name in sorted(os.listdir(folder)):
-        told = parse_name(name)
-        if told is not None:
-            found.setdefault((told[1], told[2]), {}).setdefault(told[0], []).append(name)
+        parsed = parse_name(name)
+        if parsed is not None:
+            found.setdefault((parsed[1], parsed[2]), {}).setdefault(parsed[0], []).append(name)
     return found
 
 
@@ -126,7 +126,7 @@ def _from_files(path: Path, files: list[list[Path]], format: str, manifest: Layo
 
 def _npy_part(files: list[Path]) -> Part:
     names = [parse_name(file.name) for file in files]
-    return {TABLE if told is None else told[3]: read_npy(file) for told, file in zip(names, files, strict=True)}
+    return {TABLE if parsed is None else parsed[3]: read_npy(file) for parsed, file in zip(names, files, strict=True)}
 
 
 def _chosen(found: Source, tensors: Chosen) -> Source:
@@ -137,8 +137,8 @@ def _chosen(found: Source, tensors: Chosen) -> Source:
     parts = [{new: part[old] for new, old in tensors.items()} for part in found.parts]
     manifest = found.manifest
     if manifest is not None:
-        kept = {new: manifest.tensors[old] for new, old in tensors.items() if old in manifest.tensors}
-        manifest = Layout(manifest.format, manifest.strategy, manifest.parts, manifest.rows, kept)
+        chosen = {new: manifest.tensors[old] for new, old in tensors.items() if old in manifest.tensors}
+        manifest = Layout(manifest.format, manifest.strategy, manifest.parts, manifest.rows, chosen)
     return Source(found.path, parts, found.format, manifest, found.metadata)
 
 
@@ -150,8 +150,8 @@ def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
     checkpoint = Checkpoint(path)
     if tensors is None:
         names = checkpoint.names()
-        told = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise refuse("parts_which", file=checkpoint.prefix, argument="tensors", value=told)
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise refuse("parts_which", file=checkpoint.prefix, argument="tensors", value=listed)
     found: dict[str, list[Stored]] = {}
     for new, old in tensors.items():
         shards = [old] if old in checkpoint else shard_names(checkpoint, old)

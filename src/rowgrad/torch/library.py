@@ -18,7 +18,7 @@ from .._runtime.results import check_size
 from .._runtime.validation import infer, settle_attrs
 from ..errors import OpError, refuse
 from .launch import launch
-from .saved_call import Kept, is_float, refuse_tangents, wanted
+from .saved_call import SavedCall, is_float, refuse_tangents, wanted
 from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")
@@ -240,10 +240,11 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
                 result = below(keyset, args)
             outputs = result if isinstance(result, tuple) else (result,)
             arguments, attrs = _arguments(op, args)
-            asked = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
-            kept = Kept(op, attrs, wanted(op.differentiable, tuple(asked[n] for n in op.differentiable)))
-            ctx.save_for_backward(*kept.keep(arguments, outputs))
-            ctx.kept, ctx.count = kept, len(args)
+            needs_grad = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
+            needed = wanted(op.differentiable, tuple(needs_grad[n] for n in op.differentiable))
+            saved_call = SavedCall(op, attrs, needed)
+            ctx.save_for_backward(*saved_call.save(arguments, outputs))
+            ctx.saved_call, ctx.count = saved_call, len(args)
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
             return result
@@ -255,7 +256,7 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
             if all(y is None for y in ys):
                 return (None,) * (1 + ctx.count)
             saved = unwrap_dead_wrappers(ctx.saved_tensors)  # torch.func.vjp's function outlives its level
-            gradients = ctx.kept.backward(table_for(ys), saved, ys, rows=False)
+            gradients = ctx.saved_call.backward(table_for(ys), saved, ys, rows=False)
             found = dict(zip(op.differentiable, gradients, strict=True))
             return None, *(found.get(name) for name in op.input_names), *(None,) * (ctx.count - len(op.inputs))
 

@@ -33,9 +33,9 @@ class Like:
 
 
 @cache
-def wanted(names: tuple[str, ...], asked: tuple[bool, ...]) -> frozenset[str]:
+def wanted(names: tuple[str, ...], needs_grad: tuple[bool, ...]) -> frozenset[str]:
     """The arguments whose gradient is asked for."""
-    return frozenset(n for n, a in zip(names, asked, strict=True) if a)
+    return frozenset(n for n, a in zip(names, needs_grad, strict=True) if a)
 
 
 class _Facts(NamedTuple):
@@ -59,7 +59,7 @@ def _facts(op_name: str, wanted: frozenset[str]) -> _Facts:
     )
 
 
-class Kept:
+class SavedCall:
     """A call as the backward pass will see it: what autograd keeps apart from tensors, and which tensors it saves."""
 
     __slots__ = ("attrs", "facts", "likes", "op", "outputs", "sizes", "wanted")
@@ -69,7 +69,7 @@ class Kept:
         self.attrs = attrs
         self.wanted = wanted
 
-    def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
+    def save(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """Take note of the call; gives the tensors to save: arguments, then outputs."""
         self.facts = facts = _facts(self.op.name, self.wanted)
         self.likes = [Like(arguments[name]) for name in facts.unseen]

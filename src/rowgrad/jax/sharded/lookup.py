@@ -50,8 +50,8 @@ def _lower(context: Any, row: Any, excess: Any, argument: str, capacity: int) ->
     return custom_call.lower(context, (row, excess), op, {"params": one, "indices": one}, {}, dict(op.attrs), (one,))
 
 
-def _words(room: str, excess: int) -> str:
-    argument, capacity = room.split()
+def _words(limit: str, excess: int) -> str:
+    argument, capacity = limit.split()
     needed = int(capacity) + excess
     error = refuse("bags_unfit", argument=argument, value=capacity, bound=needed)
     given = f"{argument}={capacity}, but a device asks {needed} {_WHAT[argument]} of one owner"
@@ -93,20 +93,20 @@ def agree(faults: Any, most: tuple[Any, Any], given: int, split: Split) -> Any:
     `faults` are the first ones of this device, `most` how many rows and ids it asks of an owner, `given` how many ids
     it was given, without those that fill empty bags.
     """
-    told = jnp.concatenate([faults.reshape(-1), jnp.stack(most).astype(faults.dtype)])
-    told = jax.lax.all_gather(told, split.axis)
-    faults, most_rows, most_ids = told[:, :6].reshape(-1, 2, 3), told[:, 6].max(), told[:, 7].max()
+    report = jnp.concatenate([faults.reshape(-1), jnp.stack(most).astype(faults.dtype)])
+    report = jax.lax.all_gather(report, split.axis)
+    faults, most_rows, most_ids = report[:, :6].reshape(-1, 2, 3), report[:, 6].max(), report[:, 7].max()
     fine = (faults[:, :, 0].max() == 0) & (most_rows <= split.capacity) & (most_ids <= split.id_capacity)
 
-    def refused(told: Any) -> Any:
-        del told
+    def refused(report: Any) -> Any:
+        del report
         # One after the other: where there are several, it is always the same one that is refused.
         first = _at_fault(faults[:, 0], faults[:, 1], given, split)
         second = refuse_more("capacity", split.capacity, most_rows + first)
         third = refuse_more("id_capacity", split.id_capacity, most_ids + second)
         return jnp.stack([first.astype(jnp.int32), second, third]).min()
 
-    return jax.lax.cond(fine, lambda t: widen(jnp.zeros((), jnp.int32), axes_of(t)), refused, told)
+    return jax.lax.cond(fine, lambda t: widen(jnp.zeros((), jnp.int32), axes_of(t)), refused, report)
 
 
 def _at_fault(ids: Any, segments: Any, count: int, split: Split) -> Any:
@@ -144,9 +144,9 @@ class Split(NamedTuple):
 
 
 class Route(NamedTuple):
-    """What this device asks of every owner. A slot nobody fills has row 0 in `asked`; its pair names what is none."""
+    """What this device requests of every owner. An unused slot has row 0 in `requested`, and a pair out of range."""
 
-    asked: Any  # [devices, capacity]: distinct rows, as their owner numbers them
+    requested: Any  # [devices, capacity]: distinct rows, as their owner numbers them
     inverse: Any  # for each id which of devices · capacity rows it is
     pair_rows: Any  # [devices, id_slots]: ids as they come, as rows of their owner; `each` where there is none
     pair_ids: Any  # which of the ids it is; their number where there is none
@@ -165,7 +165,7 @@ def route(bags: Bags, split: Split) -> Route:
     every = jnp.arange(devices + 1, dtype=ids.dtype)
     first_rows = jnp.searchsorted(unique, every * each).astype(ids.dtype)
     slots, filled = _slots(first_rows, split.capacity)
-    asked = jnp.where(filled, unique[jnp.minimum(slots, count - 1)] - every[:-1, None] * each, 0)
+    requested = jnp.where(filled, unique[jnp.minimum(slots, count - 1)] - every[:-1, None] * each, 0)
     slot = number - first_rows[owners]
     inverse = jnp.where(counted, jnp.minimum(owners * split.capacity + slot, devices * split.capacity - 1), 0)
 
@@ -175,7 +175,7 @@ def route(bags: Bags, split: Split) -> Route:
     slots, filled = _slots(first_ids, split.id_slots)
     pair_ids = jnp.where(filled, order[jnp.minimum(slots, count - 1)], count)
     pair_rows = jnp.append(rows, jnp.asarray(each, rows.dtype))[pair_ids]
-    return Route(asked, inverse, pair_rows, pair_ids, (jnp.diff(first_rows).max(), jnp.diff(first_ids).max()))
+    return Route(requested, inverse, pair_rows, pair_ids, (jnp.diff(first_rows).max(), jnp.diff(first_ids).max()))
 
 
 def _sorted(numbers: Any, bound: int) -> Any:
@@ -438,11 +438,11 @@ def embedding_bag(
     way = route(bags, split)
     fault = agree(faults, way.most, given, split)
 
-    asked = jax.lax.all_to_all(way.asked + fault.astype(way.asked.dtype), axis_name, 0, 0, tiled=True)
+    requested = jax.lax.all_to_all(way.requested + fault.astype(way.requested.dtype), axis_name, 0, 0, tiled=True)
     table = part.table if isinstance(part, Tap) else part
-    rows = OPS["GatherRows"](jax.lax.stop_gradient(table), asked.reshape(-1), gradient="dense")
+    rows = OPS["GatherRows"](jax.lax.stop_gradient(table), requested.reshape(-1), gradient="dense")
     rows = rows.reshape(split.devices, split.capacity, *rows.shape[1:])
-    compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(asked.size, *rows.shape[2:])
+    compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(requested.size, *rows.shape[2:])
     result = masked_bags.look_up(compact, bags._replace(indices=way.inverse), kind, None)
     result = jnp.where(fault == 0, result, jnp.nan)
     sent = way_of(bags, kind, way, fault, split, part.dtype)

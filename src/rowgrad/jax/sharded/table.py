@@ -224,8 +224,8 @@ def needed_capacity(
     for own, own_mask, more in zip(np.split(given, devices), np.split(mask, devices), empty, strict=True):
         named = np.concatenate([own[own_mask], np.full(more, default_id or 0, own.dtype)])
         owners = [locate(ids, num_rows, devices, strategy)[0] for ids in (np.unique(named), named)]
-        asked = [int(np.bincount(o, minlength=1).max()) for o in owners]
-        most = Capacity(max(most.rows, asked[0]), max(most.ids, asked[1]))
+        needed = [int(np.bincount(o, minlength=1).max()) for o in owners]
+        most = Capacity(max(most.rows, needed[0]), max(most.ids, needed[1]))
     return most
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import functional
 from ..tensors import check_table_size
 from .base import ShardedModule
-from .exchange import TIMEOUT, gathered, take_rows
+from .exchange import TIMEOUT, gather_table, take_rows
 from .placement import Stack
 
 
@@ -112,7 +112,7 @@ class RowShardedEmbeddingBag(ShardedModule):
     @torch.no_grad()
     def full_weight(self) -> Tensor:
         """The whole table, on every rank. All ranks call it together."""
-        return gathered(self.ranks, self.weight.detach(), self.stack.parts[0])
+        return gather_table(self.ranks, self.weight.detach(), self.stack.parts[0])
 
     def to_dtensor(self) -> Any:
         """The table as a DTensor split by Shard(0) over `device_mesh`, or over the process group.

@@ -13,7 +13,19 @@ from ...errors import OpError, refuse
 from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
-from .exchange import EITHER, PLAIN, WEIGHTED, Asked, Ranks, Traffic, agree, call_number, check_bags, meet, route
+from .exchange import (
+    EITHER,
+    PLAIN,
+    WEIGHTED,
+    LookupRequest,
+    Ranks,
+    Traffic,
+    agree,
+    call_number,
+    check_bags,
+    meet,
+    route,
+)
 from .lookup import Exchange, Options, Wanted, sharded_lookup
 from .placement import Stack
 
@@ -179,16 +191,16 @@ class ShardedModule(TableModule):
         except Exception as error:
             refusal = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
         if refusal is not None:
-            asked = [Asked(None, False, EITHER, False) for _ in tables]
+            requests = [LookupRequest(None, False, EITHER, False) for _ in tables]
         else:
-            asked = [
-                Asked(r, enabled and t.requires_grad, _weighted(b), enabled and _wants_gradient(b))
+            requests = [
+                LookupRequest(r, enabled and t.requires_grad, _weighted(b), enabled and _wants_gradient(b))
                 for r, t, b in zip(routes, tables, bags, strict=True)
             ]
         call = call_number("forward", self._calls, [str(t.dtype) for t in tables], self._facts())
-        told = agree(self.ranks, call, asked, refusal)
+        sizes = agree(self.ranks, call, requests, refusal)
         self._calls += 1  # on all ranks, or on none
-        wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, told, strict=True)]
+        wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]
         order = {} if self.order is None else {"order": self.order}
         options = Options(self.mode == "pooled", self.wire_dtype, self.grad == "rows", order)
         return sharded_lookup(Exchange(self.ranks, call, options, wanted))

@@ -26,7 +26,7 @@ from ..optim import RowOptimizer
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
-from .exchange import Ranks, call_number, meet, moved
+from .exchange import Ranks, call_number, meet, redistribute
 from .placement import Part
 
 _GROUP = "optimizer group "
@@ -176,7 +176,7 @@ def as_dtensor(ranks: Ranks, rows: Tensor, part: Part) -> DTensor:
     They agree where ranks divide the rows, and in a few cases besides. All ranks call it together.
     """
     chunk = Part(part.rows, part.ranks, "chunk")
-    local = moved(ranks, rows.detach(), part, chunk)
+    local = redistribute(ranks, rows.detach(), part, chunk)
     return _dtensor(ranks, local, part.rows)
 
 
@@ -329,4 +329,4 @@ def _take_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, 
 
 
 def _own_rows(held: _Held, entry: _Entry, rows: DTensor) -> Tensor:
-    return moved(held.ranks, rows.to_local(), Part(entry.part.rows, entry.part.ranks, "chunk"), entry.part)
+    return redistribute(held.ranks, rows.to_local(), Part(entry.part.rows, entry.part.ranks, "chunk"), entry.part)

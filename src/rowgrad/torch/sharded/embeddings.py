@@ -12,7 +12,7 @@ from ...errors import refuse
 from ..bags import Bags
 from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
 from .base import ShardedModule
-from .exchange import TIMEOUT, gathered, take_rows
+from .exchange import TIMEOUT, gather_table, take_rows
 from .placement import Stack
 
 
@@ -111,7 +111,7 @@ class RowShardedEmbeddings(ShardedModule):
     def full_weight(self, table: str) -> Tensor:
         """A whole table, on every rank. All ranks call it together."""
         _, stack, number = self.place(table)
-        return gathered(self.ranks, self.weight(table).detach(), stack.parts[number])
+        return gather_table(self.ranks, self.weight(table).detach(), stack.parts[number])
 
     def extra_repr(self) -> str:
         """What the module's repr shows."""

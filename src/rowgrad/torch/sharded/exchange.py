@@ -39,7 +39,7 @@ class Section(NamedTuple):
     back: Sequence[int]
 
 
-class Parcel:
+class PackedExchange:
     """Sections on their way; `arrived` gives one tensor for each, rank by rank."""
 
     def __init__(self, ranks: Ranks, phase: str, sections: Sequence[Section]) -> None:
@@ -55,11 +55,11 @@ class Parcel:
         else:
             shares = [f.split(o) for f, o in zip(flat, outs, strict=True)]
             data = torch.cat([share[r] for r in range(ranks.size) for share in shares])
-        self._sent: Sent = ranks.send(phase, data, out, back)
+        self._sent: PendingExchange = ranks.send(phase, data, out, back)
 
-    def arrived(self) -> list[Tensor]:
+    def wait(self) -> list[Tensor]:
         """Wait, and unpack."""
-        data = self._sent.arrived()
+        data = self._sent.wait()
         if len(self._kinds) == 1:
             found = [data]
         else:
@@ -118,17 +118,17 @@ class Traffic:
             setattr(self, field.name, 0)
 
 
-class Sent:
+class PendingExchange:
     """Something on its way: `arrived` waits for what the others have sent."""
 
-    def __init__(self, ranks: Ranks, phase: str, work: Any, buffer: Tensor, kept: Any) -> None:
-        self._ranks, self._phase, self._work, self._buffer, self._kept = ranks, phase, work, buffer, kept
+    def __init__(self, ranks: Ranks, phase: str, work: Any, buffer: Tensor, in_use: Any) -> None:
+        self._ranks, self._phase, self._work, self._buffer, self._in_use = ranks, phase, work, buffer, in_use
 
-    def arrived(self) -> Tensor:
+    def wait(self) -> Tensor:
         """The bytes or elements of all ranks, rank by rank."""
         if self._work is not None:
             self._ranks._wait(self._work, self._phase)
-            self._work = self._kept = None
+            self._work = self._in_use = None
         return self._buffer
 
 
@@ -169,16 +169,16 @@ class Ranks:
         """What ranks of this group are called in the world, which errors speak of."""
         return [dist.get_global_rank(self.group, r) for r in ranks]
 
-    def send(self, phase: str, data: Tensor, out: Sequence[int], back: Sequence[int]) -> Sent:
+    def send(self, phase: str, data: Tensor, out: Sequence[int], back: Sequence[int]) -> PendingExchange:
         """Start an exchange: the first `out[0]` elements of `data` go to rank 0, …; `back[r]` come from rank r."""
         if self.size == 1:
-            return Sent(self, phase, None, data, None)
+            return PendingExchange(self, phase, None, data, None)
         result = data.new_empty(sum(back))
         try:
             work = dist.all_to_all_single(result, data, list(back), list(out), group=self.group, async_op=True)
         except RuntimeError as error:
             raise lost(error, self.group, phase, self.timeout) from error
-        return Sent(self, phase, work, result, data)
+        return PendingExchange(self, phase, work, result, data)
 
     def _wait(self, work: Any, phase: str) -> None:
         try:
@@ -414,7 +414,7 @@ _LINE = _HEAD + _EACH
 # process.
 
 
-class Asked(NamedTuple):
+class LookupRequest(NamedTuple):
     """What this rank wants of one lookup: its route, or None where it has refused its ids; and how."""
 
     route: Route | None
@@ -423,7 +423,7 @@ class Asked(NamedTuple):
     weights_gradient: bool
 
 
-class Told(NamedTuple):
+class LookupSizes(NamedTuple):
     """What the others have said about one lookup: how much comes from each rank, and what holds for all."""
 
     num_rows: Counts
@@ -439,36 +439,36 @@ def call_number(*facts: object) -> int:
     return zlib.crc32(repr(facts).encode())
 
 
-def agree(ranks: Ranks, call: int, asked: Sequence[Asked], refusal: Exception | None) -> list[Told]:
+def agree(ranks: Ranks, call: int, requests: Sequence[LookupRequest], refusal: Exception | None) -> list[LookupSizes]:
     """Exchange sizes. Where one rank refuses, all raise and nothing else has been sent."""
     lines = []
     for r in range(ranks.size):
         line = [call, *_status(refusal)]
-        for a in asked:
+        for a in requests:
             sizes = (0, 0, 0) if a.route is None else (a.route.num_rows[r], a.route.num_pairs[r], a.route.num_bags[r])
             line += [int(a.trains), a.weighted, int(a.weights_gradient), *sizes]
         lines.append(line)
-    said = _exchanged(ranks, "sizes", [line[:_LINE] for line in lines])
-    _judge(ranks, "exchange of sizes", said, refusal)
-    if len(asked) > 1:
-        rest = _exchanged(ranks, "sizes", [line[_LINE:] for line in lines])
+    said = _exchange_lines(ranks, "sizes", [line[:_LINE] for line in lines])
+    _check_agreement(ranks, "exchange of sizes", said, refusal)
+    if len(requests) > 1:
+        rest = _exchange_lines(ranks, "sizes", [line[_LINE:] for line in lines])
         said = [first + more for first, more in zip(said, rest, strict=True)]
     _check_alike(said, ranks)
-    return [_told(said, _HEAD + k * _EACH) for k in range(len(asked))]
+    return [_lookup_sizes(said, _HEAD + k * _EACH) for k in range(len(requests))]
 
 
 def meet(ranks: Ranks, what: str, call: int, refusal: Exception | None = None, value: int = 0) -> list[int]:
     """Make sure that all ranks are about to do the same; gives every rank's `value`."""
     line = [call, *_status(refusal), value]
-    said = _exchanged(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
-    _judge(ranks, what, said, refusal)
+    said = _exchange_lines(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
+    _check_agreement(ranks, what, said, refusal)
     return [line[_HEAD] for line in said]
 
 
-def _exchanged(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[list[int]]:
+def _exchange_lines(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[list[int]]:
     each = [1] * ranks.size
     sent = torch.tensor(lines, dtype=torch.int64).to(ranks.device)
-    (found,) = Parcel(ranks, phase, [Section(sent, each, each)]).arrived()
+    (found,) = PackedExchange(ranks, phase, [Section(sent, each, each)]).wait()
     said: list[list[int]] = found.tolist()
     return said
 
@@ -482,7 +482,7 @@ def _status(refusal: Exception | None) -> tuple[int, int, int, int]:
     return _OTHER, 0, 0, 0
 
 
-def _judge(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
+def _check_agreement(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
     """Raise where a rank refuses, or is in another call of this module or of another."""
     if refusal is not None:
         raise refusal
@@ -515,16 +515,16 @@ def _check_alike(said: list[list[int]], ranks: Ranks) -> None:
             raise _refused(ranks, plain, what, "has no per_sample_weights, others have")
 
 
-def _told(said: list[list[int]], first: int) -> Told:
+def _lookup_sizes(said: list[list[int]], first: int) -> LookupSizes:
     trains, weighted, weights_gradient, *sizes = list(zip(*said, strict=True))[first : first + _EACH]
     rows, pairs, bags = (list(s) for s in sizes)
-    return Told(rows, pairs, bags, bool(trains[0]), WEIGHTED in weighted, any(weights_gradient))
+    return LookupSizes(rows, pairs, bags, bool(trains[0]), WEIGHTED in weighted, any(weights_gradient))
 
 
 # -- Rows taken from one way of splitting a table to another ----------------------------------------------------------
 
 
-def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
+def redistribute(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     """This rank's rows by the rule `want`, where all ranks hold theirs by `have`. All ranks call it together."""
     if have.is_like(want):
         return rows
@@ -536,17 +536,17 @@ def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     comes, _ = have.locate(wanted)
     place = torch.argsort(comes, stable=True)  # from each rank they come in the order of their ids
     out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (goes, comes))
-    (found,) = Parcel(ranks, "rows", [Section(rows[order], out, back)]).arrived()
+    (found,) = PackedExchange(ranks, "rows", [Section(rows[order], out, back)]).wait()
     result = torch.empty_like(found)
     result[place] = found
     return result
 
 
-def gathered(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
+def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     """All rows, on every rank. All ranks call it together."""
     _meet(ranks, "full_weight", rows, have, have)
     out = [rows.shape[0]] * ranks.size
-    (found,) = Parcel(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).arrived()
+    (found,) = PackedExchange(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).wait()
     result = torch.empty_like(found)
     result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
     return result
