@@ -1,4 +1,4 @@
-"""Tables in parts, as files: from one number of parts and one rule to another, a few rows at a time."""
+"""Sharded tables: the "div" and "mod" rules, ids split by shard, and tables stored as one file per shard."""
 
 from __future__ import annotations
 
