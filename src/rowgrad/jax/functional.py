@@ -43,12 +43,9 @@ from .partition import Rule, gathered
 from .table import Table, Tap, bags_of
 from .varying import manual_axes
 
-# -- A lookup of ids that are a matrix, a bag per row, as one primitive -----------------------------------------------
+# -- A lookup of a matrix of ids as one primitive, which devices may split by bags ------------------------------------
 
-# A lookup of ids that are a matrix, a bag per row, as one primitive: devices may split it by bags.
-#
-# Everything it is made of, flat ids and the bag of each, is made on each device for its own bags. Derivatives are
-# those of what it is made of.
+# Each device computes flat ids and segment ids for its own bags. Derivatives are those of the composition.
 
 
 class Call(NamedTuple):
@@ -60,31 +57,31 @@ class Call(NamedTuple):
     max_norm: float | None
 
     def run(self, table: Any, ids: Any, *weights: Any) -> tuple[Any]:
-        """The lookup: [bags, …]."""
+        """Run the lookup: [bags, …]."""
         bags = read_matrix(ids, weights[0] if weights else None)
         return (
             look_up(table, bags, self.kind, active_mask(bags.indices, self.ignored), self.default_id, self.max_norm),
         )
 
     def is_bad(self, table: Any, ids: Any, *_: Any) -> Any:
-        """Whether an id that counts is not a row of the table."""
+        """Return whether an active id is out of range."""
         wrong = (ids < 0) | (ids >= table.shape[0])
         mask = active_mask(ids, self.ignored)
         return (wrong if mask is None else wrong & mask).any()
 
 
 def is_usable(ids: Any) -> bool:
-    """Whether XLA may have to split a lookup of these ids by itself; inside `shard_map` devices have their own."""
+    """Return whether XLA may have to split a lookup of these ids; inside `shard_map` devices have their own ids."""
     return isinstance(ids, jax.core.Tracer) and ids.ndim == 2 and 0 not in ids.shape and not manual_axes()
 
 
 def bind(call: Call, table: Any, ids: Any, weights: Any) -> Any:
-    """The rows of every bag combined."""
+    """Bind the primitive: combine the rows of every bag."""
     return BAGS.bind(table, ids, *(() if weights is None else (weights,)), call=call)[0]
 
 
 def look_up(table: Any, bags: Bags, kind: str, mask: Any, default_id: int | None, max_norm: float | None) -> Any:
-    """Bags of traced ids: all of them or, if `mask` is given, those it names; with `default_id` in empty bags."""
+    """Look up traced ids: all, or those where the mask is true; with `default_id` in empty bags."""
     if mask is None and default_id is None:
         if max_norm is not None:
             table, bags = masked_bags.clip_to_norm(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
@@ -98,7 +95,7 @@ def look_up(table: Any, bags: Bags, kind: str, mask: Any, default_id: int | None
 def _rule(call: Call, operands: Sequence[Any]) -> Rule:
     inner = partition.columns(len(operands[0].shape))
     dims = ((partition.ROWS, *inner), *((("bags", "places"),) * (len(operands) - 1)))
-    columns = inner if call.max_norm is None else ()  # the length of a row is that of all its columns
+    columns = inner if call.max_norm is None else ()  # the norm of a row needs all of its columns
     return Rule("embedding_bag", dims, (("bags", *inner),), (*columns, "bags"))
 
 
@@ -174,19 +171,36 @@ def embedding_bag(
     max_norm: float | None = None,
     plan: Plan | None = None,
 ) -> Any:
-    """The rows of `table` named by the ids of every bag, combined: [bags, …] from a table [rows, …].
+    """Look up and combine the rows of every bag: [bags, …] from a table [rows, …].
 
-    Ids come as a vector with `offsets` (where each bag begins) or `segment_ids` (ascending, with `num_bags`), as a
-    matrix (a bag per row), or as a rowgrad SparseTensor. `combiner` is "sum", "mean" or "sqrtn"; with
-    `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². Ids equal to `padding_idx`, a row, do not count, nor do
-    ids equal to `ignore_id`, which is not a row: -1, say. An empty bag gives zeros, or the row `default_id`. Sums of
-    16-bit rows are held in float32. `max_norm` shortens longer rows for this lookup; gradients pass through. `plan` is
-    the Plan of exactly these ids, for a backward pass without a sort.
+    Sums of 16-bit rows are accumulated in float32. Under `jit` only sizes must be known: pass `num_bags` with
+    `segment_ids`.
 
-    `table` may be a `Table`: inside of `value_and_rows` its gradient comes by rows, and neither `max_norm` nor `plan`
-    may be given.
+    Args:
+        table: An array or a `Table`. Inside `value_and_rows` the gradient of a `Table` is row-sparse, and neither
+            `max_norm` nor `plan` is supported.
+        ids: A vector with `offsets` or `segment_ids`, a matrix (one bag per row), or a rowgrad SparseTensor.
+        offsets: Where each bag begins in a vector of ids.
+        segment_ids: The bag of each id of a vector, ascending.
+        num_bags: The number of bags; by default the last segment id plus one.
+        per_sample_weights: A weight for each id.
+        combiner: "sum", "mean" or "sqrtn"; with weights these are Σwx, Σwx/Σw and Σwx/√Σw².
+        include_last_offset: `offsets` ends with the number of ids.
+        padding_idx: A row whose ids are ignored.
+        default_id: The row to look up for empty bags; by default their result is zero.
+        ignore_id: An id to ignore that is not a row, such as -1.
+        max_norm: Shrink longer rows to this norm for this lookup; gradients pass through.
+        plan: The Plan of exactly these ids, for a backward pass without a sort.
 
-    Under `jit` only sizes have to be known: `num_bags` beside `segment_ids`, whatever else is traced.
+    Returns:
+        A row for each bag.
+
+    Raises:
+        InvalidArgumentError: If ids are out of range, or arguments do not fit together.
+
+    >>> import jax.numpy as jnp, rowgrad.jax as rgj
+    >>> rgj.embedding_bag(jnp.array([[1.0], [2.0], [4.0]]), [0, 2, 1], [0, 2], combiner="sum").tolist()
+    [[5.0], [2.0]]
     """
     kind = combiner_suffix(combiner)
     max_norm = _read_norm(max_norm)
@@ -222,7 +236,7 @@ def embedding_bag(
 
 
 def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
-    """The array of a table, or what stands in for it where its lookups are watched."""
+    """Return the array of a table, or its `Tap` inside `value_and_rows`."""
     if not isinstance(table, Table):
         array = as_jax(table, "table")
         if not array.ndim:
@@ -238,14 +252,14 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
 
 
 def _read_norm(max_norm: Any) -> Any:
-    """An option of a compiled call: a number, not an array of one."""
+    """Return `max_norm` as a static Python number."""
     if is_traced(max_norm) or np.ndim(max_norm):
         raise refuse("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number")
     return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
 def _of_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
-    """Bags that are the rows of a matrix of traced ids."""
+    """Look up bags that are the rows of a matrix of traced ids."""
     weights = None if bags.weights is None else bags.weights.reshape(ids.shape)
     if not isinstance(table, Tap):
         return bind(call, table, ids, weights)
@@ -259,7 +273,7 @@ def _of_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
 
 
 def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
-    """One op on bags all of whose ids count."""
+    """Run the op of a combiner on prepared bags."""
     if plan is not None and plan.num_segments != bags.num_bags:
         raise refuse("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     if plan is None:
@@ -269,9 +283,7 @@ def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
     return op(table, bags.indices, bags.segment_ids, *weights, bags.num_bags, plan=plan)
 
 
-# -- `safe_embedding_lookup_sparse` where JAX traces ids or weights ---------------------------------------------------
-
-# `safe_embedding_lookup_sparse` where JAX traces ids or weights: the same rules, in shapes that are known before.
+# -- `safe_embedding_lookup_sparse` of traced ids or weights ----------------------------------------------------------
 
 
 def lookup_traced(
@@ -283,7 +295,7 @@ def lookup_traced(
     max_norm: float | None,
     accumulate: str,
 ) -> Any:
-    """The lookup as `rowgrad.lookup` asks for it. `kind` is the ops' name for the combiner."""
+    """Run `safe_embedding_lookup_sparse` for `rowgrad.lookup`. `kind` is the suffix of the combiner's ops."""
     if len(shards) != 1:
         raise refuse("shards_traced", value=len(shards))
     num_rows = int(flat_shape(sparse_ids)[0])
@@ -307,10 +319,10 @@ def lookup_traced(
 
 
 def _rows(sparse: SparseTensor) -> Any:
-    """The row of the result every id belongs to: all its coordinates but the last, counted row by row.
+    """Return the row of the result of each id: the row-major position of all its coordinates but the last.
 
-    A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes. An id whose
-    row is no number of the indices' type has the row -1, which is refused: a number that wrapped could be some row.
+    A last coordinate beyond its size continues in the following rows, as where TensorFlow reshapes. If the row does not
+    fit the indices' dtype it is -1, which is rejected later; a wrapped number could be a valid row.
     """
     indices = to_jax(as_integers(sparse.indices, "indices"), "indices")
     if len(sparse.shape) == 2:
@@ -322,16 +334,16 @@ def _rows(sparse: SparseTensor) -> Any:
         fits &= (rows >= -limit) & (rows <= limit)
         rows, fits = _sum(rows * min(size, largest), indices[:, column], fits)
     last, size = indices[:, -1], max(sparse.shape[-1], 1)
-    if size > largest:  # no coordinate reaches it
+    if size > largest:  # larger than any coordinate
         further, is_between = jnp.where(last < 0, -1, 0).astype(last.dtype), last < 0
     else:
         further, is_between = last // size, last % size != 0
     rows, fits = _sum(rows, further, fits)
-    rows = jnp.where((rows == -1) & is_between, 0, rows)  # what is divided is rounded towards zero, as C does
+    rows = jnp.where((rows == -1) & is_between, 0, rows)  # division rounds towards zero, as in C
     return jnp.where(fits, rows, -1)
 
 
 def _sum(a: Any, b: Any, fits: Any) -> tuple[Any, Any]:
-    """a + b, and whether it fits its type, as what came before did: a wrong sum has a sign neither of them has."""
+    """Return a + b, and whether no addition overflowed so far: an overflowed sum has a sign neither operand has."""
     total = a + b
     return total, fits & (((a ^ total) & (b ^ total)) >= 0)
