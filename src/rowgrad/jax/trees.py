@@ -24,9 +24,7 @@ from ..sparse import SparseTensor
 from .arrays import register_for_export
 from .bags import to_jax
 
-# -- A Plan as JAX's tree of arrays -----------------------------------------------------------------------------------
-
-# A Plan as JAX's tree of arrays: it passes through jit and scan as they do. Its number of rows is static.
+# -- Plan: arrays, and a static number of rows ------------------------------------------------------------------------
 
 
 def _flatten_with_keys(plan: Plan) -> tuple[list[Any], int]:
@@ -42,9 +40,7 @@ tree_util.register_pytree_with_keys(Plan, _flatten_with_keys, _unflatten)
 register_for_export(Plan)
 
 
-# -- A SparseTensor as JAX's tree of arrays ---------------------------------------------------------------------------
-
-# A SparseTensor as JAX's tree of arrays: indices and values pass through jit, the dense shape is static.
+# -- SparseTensor: indices and values, and a static dense shape -------------------------------------------------------
 
 
 def _flatten_sparse_with_keys(sparse: SparseTensor) -> tuple[list[Any], tuple[int, ...]]:
@@ -61,10 +57,8 @@ tree_util.register_pytree_with_keys(SparseTensor, _flatten_sparse_with_keys, _un
 register_for_export(SparseTensor, from_json=tuple)
 
 
-# -- IndexedRows as a pytree ------------------------------------------------------------------------------------------
+# -- IndexedRows: values and ids, and a static number of rows ---------------------------------------------------------
 
-# IndexedRows as a pytree: row gradients pass through jit, scan and the like. The number of rows is static.
-#
 # As a leaf, the ids are an array of an extended dtype that JAX moves, slices and stacks but computes nothing with. So
 # a function of arrays that is mapped over a tree of gradients (scale, add, clip, psum, norm) raises an error that
 # names `rowgrad.jax.rows`; with plain integers it would change the ids together with the values. Operators and
@@ -73,7 +67,7 @@ register_for_export(SparseTensor, from_json=tuple)
 
 
 def is_rows(value: Any) -> bool:
-    """Whether a value is a gradient by rows: a leaf, where trees of gradients are walked."""
+    """Return whether a value is a row-sparse gradient, which is a leaf of a tree of gradients."""
     return isinstance(value, IndexedRows)
 
 

@@ -33,13 +33,13 @@ from .exchange import (
 )
 from .placement import Stack
 
-# -- What the owner of rows does with what others ask of it -----------------------------------------------------------
+# -- The owner's side: partial sums, products and gradients for the rows it stores ------------------------------------
 
 
 class Owned:
     """The (row, bag) pairs of all ranks that concern this rank's rows, in the order of the whole batch.
 
-    Rank by rank, and inside a rank as its bags have them: the order in which one process would see them.
+    Rank by rank, and within a rank in the order of its bags, as a single process would see them.
     """
 
     def __init__(self, sizes: LookupSizes, rows: Tensor, pairs: Sequence[Tensor], kind: str) -> None:
@@ -55,24 +55,24 @@ class Owned:
         self._plan: Any = None
 
     def sort(self, num_rows: int) -> None:
-        """Sort the pairs by row, once; nothing of it needs the gradients."""
+        """Sort the pairs by row once; this does not need the gradients."""
         if self._plan is None:
             self._plan = tuple(OPS["RowPlan"](self.indices, self.segments, num_rows, self.num_bags))
 
     def partial_sums(self, table: Tensor) -> Tensor:
-        """Each bag's sum over this rank's rows, in the bag's order."""
+        """Return each bag's sum over this rank's rows, in the bag's order."""
         prefix, weights = ("", ()) if self.weights is None else ("Weighted", (self.weights,))
         op = OPS[f"{prefix}SparseSegmentSumWithNumSegments"]
         sums: Tensor = op(table, self.indices, self.segments, *weights, self.num_bags)
         return sums
 
     def products(self, table: Tensor, grad: Tensor) -> Tensor:
-        """The inner product of each pair's row and its bag's gradient."""
+        """Return the inner product of each pair's row and its bag's gradient."""
         found: Tensor = OPS["SparseSegmentDot"](grad, table, self.indices, self.segments)
         return found
 
     def gradient(self, table: Tensor, grad: Tensor, by_rows: bool, order: dict[str, Any]) -> Tensor:
-        """The gradient for this rank's rows: dense, or by unique rows, which a rank nobody asked has none of."""
+        """Return the gradient for this rank's rows: dense, or as unique rows, possibly none."""
         num_rows = table.shape[0]
         self.sort(num_rows)
         how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
@@ -86,7 +86,7 @@ class Owned:
         return sparse_rows(values, ids, num_rows, True)
 
     def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> Iterator[None]:
-        """One step of the optimizer with that gradient, which is not stored: the same bits."""
+        """Run one optimizer step with that gradient without storing it; the bits are the same."""
         num_rows = table.shape[0]
         self.sort(num_rows)
         scales = {"factors": None, "divisors": None, **self._scales}
@@ -95,7 +95,7 @@ class Owned:
             plan = Plan.of(*self._plan, num_rows)
             yield from optimizer._updated_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
             return
-        # 16 bits, divided in 32: rounded when they are summed up, and every row is a bag of its own then.
+        # 16-bit rows are divided in 32 bits and rounded when they are summed; then every row is a bag of its own.
         how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
         values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
         each = torch.arange(ids.shape[0], device=ids.device)
@@ -104,20 +104,20 @@ class Owned:
 
 # -- One lookup of all ranks ------------------------------------------------------------------------------------------
 
-# One lookup of all ranks: ids go to their owners, rows come back, bags are combined; gradients go the other way.
+# Ids go to their owners, rows come back, bags are combined; gradients go in the reverse direction.
 #
-# | phase | what travels | waited for |
+# | phase | what is sent | waited for |
 # |---|---|---|
-# | sizes | how much of everything is to come, and whether a rank refuses | at once |
+# | sizes | the size of everything else, and whether a rank rejects the call | at once |
 # | ids | each distinct row a rank needs, once to its owner | at once |
 # | rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
 # | pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
-# | calls | whether all ranks are in this backward pass, and none refuses it | at once |
+# | calls | whether all ranks are in this backward pass, and none rejects it | at once |
 # | gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
 
 
 class Options(NamedTuple):
-    """How a module looks up."""
+    """The options of a module's lookups."""
 
     pooled: bool
     wire: torch.dtype | None
@@ -137,7 +137,7 @@ class Wanted(NamedTuple):
 
 
 class Exchange:
-    """Everything a forward pass leaves for its backward pass."""
+    """Everything that a forward pass saves for its backward pass."""
 
     def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[Wanted]) -> None:
         self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
@@ -316,9 +316,7 @@ def _weights_gradient(w: Wanted, y: Tensor, other: dict[str, Any], indices: Any,
     return weights_gradient({**TABLE, **other}, w.kind, call, y, data, y.shape[0])
 
 
-# -- An exchange as autograd sees it ----------------------------------------------------------------------------------
-
-# An exchange as autograd sees it: tables and weights of samples in, combined bags out.
+# -- The lookup as one autograd function: tables and weights in, combined bags out ------------------------------------
 
 
 class _Sharded(torch.autograd.Function):
