@@ -400,7 +400,7 @@ def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
     first, second = module(ids), module(ids)
     refused(lambda: first.sum().backward(), lambda: second.sum().backward())
     refused(lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, padding_idx=1),
-            lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "different options")  # fmt: skip
+            lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "different module")  # fmt: skip
     refused_by_one(odd, last, lambda: module(ids, None, torch.ones(2, 2, dtype=torch.int64 if odd else None)))
     error = refused_by_one(odd, last, lambda: module(ids.view(-1), torch.tensor([0, 9 if odd else 2])))
     assert odd or "ids[" not in str(error), error  # it was no id

@@ -1,4 +1,4 @@
-"""How torch differentiates an op: by the adjoint of its record.
+"""Differentiate ops with torch's autograd, by the adjoint of their record.
 
 Three ways lead to the same adjoint. Plain tensors take `_Plain`, the cheapest autograd function torch has. Under
 torch.func's transforms `_Transformed` is called, whose parts torch asks for one by one. What is traced (torch.compile,
@@ -32,7 +32,7 @@ Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
 class _Plain(_SingleLevelFunction):
-    """One call on plain tensors. Only differentiable arguments are handed to torch; the rest come in a mapping.
+    """One call on plain tensors. Only differentiable arguments are passed to torch; the rest come in a mapping.
 
     No transform is at work where it is called, so what `torch.autograd.Function.apply` does for those is left out.
     """
@@ -59,7 +59,7 @@ class _Plain(_SingleLevelFunction):
 
 
 class _Transformed(torch.autograd.Function):
-    """The same in the form torch.func's transforms need: every argument is torch's, no state but what is saved."""
+    """The same for torch.func's transforms: every argument is torch's, and there is no state but what is saved."""
 
     @staticmethod
     def forward(op: Op, attrs: Mapping[str, Any], *values: Any) -> Any:
@@ -141,12 +141,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
 
 @cache
 def _array_names(op_name: str) -> tuple[str, ...]:
-    """The arguments of which a backward pass keeps a tensor, though a number may have been given."""
+    """Return the arguments that a backward pass saves as tensors, though they may be numbers."""
     return tuple(a.name for a in CATALOG[op_name].inputs if not a.host)
 
 
 def _table(run: Run) -> dict[str, Any]:
-    """The catalogue as adjoints call it, on tensors."""
+    """The catalog of ops on tensors, as adjoints call it."""
     return {name: _function(op, run) for name, op in CATALOG.items() if op.layer != "graph"}
 
 
@@ -167,7 +167,7 @@ def _function(op: Op, run: Run) -> Any:
 
 
 def _dense(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A dense op of an adjoint: torch's own operations do not notice storages resized since the forward pass."""
+    """Run a dense op of an adjoint: torch's operations do not notice storages resized since the forward pass."""
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             check_storage(value, name)

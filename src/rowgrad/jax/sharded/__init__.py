@@ -1,4 +1,4 @@
-"""Tables whose rows are split among the devices of a mesh, inside of `shard_map`; docs/sharding_jax.md is the guide.
+"""Tables sharded over the devices of a mesh, inside `shard_map`; docs/sharding_jax.md is the guide.
 
 Every device holds a part of the table and its own bags: ids go to the owners of their rows, rows come back, and
 gradients are added up by the owners, with the bits of one device that has the whole batch.
