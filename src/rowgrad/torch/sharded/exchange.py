@@ -493,7 +493,7 @@ def _check_agreement(ranks: Ranks, what: str, said: list[list[int]], refusal: Ex
         raise _refused(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
     others = [r for r, line in enumerate(said) if line[0] != said[ranks.rank][0]]
     if others:
-        raise _refused(ranks, others, what, "makes another call than this rank, or calls a module with different options")
+        raise _refused(ranks, others, what, "makes another call, or calls a module with different options")
 
 
 def _refused(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
